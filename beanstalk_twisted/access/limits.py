@@ -47,6 +47,7 @@ def _size(value: Any) -> int:
 LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
     "jobs": _count,
     "bytes": _size,
+    "keys": _count,
     "put-rate": _rate,
     "tubes": _count,
     "watched": _count,

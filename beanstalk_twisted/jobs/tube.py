@@ -69,7 +69,7 @@ class Tube:
     :ivar policy: what holds of both, None for nothing; ``limiter`` and ``totals`` are there if the
         policy needs them.
     :ivar is_closed: whether it hands out no job now: it is paused, or its limiter shut.
-    :ivar remembered: how many unique keys of deleted jobs are remembered.
+    :ivar keys: how many unique keys are taken; ``remembered`` how many of them by deleted jobs.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
     :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
     :ivar quotas: of those whose tube it is, None for nobody: see `Quota`.
@@ -84,6 +84,7 @@ class Tube:
         "delayed",
         "deletes",
         "is_closed",
+        "keys",
         "limiter",
         "listeners",
         "name",
@@ -120,7 +121,7 @@ class Tube:
         self.buried = OrderedJobs()
         self.body_bytes = self.reserved = self.urgent = 0
         self.total_jobs = self.deletes = self.pauses = 0
-        self.pause_s = self.pause_until_ns = self.remembered = 0
+        self.pause_s = self.pause_until_ns = self.keys = self.remembered = 0
         self.rules: Mapping[str, str] = NO_RULES
         self.policy: Policy | None = None
         self.limiter: Limiter | None = None
@@ -156,11 +157,17 @@ class Tube:
         for quota in self.quotas or ():
             quota.count(jobs, body_bytes)
 
+    def count_keys(self, change: int) -> None:
+        """Count unique keys that are taken, or free again."""
+        self.keys += change
+        for quota in self.quotas or ():
+            quota.keys += change
+
     def count_for(self, quotas: "Sequence[Quota] | None") -> None:
         """It is the tube of these from now on; None: of nobody."""
         for change, each in ((-1, self.quotas), (1, quotas)):
             for quota in each or ():
-                quota.count_tube(change, self.job_count, self.body_bytes)
+                quota.count_tube(change, self.job_count, self.body_bytes, self.keys)
         self.quotas = quotas or None
 
     def queue(self, state: State) -> "OrderedJobs | ReadyJobs":

@@ -1,6 +1,7 @@
 """Changes: each is logged and made in one step, and in no other way."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -273,13 +274,16 @@ class Changes:
                 job.lsn = lsn
         return lsn
 
-    def end(self, job: Job, reason: Reason, now_ns: int, connection: int = 0) -> int:
+    def end(
+        self, job: Job, reason: Reason, now_ns: int, connection: int = 0, *, forgets: bool = False
+    ) -> int:
         """
         Delete a job.  The log always has room for that.
 
+        :param forgets: whether its unique key is not remembered, whatever the job asks for.
         :return: the record's LSN.
         """
-        if job.tags is not None and job.tags.leaves_key:
+        if job.tags is not None and job.tags.leaves_key and not forgets:
             return self.end_whole([job], reason, now_ns, connection)
         return self.make(job.image(DELETE, GONE, reason, now_ns, connection=connection), job)
 
@@ -316,10 +320,19 @@ class Changes:
 
     def copy_key(self, found: Remembered) -> None:
         """State a remembered key again."""
-        record = found.record
+        segment = self._append_key(found.record)
+        self._state.unique.move_home(found.record.job_id, segment)
+
+    def forget_key(self, found: Remembered, now_ns: int) -> None:
+        """Forget a remembered key; the log states it again, and that its time is up."""
+        self._append_key(replace(found.record, until_ns=now_ns, ts_ns=now_ns))
+        self._state.unique.forget(found)
+
+    def _append_key(self, record: RememberedKey) -> int:
+        """Return the segment."""
         tube, size = self._state.tubes.by_id(record.tube_id), whole_bytes(1, len(record.key))
         _, segment = self._append_whole([tube], [record], size, record.ts_ns)
-        self._state.unique.move_home(record.job_id, segment)
+        return segment
 
     def _append_whole(
         self, tubes: Iterable[Tube], records: Sequence[Record], size: int, now_ns: int

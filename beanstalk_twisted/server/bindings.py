@@ -53,6 +53,7 @@ def methods_of(queue: WorkQueue) -> Methods:
         "delete-batch": queue.batches.delete,
         "list-jobs": queue.listing.list_jobs,
         "flush-tube": queue.flushes.flush,
+        "forget-key": queue.flushes.forget_key,
         "move-job": queue.edits.move,
         "update-job": queue.edits.update,
         "wait-job": queue.job_waits.wait,
@@ -80,6 +81,6 @@ LOOKS: Final = frozenset({
 CHANGES: Final = frozenset({
     "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
     "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
-    "pause-tube", "flush-tube", "move-job", "update-job", "tube-policy",
+    "pause-tube", "flush-tube", "forget-key", "move-job", "update-job", "tube-policy",
 })  # fmt: skip
 """Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""

@@ -106,6 +106,7 @@ ROUTES: Final = (
     Route("/api/v1/tubes/{tube}/pause", "POST", "pauseTube", writes=True),
     Route("/api/v1/tubes/{tube}/kick", "POST", "kickTube", writes=True),
     Route("/api/v1/tubes/{tube}/flush", "POST", "flushTube", writes=True),
+    Route("/api/v1/tubes/{tube}/forget-key", "POST", "forgetKey", writes=True),
     Route("/api/v1/tubes/{tube}/policy", "POST", "setPolicy", writes=True),
     Route("/api/v1/policy-keys", "GET", "listPolicyKeys", asks=SOME),
     Route("/api/v1/tubes/{tube}/jobs", "GET", "listJobs",

@@ -132,6 +132,7 @@ def _api(service: BeanstalkService, connections: LocalConnections) -> Operations
         "pauseTube": writing.pause_tube,
         "kickTube": writing.kick_tube,
         "flushTube": writing.flush_tube,
+        "forgetKey": writing.forget_key,
         "setPolicy": writing.set_policy,
         "listPolicyKeys": reading.policy_keys,
         "putJob": writing.put_job,

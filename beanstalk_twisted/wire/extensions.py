@@ -139,6 +139,7 @@ POLICY_PAIRS: Final = Field(
     "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
 )
 TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
+UNIQUE_KEY: Final = TARGET._replace(name="key")
 SUCCESSOR: Final = Field(
     "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"", is_optional=True
 )
@@ -178,6 +179,7 @@ EXTENSIONS: Final = (
     _row(
         b"truncate", _FLUSH_FIELDS, operation="flush-tube", needs=Needs(rights.MANAGE, rights.NAMED)
     ),
+    _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
     _row(b"move-job", (JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
         b"update-job",
@@ -291,6 +293,7 @@ class DeletedBatch(Reply):
         return self.deleted, self.not_found
 
 
+FORGOTTEN: Final = Word(b"FORGOTTEN")
 MOVED: Final = Word(b"MOVED")
 UPDATED: Final = Word(b"UPDATED")
 

@@ -132,6 +132,11 @@ class Extensions:
         reply = self._ask(b"%b %b\r\n" % (request, state.encode()), b"FLUSHED", b"NOT_FOUND")
         return reply.number if reply.name == b"FLUSHED" else 0
 
+    def forget_key(self, tube: bytes, key: bytes) -> None:
+        """Forget the unique key of a deleted job."""
+        request = tube_request(b"forget-key", tube).removesuffix(b"\r\n")
+        self._ask(b"%b %b\r\n" % (request, key), b"FORGOTTEN")
+
     def wait(self, job: int, timeout_s: float) -> str:
         """
         Wait until a job is gone or buried.

@@ -31,8 +31,8 @@ OF_TUBE_IN_USE: Final = (
     "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
 )  # fmt: skip
 OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "kick-dead", "pause-tube",
-    "tube-policy",
+    "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "forget-key", "kick-dead",
+    "pause-tube", "tube-policy",
 )  # fmt: skip
 OF_NO_TUBE: Final = (
     "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
@@ -85,6 +85,8 @@ def _meaning(what: str, reply: Reply) -> str:
     first = about.split()[0]
     if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
         return f": there is no tube {first}"
+    if command == "forget-key":
+        return ": the key is not remembered; a job that is not deleted may have it"
     if command == "stats-group":
         return f": the group {first} has no job, and none waits for it"
     if command in ("peek", "stats-job"):

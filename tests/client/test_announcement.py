@@ -25,6 +25,7 @@ CALLS: dict[str, Any] = {
     "delete-batch": lambda to: to.delete_batch([1, 2]),
     "list-jobs": lambda to: to.list_jobs("default"),
     "flush-tube": lambda to: to.flush_tube("default"),
+    "forget-key": lambda to: to.forget_key("t", "k"),
     "wait-job": lambda to: to.wait_job(1, 9),
     "cancel-reserve": lambda to: to.cancel_reserve(),
     "watch <weight>": lambda to: to.watch("t", 3),

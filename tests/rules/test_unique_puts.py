@@ -88,12 +88,73 @@ def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
     assert client.last[1] == first + 1, "that it is there waits for the deletion to be durable"
 
 
-@pytest.mark.parametrize("command", ["flush-tube default", "delete-batch 1"])
+@pytest.mark.parametrize("command", ["flush-tube default ready", "delete-batch 1"])
 def test_whatever_deletes_a_job_leaves_its_key(command: str) -> None:
     client = Server().connect()
     put(client, "idp:k:9")
     client.says(command)
     assert put(client) == "INSERTED 1 DELETED"
+
+
+def test_a_flush_of_all_states_forgets_all_keys_of_the_tube_and_no_others() -> None:
+    server = Server()
+    client = server.connect()
+    put(client, "idp:gone:9")
+    client.says("delete 1")
+    put(client, "idp:flushed:9")
+    put(client, "idp:held:9")
+    client.says("use other")
+    put(client, "idp:gone:9")
+    client.says("delete 4")
+    client.says("reserve-job 3")
+    assert client.says("flush-tube default") == "FLUSHED 1"
+    assert put(client, "idp:gone:9") == "INSERTED 4 DELETED", "of another tube"
+    client.says("use default")
+    assert put(client, "idp:gone") == "INSERTED 5"
+    assert put(client, "idp:flushed") == "INSERTED 6"
+    assert put(client, "idp:held") == "INSERTED 3 RESERVED"
+    client.says("delete 3")
+    assert put(client, "idp:held") == "INSERTED 3 DELETED", "its deletion came after the flush"
+
+
+def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube() -> None:
+    server = Server()
+    client, other = server.connect(), server.connect()
+    client.says("use mail")
+    for number in range(1, 1001):
+        put(client, f"idp:{number}:60")
+        client.says(f"delete {number}")
+    client.says("use default")
+    other.says("use mail")
+    assert client.says("flush-tube mail") is None
+    assert put(other, "idp:1") == "INSERTED 1001", "keys that were forgotten first are free already"
+    assert put(other, "idp:1000:60") == "INSERTED 1000 DELETED"
+    other.says("delete 1001")
+    other.says("use default")
+    server.finish_slices()
+    assert client.hears() == "FLUSHED 0"
+    assert client.lists("list-tubes") == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "ended", "reply"),
+    [
+        ("idp:k:9", True, "FORGOTTEN"),
+        ("idp:k:9", False, "NOT_FOUND"),
+        ("idp:k", True, "NOT_FOUND"),
+        ("idp:other:9", True, "NOT_FOUND"),
+    ],
+)
+def test_one_key_of_a_deleted_job_can_be_forgotten(tags: str, ended: bool, reply: str) -> None:
+    client = Server().connect()
+    assert client.says("forget-key default k") == "NOT_FOUND"
+    assert client.says("forget-key nowhere k") == "NOT_FOUND"
+    put(client, tags)
+    if ended:
+        client.says("delete 1")
+    assert client.says("forget-key default k") == reply
+    assert client.says("forget-key default k") == "NOT_FOUND"
+    assert put(client, "idp:k") == ("INSERTED 2" if ended else "INSERTED 1 READY")
 
 
 def test_a_put_for_a_moment_may_have_a_key() -> None:

@@ -23,7 +23,7 @@ PUT = b"put 0 0 9 1\r\nx\r\n"
 
 MANAGING = {
     "kick", "kick-job", "pause-tube", "flush-tube", "truncate", "move-job", "update-job",
-    "tube-policy", "kick-dead", "drain", "undrain", "promote",
+    "tube-policy", "kick-dead", "forget-key", "drain", "undrain", "promote",
 }  # fmt: skip
 
 

@@ -31,6 +31,7 @@ REFUSED = {
     "kick-job": b"kick-job 1\r\n",
     "pause-tube": b"pause-tube default 5\r\n",
     "flush-tube": b"flush-tube default ready\r\n",
+    "forget-key": b"forget-key default k\r\n",
     "move-job": b"move-job 1 other\r\n",
     "update-job": b"update-job 1 0 0 60 3\r\nxyz\r\n",
 }

@@ -42,7 +42,8 @@ NEEDED = {
     "getJob": (LOOK, "tube"), "drain": (MANAGE, "every"), "undrain": (MANAGE, "every"),
     "promote": (MANAGE, "every"),
     "pauseTube": (MANAGE, "tube"), "kickTube": (LOOK | MANAGE, "tube"),
-    "flushTube": (MANAGE, "tube"), "setPolicy": (MANAGE, "tube"), "putJob": (PUT, "tube"),
+    "flushTube": (MANAGE, "tube"), "forgetKey": (MANAGE, "tube"),
+    "setPolicy": (MANAGE, "tube"), "putJob": (PUT, "tube"),
     "kickJob": (MANAGE, "tube"), "deleteJob": (MANAGE, "tube"), "moveJob": (MANAGE | PUT, "tube"),
     "editJob": (LOOK | MANAGE, "tube"),
 }  # fmt: skip
@@ -50,13 +51,14 @@ NEEDED = {
 
 BODIES: dict[str, dict[str, Any]] = {
     "pauseTube": {"seconds": 0}, "kickTube": {}, "flushTube": {"state": "buried"},
+    "forgetKey": {"key": "k"},
     "setPolicy": {"max-jobs": 9}, "putJob": {"body": "x"}, "moveJob": {"tube": "own"},
     "editJob": {"priority": 1},
     "beginRun": {"action": "delete", "count": 1, "tube": "own"},
 }  # fmt: skip
 
 
-NOT_THERE = ("getLog", "listSegments", "listReports", "report", "getRun", "stopRun")
+NOT_THERE = ("forgetKey", "getLog", "listSegments", "listReports", "report", "getRun", "stopRun")
 """Operations on what this server has none of: a log, reports, runs."""
 NOT_REPLICATED = ("promote",)
 """Operations that a server without ``--replicate`` refuses whoever asks for them."""

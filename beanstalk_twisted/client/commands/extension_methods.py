@@ -285,6 +285,14 @@ class ExtensionCommands(Commands):
         """
         return self.send(extended.FLUSH_TUBE, (tube_bytes(tube), state))
 
+    def forget_key(self, tube: str | bytes, key: str | bytes) -> Deferred[None]:
+        """
+        Forget the unique key of a deleted job, so that another put of it makes a new job.
+
+        :raise NotFound: the key is not remembered; a living job may have it.
+        """
+        return self.send(extended.FORGET_KEY, (tube_bytes(tube), key))
+
     def tube_policy(
         self, tube: str | bytes, changes: Mapping[str, int | str | None] | None = None
     ) -> Deferred[TubePolicy | None]:

@@ -222,6 +222,7 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     TAGS: _tags, OPTIONAL_TAGS: _optional(_tags),
     extensions.TARGET: _target, extensions.POLICY_PAIRS: _policy, extensions.DEAD_BOUND: _u32,
     grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: _group,
+    extensions.UNIQUE_KEY: _group,
     extensions.WEIGHT: _whole(1, extensions.MAX_WEIGHT),
     extensions.TOKEN: _token, extensions.SUCCESSOR: _optional(_standby),
     extensions.MODE: _one_of("fifo", "weighted", "weighted-fair"),
@@ -418,6 +419,7 @@ DELETE_BATCH: Final = ExtensionSpec("delete-batch", b"DELETED_BATCH", _DELETED, 
 FLUSH_TUBE: Final = ExtensionSpec(
     "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
 )  # fmt: skip
+FORGET_KEY: Final = ExtensionSpec("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
 MOVE_JOB: Final = ExtensionSpec(
     "move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound
 )  # fmt: skip

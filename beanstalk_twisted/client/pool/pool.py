@@ -244,6 +244,10 @@ class Pool(Service):
         """
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
+    def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
+        """Forget the unique key of a deleted job.  See `ExtensionCommands.forget_key`."""
+        return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
+
     def room(self, tube: Tube) -> Deferred[None]:
         """Wait until the tube's server takes more.  See `Client.room`."""
         return self._at(tube).send("room", lambda client: client.room())

@@ -1,9 +1,9 @@
 """
 What one identity may take of a server, and takes: docs/access.md, "Limits".
 
-Jobs, bytes and tubes are counted over the tubes of an identity, whoever has put or made them, as
-they come and go.  So they hold after a restart too, and no log has to say who has put a job.  All
-else is counted over its connections.
+Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
+them, as they come and go.  So they hold after a restart too, and no log has to say who has put a
+job.  All else is counted over its connections.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class Limits(NamedTuple):
     """
     The most that an identity may take.
 
-    :ivar jobs: that are in its tubes; ``bytes`` of their bodies.
+    :ivar jobs: that are in its tubes; ``bytes`` of their bodies; ``keys`` unique ones taken there.
     :ivar put_rate: new jobs in a second, and at once after a pause.
     :ivar tubes: that are there of its tubes.
     :ivar watched: tubes that its connections watch, each counted for each connection.
@@ -33,6 +33,7 @@ class Limits(NamedTuple):
 
     jobs: int = NO_LIMIT
     bytes: int = NO_LIMIT
+    keys: int = NO_LIMIT
     put_rate: int = NO_LIMIT
     tubes: int = NO_LIMIT
     watched: int = NO_LIMIT
@@ -42,7 +43,7 @@ class Limits(NamedTuple):
     @property
     def are_of_tubes(self) -> bool:
         """Whether any of them is counted over tubes."""
-        return min(self.jobs, self.bytes, self.tubes) < NO_LIMIT
+        return min(self.jobs, self.bytes, self.keys, self.tubes) < NO_LIMIT
 
 
 class Quota:
@@ -52,7 +53,7 @@ class Quota:
     What it takes already when a limit is lowered stays.
 
     :ivar name: of the identity.
-    :ivar jobs: in its tubes; ``body_bytes`` of their bodies; ``tubes``, ``watched``,
+    :ivar jobs: in its tubes; ``body_bytes`` of their bodies; ``keys``, ``tubes``, ``watched``,
         ``connections`` and ``reserved`` as the limits that are called so.
     :ivar refusals: how often each limit was reached.
     :ivar tell: called with a session, the name of a limit and its value, when it has refused
@@ -60,14 +61,14 @@ class Quota:
     """
 
     __slots__ = (
-        "_content", "_filled_ns", "body_bytes", "connections", "jobs", "limits", "name", "refusals",
-        "reserved", "tell", "tubes", "watched",
+        "_content", "_filled_ns", "body_bytes", "connections", "jobs", "keys", "limits", "name",
+        "refusals", "reserved", "tell", "tubes", "watched",
     )  # fmt: skip
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
         self.limits = limits
-        self.jobs = self.body_bytes = self.tubes = 0
+        self.jobs = self.body_bytes = self.keys = self.tubes = 0
         self.connections = self.watched = self.reserved = 0
         self.refusals: Counter[str] = Counter()
         self.tell: Callable[[Session, str, int], None] = lambda session, limit, most: None
@@ -79,7 +80,7 @@ class Quota:
     def used(self) -> Limits:
         """What it takes now; of the rate nothing."""
         return Limits(
-            self.jobs, self.body_bytes, 0, self.tubes, self.watched, self.connections,
+            self.jobs, self.body_bytes, self.keys, 0, self.tubes, self.watched, self.connections,
             self.reserved,
         )  # fmt: skip
 
@@ -105,13 +106,14 @@ class Quota:
         self.jobs += jobs
         self.body_bytes += body_bytes
 
-    def count_tube(self, change: int, jobs: int, body_bytes: int) -> None:
+    def count_tube(self, change: int, jobs: int, body_bytes: int, keys: int) -> None:
         """
-        A tube with so many jobs is one of its tubes from now on, or no longer.
+        A tube with so many jobs and keys is one of its tubes from now on, or no longer.
 
         :param change: 1 or -1.
         """
         self.tubes += change
+        self.keys += change * keys
         self.count(change * jobs, change * body_bytes)
 
     def lacks(self, jobs: int, body_bytes: int, now_ns: int) -> str:

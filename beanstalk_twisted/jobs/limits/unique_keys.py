@@ -7,6 +7,7 @@ come to their end.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.others import RememberedKey
@@ -51,37 +52,50 @@ class UniqueKeys:
         self._tubes = tubes
         self._live = live
         self._living: dict[Key, int] = {}
-        self._remembered: dict[Key, Remembered] = {}
+        self._remembered: dict[int, dict[bytes, Remembered]] = {}
         self._of_jobs: dict[int, Key] = {}
         self._ends = OrderedJobs()
 
     def __len__(self) -> int:
-        return len(self._living) + len(self._remembered)
+        return len(self._living) + len(self._of_jobs)
 
     @property
     def remembered(self) -> int:
         """How many keys of deleted jobs there are."""
-        return len(self._remembered)
+        return len(self._of_jobs)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
         """:return: the id of the job that has the key or had it; None if it is free."""
-        place = tube_id, key
-        job_id = self._living.get(place)
+        job_id = self._living.get((tube_id, key))
         if job_id is None:
-            found = self._remembered.get(place)
+            found = self.find(tube_id, key)
             if found is not None and found.record.until_ns > now_ns:
                 job_id = found.record.job_id
         return job_id
+
+    def find(self, tube_id: int, key: bytes) -> Remembered | None:
+        """Return what is remembered of a key, even if its time is up."""
+        keys = self._remembered.get(tube_id)
+        return None if keys is None else keys.get(key)
+
+    def of_tube(self, tube_id: int, end_id: int, most: int) -> list[Remembered]:
+        """
+        Return remembered keys of a tube whose jobs have ids below ``end_id``.
+
+        :return: those among the first ``most``, in the order in which they came to be remembered.
+        """
+        keys = islice(self._remembered.get(tube_id, {}).values(), most)
+        return [found for found in keys if found.record.job_id < end_id]
 
     def enter(self, job: Job) -> None:
         """A job is there.  A dead letter leaves its key to others."""
         tags = job.tags
         if tags is not None and tags.holds_key:
-            place = job.tube_id, tags.unique_key
-            found = self._remembered.get(place)
+            found = self.find(job.tube_id, tags.unique_key)
             if found is not None:
-                self._forget(found)
-            self._living[place] = job.job_id
+                self.forget(found)
+            self._living[job.tube_id, tags.unique_key] = job.job_id
+            self._tubes.by_id(job.tube_id).count_keys(1)
             self.lasting += tags.leaves_key
 
     def leave(self, job: Job) -> None:
@@ -89,25 +103,30 @@ class UniqueKeys:
         tags = job.tags
         if tags is not None and tags.holds_key:
             del self._living[job.tube_id, tags.unique_key]
+            self._tubes.by_id(job.tube_id).count_keys(-1)
             self.lasting -= tags.leaves_key
 
     def remember(self, record: RememberedKey, segment: int) -> None:
         """A key outlives its job, unless another one has it by now."""
         place = record.tube_id, record.key
-        found = self._remembered.get(place)
+        found = self.find(record.tube_id, record.key)
         if found is not None:
-            self._forget(found)
+            self.forget(found)
         if place not in self._living:
-            self._remembered[place] = Remembered(record, segment)
+            self._remembered.setdefault(record.tube_id, {})[record.key] = Remembered(
+                record, segment
+            )
             self._of_jobs[record.job_id] = place
             self._ends.add(record.until_ns, record.job_id)
-            self._tubes.by_id(record.tube_id).remembered += 1
+            tube = self._tubes.by_id(record.tube_id)
+            tube.remembered += 1
+            tube.count_keys(1)
             self._live.enter(segment, len(record.key))
 
     def of_job(self, job_id: int) -> Remembered | None:
         """The remembered key of a job that is gone."""
         place = self._of_jobs.get(job_id)
-        return None if place is None else self._remembered[place]
+        return None if place is None else self.find(*place)
 
     def move_home(self, job_id: int, segment: int) -> None:
         """A remembered key, if the job has left one, is now in another log segment."""
@@ -115,7 +134,7 @@ class UniqueKeys:
         if found is not None:
             record = found.record
             self._live.leave(found.segment, len(record.key))
-            self._remembered[record.tube_id, record.key] = Remembered(record, segment)
+            self._remembered[record.tube_id][record.key] = Remembered(record, segment)
             self._live.enter(segment, len(record.key))
 
     def first_end_ns(self) -> int | None:
@@ -140,13 +159,19 @@ class UniqueKeys:
                 return
             found = self.of_job(first & ID_MASK)
             assert found is not None
-            self._forget(found)
+            self.forget(found)
             yield self._tubes.by_id(found.record.tube_id)
 
-    def _forget(self, found: Remembered) -> None:
+    def forget(self, found: Remembered) -> None:
+        """Forget a key of a deleted job."""
         record = found.record
-        del self._remembered[record.tube_id, record.key]
+        keys = self._remembered[record.tube_id]
+        del keys[record.key]
+        if not keys:
+            del self._remembered[record.tube_id]
         del self._of_jobs[record.job_id]
         self._ends.discard(record.until_ns, record.job_id)
-        self._tubes.by_id(record.tube_id).remembered -= 1
+        tube = self._tubes.by_id(record.tube_id)
+        tube.remembered -= 1
+        tube.count_keys(-1)
         self._live.leave(found.segment, len(record.key))

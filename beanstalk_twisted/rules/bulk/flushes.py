@@ -1,5 +1,5 @@
 """
-Flushing: the jobs of a tube that nobody holds are deleted, slice by slice.
+Flushing: the unreserved jobs of a tube are deleted, slice by slice, and its unique keys forgotten.
 
 Jobs whose `put` came after the flush are not deleted by it, and it ends however many there are:
 each queue is walked once, up to the job that was the last one when that walk began.
@@ -14,9 +14,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import ReadyJobs, Tube
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Timekeeping, Work
-from beanstalk_twisted.wire.extensions import Flushed
+from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
 
 LOOK_JOBS: Final = 4000
 """Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
@@ -29,12 +29,14 @@ TAGGED_JOBS: Final = 3
 
 CLIENT: Final = Reason.CLIENT
 
+ALL: Final = b"all"
+
 FLUSHED: Final = {
     b"ready": (State.READY,),
     b"delayed": (State.DELAYED,),
     b"buried": (State.BURIED,),
     # The ready ones last: whoever becomes ready meanwhile is among them.
-    b"all": (State.DELAYED, State.BURIED, State.READY),
+    ALL: (State.DELAYED, State.BURIED, State.READY),
 }
 
 
@@ -56,12 +58,24 @@ class Flushes:
         if tube is None:
             return self._changes.not_found()
         queues = [tube.queue(state) for state in FLUSHED[which]]
-        walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh)
+        walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh, which == ALL)
         flushed = self._flush_slice(session, tube, walk, now_ns)
         if walk.is_over:
             return self._flushed(flushed)
         self._timekeeping.answer_later(session, self._flush_rest(session, tube, walk, flushed))
         return None
+
+    def forget_key(self, session: Session, now_ns: int, name: bytes, key: bytes) -> Answer:
+        """Forget the unique key of a deleted job."""
+        tube = self._state.tubes.find(name)
+        found = None if tube is None else self._state.unique.find(tube.tube_id, key)
+        if tube is None or found is None or found.record.until_ns <= now_ns:
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        self._changes.forget_key(found, now_ns)
+        self._timekeeping.drop_if_unused(tube, now_ns)
+        return self._changes.of_state(FORGOTTEN)
 
     def _flush_slice(self, session: Session, tube: Tube, walk: "Walk", now_ns: int) -> int:
         """:return: how many jobs were deleted."""
@@ -69,12 +83,26 @@ class Flushes:
         for job_id in job_ids:
             job = self._state.jobs.get(job_id)
             assert job is not None
-            self._changes.end(job, CLIENT, now_ns, session.number)
+            self._changes.end(job, CLIENT, now_ns, session.number, forgets=walk.forgets)
         tube.deletes += len(job_ids)
         if job_ids:
             # Otherwise it may be gone already, and have a namesake.
             self._timekeeping.drop_if_unused(tube, now_ns)
+        if walk.forgets and not walk.has_jobs:
+            self._forget(tube, walk, (SLICE_JOBS - len(job_ids)) // TAGGED_JOBS, now_ns)
         return len(job_ids)
+
+    def _forget(self, tube: Tube, walk: "Walk", most: int, now_ns: int) -> None:
+        """Forget some unique keys of jobs that were deleted before; on a full disk they stay."""
+        found = self._state.unique.of_tube(tube.tube_id, walk.end_id, most)
+        walk.forgets = len(found) == most and tube.remembered > len(found)
+        for each in found:
+            if not self._changes.has_room:
+                walk.forgets = False
+                break
+            self._changes.forget_key(each, now_ns)
+        if found:
+            self._timekeeping.drop_if_unused(tube, now_ns)
 
     def _flush_rest(self, session: Session, tube: Tube, walk: "Walk", flushed: int) -> Work:
         """Later slices of a large flush.  Others may act in between."""
@@ -88,26 +116,34 @@ class Flushes:
 
 
 class Walk:
-    """A walk through the queues of a tube, which may change meanwhile."""
+    """
+    A walk through the queues of a tube, which may change meanwhile.
+
+    :ivar end_id: jobs with this id or a larger one are passed over.
+    :ivar forgets: whether keys of the tube are left to be forgotten, after the jobs.
+    """
 
     def __init__(
         self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
-        weigh: Callable[[int], tuple[int, bool]],
+        weigh: Callable[[int], tuple[int, bool]], forgets: bool,
     ) -> None:  # fmt: skip
-        """
-        :param end_id: jobs with this id or a larger one are passed over.
-        :param weigh: says how large the body of a job is, and whether it has tags, by its id.
-        """
+        """:param weigh: says how large the body of a job is, and whether it has tags, by its id."""
         self._queues = list(queues)
         self._weigh = weigh
-        self._end_id = end_id
+        self.end_id = end_id
+        self.forgets = forgets
         self._passed = LEAST
         self._last = self._queues[0].last()
 
     @property
+    def has_jobs(self) -> bool:
+        """Whether there may be more jobs to be found."""
+        return bool(self._queues)
+
+    @property
     def is_over(self) -> bool:
-        """Whether there is no more to be found."""
-        return not self._queues
+        """Whether there is no more to be done."""
+        return not (self._queues or self.forgets)
 
     def next_ids(self) -> list[int]:
         """
@@ -122,7 +158,7 @@ class Walk:
             keys = self._queues[0].behind(self._passed, SLICE_JOBS - jobs)
             looked += len(keys)
             for at, key in enumerate(keys, start=1):
-                if key & ID_MASK < self._end_id:
+                if key & ID_MASK < self.end_id:
                     job_ids.append(key & ID_MASK)
                     body_bytes, has_tags = self._weigh(key & ID_MASK)
                     size += body_bytes

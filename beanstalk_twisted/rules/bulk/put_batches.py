@@ -192,7 +192,7 @@ class PutBatches:
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
             return refusal
-        if not self._takes_tags(new_jobs, now_ns):
+        if not self._takes_tags(session, new_jobs, now_ns):
             return NO_ROOM
         if self._state.times is not None and len(new_jobs) < len(jobs):
             self._state.times.of(session.using).duplicates += len(jobs) - len(new_jobs)
@@ -233,10 +233,14 @@ class PutBatches:
         job = self._state.jobs.look(job_id)
         return b"DELETED" if job is None else job.state.name.encode()
 
-    def _takes_tags(self, jobs: Sequence[NewJob], now_ns: int) -> bool:
-        """Whether there is room for what these jobs have beside their bodies."""
+    def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
+        """Whether there is room for what these jobs have in addition to their bodies."""
         keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
+            return False
+        quota = session.quota
+        if quota is not None and keys and quota.keys + keys > quota.limits.keys:
+            quota.refuses(session, "keys")
             return False
         has_tags = any([job.tags for job in jobs])
         return not has_tags or self._changes.allows_extensions(now_ns)

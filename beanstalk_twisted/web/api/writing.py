@@ -65,6 +65,14 @@ class WritingApi:
             raise Refusal(400, f"state says which jobs are deleted: one of {', '.join(FLUSHED)}")
         return self._run(call, fields, lambda to: to.flush_tube(tube, state), "flushed")
 
+    def forget_key(self, call: Call) -> "Deferred[Document]":
+        """Forget the unique ``key`` of a deleted job of a tube."""
+        tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
+        key = fields.pop("key", None)
+        if not isinstance(key, str) or not key:
+            raise Refusal(400, "key is the unique key to forget, a string")
+        return self._run(call, fields, lambda to: to.forget_key(tube, key))
+
     def set_policy(self, call: Call) -> "Deferred[Document]":
         """
         Set keys of a tube's policy, as they are shown or as `tube-policy` has them; null removes

@@ -91,8 +91,17 @@ export async function flushTube(name, done) {
   const states = h("select", { name: "state" }, Object.keys(counts).map((state) => h("option", { value: state }, `${state} (${count(counts[state])})`)));
   ask({
     title: `Flush ${name}`, button: "Delete them", isDanger: true, fields: [field("Jobs", states)], done,
-    impact: ({ state }) => `Deletes ${jobs(counts[state])} for good, and what comes until it is done. Reserved jobs stay (${count(tube.reserved)}).`,
+    impact: ({ state }) => `Deletes ${jobs(counts[state])} permanently, and those that arrive until it is done. Reserved jobs stay (${count(tube.reserved)}).${state === "all" ? " Unique keys of deleted jobs are forgotten." : ""}`,
     run: ({ state }) => post(path("tubes", name, "flush"), { state }),
+  });
+}
+
+export function forgetKey(name, done) {
+  ask({
+    title: `Forget a unique key of ${name}`, button: "Forget it", done,
+    fields: [field("Unique key", h("input", { name: "key", required: true, maxlength: 200, spellcheck: "false" }))],
+    impact: ({ key }) => `Another put with the key ${key} makes a new job, although a job with it was deleted before.`,
+    run: ({ key }) => post(path("tubes", name, "forget-key"), { key }),
   });
 }
 

@@ -1,5 +1,5 @@
 // One tube: figures, plots with its history, policy, jobs.
-import { flushTube, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
+import { flushTube, forgetKey, kickTube, pauseTube, putJob, resumeTube } from "./actions.js";
 import { get, path } from "./api.js";
 import { age, compact, count, h, inWords, setText } from "./dom.js";
 import { groupsCard } from "./groups.js";
@@ -72,7 +72,7 @@ export function tubePage({ live, words: [name] }) {
   }
 
   function offer(tube) {
-    const now = JSON.stringify([tube.buried + tube.delayed > 0, tube.ready + tube.buried + tube.delayed > 0, tube.pause_seconds_left > 0]);
+    const now = JSON.stringify([tube.buried + tube.delayed > 0, tube.pause_seconds_left > 0]);
     if (!live.about.may_write || offered === now) return;
     offered = now;
     const button = (label, action, isOff = false, kind = null) =>
@@ -82,7 +82,8 @@ export function tubePage({ live, words: [name] }) {
       button("Kick", kickTube, !(tube.buried + tube.delayed)),
       tube.pause_seconds_left > 0 ? button("Resume", resumeTube) : button("Pause", pauseTube),
       button("Policy", editPolicy),
-      button("Flush", flushTube, !(tube.ready + tube.buried + tube.delayed), "danger"));
+      button("Forget a key", forgetKey),
+      button("Flush", flushTube, false, "danger"));
   }
 
   const refresh = () => Promise.all([refreshTube(), jobs.refresh()]);

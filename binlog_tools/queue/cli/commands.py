@@ -21,7 +21,8 @@ from binlog_tools.queue.server import Refused
 COMMANDS: Final[Mapping[str, str]] = {
     "put": "jobs.put", "reserve": "jobs.reserve", "list": "listing", "peek": "jobs.peek",
     "delete": "jobs.delete", "bury": "jobs.peek", "kick": "jobs.peek", "move": "jobs.move",
-    "edit": "jobs.edit", "wait": "wait", "flush": "jobs.flush", "tubes": "tubes", "stats": "tubes",
+    "edit": "jobs.edit", "wait": "wait", "flush": "jobs.flush", "forget-key": "jobs.flush",
+    "tubes": "tubes", "stats": "tubes",
     "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top", "tail": "tail",
     "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
@@ -34,7 +35,7 @@ there it is the function so named.
 
 HERE: Final = "binlog_tools.queue.cli"
 
-PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs"}
+PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "forget_key"}
 """Functions that cannot be named like their subcommands."""
 
 

@@ -25,7 +25,7 @@ OPTIONAL = ("weight", "tags", "body", "standby")
 SAMPLES: dict[str, Any] = {
     "body": b"b", "jobs": [7], "tube": "t", "job": 7, "seconds": 3, "count": 5, "unix_seconds": 9,
     "weight": 3, "mode": "weighted", "tags": Tags(group="g"), "group": "g", "priority": 1,
-    "delay": 2, "ttr": 3, "bound": 4, "token": "bst_x", "standby": "b:11300",
+    "delay": 2, "ttr": 3, "bound": 4, "key": "k", "token": "bst_x", "standby": "b:11300",
 }  # fmt: skip
 
 

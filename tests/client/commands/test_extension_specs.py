@@ -64,6 +64,7 @@ OTHERS: dict[Field, st.SearchStrategy[Any]] = {
     extensions.TARGET: TUBE_NAMES.filter(lambda name: len(name) < 150).map(str.encode),
     grammar.OPTIONAL_BYTES: st.none() | st.integers(0, U32),
     extensions.GROUP: KEYS,
+    extensions.UNIQUE_KEY: KEYS,
     extensions.MODE: st.sampled_from(["fifo", "weighted", "weighted-fair"]),
     extensions.CURSOR: st.none() | st.from_regex("[a-z0-9-]{1,30}", fullmatch=True),
     extensions.SUCCESSOR: st.none() | st.from_regex("[a-z0-9.:-]{1,30}", fullmatch=True),
@@ -97,6 +98,7 @@ def sample(spec: specs.ExtensionSpec) -> list[Any]:
         OPTIONAL_TAGS: None, TAGS: Tags(group="g").for_wire(),
         grammar.TUBE_THEN: b"tube", extensions.POLICY_PAIRS: (("rate", "1"),),
         extensions.TARGET: b"tube", grammar.OPTIONAL_BYTES: None, extensions.GROUP: "g",
+        extensions.UNIQUE_KEY: "k",
         extensions.TOKEN: "bst_x", extensions.WATCHED: b"tube", extensions.MODE: "fifo",
         extensions.FLUSHED_STATE: "all", extensions.LISTED_STATE: "all",
     }  # fmt: skip
@@ -182,7 +184,7 @@ def test_the_replies_of_the_page_are_those_a_client_expects() -> None:
 def test_what_changes_jobs_is_never_sent_twice() -> None:
     assert {spec.name for spec in SPECS.values() if not spec.is_repeatable} == {
         "put", "put-at", "put-batch", "delete-batch", "flush-tube", "drain", "undrain",
-        "promote", "move-job", "update-job", "kick-dead", "tube-policy",
+        "promote", "move-job", "update-job", "kick-dead", "tube-policy", "forget-key",
     }  # fmt: skip
 
 

@@ -112,6 +112,11 @@ def check(server: MemoryServer) -> None:
         if quota.limits.are_of_tubes:
             sums = sum([each.job_count for each in tubes]), sum([each.body_bytes for each in tubes])
             assert (quota.jobs, quota.body_bytes, quota.tubes) == (*sums, len(tubes))
+            living = [(job.tube_id, job.tags) for job in jobs if job is not None]
+            ids = {each.tube_id for each in tubes}
+            tagged = [tags for tube, tags in living if tube in ids and tags is not None]
+            keys = sum([tags.holds_key for tags in tagged])
+            assert quota.keys == keys + sum([each.remembered for each in tubes])
 
 
 # Jobs and bytes.
@@ -193,6 +198,20 @@ def test_a_job_that_is_there_already_is_no_new_one() -> None:
     assert client.ask(unique) == b"INSERTED 1\r\n"
     assert client.ask(unique) == b"INSERTED 1 READY\r\n"
     assert client.ask(unique.replace(b":k", b":l")) == FULL
+
+
+def test_unique_keys_are_taken_up_to_the_limit_whether_their_jobs_live_or_not() -> None:
+    server = limited("keys = 2", of_it=MANAGER)
+    client = connect(server)
+    put = b"put 0 0 60 1 idp:%b:60\r\nx\r\n"
+    assert client.ask(put % b"a" + b"delete 1\r\n") == b"INSERTED 1\r\nDELETED\r\n"
+    assert client.ask(put % b"b" + put % b"c" + put % b"a") == (
+        b"INSERTED 2\r\n" + FULL + b"INSERTED 1 DELETED\r\n"
+    )
+    assert client.ask(PUT_X) == b"INSERTED 3\r\n", "jobs without a key are not limited"
+    assert connect(server, OTHER, b"else").ask(put % b"c") == b"INSERTED 4\r\n"
+    assert client.ask(b"forget-key mine.a a\r\n" + put % b"c") == b"FORGOTTEN\r\nINSERTED 5\r\n"
+    check(server)
 
 
 def test_a_rate_comes_back_with_time_and_is_shared_by_connections() -> None:
@@ -535,19 +554,21 @@ def test_without_limits_no_session_has_a_quota_and_no_tube_is_counted_for_anybod
 # Somebody who tries.
 
 LINES = (
-    b"put 0 0 60 {n}", b"put 5 1 60 {n} idp:{k}", b"put 5 0 60 {n} con:{k}", b"put-batch",
+    b"put 0 0 60 {n}", b"put 5 1 60 {n} idp:{k}:9", b"put 5 0 60 {n} con:{k}", b"put-batch",
     b"reserve-with-timeout 0", b"reserve-with-timeout 2", b"reserve", b"reserve-batch 3 1",
     b"reserve-job {i}", b"delete {i}", b"release {i} 0 0", b"release {i} 0 1", b"bury {i} 0",
     b"kick 3", b"kick-job {i}", b"touch {i}", b"use {t}", b"watch {t}", b"ignore {t}",
     b"move-job {i} {t}", b"update-job {i} 0 0 60", b"update-job {i} 0 0 60 {n}",
-    b"flush-tube {t} ready", b"tube-policy {t} max-reserves=1 dead-letter={t}",
+    b"flush-tube {t} ready", b"flush-tube {t}", b"forget-key {t} {k}",
+    b"tube-policy {t} max-reserves=1 dead-letter={t}",
     b"tube-policy {t} max-reserves=1", b"tube-policy {t} max-reserves=-", b"kick-dead {t} 3",
     b"delete-batch {i} {i}", b"wait-job {i} 1", b"peek {i}", b"auth", b"hang-up", b"time",
 )  # fmt: skip
 
 SETS = (
-    "jobs = 4, bytes = 9, tubes = 3, watched = 9, connections = 3, reserved = 2",
-    "jobs = 3, connections = 2", "bytes = 7, reserved = 1", "tubes = 2, watched = 6", "",
+    "jobs = 4, bytes = 9, keys = 2, tubes = 3, watched = 9, connections = 3, reserved = 2",
+    "jobs = 3, connections = 2", "keys = 1", "bytes = 7, reserved = 1", "tubes = 2, watched = 6",
+    "",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def calls() -> list[str]:
 
 
 def test_there_are_examples_of_all_commands() -> None:
-    call = r"beanstalk (?:-s \S+ )?(\w+)"
+    call = r"beanstalk (?:-s \S+ )?([\w-]+)"
     named = {found[1] for line in calls() if (found := re.search(call, line))}
     assert named >= set(commands.COMMANDS) - {"bury"}
 
