@@ -19,7 +19,7 @@ from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NS, Reservations
 
 RELEASED_JOBS: Final = 500
-"""Jobs that one slice lets go whose groups have ended: about 5 ms."""
+"""Jobs that a command lets go whose groups have ended: about 5 ms."""
 
 
 class Settler(Protocol):
@@ -52,11 +52,12 @@ class Consequences:
             or (bool(state.groups.ended) and self._changes.has_room)
         )
 
-    def go_on(self, now_ns: int) -> None:
-        """Do a tick's slice."""
+    def go_on(self, now_ns: int, most: int) -> None:
+        """Do a tick's slice: let up to ``most`` jobs go whose groups have ended."""
         self._state.concurrency.open_next()
         self.serve(None, now_ns)
-        self.end_groups(now_ns, is_slice=True)
+        if self._state.groups.ended:
+            self._is_behind = self._end_groups(now_ns, most)
 
     def serve(self, changed: Tube | None, now_ns: int) -> None:
         """
@@ -75,27 +76,25 @@ class Consequences:
         for _, tube in sorted(firsts):
             self._reservations.match(tube, now_ns)
 
-    def end_groups(self, now_ns: int, *, is_slice: bool) -> None:
+    def end_groups(self, now_ns: int) -> None:
         """
-        Let jobs go whose groups have ended, up to a slice of them.
-
-        :param is_slice: whether this is a tick's slice; otherwise a command asks, which leaves them
-            alone while there are more of them than one slice has done.
+        Let jobs go whose groups have ended, for a command; leave them to the ticks while there are
+        more of them than one slice has done.
         """
         if not self._state.groups.ended:
             self._is_behind = False
-        elif is_slice or not self._is_behind:
-            self._is_behind = self._end_groups(now_ns)
+        elif not self._is_behind:
+            self._is_behind = self._end_groups(now_ns, RELEASED_JOBS)
 
-    def _end_groups(self, now_ns: int) -> bool:
+    def _end_groups(self, now_ns: int, most: int) -> bool:
         """
-        Let jobs go whose groups have ended, up to a slice of them.
+        Let up to ``most`` jobs go whose groups have ended.
 
         :return: whether there are more, and room for them.
         """
         groups = self._state.groups
-        left = RELEASED_JOBS
-        for group in list(islice(groups.ended, RELEASED_JOBS)):
+        left = most
+        for group in list(islice(groups.ended, most)):
             keys = groups.first_waiting(group, left)
             for key in keys:
                 # The log holds extensions already: a job with tags is in it.

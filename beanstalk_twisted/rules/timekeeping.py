@@ -34,7 +34,10 @@ NEVER_KEY: Final = NEVER_NS << 64
 """Less than the keys of delayed jobs that wait for no moment, see `ordered`."""
 
 SLICE_JOBS: Final = 500
-"""Jobs that one slice of work moves: about 5 ms."""
+"""Jobs that one tick moves, or one slice of work: about 5 ms."""
+
+LEAST_SHARE_JOBS: Final = 50
+"""Jobs that each kind of work may move in a tick whatever the others did, so that none starves."""
 
 REWRITTEN_JOBS: Final = 5
 """What a job that is written again takes of a slice, in jobs that are only changed."""
@@ -71,7 +74,7 @@ class Timekeeping:
     Knows when something is due, and does it.
 
     :ivar policies: those of the tubes.
-    :ivar slice_left: what there may be of this slice yet, in jobs; less than one if it is over.
+    :ivar slice_left: jobs that this tick or slice may still move; less than one if it is over.
     """
 
     def __init__(
@@ -99,18 +102,25 @@ class Timekeeping:
         return bool(self._slices)
 
     def tick(self, now_ns: int) -> None:
-        """Do all that is due, in beanstalkd's order: delays, pauses, then deadlines of sessions."""
+        """
+        Do what is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
+
+        They and large work share `SLICE_JOBS`; the next tick does what is left.
+        """
+        self.begin_slice()
         if self._resting:
             self._slices += [work for due_ns, work in self._resting if due_ns <= now_ns]
             self._resting = [each for each in self._resting if each[0] > now_ns]
         if self._slices:
             self._next_slice(self._slices.popleft(), now_ns)
+            self.slice_left = 0
         self._end_delays(now_ns)
         self._end_pauses(now_ns)
         self._end_keys(now_ns)
         self._end_deadlines(now_ns)
         if self._state.tagged:
-            self._consequences.go_on(now_ns)
+            self._take_share()
+            self._consequences.go_on(now_ns, self.slice_left)
 
     def next_due_ns(self) -> int | None:
         if self._slices or (self._state.tagged and self._consequences.are_due):
@@ -144,7 +154,7 @@ class Timekeeping:
         next tick does.
         """
         self._consequences.serve(None, now_ns)
-        self._consequences.end_groups(now_ns, is_slice=False)
+        self._consequences.end_groups(now_ns)
 
     def take_back(self, image: JobImage, now_ns: int) -> int:
         """As `change`, for a job that comes back from a worker."""
@@ -200,6 +210,9 @@ class Timekeeping:
         """What is done from now on counts for a slice of its own."""
         self.slice_left = SLICE_JOBS
 
+    def _take_share(self) -> None:
+        self.slice_left = max(self.slice_left, LEAST_SHARE_JOBS)
+
     def rewrite(self, body_bytes: int) -> None:
         """A job was written again in this slice, with its body."""
         self.slice_left -= REWRITTEN_JOBS + body_bytes // REWRITTEN_BYTES
@@ -237,10 +250,12 @@ class Timekeeping:
             return
 
     def _end_delays(self, now_ns: int) -> None:
-        for _ in range(SLICE_JOBS):
+        self._take_share()
+        while self.slice_left > 0:
             tube = self._delays.pop_due(now_ns)
             if tube is None:
                 return
+            self.slice_left -= 1
             first = tube.delayed.first()
             if first is not None and first >> 64 <= self._delays_end_ns(now_ns):
                 self._state.promote(first & ID_MASK)
@@ -253,7 +268,7 @@ class Timekeeping:
         return now_ns if next_ns is None else min(now_ns, next_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
-        self.begin_slice()
+        self._take_share()
         tubes = []
         while self.slice_left > 0 and (tube := self._pauses.pop_due(now_ns)) is not None:
             tubes.append(tube)
@@ -272,11 +287,13 @@ class Timekeeping:
             self.arm(tube)
 
     def _end_keys(self, now_ns: int) -> None:
-        for tube in self._state.unique.end(now_ns, SLICE_JOBS):
+        self._take_share()
+        for tube in self._state.unique.end(now_ns, self.slice_left):
+            self.slice_left -= 1
             self.drop_if_unused(tube, now_ns)
 
     def _end_deadlines(self, now_ns: int) -> None:
-        self.begin_slice()
+        self._take_share()
         while self.slice_left > 0:
             session = self._reservations.deadlines.pop_due(now_ns)
             if session is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause
+from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
 from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.timekeeping import LEAST_SHARE_JOBS, REWRITTEN_JOBS, SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server
 
 INSTANT = 0.000000001
@@ -610,3 +611,30 @@ def test_timeouts_that_end_together_end_in_slices() -> None:
     assert sum(bool(worker.late) for worker in workers) == SLICE_JOBS
     server.tick()
     assert {worker.hears() for worker in workers} == {"TIMED_OUT"}
+
+
+def test_all_kinds_of_work_share_one_tick_and_none_of_them_starves() -> None:
+    server = Server()
+    owner, asker, worker = server.connect(), server.connect(), server.connect()
+    owner.says("tube-policy default max-age=10 dead-letter=dead")
+    count = 10 * DEAD_SLICE_JOBS
+    for _ in range(count):
+        owner.put()
+    server.pass_time(10)
+    server.finish_slices()
+    owner.says("use other")
+    delayed = [owner.put(delay=1) for _ in range(SLICE_JOBS)]
+    worker.says("watch mail")
+    worker.says("ignore default")
+    worker.says("reserve-with-timeout 1")
+    # Each dead letter that is kicked is too old, and dies again.
+    assert asker.says(f"kick-dead default {count}") is None
+    server.now_ns += NS
+    first = len(server.log.records)
+    server.tick()
+    moves = [each for each in server.log.records[first:] if isinstance(each, JobImage)]
+    assert len(moves) <= DEAD_SLICE_JOBS + LEAST_SHARE_JOBS // REWRITTEN_JOBS
+    assert counts(owner)["delayed"] == len(delayed) - LEAST_SHARE_JOBS
+    assert worker.hears() == "TIMED_OUT"
+    server.finish_slices()
+    assert counts(owner)["delayed"] == 0
