@@ -275,9 +275,9 @@ def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
 
     settings = HttpSettings(
         frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
-        options["has_messagebird"], options["http-report"] or "",
+        options["has_messagebird"],
     )  # fmt: skip
-    return make_site(service, settings, reactor, partial(IoThread, reactor))
+    return make_site(service, settings, reactor)
 
 
 def _http_ports(options: Options, site: Any) -> Ports | None:

@@ -119,7 +119,6 @@ def test_without_options_these_hold() -> None:
         "http": [],
         "http_hosts": [],
         "http_write": False,
-        "http-report": None,
         "has_messagebird": False,
         "metrics-tubes": "100",
         "metrics_tubes": 100,
@@ -935,19 +934,12 @@ def test_http_names_are_taken_in_lower_case_and_writing_is_asked_for() -> None:
     assert (options["http_hosts"], options["http_write"]) == (["queue.example", "b"], True)
 
 
-def test_a_folder_of_reports_has_a_name_that_outlives_a_change_of_directory(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert parsed("--http=1", "--http-report", "a")["http-report"] == os.path.abspath("a")
-    assert "--http-report needs" in refused(capsys, "--http=1", "--http-report", "")
-
-
 @pytest.mark.parametrize("name", ["", "a:1", "http://a", "a b", "*"])
 def test_a_wrong_http_name_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert "--http-host needs a host name" in refused(capsys, "--http=1", "--http-host", name)
 
 
-@pytest.mark.parametrize("option", ["--http-host=a", "--http-write", "--http-report=a"])
+@pytest.mark.parametrize("option", ["--http-host=a", "--http-write"])
 def test_options_of_http_need_http(capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert "need --http" in refused(capsys, option)
 

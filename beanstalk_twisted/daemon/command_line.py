@@ -97,7 +97,7 @@ LOG_NUMBERS: Final = (
 GIVEN: Final = {
     **dict.fromkeys((
         "access", "binlog", "binlog-archive", "binlog-archive-age", "body-cache", "address", "port",
-        "tubes", "user", "http-report", "replicate",
+        "tubes", "user", "replicate",
     )),
     "verify-on-start": Verify.FULL.value,
     **{
@@ -316,15 +316,10 @@ class Options(usage.Options):
         self["endpoints_v1"] = passed_v1 + old
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
         self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
-        if self["http-report"] is not None:
-            if not self["http-report"]:
-                raise usage.UsageError("--http-report needs the name of a folder")
-            self["http-report"] = os.path.abspath(self["http-report"])
         given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
-        if (given or self["http-report"]) and not self["http"]:
+        if given and not self["http"]:
             raise usage.UsageError(
-                "--http-host, --http-write, --http-report and --metrics-compat need --http, where "
-                "to listen"
+                "--http-host, --http-write and --metrics-compat need --http, where to listen"
             )
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 

@@ -150,7 +150,6 @@ GROUPS: Final = (
         Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
                "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
-        Option("http-report", "", "DIR", "Show the reports in this folder in the console."),
     )),
     Group("Limits", (
         Option("max-connections", "", "N", "The most connections of clients; more are closed at "

@@ -1,13 +1,11 @@
 """Puts the endpoint together: which function each operation of the table is."""
 
-from collections.abc import Callable
 from importlib import resources
 
 from twisted.internet.interfaces import IReactorTime
 
 from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.storage.io_thread import Io
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.log import LogApi
 from beanstalk_twisted.web.api.reading import ReadingApi
@@ -24,21 +22,16 @@ from beanstalk_twisted.web.health import Health
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.replication import replication_document, why_closed
-from beanstalk_twisted.web.report_files import ReportFiles
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.static_files import StaticFiles
 
 
-def make_site(
-    service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime,
-    make_io: Callable[[], Io],
-) -> Site:  # fmt: skip
+def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
     """
     Make the endpoint of a server, for any number of ports; from then on the server measures how
     long its jobs wait and run, and its commands take.
 
-    :param make_io: makes a thread for files that are not the log's.
     """
     service.queue.measure_times()
     service.context.times = CommandTimes()
@@ -48,9 +41,8 @@ def make_site(
         service, lag.lags, lambda: (site.connections, site.refused, site.requests),
         settings.metrics_tubes, has_messagebird=settings.has_messagebird,
     )  # fmt: skip
-    has_reports = bool(settings.report)
-    overview = Overview(service, may_write=settings.may_write, has_reports=has_reports)
-    static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
+    overview = Overview(service, may_write=settings.may_write)
+    static = StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
     site.access = lambda: service.access
@@ -61,7 +53,7 @@ def make_site(
     connections = LocalConnections(service, reactor)
     seeing = Seeing(service)
     runs = Runs(service, connections, reactor, seeing)
-    site.parts += [lag, health.probe, live, history, reports, runs]
+    site.parts += [lag, health.probe, live, history, runs]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
@@ -71,8 +63,6 @@ def make_site(
         "login": static.login,
         **_logins(site.logins),
         "live": live.stream,
-        "report": reports.file,
-        "listReports": reports.listed,
         "getTubeHistory": history.history,
         **_api(service, connections),
         **_many(service, runs, seeing),

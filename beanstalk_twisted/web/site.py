@@ -79,14 +79,12 @@ class HttpSettings(NamedTuple):
     :ivar may_write: whether anything may be changed.
     :ivar metrics_tubes: how many tubes have metrics of their own.
     :ivar has_messagebird: whether metrics have the names of messagebird/beanstalkd_exporter too.
-    :ivar report: the path of a folder of reports; empty if there is none.
     """
 
     names: frozenset[str] = frozenset()
     may_write: bool = False
     metrics_tubes: int = 100
     has_messagebird: bool = False
-    report: str = ""
 
 
 class Part(Protocol):

@@ -100,12 +100,8 @@ def test_a_server_is_seen_asked_and_changed_over_http(tmp_path: Path) -> None:
         assert again.ask("/api/v1/jobs/1/delete", {})[0] == 403
 
 
-def test_segments_and_reports_come_from_real_files(tmp_path: Path) -> None:
-    folder = tmp_path / "reports"
-    folder.mkdir()
-    report = bytes(range(256)) * 1000
-    (folder / "report.html").write_bytes(report)
-    http = HttpServer(tmp_path, "-s", "8192", "--http-report", str(folder))
+def test_segments_come_from_real_files(tmp_path: Path) -> None:
+    http = HttpServer(tmp_path, "-s", "8192")
     with http.server:
         connection = http.server.connect()
         for _ in range(30):
@@ -116,11 +112,6 @@ def test_segments_and_reports_come_from_real_files(tmp_path: Path) -> None:
         assert {row["name"] for row in segments} <= {
             path.name for path in (tmp_path / "log").iterdir()
         }
-        assert http.ask("/reports/report.html") == (200, report)
-        assert http.ask("/reports/..%2flog%2f" + segments[0]["name"])[0] == 404
-        assert [row["name"] for row in json.loads(http.ask("/api/v1/reports")[1])["reports"]] == [
-            "report.html"
-        ]
         connection.close()
 
 

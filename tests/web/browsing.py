@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Operation
 from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
@@ -160,11 +159,10 @@ def site_of(
     server: MemoryServer,
     settings: HttpSettings | None = None,
     operations: Mapping[str, Operation] | None = None,
-    io: Callable[[], Io] = InlineIo,
 ) -> Site:
     """Make an endpoint; see `browse`."""
     clock = cast(Any, server.clock)
-    site = make_site(server.service, settings or HttpSettings(), clock, io)
+    site = make_site(server.service, settings or HttpSettings(), clock)
     names = operations or {}
     site.operations = {**site.operations, **names}
     rows = [Route(f"/{name}", "GET", name) for name in names]

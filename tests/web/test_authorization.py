@@ -58,8 +58,8 @@ BODIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-NOT_THERE = ("forgetKey", "getLog", "listSegments", "listReports", "report", "getRun", "stopRun")
-"""Operations on what this server has none of: a log, reports, runs."""
+NOT_THERE = ("forgetKey", "getLog", "listSegments", "getRun", "stopRun")
+"""Operations on what this server has none of: a log, runs."""
 NOT_REPLICATED = ("promote",)
 """Operations that a server without ``--replicate`` refuses whoever asks for them."""
 

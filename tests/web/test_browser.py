@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from binlog_tools.spark.reporting.page import Content, Table, as_json
 from tests.server.access.meeting import HASH, OTHER_HASH, OTHER_TOKEN, TOKEN
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
@@ -28,15 +27,6 @@ LIMIT_S = 600.0
 
 SCRIPT = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
 LONG_TUBE = b"Auftragsbestaetigungsversandwarteschlange-" * 4 + b"fuer-Grosskunden-der-Nordregion1"
-
-REPORT = Content(
-    f"A report {SCRIPT.decode()}", "1 server, 1 tube", [("1,200", "jobs put", "")],
-    [Table("tubes", "Tubes", "What happened in each tube.",
-        ["tube", *(f"counter {each}" for each in range(9))],
-        [[SCRIPT.decode() + LONG_TUBE.decode(), *range(at, at + 8), None] for at in range(30)],
-     ),
-     Table("workers", "Workers", "How runs ended.", ["server"], [])],
-)  # fmt: skip
 
 SKIPPED = "What has changed since it was counted is skipped."
 
@@ -113,14 +103,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     node, chromium = browser_or_skip()
     folder = tmp_path_factory.mktemp("console")
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))
-    reports = folder / "reports"
-    reports.mkdir()
-    (reports / "report.json").write_text(as_json(REPORT))
-    (reports / "report.html").write_text(f"<!DOCTYPE html><h1>A report</h1>{SCRIPT.decode()}")
-    options = (
-        "--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log",
-        "--http-report", reports,
-    )  # fmt: skip
+    options = ("--port", 0, "--http", 0, "--http-write", "--binlog", folder / "log")
     access = folder / "access.toml"
     access.write_text(
         f'[identities.weak]\ntoken = "{HASH}"\nput = "mail"\n'
@@ -242,17 +225,6 @@ def test_the_log_leads_to_the_jobs_that_keep_its_oldest_segment(found: Any) -> N
     assert count > 30
 
 
-def test_a_report_is_shown_in_an_origin_of_its_own_and_runs_nothing(found: Any) -> None:
-    assert found["report"] == ["A report", "null"]
-
-
-def test_the_tables_of_a_report_are_shown_by_pages_and_as_text(found: Any) -> None:
-    title, cell, headings = found["tables"]
-    assert title == REPORT.title
-    assert cell == SCRIPT.decode() + LONG_TUBE.decode()
-    assert headings == ["Tubes", "Workers"]
-
-
 def test_a_drain_is_begun_and_ended(found: Any) -> None:
     assert found["drains"] == "Not ready: it drains: new jobs are refused"
 
@@ -272,7 +244,8 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
         f"Job {found['id']} has these values from now on.",
         "Takes it from made to elsewhere, in one step; its workers there get it.",
         "Deletes this ready job of elsewhere for good.",
-        "Deletes 1 job for good, and what comes until it is done. Reserved jobs stay (0).",
+        "Deletes 1 job permanently, and those that arrive until it is done. Reserved jobs stay "
+        "(0). Unique keys of deleted jobs are forgotten.",
         "Producers get DRAINING for each put, in all tubes, until new jobs are taken again. "
         "Workers go on.",
         "Puts are taken again, in all tubes.",

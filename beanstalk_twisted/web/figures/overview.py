@@ -66,18 +66,13 @@ class Overview:
     :ivar run: 16 hexadecimal digits, of this process only.
     """
 
-    def __init__(
-        self, service: BeanstalkService, *, may_write: bool = False, has_reports: bool = False
-    ) -> None:
-        """
-        :param may_write: whether the console may change anything.
-        :param has_reports: whether there is a folder of reports.
-        """
+    def __init__(self, service: BeanstalkService, *, may_write: bool = False) -> None:
+        """:param may_write: whether the console may change anything."""
         facts = service.process.facts()
         self.run = facts.identity
         self._about = {
             "host": facts.hostname, "version": facts.version, "may_write": may_write,
-            "has_log": bool(service.path), "has_reports": has_reports,
+            "has_log": bool(service.path),
         }  # fmt: skip
         self._service = service
         self._oldest = OldestReady(service.queue.state)

@@ -6,7 +6,6 @@ import { jobPage } from "./jobs.js";
 import { Live } from "./live.js";
 import { logPage } from "./log.js";
 import { overview } from "./overview.js";
-import { reportsPage } from "./reports.js";
 import { searchPage } from "./search.js";
 import { tubePage } from "./tube.js";
 import { tubesPage } from "./tubes.js";
@@ -26,7 +25,6 @@ const VIEWS = {
   dead: deadPage,
   connections: connectionsPage,
   log: logPage,
-  reports: reportsPage,
 };
 
 function go() {
@@ -68,7 +66,7 @@ live.addEventListener("state", () => {
   if (!live.about.host) return;
   if (!isKnown) { isKnown = true; view?.refresh?.(); }
   setText(document.getElementById("host"), live.about.host);
-  for (const id of ["reports", "access"]) document.getElementById(id).hidden = !live.about[`has_${id}`];
+  document.getElementById("access").hidden = !live.about.has_access;
   setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}${live.about.replication ? ` · ${live.about.replication}` : ""}`);
 });
 

@@ -62,7 +62,7 @@ export function tubePage({ live, words: [name] }) {
       offer(tube);
     } catch (error) {
       setText(note, error.status === 404 ? "There is no such tube now: it is made by the first that uses it." : error.message);
-      if (error.status === 404) offer({ name, ready: 0, delayed: 0, buried: 0, reserved: 0 });
+      if (error.status === 404) offer({ name, ready: 0, delayed: 0, buried: 0, reserved: 0 }, false);
     }
   }
 
@@ -71,8 +71,8 @@ export function tubePage({ live, words: [name] }) {
     policy.replaceChildren(h("h2", {}, "Policy"), factList(pairs));
   }
 
-  function offer(tube) {
-    const now = JSON.stringify([tube.buried + tube.delayed > 0, tube.pause_seconds_left > 0]);
+  function offer(tube, isThere = true) {
+    const now = JSON.stringify([isThere, tube.buried + tube.delayed > 0, tube.pause_seconds_left > 0]);
     if (!live.about.may_write || offered === now) return;
     offered = now;
     const button = (label, action, isOff = false, kind = null) =>
@@ -82,8 +82,8 @@ export function tubePage({ live, words: [name] }) {
       button("Kick", kickTube, !(tube.buried + tube.delayed)),
       tube.pause_seconds_left > 0 ? button("Resume", resumeTube) : button("Pause", pauseTube),
       button("Policy", editPolicy),
-      button("Forget a key", forgetKey),
-      button("Flush", flushTube, false, "danger"));
+      button("Forget a key", forgetKey, !isThere),
+      button("Flush", flushTube, !isThere, "danger"));
   }
 
   const refresh = () => Promise.all([refreshTube(), jobs.refresh()]);

@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import pytest
 
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.series import Period
-from tests.server_process import ServerProcess, ours_at_once
 from tests.spark.reporting.some_tables import (
     HOSTILE,
     START_S,
@@ -55,20 +53,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["file", "console"])
-def shown(
-    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, str]]:
+@pytest.fixture(scope="module")
+def shown(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The page as it is when its script has run, and what the browser said."""
-    profile = tmp_path_factory.mktemp("profile")
-    if request.param == "file":
-        yield look(f"file://{folder}/report.html", profile)
-        return
-    options = ("--port", 0, "--http", 0, "--http-report", folder)
-    with ServerProcess(ours_at_once(*options), profile) as server:
-        server.wait_for(", HTTP")
-        (port,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
-        yield look(f"http://127.0.0.1:{port}/reports/report.html", profile)
+    return look(f"file://{folder}/report.html", tmp_path_factory.mktemp("profile"))
 
 
 def look(address: str, profile: Path) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import { chromium } from "playwright-core";
 const [executablePath, address, pictures, job, tube, guarded, weak, strong] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
-const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", reports: "reports", tables: "reports/report.json", missing: "tubes/not-there" };
+const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", missing: "tubes/not-there" };
 // Those that ask for what is not there.
 const MISSING = /status of 404/;
 const found = { errors: [], violations: [], overflows: [], dialogs: 0, impacts: [] };
@@ -152,7 +152,7 @@ async function act() {
   await context.close();
 }
 
-/** A tube that a path cannot name, one with a history from before the page was opened, and a report. */
+/** A tube that a path cannot name, and one with a history from before the page was opened. */
 async function visit() {
   const context = await browser.newContext({ viewport: SIZES.wide });
   const page = await context.newPage();
@@ -173,20 +173,6 @@ async function visit() {
   await page.getByRole("link", { name: "Show the jobs" }).click();
   await page.waitForSelector("[role=status]:text-matches('found$')");
   found.keep = [await page.inputValue("[name=where]"), await page.locator("tbody tr").count()];
-  await page.goto(`${address}/#/reports`);
-  const [opened] = await Promise.all([context.waitForEvent("page"), page.click("td a")]);
-  await opened.waitForLoadState();
-  // A policy that is broken is told in the console; that is what is wanted here.
-  found.report = [await opened.textContent("h1"), await opened.evaluate(() => self.origin)];
-  await page.goto(`${address}/#/reports`);
-  await page.getByRole("link", { name: "Tables of report.json" }).click();
-  await page.waitForSelector("text=30 rows");
-  found.tables = [await page.textContent("h1"), await page.locator("td").first().textContent()];
-  await page.getByRole("button", { name: "Next" }).first().click();
-  await page.waitForFunction(() => document.querySelectorAll("tbody")[0].children.length === 5);
-  found.tables.push(await page.locator("h2").allTextContents());
-  await page.goto(`${address}/#/reports/report.html`);
-  await page.waitForSelector("text=no report with tables");
   await context.close();
 }
 
