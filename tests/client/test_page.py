@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted import tcp_keepalive
 from beanstalk_twisted.client import connection, errors, outbox, reconnecting
 from beanstalk_twisted.client.commands import extension_specs, specs
 from beanstalk_twisted.client.pool import hashing, member, reserving
@@ -112,6 +113,10 @@ def test_the_limits_are_those_of_the_code() -> None:
         [
             "the same during a `flush_tube` or `kick_dead`, besides",
             f"{extension_specs.FLUSH_S:g} seconds",
+        ],
+        [
+            "silence of a connection without a deadline, before a server that is gone is noticed",
+            f"{tcp_keepalive.IDLE_S + tcp_keepalive.INTERVAL_S * tcp_keepalive.PROBES} seconds",
         ],
         ["closing a connection, before it is cut", f"{connection.PART_S:g} seconds"],
         [

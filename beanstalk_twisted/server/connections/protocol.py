@@ -114,10 +114,9 @@ class BeanstalkProtocol(LineReceiver):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Small replies leave at once, and a peer that vanished is found out."""
+        """Small replies leave at once."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
-            self.transport.setTcpKeepAlive(True)
         self._output = Output(self.transport, self)
         self._feed = self._host.feed(self)
         self.session = self._host.connected(self)
