@@ -108,7 +108,7 @@ class OpenPorts:
                 self._prepare(port)
         return list(outcome)
 
-    def _prepare(self, port: Port) -> None:
+    def _prepare(self, port: Any) -> None:
         """Have TCP peers asked whether they are there, and few accepted at a time."""
         if port.addressFamily in (socket.AF_INET, socket.AF_INET6):
             port.transport = WatchedConnection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any, cast
 
 import pytest
 from yaml import SafeLoader, ScalarNode, load
@@ -76,7 +77,7 @@ KINDS = "019aeEfxobinu+/;.$_()-"
 
 @pytest.mark.parametrize("length", [3, 4])
 def test_whatever_is_no_string_to_pyyaml_is_quoted(length: int) -> None:
-    resolve = Resolver().resolve
+    resolve = cast(Any, Resolver)().resolve
     found = 0
     for first, *others in product(KINDS[:-1], *[KINDS] * (length - 1)):
         name = first + "".join(others)
