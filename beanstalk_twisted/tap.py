@@ -306,9 +306,9 @@ def _max_connections(options: Options) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserved = RESERVED_DESCRIPTORS
     if options["http"]:
-        from beanstalk_twisted.web.site import MAX_CONNECTIONS
+        from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_FOR_HEALTH
 
-        reserved += MAX_CONNECTIONS
+        reserved += MAX_CONNECTIONS + MAX_FOR_HEALTH
     return max(1, soft - reserved) if soft != resource.RLIM_INFINITY else 1 << 20
 
 

@@ -7,14 +7,12 @@ from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
-
-MAX_LINE_BYTES: Final = 1 << 10
-"""No reply of the protocol has a longer first line."""
 
 MAX_BATCH_JOBS: Final = 1000
 """Jobs of a `put-batch` or `delete-batch`, and on a page of `list-jobs`, at most."""
@@ -164,7 +162,7 @@ class Connection(Line):
         self._socket.settimeout(seconds)
 
     def _line(self) -> bytes:
-        line = self._replies.readline(MAX_LINE_BYTES)
+        line = self._replies.readline(MAX_REPLY_LINE_BYTES)
         if not line.endswith(b"\r\n"):
             hint = "" if self._has_answered else self._unanswered
             raise OSError(0, f"the server has closed the connection{hint}")

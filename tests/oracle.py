@@ -156,11 +156,26 @@ class OracleProtocol(BeanstalkProtocol):
             self._input = self._input[len(line) + len(CRLF) :]
             self._obey(line)
         elif len(line) == most:
+            if self._ends_http(line, b""):
+                return True
             self._step = self._skip_line
             self._command = None
             self._is_lost = tagged is None and self.dialect.with_jobs(line) is not None
             self._skipped = None if tagged is None else line
         return bool(found) or self._step == self._skip_line
+
+    def _ends_http(self, start: bytes, whole: bytes) -> bool:
+        """End a connection whose peer speaks HTTP."""
+        words = start.split(b" ")
+        is_http = start[:5].lower() == b"host:" or (
+            words[0] in (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS",
+                         b"TRACE", b"PATCH", b"PRI")
+            and len(words) > 1
+            and (not whole or words[-1] in (b"HTTP/1.0", b"HTTP/1.1", b"HTTP/2.0"))
+        )  # fmt: skip
+        if is_http:
+            self._quit()
+        return is_http
 
     def _tagged(self, line: bytes) -> Command | None:
         """Give the command of a job's line that has tags."""
@@ -176,6 +191,8 @@ class OracleProtocol(BeanstalkProtocol):
         try:
             parsed = self.dialect.parse_by_pattern(line)
         except ParseError as error:
+            if self._ends_http(line, line):
+                return
             followed = self.dialect.with_jobs(line)
             if followed is not None:
                 self._begin_jobs(followed, line, is_wrong=True)

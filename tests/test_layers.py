@@ -24,7 +24,7 @@ OURS = "beanstalk_twisted"
 
 # Each floor may import those before it, and no other one of its own.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("exports", "printable", "toml", "version"),
+    ("exports", "printable", "tcp_keepalive", "toml", "version"),
     ("binlog", "object_storage", "wire"),
     ("access", "binlog.reading", "jobs", "client", "replication.stream"),
     ("rules",),
@@ -105,8 +105,8 @@ VOCABULARIES = {
         "wire.tube_patterns",
         "wire.yaml",
     ),
-    "client": ("client.", "wire.", "exports"),
-    "worker": ("worker.", "client.", "version", "printable", "toml", "exports"),
+    "client": ("client.", "wire.", "exports", "tcp_keepalive"),
+    "worker": ("worker.", "client.", "tcp_keepalive", "version", "printable", "toml", "exports"),
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}

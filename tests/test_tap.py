@@ -56,7 +56,7 @@ from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, _busy_poll_us, makeService
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.web.site import MAX_CONNECTIONS
+from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_FOR_HEALTH
 from beanstalk_twisted.wire.grammar import MAX_U32
 
 NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")
@@ -968,4 +968,4 @@ def test_connections_over_http_have_descriptors_of_their_own() -> None:
         assert isinstance(service, ListeningService)
         return service.queue.settings.max_connections
 
-    assert most("-p0") - most("-p0", "--http=0") == MAX_CONNECTIONS
+    assert most("-p0") - most("-p0", "--http=0") == MAX_CONNECTIONS + MAX_FOR_HEALTH

@@ -49,6 +49,7 @@ from beanstalk_twisted.client.pending import (
     reservation_lost,
 )
 from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
+from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 from beanstalk_twisted.wire.v1 import check_dialect
@@ -229,11 +230,11 @@ class Connection(Protocol, ExtensionCommands):
 
     def connectionMade(self) -> None:
         """
-        Small commands leave at once, and a peer that vanished is found out even without a deadline.
+        Small commands leave at once, and a peer that is gone is found out even without a deadline.
         """
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
-            self.transport.setTcpKeepAlive(True)
+            keep_alive(socket_below(self.transport))
         # Of no other kind, above all none that wraps a socket: TLS would be passed by.
         if isinstance(self.transport, tcp.Connection) and not self.transport.TLS:
             self._send_now = self.transport.writeSomeData

@@ -7,13 +7,11 @@ lost the thread and is good for nothing more.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from beanstalk_twisted.client.commands.specs import Reply, Shape
 from beanstalk_twisted.wire.grammar import CRLF
-
-MAX_LINE_BYTES: Final = 224
-"""A reply's line with its CR LF: beanstalkd's own limit; the longest, ``USING``, takes 208."""
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 
 
 class Impossible(NamedTuple):
@@ -75,7 +73,7 @@ class ReplyReader:
         if self._batch is not None:
             return self._more_parts(self._batch)
         start = self._at
-        end = self._unread.find(CRLF, start, start + MAX_LINE_BYTES)
+        end = self._unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
         if end < 0:
             return self._unended(start)
         word, _, text = self._unread[start:end].partition(b" ")
@@ -111,7 +109,7 @@ class ReplyReader:
         return batch.first._replace(parts=tuple(batch.parts))
 
     def _unended(self, start: int) -> Impossible | None:
-        if len(self._unread) - start < MAX_LINE_BYTES:
+        if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
             return None
         return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
 

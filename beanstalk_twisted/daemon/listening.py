@@ -5,6 +5,7 @@ Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in
 """
 
 import gc
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -28,7 +29,7 @@ from beanstalk_twisted.daemon.addresses import in_words, why_not
 from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
-from beanstalk_twisted.server.connections.accepting import AcceptLimiter
+from beanstalk_twisted.server.connections.accepting import AcceptLimiter, WatchedConnection
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
 
@@ -102,14 +103,17 @@ class OpenPorts:
             assert problem is not None
             raise Refused(why_not(problem, option), LISTEN_FAILED)
         self.ports.extend(outcome)
-        self._limit_accepts(outcome)
+        for port in outcome:
+            if isinstance(port, Port):
+                self._prepare(port)
         return list(outcome)
 
-    def _limit_accepts(self, ports: Sequence[IListeningPort]) -> None:
-        """Limit TCP ports, if the reactor has descriptors."""
+    def _prepare(self, port: Any) -> None:
+        """Have TCP peers asked whether they are there, and few accepted at a time."""
+        if port.addressFamily in (socket.AF_INET, socket.AF_INET6):
+            port.transport = WatchedConnection
         if IReactorFDSet.providedBy(self._clock):
-            limited = [port for port in ports if isinstance(port, Port)]
-            self._limiters += [AcceptLimiter(self._clock, port) for port in limited]
+            self._limiters.append(AcceptLimiter(self._clock, port))
 
     def announce(self, announcements: Sequence[str]) -> None:
         """Log where they listen."""

@@ -29,6 +29,7 @@ from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.policy_keys import (
     ABSENT,
     KEYS,
+    TUBE_KEYS,
     BadRule,
     DeclaredPolicies,
     check_rule,
@@ -157,7 +158,8 @@ class Policies(TubePolicies):
         for key in KEYS:
             value = declared.get(key, set_by_commands.get(key, ABSENT))
             if value != ABSENT:
-                pairs.append((key, int(value) if value.isdigit() else Quoted(value)))
+                is_number = value.isdigit() and key not in TUBE_KEYS
+                pairs.append((key, int(value) if is_number else Quoted(value)))
                 pairs.append((f"{key}-from", "file" if key in declared else "command"))
         return self._changes.of_state(replies.statistics(pairs))
 

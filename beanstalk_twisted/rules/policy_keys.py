@@ -124,6 +124,9 @@ KEYS: Final[Mapping[str, _Key]] = {
 }
 """In the order of docs/extensions.md."""
 
+TUBE_KEYS: Final = frozenset({"dead-letter"})
+"""Those whose value is a tube's name, so that one of digits is no number."""
+
 
 def check_rule(key: str, value: str) -> None:
     """:raise BadRule: there is no such key, or it cannot have this value."""

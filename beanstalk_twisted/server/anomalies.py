@@ -112,6 +112,7 @@ class Anomalies:
         self._memory = memory
         self._peer_of = peer_of
         self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
+        self._http: Repeats[str] = Repeats(clock, self._tell_of_http)
         self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
         self._clock = clock
         self._refused: dict[str, Repeats[Refused]] = {}
@@ -125,6 +126,7 @@ class Anomalies:
     def stop(self) -> None:
         """Tell what was counted and not told yet; leave no timer."""
         self._wrong.stop()
+        self._http.stop()
         self._guessed.stop()
         self._token_waits.stop()
         for refused in self._refused.values():
@@ -147,6 +149,14 @@ class Anomalies:
             self._wrong.note(WrongLine(self._peer_of(session), line, reply))
         except MemoryError:
             # The line is answered all the same; to have failed would end the server.
+            return
+
+    def note_http(self, session: Session) -> None:
+        """A client has sent an HTTP request, and is closed."""
+        try:
+            self._http.note(self._peer_of(session))
+        except MemoryError:
+            # It is closed all the same.
             return
 
     def note_refused(self, session: Session, identity: str, command: str, tube: bytes) -> None:
@@ -214,6 +224,13 @@ class Anomalies:
             "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
             reply=wrong.reply.encode().strip().decode("ascii"),
             line=outline(wrong.line), times=times(count), count=count,
+        )  # fmt: skip
+
+    def _tell_of_http(self, count: int, peer: str) -> None:
+        self.log.warn(
+            "{peer} was closed: it has sent an HTTP request to a port of the queue, maybe a "
+            "browser that a web page has misused; nothing of it was carried out{times}",
+            event="http-at-queue", peer=peer, times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:

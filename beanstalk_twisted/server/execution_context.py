@@ -125,6 +125,7 @@ class ExecutionContext:
     :ivar observer: sees all commands and answers; None as a rule.
     :ivar late: by session, what is to be called with the answer that its command gets later.
     :ivar wrong: called with what a client got wrong: its session, line and the reply.
+    :ivar http_came: called with a session whose peer has sent an HTTP request.
     :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
         command's name and what it took, nanoseconds.
     :ivar times: how long commands take, if somebody wants to know.
@@ -154,6 +155,7 @@ class ExecutionContext:
         self.gate: Gate | None = None
         self.late: dict[Session, Callable[[Answer], None]] = {}
         self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
+        self.http_came: Callable[[Session], None] = lambda session: None
         self.slow_ns = NEVER_NS
         self.slow: Callable[[Session, str, int], None] = lambda session, command, took_ns: None
         self.times: CommandTimes | None = None

@@ -20,7 +20,7 @@ from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLi
 from beanstalk_twisted.server.incoming_jobs import IncomingJobs
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.dialects import Dialect, Parsed
+from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
 from beanstalk_twisted.wire.extensions import (
     UNAUTHORIZED,
     CannotHandOver,
@@ -69,8 +69,8 @@ class Executor:
     :ivar at: where in the chunk the commands end that were begun.
     :ivar line: the command that is being carried out; empty between two, where an exception has
         changed nothing.
-    :ivar is_over: the peer has said `quit`, or waits for an answer that its dialect has no word
-        for: nothing that follows could be understood.
+    :ivar is_over: the peer has said `quit`, sends HTTP, or waits for an answer that its dialect has
+        no word for: nothing that follows is carried out.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Executor:
             except ParseError as error:
                 answer = self._refuse_line(line, end + 2, error)
                 if answer is None:
-                    return LEFT
+                    return STOPPED if self.is_over else LEFT
             if parsed is not None:
                 command, args, _ = parsed
                 self._command = command
@@ -203,11 +203,29 @@ class Executor:
         return answer
 
     def _refuse_line(self, line: bytes, end: int, error: ParseError) -> Answer | None:
-        """:return: None if jobs may follow, which are to be skipped."""
+        """:return: None if jobs may follow, which will be skipped, or the connection `is_over`."""
         if self._dialect.with_jobs(line) is not None:
             return None
         self._command = None
+        if self.ends_at(line):
+            self.at = end
+            return None
         return self._refuse(line, end, error.reply, error.counter, None)
+
+    def ends_at(self, line: bytes) -> bool:
+        """
+        End the connection if its peer sends an HTTP request, whose body may be commands.
+
+        :param line: as `is_http` takes it.
+        """
+        if not is_http(line):
+            return False
+        context = self._context
+        if context.observer is not None:
+            context.observer.command_received(self._session, line, None)
+        context.http_came(self._session)
+        self.is_over = True
+        return True
 
     def _refuse(
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None

@@ -143,6 +143,7 @@ class BeanstalkService(Service):
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
         )
         self.context.wrong = self._anomalies.note_wrong
+        self.context.http_came = self._anomalies.note_http
         self.context.slow, self.context.slow_ns = self._anomalies.note_slow, settings.slow_ns
         self.audit = Audit(reactor, self.context, self._sessions.peer, self._sessions.identity)
         self.audit.watch(MODERN.rows)

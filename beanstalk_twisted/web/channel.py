@@ -76,6 +76,9 @@ class BoundedChannel(HTTPChannel):
 
     :ivar is_refused: whether an error was answered that ends it.
     :ivar is_ended: whether the connection is gone.
+    :ivar is_for_health: whether only health checks are answered, and none after the first.
+    :ivar is_carrying_out: whether an operation has begun for its request, which has wholly come,
+        and whose sender may ask for it.
     """
 
     MAX_LENGTH = MAX_HEAD_BYTES
@@ -83,12 +86,25 @@ class BoundedChannel(HTTPChannel):
     maxHeaders = MAX_HEADERS
     is_refused = False
     is_ended = False
+    is_for_health = False
+    is_carrying_out = False
     _is_full = False
     _is_planned = False
     paused: bool
     persistent: bool
     factory: Any
     transport: Any
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something would be lost with the connection."""
+        return self.is_carrying_out or self._is_full
+
+    def checkPersistence(self, request: Request, version: bytes) -> bool:
+        if not self.is_for_health:
+            return bool(_BASE.checkPersistence(self, request, version))
+        request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
+        return False
 
     def dataReceived(self, data: bytes) -> None:
         if not self.is_refused:
@@ -111,6 +127,8 @@ class BoundedChannel(HTTPChannel):
         many requests at once cost others no more than one does, and no memory.
         """
         self.paused = True
+        self.is_carrying_out = False
+        self.factory.connections.rested(self)
         _BASE.requestDone(self, request)
         if self._is_full:
             self.transport.pauseProducing()
@@ -167,7 +185,7 @@ class BoundedChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.is_ended = True
-        self.factory.left(self)
+        self.factory.connections.left(self)
         _BASE.connectionLost(self, reason)
 
 

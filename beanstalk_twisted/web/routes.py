@@ -77,6 +77,9 @@ OF_STANDBYS: Final = frozenset({
 })  # fmt: skip
 """Operations that a standby has too; all others are refused with the name of who is active."""
 
+HEALTH_CHECKS: Final = frozenset({"healthz", "readyz", "metrics"})
+"""Operations that are answered when there are too many connections for others."""
+
 ROUTES: Final = (
     Route("/healthz", "GET", "healthz", asks=OPEN),
     Route("/readyz", "GET", "readyz", asks=OPEN),

@@ -38,7 +38,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     health, lag = Health(service, reactor), ReactorLag(reactor)
     site = Site({}, RouteTable(), settings, reactor)
     metrics = Metrics(
-        service, lag.lags, lambda: (site.connections, site.refused, site.requests),
+        service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
         settings.metrics_tubes, has_messagebird=settings.has_messagebird,
     )  # fmt: skip
     overview = Overview(service, may_write=settings.may_write)

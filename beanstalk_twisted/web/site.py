@@ -32,6 +32,7 @@ from beanstalk_twisted.web.channel import (
     BoundedRequest,
     lower_case,
 )
+from beanstalk_twisted.web.connections import HttpConnections
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
 from beanstalk_twisted.web.guards import (
     HEADERS,
@@ -42,6 +43,7 @@ from beanstalk_twisted.web.guards import (
 )
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.routes import (
+    HEALTH_CHECKS,
     LOGIN,
     OF_STANDBYS,
     OPEN,
@@ -52,11 +54,7 @@ from beanstalk_twisted.web.routes import (
 )
 from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
 
-MAX_CONNECTIONS: Final = 64
-"""
-HTTP connections at a time, further ones are closed at once: a browser makes 6, and so many cost at
-most 16 MiB for bodies.
-"""
+FULL: Final = "there are as many connections as there may be; only health checks are answered"
 
 MAX_AUDIT_BYTES: Final = 400
 """Bytes of a path that the log shows of a change: a tube's name, every byte with three."""
@@ -134,6 +132,8 @@ class SiteRequest(BoundedRequest):
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
+        if self.channel.is_for_health and route.operation not in HEALTH_CHECKS:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, FULL)
         if route.operation not in OF_STANDBYS and (why := site.why_closed()):
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why)
         self._is_change = route.writes
@@ -147,6 +147,7 @@ class SiteRequest(BoundedRequest):
             site.begin(peer)
         access = site.access()
         if access is None or route.asks == OPEN:
+            self.channel.is_carrying_out = True
             return site.operations[route.operation](call)
         self._login = None if route.asks == LOGIN else site.logins.find(headers, access.rules)
         shown = headers.get("authorization", "")
@@ -165,6 +166,7 @@ class SiteRequest(BoundedRequest):
             self._identity = access.rules.identify(*known).name
         check_route(access.rules, known, route)
         self._known, self._rules = known, access.rules
+        self.channel.is_carrying_out = True
         return site.operations[route.operation](call._replace(known=known))
 
     @property
@@ -299,7 +301,7 @@ class Site(HTTPFactory):
         request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
-    :ivar refused: how many connections were closed since there were `MAX_CONNECTIONS`.
+    :ivar connections: those that there are.
     """
 
     protocol = BoundedChannel  # type: ignore[assignment]
@@ -320,26 +322,14 @@ class Site(HTTPFactory):
         self.logins = Logins(reactor.seconds, chance)
         self.access: Callable[[], AccessControl | None] = lambda: None
         self.why_closed: Callable[[], str] = lambda: ""
-        self.requests = self.refused = 0
-        self._channels: set[BoundedChannel] = set()
-
-    @property
-    def connections(self) -> int:
-        """How many there are."""
-        return len(self._channels)
+        self.requests = 0
+        self.connections = HttpConnections(reactor)
 
     def buildProtocol(self, addr: Any) -> Any:
-        if len(self._channels) >= MAX_CONNECTIONS:
-            self.refused += 1
-            return None
         channel: Any = super().buildProtocol(addr)
         channel.requestFactory = SiteRequest
-        self._channels.add(channel)
+        self.connections.take(channel, addr)
         return channel
-
-    def left(self, channel: BoundedChannel) -> None:
-        """A connection has ended."""
-        self._channels.discard(channel)
 
     def acceptableProtocols(self) -> list[bytes]:
         """What TLS may agree upon: no HTTP/2, whose connections are not bounded here."""
@@ -354,8 +344,7 @@ class Site(HTTPFactory):
         """The last port was closed: so are connections and streams."""
         for part in self.parts:
             part.stop()
-        for channel in list(self._channels):
-            channel.end()
+        self.connections.stop()
         self.turns.stop()
 
     def log(self, request: object) -> None:

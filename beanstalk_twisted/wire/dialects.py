@@ -25,6 +25,10 @@ ID_DIGITS: Final = 19
 U32_DIGITS: Final = 10
 """A number below 2**32 has no more, but for zeros in front."""
 
+_METHOD: Final = rb"(?:GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH|PRI) "
+_HTTP: Final = re.compile(rb"(?i:host:)|%s(?:.* )?HTTP/[0-9](?:\.[0-9])?\Z" % _METHOD, re.DOTALL)
+_LONG_HTTP: Final = re.compile(rb"(?i:host:)|" + _METHOD)
+
 _REPEATED: Final = frozenset({b"put", b"reserve", b"reserve-with-timeout"})
 _RELEASE_FIELDS: Final = (JOB_ID, PRIORITY, DELAY)
 
@@ -178,6 +182,16 @@ class Dialect:
         if match is None or match.lastindex is None:
             raise ParseError(UNKNOWN_COMMAND)
         return self._first_forms[match.lastindex - 1]
+
+
+def is_http(line: bytes) -> bool:
+    """
+    Return True for the first line of an HTTP request, and for its header Host.
+
+    :param line: one that is no command; of one that is too long, its first `MAX_LINE_BYTES`.
+    """
+    pattern = _HTTP if len(line) < MAX_LINE_BYTES else _LONG_HTTP
+    return pattern.match(line) is not None
 
 
 def _beginning(row: Command) -> bytes:

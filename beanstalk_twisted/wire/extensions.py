@@ -29,6 +29,7 @@ from beanstalk_twisted.wire.grammar import (
 )
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
+    MAX_REPLY_LINE_BYTES,
     Inserted,
     Line,
     Refusal,
@@ -319,8 +320,8 @@ DRAINS: Final = Word(b"DRAINING")
 
 NOT_DRAINING: Final = Word(b"NOT_DRAINING")
 
-MAX_WHY_BYTES: Final = 800
-"""Of the text of a `CannotHandOver`: some clients take no line of more than 1,024 bytes."""
+MAX_WHY_BYTES: Final = MAX_REPLY_LINE_BYTES - len(b"CANNOT_HAND_OVER \r\n")
+"""Of the text of a `CannotHandOver`."""
 
 
 class HandingOver(Line):

@@ -5,6 +5,12 @@ from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import yaml
 
+MAX_REPLY_LINE_BYTES: Final = 1024
+"""
+The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of it;
+of beanstalkd's, ``USING`` is the longest, with 208.
+"""
+
 
 class Reply:
     """

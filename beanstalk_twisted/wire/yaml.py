@@ -1,12 +1,31 @@
 """
-The protocol's small YAML, byte for byte as beanstalkd (after 1.13) writes it, and back.
+The protocol's small YAML, as beanstalkd (after 1.13) writes it, and back.
 
-A document starts with ``---``; each line ends with LF.  Only some strings are quoted, and list
-items never are, so a tube called ``123`` looks like a number to a YAML reader: beanstalkd's way.
+A document starts with ``---``; each line ends with LF.
+
+Differs from beanstalkd: a name in a list is quoted if a YAML reader could take it for no string.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_NO_STRING: Final = rb"""(?i:
+    [+-]?(?:[0-9][0-9_]*+(?:\.[0-9_]*+)?+|\.[0-9_]++)(?:e[+-]?[0-9]++)?+
+    |[+-]?\.(?:inf|nan)
+    |[+-]?0(?:x[0-9a-f_]++|o[0-7_]++|b[01_]++)
+    |[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}
+    |null|y(?:es)?|no?|o(?:n|ff)|true|false
+)"""
+"""
+Names that some reader (PyYAML, Psych, Go, YAML 1.1 or 1.2) takes for a number, a date, a truth
+value or null.  What else YAML knows, such as ``~``, ``1:30`` and ``<<``, is no name of a tube.
+"""
+
+_is_no_string: Final = re.compile(_NO_STRING, re.VERBOSE).fullmatch
+_find_no_string: Final = re.compile(
+    rb"\n-\ (?=[0-9+.nyotf-])%s\n" % _NO_STRING, re.VERBOSE | re.IGNORECASE
+).search
 
 
 class Quoted(NamedTuple):
@@ -28,7 +47,18 @@ def mapping(pairs: Iterable[tuple[str, Value]]) -> bytes:
 
 def listing(names: Iterable[bytes]) -> bytes:
     """``- name`` lines in the order given."""
-    return b"".join([b"---\n", *(b"- %s\n" % name for name in names)])
+    items = [b"---", *names]
+    content = b"\n- ".join(items) + b"\n"
+    # One look at all of them: 10,000 names take 1 ms, and 2.4 if each is a number.
+    if _find_no_string(content) is None:
+        return content
+    quoted = [b'"%s"' % each if _is_no_string(each) else each for each in items]
+    return b"\n- ".join(quoted) + b"\n"
+
+
+def name(text: str) -> Value:
+    """Quote a value as a name in a list: only where it could be taken for no string."""
+    return Quoted(text) if _is_no_string(text.encode()) else text
 
 
 def item(name: bytes) -> bytes:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.client import connection, errors, outbox, reading, reconnecting
+from beanstalk_twisted import tcp_keepalive
+from beanstalk_twisted.client import connection, errors, outbox, reconnecting
 from beanstalk_twisted.client.commands import extension_specs, specs
 from beanstalk_twisted.client.pool import hashing, member, reserving
 from beanstalk_twisted.client.pool.pool import Pool
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from tests.client.commands import test_extension_methods as extension_methods
 from tests.client.commands.test_methods import METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
@@ -112,6 +114,10 @@ def test_the_limits_are_those_of_the_code() -> None:
             "the same during a `flush_tube` or `kick_dead`, besides",
             f"{extension_specs.FLUSH_S:g} seconds",
         ],
+        [
+            "silence of a connection without a deadline, before a server that is gone is noticed",
+            f"{tcp_keepalive.IDLE_S + tcp_keepalive.INTERVAL_S * tcp_keepalive.PROBES} seconds",
+        ],
         ["closing a connection, before it is cut", f"{connection.PART_S:g} seconds"],
         [
             "waits before the next try",
@@ -123,7 +129,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         ["what waits to be sent", f"{outbox.MAX_WAITING_BYTES:,} bytes"],
         ["one piece given to the connection", f"{outbox.PIECE_BYTES:,} bytes"],
-        ["line of a reply", f"{reading.MAX_LINE_BYTES:,} bytes"],
+        ["line of a reply", f"{MAX_REPLY_LINE_BYTES:,} bytes"],
         ["body of a reply", f"{specs.MAX_BODY_BYTES:,} bytes"],
     ]
     assert f"{outbox.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")

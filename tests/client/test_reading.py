@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client import reading
 from beanstalk_twisted.client.commands import extension_specs, specs
 from beanstalk_twisted.client.commands.specs import MAX_BODY_BYTES, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, replies
-from beanstalk_twisted.wire.replies import Document, Found, Inserted, Kicked, Reserved, Using
+from beanstalk_twisted.wire.replies import (
+    MAX_REPLY_LINE_BYTES,
+    Document,
+    Found,
+    Inserted,
+    Kicked,
+    Reserved,
+    Using,
+)
 
 SPECS = specs.SPECS | extension_specs.SPECS
 BODY = b"\r\nRESERVED 1 2\r\nab\r\n\x00"
@@ -94,7 +101,7 @@ def test_what_cannot_be_an_answer_is_said_to_be_impossible(name: str, sent: byte
 
 
 def test_a_line_has_a_limit() -> None:
-    longest = b"x" * (reading.MAX_LINE_BYTES - 2)
+    longest = b"x" * (MAX_REPLY_LINE_BYTES - 2)
     for line, why in ((longest + b"\r\n", "not an answer"), (longest + b"xx", "no line")):
         reader = ReplyReader()
         reader.feed(line)

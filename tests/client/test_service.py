@@ -162,6 +162,16 @@ def test_tubes_are_restored_before_anything_else_is_sent() -> None:
     assert world.connects == 2
 
 
+def test_a_tube_is_listed_by_its_name_whatever_that_looks_like() -> None:
+    world = World()
+    client = world.client()
+    names = ("default", "2026-11-29", "1e3", "null", "a")
+    for name in names[1:]:
+        world.result(client.watch(name))
+    assert world.result(client.list_tubes()) == names
+    assert world.result(client.list_tubes_watched()) == names
+
+
 def test_default_is_ignored_again_only_by_those_who_ignored_it() -> None:
     world = World()
     client = world.client()

@@ -7,14 +7,17 @@ import re
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beanstalk_twisted.web.channel import MAX_BODY_BYTES
+from beanstalk_twisted.web.connections import MAX_CONNECTIONS
 from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.site import MAX_CONNECTIONS
+from tests.server.access.meeting import HASH
 from tests.server_process import LIMIT_S, ServerProcess, ours
 from tests.web.reading import read_prometheus
 
@@ -46,17 +49,6 @@ class HttpServer:
                 return reply.status, reply.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
-
-    def ask_quietly(self, path: str) -> int:
-        """
-        Ask while connections may be refused.
-
-        :return: the status, 0 if there was none.
-        """
-        try:
-            return self.ask(path)[0]
-        except OSError:
-            return 0
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
@@ -125,22 +117,52 @@ def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: 
             head = f"POST /api/v1/tubes/x/jobs HTTP/1.1\r\nHost: localhost\r\n{WRITE_HEADER}: 1\r\n"
             large.sendall(f"{head}Content-Length: {MAX_BODY_BYTES + 1}\r\n\r\n".encode())
             assert until_closed(large).startswith(b"HTTP/1.1 413 ")
-        slow = [http.connect() for _ in range(MAX_CONNECTIONS - 1)]
+        slow = [http.connect() for _ in range(MAX_CONNECTIONS)]
         for connection in slow:
             connection.sendall(b"GET /hea")
         assert http.ask("/healthz")[0] == 200
-        slow.append(http.connect())
-        with http.connect() as one_more:
-            assert until_closed(one_more) == b""
+        assert until_closed(slow[0]) == b""
         for connection in slow:
             connection.close()
-        while http.ask_quietly("/healthz") != 200:
-            assert http.server.process.poll() is None
         assert http.ask("/healthz", Host="evil.example")[0] == 421
         cross_site = http.ask("/api/v1/server/drain", {}, Sec_Fetch_Site="cross-site")
         assert cross_site[0] == 403
         assert http.ask("/readyz") == (200, b"ready\n")
         assert not any("Traceback" in line for line in http.server.said())
+
+
+def half(connection: socket.socket) -> None:
+    """Send half a request, and no more."""
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
+
+
+def guess(connection: socket.socket) -> None:
+    """Show a token that is nobody's."""
+    half(connection)
+    connection.sendall(b"Authorization: Bearer bst_aaaaaaaa_%s\r\n\r\n" % (b"x" * 32))
+
+
+def rest(connection: socket.socket) -> None:
+    """Have a reply, and keep the connection."""
+    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("occupy", [half, guess, rest])
+def test_health_checks_are_answered_whatever_keeps_connections(
+    occupy: Callable[[socket.socket], None], tmp_path: Path
+) -> None:
+    access = tmp_path / "access.toml"
+    access.write_text(f'open-metrics = true\n[identities.it]\ntoken = "{HASH}"\nlook = "*"\n')
+    http = HttpServer(tmp_path, f"--access={access}")
+    with http.server, ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS):
+            occupy(stack.enter_context(http.connect()))
+        for path in ("/healthz", "/readyz", "/metrics"):
+            for _ in range(20):
+                assert http.ask(path)[0] == 200
+        assert http.ask("/")[0] == 200
+        http.server.wait_for("HTTP connection came when there were 64, or 48 of one address")
 
 
 @pytest.mark.one_in(2)

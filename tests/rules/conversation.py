@@ -163,7 +163,7 @@ class Client:
         """Send a command that is answered with a list, and read it."""
         reply = self.says(line)
         assert reply is not None and reply.startswith("OK "), reply
-        return [row.removeprefix("- ") for row in reply.splitlines()[2:]]
+        return [row.removeprefix("- ").strip('"') for row in reply.splitlines()[2:]]
 
     def half_closes(self) -> None:
         """Send no more."""

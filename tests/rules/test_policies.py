@@ -73,6 +73,14 @@ def test_a_policy_is_set_and_shown() -> None:
     )  # fmt: skip
 
 
+def test_a_tube_whose_name_is_digits_is_shown_as_a_name() -> None:
+    _, client = a_server("dead-letter=007", "backoff=7")
+    assert client.says("tube-policy default") == (
+        "OK 82\r\n---\ndead-letter: \"007\"\ndead-letter-from: command\nbackoff: 7\n"
+        "backoff-from: command\n"
+    )  # fmt: skip
+
+
 def test_a_tube_without_a_policy_shows_none_even_if_there_is_no_such_tube() -> None:
     _, client = a_server()
     assert client.says("tube-policy default") == "OK 4\r\n---\n"

@@ -82,6 +82,15 @@ def test_the_lists_show_tubes_as_they_were_made_and_watched() -> None:
     assert client.lists("list-tubes-watched") == ["w"]
 
 
+def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists() -> None:
+    client = Server().connect()
+    for tube in ("2026-11-29", "123", "null", "1.2.3"):
+        client.says(f"watch {tube}")
+    items = '- default\n- "2026-11-29"\n- "123"\n- "null"\n- 1.2.3\n'
+    assert client.says("list-tubes") == client.says("list-tubes-watched")
+    assert client.says("list-tubes") == f"OK {len(items) + 4}\r\n---\n{items}"
+
+
 def test_the_last_of_a_list_takes_the_place_of_one_that_is_gone() -> None:
     client = Server().connect()
     for line in ("watch w1", "watch w2", "watch w3", "use u1", "ignore w1"):

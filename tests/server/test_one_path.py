@@ -154,6 +154,14 @@ def updates(draw: st.DrawFn) -> bytes:
     return b"update-job " + line % size + b"\r\n" + body + b"\r\n"
 
 
+HTTP = (
+    b"POST / HTTP/1.1\r\n", b"GET  HTTP/1.0\r\n", b"Host: a\r\n", b"host:\r\n", b"GET /\r\n",
+    b"GET HTTP/1.1\r\n", b"GETS / HTTP/1.1\r\n", b"get / HTTP/1.1\r\n", b"GET / HTTP/1.1 \r\n",
+    b"PRI * HTTP/2.0\r\n", b"Hosts: a\r\n",
+    b"POST /" + b"x" * 300 + b" HTTP/1.1\r\n", b"Host: " + b"x" * 300 + b"\r\n",
+    b"POSTS /" + b"x" * 300 + b" HTTP/1.1\r\n",
+)  # fmt: skip
+
 COMMAND = st.one_of(
     updates(),
     puts(),
@@ -164,7 +172,7 @@ COMMAND = st.one_of(
     st.builds(lambda job, pri: b"release %s %s 0\r\n" % (job, pri), NUMBER, NUMBER),
     st.builds(lambda job, pri: b"bury %s %s\r\n" % (job, pri), NUMBER, NUMBER),
     st.sampled_from(OTHERS),
-    st.sampled_from((*OTHERS, b"quit\r\n")),
+    st.sampled_from((*OTHERS, b"quit\r\n", *HTTP)),
 )
 
 

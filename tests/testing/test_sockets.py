@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -176,6 +177,15 @@ def test_a_client_that_has_said_all_gets_its_replies_and_the_end(
         plain.sendall(b"use a\r\nreserve\r\n")
         plain.shutdown(socket.SHUT_WR)
         assert plain.makefile("rb").read() == b"USING a\r\nTIMED_OUT\r\n"
+
+
+def test_a_request_of_http_is_not_carried_out(beanstalk_server: BeanstalkServer) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n"
+    with socket.create_connection(beanstalk_server.address, timeout=30) as line:
+        line.sendall(request)
+        with contextlib.suppress(ConnectionResetError):
+            assert line.recv(100) == b""
+    beanstalk_server.assert_no_jobs()
 
 
 def test_a_client_that_hangs_up_gives_its_jobs_back(beanstalk_server: BeanstalkServer) -> None:

@@ -9,6 +9,8 @@ from threading import Thread
 
 import pytest
 
+from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from binlog_tools import client
 from binlog_tools.client import (
     Connection,
@@ -67,6 +69,18 @@ def test_the_jobs_of_a_batch_belong_to_its_reply() -> None:
 def test_a_server_that_breaks_off_or_is_none_is_lost(raw: bytes) -> None:
     with saying(raw) as connection, pytest.raises(Lost):
         connection.reply()
+
+
+@pytest.mark.parametrize(("bytes_more", "is_read"), [(0, True), (1, False)])
+def test_a_line_may_be_as_long_as_the_server_makes_it(bytes_more: int, is_read: bool) -> None:
+    longest = CannotHandOver("y" * MAX_WHY_BYTES).encode()
+    assert len(longest) == MAX_REPLY_LINE_BYTES
+    with saying(b"x" * bytes_more + longest) as connection:
+        if is_read:
+            assert connection.reply().words == (b"CANNOT_HAND_OVER", b"y" * MAX_WHY_BYTES)
+        else:
+            with pytest.raises(Lost):
+                connection.reply()
 
 
 STRANGE = [b"", b"a b", b"-abc", b"a\n", b"x\r\ndelete 1\r\nuse y", b"caf\xe9", b"x" * 201]

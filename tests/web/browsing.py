@@ -81,9 +81,11 @@ class WebTransport:
 class Browser:
     """A connection to a site."""
 
-    def __init__(self, site: Site, clock: Any) -> None:
+    def __init__(self, site: Site, clock: Any, host: str = "127.0.0.1") -> None:
+        """:param host: where it comes from."""
         self.clock = clock
         self.transport = WebTransport()
+        self.transport.address = IPv4Address("TCP", host, 4711)
         self.channel = site.buildProtocol(self.transport.getPeer())
         if self.channel is not None:
             self.transport.protocol = self.channel

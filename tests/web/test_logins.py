@@ -91,8 +91,6 @@ class TlsTransport(WebTransport):
     def setTcpNoDelay(self, enabled: bool) -> None:
         """There is no TCP below."""
 
-    setTcpKeepAlive = setTcpNoDelay
-
 
 def test_over_tls_that_ends_here_no_header_has_to_say_so() -> None:
     console = Console()

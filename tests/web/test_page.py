@@ -11,8 +11,14 @@ from beanstalk_twisted.web.channel import (
     MAX_HEADERS,
     REQUEST_S,
 )
+from beanstalk_twisted.web.connections import (
+    HEALTH_S,
+    MAX_CONNECTIONS,
+    MAX_FOR_HEALTH,
+    MAX_PER_ADDRESS,
+)
 from beanstalk_twisted.web.sending import REPLY_S
-from beanstalk_twisted.web.site import MAX_CONNECTIONS, MAX_QUERY_FIELDS
+from beanstalk_twisted.web.site import MAX_QUERY_FIELDS
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "monitoring.md"
 
@@ -23,5 +29,5 @@ def test_the_limits_are_those_of_the_code() -> None:
     written = [int(re.sub(r"\D", "", cell)) for cell in rows]
     assert written == [
         MAX_HEAD_BYTES, MAX_HEADERS, MAX_BODY_BYTES, MAX_QUERY_FIELDS, REQUEST_S, REPLY_S,
-        MAX_CONNECTIONS,
+        MAX_CONNECTIONS, MAX_PER_ADDRESS, MAX_FOR_HEALTH, HEALTH_S,
     ]  # fmt: skip

@@ -136,10 +136,10 @@ def test_connections_end_with_the_term_whose_site_serves_them() -> None:
     channel, transport = present.buildProtocol(None), StringTransport()
     assert channel is not None and isinstance(present, Factory)
     channel.makeConnection(transport)
-    assert first.connections == 1 and present.acceptableProtocols() == [b"http/1.1"]
+    assert len(first.connections) == 1 and present.acceptableProtocols() == [b"http/1.1"]
     present.show(second)
     assert transport.disconnecting
     other = present.buildProtocol(None)
-    assert other is not None and second.connections == 1
+    assert other is not None and len(second.connections) == 1
     other.makeConnection(StringTransport())
     present.stopFactory()

@@ -12,8 +12,8 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
-from beanstalk_twisted.web.site import MAX_CONNECTIONS, MAX_QUERY_FIELDS, MAX_SHOWN_NAME
-from tests.web.browsing import Browser, browse, site_of
+from beanstalk_twisted.web.site import MAX_QUERY_FIELDS, MAX_SHOWN_NAME
+from tests.web.browsing import Browser, browse
 
 WRITING = {WRITE_HEADER: "1"}
 
@@ -187,15 +187,3 @@ def test_an_answer_that_nobody_waits_for_is_cancelled() -> None:
     waiting = Waiting()
     asked(waiting).transport.abortConnection()
     assert waiting.is_cancelled
-
-
-def test_so_many_connections_and_no_more() -> None:
-    server = MemoryServer()
-    site = site_of(server)
-    browsers = [Browser(site, server.clock) for _ in range(MAX_CONNECTIONS)]
-    assert Browser(site, server.clock).is_closed
-    assert (site.connections, site.refused) == (MAX_CONNECTIONS, 1)
-    browsers[0].transport.abortConnection()
-    assert Browser(site, server.clock).ask("GET", "/healthz").status == 200
-    site.stopFactory()
-    assert site.connections == 0

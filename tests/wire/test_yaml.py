@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any, cast
+
 import pytest
+from yaml import SafeLoader, ScalarNode, load
+from yaml.resolver import Resolver
 
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.yaml import Quoted
@@ -26,9 +31,60 @@ def test_an_empty_mapping_or_list_is_only_its_start() -> None:
     assert yaml.listing([]) == b"---\n"
 
 
-def test_list_items_are_never_quoted_even_if_they_look_like_something_else() -> None:
-    names = [b"default", b"123", b"null", b"1e3"]
-    assert yaml.listing(names) == b"---\n- default\n- 123\n- null\n- 1e3\n"
+# Names in lists.
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/;.$_()"
+"""What a name of a tube begins with; behind that, ``-`` too."""
+
+NO_STRINGS = (
+    "0", "7", "08", "010", "0o17", "123", "+1", "1_000", "1__", "0x10", "0XfF", "0x_", "0b10",
+    "0b_", "1.5", "1.", ".5", "+.5", "._", "._1", "1_0.5_0", "1e3", "1E3", "1e+3", "1.5e-3",
+    ".5e3", ".inf", "+.INF", ".nan", ".NaN", "2026-11-29", "2026-1-2", "null", "Null", "NULL",
+    "nUll", "y", "Y", "n", "N", "yes", "Yes", "yEs", "no", "NO", "on", "On", "off", "OFF", "true",
+    "False",
+)  # fmt: skip
+"""Those that some reader of YAML takes for something else: PyYAML, Psych, Go's, or YAML 1.2's."""
+
+STRINGS = (
+    "default", "a", "1st", "1-2", "1.2.3", "10.0.0.1", "2026-11", "2026-11-29T10", "2026-11-29-x",
+    "0x", "0xg", "0b2", "0o8", "1e", "1e-", "e1", ".", "..", "+", "+-", "_1", "$1", "(1)",
+    ".infinity", "nano", "nulls", "yesno", "onoff", "yes1", "1yes", "truth", "/", ";", "+x",
+    "20261129-", "1/2", "1;2",
+)  # fmt: skip
+
+
+def test_a_name_that_could_be_taken_for_no_string_is_quoted_and_no_other_is() -> None:
+    names = [each.encode() for each in (*NO_STRINGS, *STRINGS)]
+    items = [f'- "{each}"\n' for each in NO_STRINGS] + [f"- {each}\n" for each in STRINGS]
+    assert yaml.listing(names) == "---\n{}".format("".join(items)).encode()
+    assert yaml.read_listing(yaml.listing(names)) == names
+    for each in NO_STRINGS:
+        assert yaml.listing([each.encode()]) == f'---\n- "{each}"\n'.encode()
+        assert yaml.name(each) == Quoted(each)
+    assert [yaml.name(each) for each in STRINGS] == list(STRINGS)
+
+
+def test_every_short_name_of_a_tube_is_a_string_to_a_reader_of_yaml() -> None:
+    names = list(LETTERS) + [first + other for first in LETTERS for other in LETTERS + "-"]
+    listed = yaml.listing([each.encode() for each in names])
+    assert load(listed, Loader=SafeLoader) == names
+    assert [each.decode() for each in yaml.read_listing(listed)] == names
+
+
+KINDS = "019aeEfxobinu+/;.$_()-"
+"""A character of each kind that the rules of YAML tell apart, for names of more of them."""
+
+
+@pytest.mark.parametrize("length", [3, 4])
+def test_whatever_is_no_string_to_pyyaml_is_quoted(length: int) -> None:
+    resolve = cast(Any, Resolver)().resolve
+    found = 0
+    for first, *others in product(KINDS[:-1], *[KINDS] * (length - 1)):
+        name = first + "".join(others)
+        if resolve(ScalarNode, name, (True, False)) != "tag:yaml.org,2002:str":
+            assert yaml.name(name) == Quoted(name)
+            found += 1
+    assert found > 100
 
 
 def test_what_was_written_is_read_back() -> None:

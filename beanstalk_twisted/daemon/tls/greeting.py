@@ -168,7 +168,6 @@ class Greeting(Protocol):
         lower: Any = getattr(transport, "transport", None)
         # What TLS says of a transport's interfaces is the last of them alone.
         getattr(lower, "setTcpNoDelay", lambda on: None)(True)
-        getattr(lower, "setTcpKeepAlive", lambda on: None)(True)
         limit_s = self._handshakes.limit_s
         if limit_s:
             self._timer = self._handshakes.clock.callLater(limit_s, self._stalled)

@@ -13,6 +13,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.limits.groups import Groups
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 Pairs = list[tuple[str, Value]]
@@ -119,7 +120,7 @@ def server(
         ("binlog-records-written", facts.binlog_written),
         ("binlog-max-size", facts.binlog_max_bytes),
         ("draining", "true" if is_draining else "false"),
-        ("id", facts.identity),
+        ("id", yaml.name(facts.identity)),
         ("hostname", Quoted(facts.hostname)),
         ("os", Quoted(facts.os)),
         ("platform", Quoted(facts.platform)),

@@ -6,12 +6,13 @@ Differs from beanstalkd: it takes as many as it has file descriptors, and then d
 """
 
 import errno
+import socket
 from collections import Counter
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
-from twisted.internet.tcp import Port
+from twisted.internet.tcp import Port, Server
 from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResult
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -20,6 +21,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
+from beanstalk_twisted.tcp_keepalive import keep_alive
 
 HOST_BITS: Final = 64
 """Of an IPv6 address; whoever has one has all that differ in the others (RFC 4291, 2.5.4)."""
@@ -57,6 +59,18 @@ class AcceptLimiter:
 
     def connectionLost(self, reason: Failure) -> None:
         self._port.connectionLost(reason)
+
+
+class WatchedConnection(Server):
+    """
+    A TCP connection that was accepted: the kernel asks whether its peer is there.
+
+    Differs from beanstalkd: it asks after a minute; there, after the kernel's two hours.
+    """
+
+    def __init__(self, sock: socket.socket, *others: Any) -> None:
+        keep_alive(sock)
+        super().__init__(sock, *others)
 
 
 ACCEPTS: Final = "twisted.internet.tcp.Port"

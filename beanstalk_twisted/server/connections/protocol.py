@@ -20,7 +20,8 @@ the transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `rese
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
-the next command.
+the next command.  And an HTTP request ends the connection (`dialects.is_http`): there, its body,
+which a web page can have a browser send, is carried out as commands.
 """
 
 from collections.abc import Callable
@@ -113,10 +114,9 @@ class BeanstalkProtocol(LineReceiver):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Small replies leave at once, and a peer that vanished is found out."""
+        """Small replies leave at once."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
-            self.transport.setTcpKeepAlive(True)
         self._output = Output(self.transport, self)
         self._feed = self._host.feed(self)
         self.session = self._host.connected(self)
@@ -194,6 +194,10 @@ class BeanstalkProtocol(LineReceiver):
 
         :param line: its start; all of it, the start included, comes in raw mode.
         """
+        if self._executor.ends_at(line):
+            self._quit()
+            self._heed()
+            return
         self._incoming = self._executor.begin_long_line(line)
         self._await_rest()
 
@@ -400,7 +404,7 @@ class BeanstalkProtocol(LineReceiver):
             self.break_off()
 
     def _quit(self) -> None:
-        """Close at once; what the peer sent behind this is lost (beanstalkd prot.c, OP_QUIT)."""
+        """Close at once; what the peer sent after this is lost (beanstalkd prot.c, OP_QUIT)."""
         self._is_leaving = True
         self._part_when_done()
 

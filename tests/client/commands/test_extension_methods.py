@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from beanstalk_twisted.client.commands.extension_specs import SPECS, BatchDelete
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
+from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
 from tests.client.commands.test_methods import Recorder
 from tests.client.world import World, error, is_waiting, result
 
@@ -363,3 +365,19 @@ def test_wrong_arguments_raise_at_once_and_nothing_is_sent(call: Any, kind: type
         call(connection)
     assert not world.link.transport.unread
     assert world.result(connection.put_batch([b"still in step"])) == (1,)
+
+
+def test_why_nobody_is_handed_over_to_is_read_however_long_the_server_makes_it() -> None:
+    world = World()
+    client = world.client()
+    for size in (205, 206, 400, MAX_WHY_BYTES, MAX_WHY_BYTES + 1):
+        world.server.service.queue.hand_over = partial(_refuse, "y" * size)
+        answer = client.promote()
+        world.settle()
+        refused = error(answer, errors.CannotHandOver)
+        assert str(refused) == f"promote: {'y' * min(size, MAX_WHY_BYTES)}"
+    assert world.losses == []
+
+
+def _refuse(why: str, name: str) -> CannotHandOver:
+    return CannotHandOver(why)

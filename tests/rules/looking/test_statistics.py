@@ -79,6 +79,18 @@ def test_stats_shows_the_keys_of_beanstalkd_and_no_others() -> None:
     assert len(theirs) == 51
 
 
+@pytest.mark.parametrize(
+    ("identity", "shown"),
+    [("f4ed5ca9442bd1cd", "f4ed5ca9442bd1cd"), ("0123456789012345", '"0123456789012345"'),
+     ("1234567890123e45", '"1234567890123e45"')],
+)  # fmt: skip
+def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, shown: str) -> None:
+    server = Server()
+    server.facts = FACTS._replace(identity=identity)
+    reply = server.connect().says("stats")
+    assert reply is not None and f"\nid: {shown}\n" in reply
+
+
 def test_what_the_process_knows_is_shown_as_it_knows_it() -> None:
     server = Server()
     server.facts = FACTS._replace(

@@ -12,7 +12,11 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.tcp import Port
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS, AcceptLimiter
+from beanstalk_twisted.server.connections.accepting import (
+    MAX_ACCEPTS,
+    AcceptLimiter,
+    WatchedConnection,
+)
 from tests.hand_reactor import HandReactor
 
 
@@ -35,6 +39,7 @@ class Door:
         self.reactor = HandReactor()
         self.factory = Counting()
         self.port = Port(0, self.factory, interface="127.0.0.1", reactor=cast(Any, self.reactor))
+        cast(Any, self.port).transport = WatchedConnection
         self.port.startListening()
         self.limiter = AcceptLimiter(cast(Any, self.reactor), self.port)
         self.far: list[socket.socket] = []
@@ -78,3 +83,18 @@ def test_no_more_are_taken_in_a_round_than_the_limit(
             door.limiter.doRead()
             before += more
             assert len(door.factory.made) == before
+
+
+def test_a_peer_that_is_gone_is_found_out_in_two_minutes(door: Door) -> None:
+    door.knock(2)
+    door.limiter.doRead()
+    for made in door.factory.made:
+        near = cast(Any, made.transport).getHandle()
+        assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle_s, interval_s, probes = (
+            near.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert (idle_s, idle_s + interval_s * probes) == (60, 120)
+        # It would end the connection of a live peer that does not read.
+        assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0

@@ -147,14 +147,11 @@ class TcpTransport(MemoryTransport):
     def setTcpNoDelay(self, enabled: bool) -> None:
         self.options["no delay"] = enabled
 
-    def setTcpKeepAlive(self, enabled: bool) -> None:
-        self.options["keep-alive"] = enabled
 
-
-def test_the_kernel_finds_out_peers_that_have_vanished() -> None:
+def test_small_replies_leave_at_once() -> None:
     server = MemoryServer()
     protocol: Any = server.service.factory.buildProtocol(HERE)
     transport = TcpTransport(server, protocol)
     directlyProvides(transport, ITCPTransport)
     protocol.makeConnection(transport)
-    assert transport.options == {"no delay": True, "keep-alive": True}
+    assert transport.options == {"no delay": True}

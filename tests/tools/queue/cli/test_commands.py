@@ -663,6 +663,15 @@ def test_tubes_are_listed_with_their_numbers(server: Server) -> None:
     server.run("pause", "listed", 0)
 
 
+@pytest.mark.parametrize("name", ["2026-11-29", "1e3", "null", "0_17"])
+def test_a_tube_is_shown_by_its_name_whatever_that_looks_like(server: Server, name: str) -> None:
+    job = server.run("put", "-t", name, "x").strip()
+    assert [each["name"] for each in server.documents("tubes")].count(name) == 1
+    assert any(line.startswith(f"{name}\t1\t") for line in server.run("tubes").splitlines())
+    assert server.documents("stats", "-j", job)[0]["tube"] == name
+    server.run("delete", job)
+
+
 def test_an_empty_input_puts_nothing_unless_that_is_meant(server: Server) -> None:
     result = server.result("put", "-t", "void", typed=b"")
     assert (result.exit_code, result.stdout) == (1, "")
