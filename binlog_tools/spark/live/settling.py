@@ -111,7 +111,7 @@ def waits_of(stays: Stays, targets: Targets) -> Waits:
     later = np.flatnonzero(stays.has_ready & (stays.ended_by != UNLOGGED))
     row = np.concatenate([first, later])
     return Waits(
-        row, np.concatenate([stays.at_ns[first], stays.end_ns[later]]),
+        row, np.concatenate([stays.at_ns[first], stays.ready_ns[later]]),
         np.concatenate([stays.end_ns[first], stays.next_ns[later]]),
         _lsns(stays)[1][row],
         _targets(stays, targets)[row],
