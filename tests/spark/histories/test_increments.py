@@ -27,7 +27,7 @@ from binlog_tools.spark.histories.minutes import MINUTE_US, all_minutes, gone_on
 from binlog_tools.spark.histories.resting import is_awake
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
-from tests.spark.histories.test_histories import in_order, servers_of
+from tests.spark.histories.test_histories import Log, in_order, servers_of
 from tests.spark.tables import queue_model
 
 ServerDay = tuple[str, date]
@@ -240,6 +240,24 @@ def test_tables_of_days_whose_jobs_rest_after_many_cuts_and_kills(seed: int) -> 
 @pytest.mark.parametrize("seed", range(7))
 def test_tables_that_grow_after_many_cuts_and_kills(seed: int) -> None:
     _check(range(2000 + 4 * seed, 2004 + 4 * seed), seed % 7, seed % 2 == 0)
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_starts_and_stops_without_a_job_event_are_increments_too(cut: int) -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(200, "start").at(300, "start")
+    log.reserve(310).at(320, "clean-stop").at(400, "start")
+    events = queue_model.table(log.rows)
+    starts = Starts(starts_table(events))
+    whole = tables_of(in_order(events), starts)
+    grown = Tables()
+    grown.take(events.slice(0, cut))
+    grown.take(events.slice(cut))
+    for name in ("lifetimes", "attempts"):
+        made = pa.concat_tables(grown.unsettled[name])
+        assert _sorted(made, *KEYS[name]) == _sorted(whole[name], *KEYS[name])
+    key = ("server", "tube", "minute")
+    minutes = all_minutes(whole["entries"], starts.last_ns)
+    assert _sorted(grown.minutes, *key) == _sorted(minutes, *key)
 
 
 def test_jobs_are_gone_or_not_and_known_or_not() -> None:
