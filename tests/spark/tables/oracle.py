@@ -187,8 +187,10 @@ class Server:
             ready = max(over, restart)
             return over, ready if after is None else min(ready, at_ns(after)), "restart"
         known = [moment for moment in (due, at_ns(after) if after else None) if moment is not None]
-        over = max(min(known), begun) if known else None
-        return None if over is None else (over, over, "unlogged")
+        if not known:
+            return None
+        over = max(min(known), begun)
+        return over, over, "unlogged"
 
 
 def _date(images: list[Row]) -> None:
