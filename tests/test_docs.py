@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors
-from beanstalk_twisted.binlog.records.jobs import Reason, State
+from beanstalk_twisted.binlog.records.jobs import REASONS, Reason, State
 from beanstalk_twisted.binlog.segments import format
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client.commands import specs
@@ -267,7 +267,7 @@ def test_the_keys_of_what_a_job_carries_are_those_of_the_code_in_order() -> None
     documented = names_in(table(EXTENSIONS_PAGE, "What a job carries"))
     assert documented == [key for key, _ in statistics.carried(Job(1, b"", tags, (0,) * 16))]
     told = re.findall(r"`dead-reason` \| (.*) \|", section(EXTENSIONS_PAGE, "What a job carries"))
-    assert sorted(re.findall(r"`([a-z-]+)`", told[0])) == sorted(statistics.REASONS.values())
+    assert sorted(re.findall(r"`([a-z-]+)`", told[0])) == sorted(REASONS.values())
 
 
 def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:

@@ -91,7 +91,7 @@ def events_of(folder: Path) -> pa.Table:
     """The whole log, as the source gives it."""
     history = folder / "history"
     options = {"path": str(history / "log"), "archive": str(history / "archive"),
-               "copies": "keep", "columns": ",".join(NAMES)}  # fmt: skip
+               "copies": "keep", "records": "history", "columns": ",".join(NAMES)}  # fmt: skip
     reader = BinlogStreamReader(Streamed.of(options), NAMES)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())

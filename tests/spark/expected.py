@@ -31,7 +31,9 @@ REASONS = [
     "expired",
     "max-reserves",
 ]
+DEAD_REASONS = {1: "release", 2: "disconnect", 3: "ttr", 9: "max-age", 10: "max-reserves"}
 OF_JOBS = {*range(1, 13), 16}
+TAKEN = {"jobs": OF_JOBS, "history": {*OF_JOBS, 51, 52}, "all": {*EVENTS}}
 FULL = {1, 10, 11, 16}
 KEY, POLICY = 34, 35
 NEVER_NS = (1 << 63) - 1
@@ -63,8 +65,7 @@ def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: s
         | {"incarnation": header["incarnation"] - sum(lsn > record["lsn"] for lsn in starts)}
         for frame in segment["frames"]
         for record in frame["records"]
-        if (records == "all" or record["type"] in OF_JOBS)
-        and (copies == "keep" or not record["flags"] & 2)
+        if record["type"] in TAKEN[records] and (copies == "keep" or not record["flags"] & 2)
     ]
 
 
@@ -110,7 +111,7 @@ def tags_of(extensions: Row) -> Row:
         "concurrency_key": text_of(concurrency), "concurrency_limit": limit,
         "job_group": text_of(extensions.get("group")), "after": text_of(extensions.get("after")),
         "dead_from": text_of(dead_from),
-        "dead_reason": None if reason is None else REASONS[reason],
+        "dead_reason": None if reason is None else DEAD_REASONS.get(reason, str(reason)),
         "dead_at": None if dead_ns is None else moment(dead_ns), "dead_at_ns": dead_ns,
         "origin": text_of(extensions.get("origin")),
     }  # fmt: skip

@@ -56,7 +56,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({"tubes": "mail"}, "option tubes: unknown. There are: archive, body"),
         ({"colums": "lsn"}, "unknown; did you mean columns? There are: "),
-        ({"records": "some"}, "option records: 'some' is none of jobs, all"),
+        ({"records": "some"}, "option records: 'some' is none of jobs, all, history"),
         ({"copies": "yes"}, "drop, keep"),
         ({"damage": "ignore"}, "fail, skip"),
         ({"verify": "no"}, "frames, headers, none"),

@@ -52,6 +52,16 @@ class Reason(IntEnum):
     MAX_RESERVES = 10
 
 
+REASONS: Final = {
+    int(Reason.CLIENT): "release",
+    int(Reason.DISCONNECT): "disconnect",
+    int(Reason.TTR): "ttr",
+    int(Reason.EXPIRED): "max-age",
+    int(Reason.MAX_RESERVES): "max-reserves",
+}
+"""Why a job is a dead letter: how it came back the last time, or the policy that says so."""
+
+
 class BodyPlace(NamedTuple):
     """
     Where a job's full record is in the log.

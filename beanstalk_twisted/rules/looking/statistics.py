@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, REASONS, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.limits.groups import Groups
 from beanstalk_twisted.jobs.state import QueueState
@@ -19,15 +19,6 @@ from beanstalk_twisted.wire.yaml import Quoted, Value
 Pairs = list[tuple[str, Value]]
 
 NS: Final = 1_000_000_000
-
-REASONS: Final = {
-    int(Reason.CLIENT): "release",
-    int(Reason.DISCONNECT): "disconnect",
-    int(Reason.TTR): "ttr",
-    int(Reason.EXPIRED): "max-age",
-    int(Reason.MAX_RESERVES): "max-reserves",
-}
-"""Why a job is a dead letter: how it came back the last time, or the policy that says so."""
 
 
 class ProcessFacts(NamedTuple):

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.fingerprint import DIGITS, fingerprint
-from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.binlog.records.jobs import REASONS, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.rules.looking.statistics import REASONS
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.routes import CRITERIA
 

@@ -49,8 +49,9 @@ def events(
         return in_tasks(started("events", master), tasks, work)
 
     with explained():
-        given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": str(body).lower(),
-                 "damage": damage, "servers": servers, "live": live}  # fmt: skip
+        given = {"path": inputs[0], "copies": "keep", "records": "history", "tags": "true",
+                 "body": str(body).lower(), "damage": damage, "servers": servers,
+                 "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         with line("events") as say:
             done = write_events(asked, output, run, form, rewrite)

@@ -23,7 +23,7 @@ def load(
     if _are_events(inputs, source):
         return read_events(spark, *inputs)
     reader = spark.read.format(FORMAT).options(
-        copies="keep", tags=True, body=body, damage=damage, servers=servers
+        copies="keep", records="history", tags=True, body=body, damage=damage, servers=servers
     )
     return reader.load(list(inputs))
 
@@ -38,8 +38,8 @@ def rows(
     """
     if _are_events(inputs, source):
         return event_rows(inputs, above)
-    given = {"path": inputs[0], "copies": "keep", "tags": "true", "body": "true", "damage": damage,
-             "servers": servers}  # fmt: skip
+    given = {"path": inputs[0], "copies": "keep", "records": "history", "tags": "true",
+             "body": "true", "damage": damage, "servers": servers}  # fmt: skip
     return log_rows(parse_options(given)._replace(paths=inputs), above)
 
 

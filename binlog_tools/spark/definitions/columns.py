@@ -44,8 +44,9 @@ COLUMNS: Final = (
     Column("lsn", "bigint", "number of the record"),
     Column("event", "string", "`put`, `reserve`, `release`, `bury`, `kick`, `touch`, `delete`, "
            "`ttr-expired`, `disconnect-release`, `move`, `update`, `group-ended`, `copy`; with "
-           "`records=all` also `tube-def`, `pause`, `key`, `policy`, `state`, `trim`, `seal`, "
-           "`start`, `clean-stop`, `clock-step`; `damage`: see below"),
+           "`records=history` also `start`, `clean-stop`; with `records=all` also these and "
+           "`tube-def`, `pause`, `key`, `policy`, `state`, `trim`, `seal`, `clock-step`; `damage`: "
+           "see below"),
     Column("time", "timestamp", "when it happened; of `copy`, `move` and `update`, when the "
            "job was put"),
     Column("time_ns", "bigint", "the same, ns since the epoch"),
@@ -83,7 +84,8 @@ COLUMNS: Final = (
     Column("job_group", "string", "group of `grp:`"),
     Column("after", "string", "group of `aft:`, for the end of which it waits"),
     Column("dead_from", "string", "the tube that it is a dead letter of; null: it is none"),
-    Column("dead_reason", "string", "why, as in `reason`"),
+    Column("dead_reason", "string", "why, as `stats-job` says it: `release`, `ttr`, `disconnect`, "
+           "`max-age` or `max-reserves`"),
     Column("dead_at", "timestamp", "since when it is a dead letter"),
     Column("dead_at_ns", "bigint", "the same, ns since the epoch"),
     Column("origin", "string", "the tube that it was put into, if it was moved since"),

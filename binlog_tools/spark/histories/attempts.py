@@ -107,7 +107,7 @@ def _parts_of(stays: Stays) -> _Parts:
                         stays.next_reserves[waits], stays.next_reserves[later]]),
         np.repeat([False, False, True, True], counts),
         np.repeat([False, True, False, False], counts),
-        np.concatenate([*unknown[:2], wait_ns, (stays.next_ns - stays.end_ns)[later]]),
+        np.concatenate([*unknown[:2], wait_ns, (stays.next_ns - stays.ready_ns)[later]]),
         np.concatenate([stays.at_ns[unseen], stays.end_ns[runs], *unknown[2:]]),
         np.concatenate([event[unseen], run_end, *none[2:]]).astype(np.int8),
     )  # fmt: skip

@@ -198,8 +198,8 @@ def _stood(stays: Stays) -> tuple[Ints, Any, Ints, Ints]:
     return (
         np.concatenate([there, behind]),
         np.concatenate([stays.images.state[there], np.full(len(behind), READY, np.int8)]),
-        np.concatenate([stays.at_ns[there], stays.end_ns[behind]]) // MINUTE_NS,
-        _minutes(np.concatenate([stays.end_ns[there], stays.next_ns[behind]])),
+        np.concatenate([stays.at_ns[there], stays.ready_ns[behind]]) // MINUTE_NS,
+        _minutes(np.concatenate([stays.left_ns[there], stays.next_ns[behind]])),
     )
 
 
@@ -243,7 +243,7 @@ def _waits(stays: Stays, place: Ints) -> _Facts:
     first = np.flatnonzero(stays.images.state == READY)
     behind = np.flatnonzero(stays.has_ready)
     where = place[np.concatenate([first, behind])]
-    since_ns = np.concatenate([stays.at_ns[first], stays.end_ns[behind]])
+    since_ns = np.concatenate([stays.at_ns[first], stays.ready_ns[behind]])
     until = _minutes(np.concatenate([stays.end_ns[first], stays.next_ns[behind]]))
     since = since_ns // MINUTE_NS
     old = since < until
@@ -269,7 +269,7 @@ def _lengths(stays: Stays, place: Ints) -> Iterator[_Facts]:
     behind = np.flatnonzero(stays.has_ready & (stays.next_event == RESERVE))
     yield _counted(
         WAIT, place[np.concatenate([first, behind])],
-        np.concatenate([stays.at_ns[first], stays.end_ns[behind]]),
+        np.concatenate([stays.at_ns[first], stays.ready_ns[behind]]),
         np.concatenate([stays.end_ns[first], stays.next_ns[behind]]),
     )  # fmt: skip
     runs = np.flatnonzero(

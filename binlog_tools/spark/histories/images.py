@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, TAGS
+from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME
 from binlog_tools.spark.histories.starts import Starts
 from binlog_tools.spark.histories.windows import (
     NO_ROW,
@@ -23,7 +23,7 @@ from binlog_tools.spark.histories.windows import (
 COLUMNS: Final = (
     "server", "incarnation", "lsn", "event", "time_ns", "logged_ns", "job", "tube", "state",
     "priority", "delay_s", "ttr_s", "deadline_ns", "reserves", "timeouts", "releases", "buries",
-    "kicks", "connection", "copy", "bytes",
+    "kicks", "reason", "connection", "copy", "bytes",
 )  # fmt: skip
 """What is needed of the events table."""
 
@@ -58,7 +58,8 @@ class Images(NamedTuple):
     :ivar own_ns: when it happened, if the record says so.
     :ivar is_full: whether it has tags.
     :ivar is_dead: whether these say that the job is a dead letter.
-    :ivar restart_ns: the next start of the server.
+    :ivar stop_ns: the last moment of its incarnation, if there is a later one.
+    :ivar restart_ns: the start of that one.
     :ivar last_ns: the server's last moment.
     """
 
@@ -77,6 +78,7 @@ class Images(NamedTuple):
     reserves: Ints
     kicks: Ints
     connection: Ints
+    stop_ns: Ints
     restart_ns: Ints
     last_ns: Ints
 
@@ -95,14 +97,14 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
     copy = column(events, "copy").fill_null(False).to_numpy(zero_copy_only=False)
     time_ns, logged_ns = numbers(events, "time_ns"), numbers(events, "logged_ns")
-    restart_ns, last_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
+    moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
     return Images(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
         among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
         time_ns, np.where(copy | among(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
         numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),
-        numbers(events, "kicks"), numbers(events, "connection", 0), restart_ns, last_ns,
+        numbers(events, "kicks"), numbers(events, "connection", 0), *moments_ns,
     )  # fmt: skip
 
 
@@ -118,8 +120,8 @@ def in_order(events: pa.Table) -> pa.Table:
 
 
 def column(table: pa.Table, name: str) -> Any:
-    """One array; nulls if it is a tag that the table lacks."""
-    if name in TAGS and name not in table.column_names:
+    """One array; nulls if the table lacks it: no tags were read, or an earlier version made it."""
+    if name not in table.column_names:
         return pa.nulls(table.num_rows, ARROW_TYPES[BY_NAME[name].ddl])
     chunks = table.column(name).chunks
     if len(chunks) == 1:

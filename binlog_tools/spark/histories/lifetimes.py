@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from binlog_tools.spark.histories.images import (
     BURIED,
+    BURY,
     DELAYED,
     DELETE,
     DISCONNECT_RELEASE,
@@ -20,17 +21,20 @@ from binlog_tools.spark.histories.images import (
     MOVE,
     PUT,
     READY,
+    RELEASE,
     RESERVE,
     RESERVED,
     STATES,
     UPDATE,
+    Images,
+    codes,
     column,
 )
 from binlog_tools.spark.histories.stays import Stays, since_known
 from binlog_tools.spark.histories.tables import LIFETIMES, is_coded, moments, nullable, table, texts
-from binlog_tools.spark.histories.windows import NO_ROW, NONE, Ints
+from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Ints, among
 
-OUTCOMES: Final = ("done", "dead", "deleted", "alive")
+OUTCOMES: Final = ("done", "dead", "expired", "deleted", "alive")
 
 _NEWEST: Final = (
     "server", "job", "tube", "priority", "delay_s", "ttr_s", "timeouts", "releases", "buries",
@@ -38,9 +42,7 @@ _NEWEST: Final = (
 )  # fmt: skip
 """Columns of events that a row has as the job's newest image."""
 
-_TAGS: Final = (
-    "unique_key", "concurrency_key", "job_group", "after", "dead_from", "dead_reason", "origin",
-)  # fmt: skip
+_TAGS: Final = ("unique_key", "concurrency_key", "job_group", "after", "origin")
 
 
 def lifetimes_of(stays: Stays) -> pa.Table:
@@ -48,7 +50,9 @@ def lifetimes_of(stays: Stays) -> pa.Table:
     images, jobs = stays.images, stays.jobs
     last = jobs.lasts
     events = images.events
-    newest, carried = stays.row[last], pa.array(stays.carried[last], mask=stays.carried[last] < 0)
+    newest = stays.row[last]
+    carried, death = (pa.array(rows[last], mask=rows[last] == NO_ROW)
+                      for rows in (stays.carried, stays.death))  # fmt: skip
     state = np.where(stays.has_ready[last], READY, images.state[last])
     first_put = jobs.least(np.where(images.is_full, images.time_ns, NONE))
     newest_ns = jobs.most(stays.at_ns)
@@ -56,6 +60,7 @@ def lifetimes_of(stays: Stays) -> pa.Table:
     return table(LIFETIMES, {
         **{name: column(events, name).take(pa.array(newest)) for name in _NEWEST},
         **{name: column(events, name).take(carried) for name in _TAGS},
+        **{name: column(events, name).take(death) for name in ("dead_from", "dead_reason")},
         "state": texts(STATES, state), "outcome": texts(OUTCOMES, _outcomes(stays, state)),
         "last_event": texts(EVENTS, images.event[last]),
         "put": moments(first_put), "first": moments(jobs.least(stays.at_ns)),
@@ -68,18 +73,39 @@ def lifetimes_of(stays: Stays) -> pa.Table:
         "is_whole": jobs.any(images.event == PUT),
         "moves": jobs.count(images.event == MOVE), "updates": jobs.count(images.event == UPDATE),
         "deaths": jobs.count(stays.is_death), "revivals": stays.revivals[last],
-        "dead_at": _micros(column(events, "dead_at_ns").take(carried)),
+        "dead_at": _micros(column(events, "dead_at_ns").take(death)),
     }, is_coded(events))  # fmt: skip
 
 
 def _outcomes(stays: Stays, state: Any) -> Ints:
     images, jobs = stays.images, stays.jobs
-    is_done = jobs.any((images.state == RESERVED) & (stays.ended_by == DELETE))
+    reason = codes(images.events, "reason", ("expired",))[stays.row[jobs.lasts]]
     is_dead = jobs.any(
         (images.state == BURIED) & stays.carries_death
         & ((stays.end_ns == NONE) | (stays.ended_by == DELETE))
     )  # fmt: skip
-    found: Ints = np.select([is_done, is_dead, state == GONE], [0, 1, 2], 3)
+    found: Ints = np.select(
+        [_is_done(images), is_dead, (state == GONE) & (reason == 0), state == GONE], range(4), 4
+    )
+    return found
+
+
+def _is_done(images: Images) -> Flags:
+    """
+    Whether each job was deleted by the connection that had it last and had not given it back: also
+    one whose TTR had ended.
+    """
+    jobs, last = images.jobs, images.jobs.lasts
+    had = jobs.newest(images.state == RESERVED)[last]
+    connection = images.connection[last]
+    is_given_back = among(images.event, (RELEASE, BURY, MOVE)) & (
+        images.connection == connection[jobs.number]
+    )
+    found: Flags = (
+        (images.event[last] == DELETE) & (had > jobs.newest(is_given_back)[last])
+        & (connection != 0) & (connection == images.connection[had])
+        & (images.incarnation[last] == images.incarnation[had])
+    ) if len(last) else np.zeros(0, bool)  # fmt: skip
     return found
 
 
@@ -92,7 +118,7 @@ def _spent(stays: Stays) -> dict[str, Any]:
     )  # fmt: skip
     length_ns = np.where(stays.end_ns == NONE, 0, stays.end_ns - stays.at_ns)
     is_over = stays.has_ready & (stays.next_ns != NONE)
-    behind_ns = np.where(is_over, stays.next_ns - stays.end_ns, 0)
+    behind_ns = np.where(is_over, stays.next_ns - stays.ready_ns, 0)
 
     def total(state: int) -> Ints:
         return jobs.sum(np.where(images.state == state, length_ns, 0))
@@ -108,7 +134,7 @@ def _since_ns(stays: Stays) -> Ints:
     images, last = stays.images, stays.jobs.lasts
     begun_ns = np.where(images.state == RESERVED, stays.run_since_ns, stays.at_ns)
     is_known = since_known(stays) & (images.state != GONE)
-    since_ns = np.where(stays.has_ready, stays.end_ns, np.where(is_known, begun_ns, NONE))
+    since_ns = np.where(stays.has_ready, stays.ready_ns, np.where(is_known, begun_ns, NONE))
     found: Ints = since_ns[last]
     return found
 

@@ -1,8 +1,8 @@
 """
-Since when each incarnation of a server ran, and the server's last moment.
+The first and the last moment of each incarnation of a server, by `logged`.
 
-Both are told by `logged`, which never goes back: what is known of an incarnation never changes, but
-for the newest moment.
+With the events `start` and `clean-stop` these are its start and, after an ordered stop, its end;
+without them, its first and its last record of a job.
 """
 
 from typing import Any, Final
@@ -45,31 +45,33 @@ class Starts:
     """What `merged` gives, to be looked up."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._of: dict[str, list[tuple[int, int]]] = {}
+        self._of: dict[str, list[tuple[int, int, int]]] = {}
         self.last_ns: dict[str, int] = {}
         for row in table.to_pylist():
             server = row["server"]
-            self._of.setdefault(server, []).append((row["incarnation"], row["first_ns"]))
+            known = (row["incarnation"], row["first_ns"], row["newest_ns"])
+            self._of.setdefault(server, []).append(known)
             self.last_ns[server] = max(row["newest_ns"], self.last_ns.get(server, 0))
-        for known in self._of.values():
-            known.sort()
+        for mine in self._of.values():
+            mine.sort()
 
     def newest(self) -> dict[str, int]:
         """The newest incarnation of each server."""
         return {server: known[-1][0] for server, known in self._of.items()}
 
-    def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints]:
+    def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints, Ints]:
         """
-        The server's next start (or `NONE`) and its last moment, at each row.
-
         :param server: of each row, its place in ``names``.
+        :return: at each row, the last moment of its incarnation and the server's next start, both
+            `NONE` if there is no later incarnation; and the server's last moment.
         """
-        restart_ns = np.full(len(server), NONE)
+        stop_ns, restart_ns = np.full((2, len(server)), NONE)
         lasts = np.array([self.last_ns.get(name, 0) for name in names] or [0], np.int64)
         for place, name in enumerate(names):
             mine = slice(None) if len(names) == 1 else server == place
-            later = np.searchsorted([number for number, _ in self._of.get(name, ())],
-                                    incarnation[mine], side="right")  # fmt: skip
-            moments = np.array([first for _, first in self._of.get(name, ())] + [NONE], np.int64)
-            restart_ns[mine] = moments[later]
-        return restart_ns, lasts[server] if len(server) else np.zeros(0, np.int64)
+            known = np.array(self._of.get(name, ()), np.int64).reshape(-1, 3).T
+            later = np.searchsorted(known[0], incarnation[mine], side="right")
+            restart_ns[mine] = np.append(known[1], NONE)[later]
+            # The newest incarnation may go on.
+            stop_ns[mine] = np.append(known[2, :-1], (NONE, NONE))[later - 1]
+        return stop_ns, restart_ns, lasts[server] if len(server) else np.zeros(0, np.int64)

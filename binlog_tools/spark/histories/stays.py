@@ -5,7 +5,8 @@ A stay begins with an image and ends with the next one of the job, but for what 
 
 - A **delayed** job becomes ready at its deadline, unless its next record is a `kick`.
 - A **reserved** job without a record of the end was given up at the earliest of: the end of its
-  TTR, the next start of the server, its next record.
+  TTR, its next record, the last record of the incarnation, if there is a later one.  In the last
+  case (`RESTART`) it is ready from the next start on.
 
 `touch` and `update` begin a stay of the same run; a `copy` counts only as the first row of its job.
 
@@ -72,13 +73,14 @@ class Stays(NamedTuple):
     :ivar end_ns: when it ends, or `NONE`.
     :ivar ended_by: a code of `ENDS`, or `NOTHING`.
     :ivar run_since_ns: when the run began, if the job is reserved and the log says so.
-    :ivar has_ready: behind the stay the job was ready, from ``end_ns`` until the next image.
+    :ivar ready_ns: when the job became ready after the stay, until the next image; `NONE`: it did
+        not.
     :ivar has_unseen: the image ends a run of which nothing else is in the log.
     :ivar next_ns: when the next image was, or `NONE`.
     :ivar next_event: its code, or `NOTHING`.
     :ivar next_reserves: its counter of reserves.
     :ivar carried: the row of ``images.events`` with the tags, or `NO_ROW`.
-    :ivar carries_death: whether these say that the job is a dead letter.
+    :ivar death: the row of ``images.events`` with the tags of its newest death, or `NO_ROW`.
     :ivar is_death: the job becomes a dead letter.
     :ivar revivals: by `kick-dead`, so far: counters of reserves begin anew.
     :ivar row: in ``images.events``.
@@ -90,16 +92,33 @@ class Stays(NamedTuple):
     end_ns: Ints
     ended_by: Codes
     run_since_ns: Ints
-    has_ready: Flags
+    ready_ns: Ints
     has_unseen: Flags
     next_ns: Ints
     next_event: Codes
     next_reserves: Ints
     carried: Ints
-    carries_death: Flags
+    death: Ints
     is_death: Flags
     revivals: Ints
     row: Ints
+
+    @property
+    def has_ready(self) -> Flags:
+        """Whether the job became ready after each stay without a record."""
+        found: Flags = self.ready_ns != NONE
+        return found
+
+    @property
+    def left_ns(self) -> Ints:
+        """When the job left each state: of one that a restart interrupts, at the restart."""
+        return np.where(self.has_ready, self.ready_ns, self.end_ns)
+
+    @property
+    def carries_death(self) -> Flags:
+        """Whether the tags say that the job is a dead letter."""
+        found: Flags = (self.carried != NO_ROW) & (self.death == self.carried)
+        return found
 
 
 def stays_of(events: pa.Table, starts: Starts) -> Stays:
@@ -116,16 +135,17 @@ def stays_of(events: pa.Table, starts: Starts) -> Stays:
     is_same_run = _goes_on(images, behind, next_event, next_reserves)
     is_delayed = (images.state == DELAYED) & ~_was_still_delayed(images, behind, next_event)
     is_lost = (images.state == RESERVED) & ~is_same_run
-    end_ns, ended_by = _ends(images, at_ns, next_ns, next_event, is_delayed, is_lost)
-    carried = jobs.newest(images.is_full)
+    is_cut_off = at(images.incarnation, behind, NOTHING) != images.incarnation
+    end_ns, ended_by, ready_ns = _ends(
+        images, at_ns, next_ns, next_event, is_delayed, is_lost, is_cut_off
+    )
     has_unseen = among(images.event, _ENDS_OF_RUNS) & (
         (before == NO_ROW) | (images.reserves != at(images.reserves, before, NOTHING))
     )
-    has_ready = ended_by >= DUE
     made = Stays(
-        images, jobs, at_ns, end_ns, ended_by, _runs_since(images, at_ns), has_ready, has_unseen,
-        next_ns, next_event, next_reserves, carried, at(images.is_dead, carried, False),
-        is_death, revivals, np.arange(len(at_ns)),
+        images, jobs, at_ns, end_ns, ended_by, _runs_since(images, at_ns), ready_ns, has_unseen,
+        next_ns, next_event, next_reserves, jobs.newest(images.is_full),
+        jobs.newest(images.is_dead), is_death, revivals, np.arange(len(at_ns)),
     )  # fmt: skip
     return _without_copies(made)
 
@@ -171,23 +191,33 @@ def _was_still_delayed(images: Images, behind: Ints, next_event: Codes) -> Flags
 
 def _ends(
     images: Images, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
-    is_lost: Flags,
-) -> tuple[Ints, Codes]:  # fmt: skip
-    """When each stay ended and by what: by the next image, or by what the log does not say."""
+    is_lost: Flags, is_cut_off: Flags,
+) -> tuple[Ints, Codes, Ints]:  # fmt: skip
+    """
+    When each stay ended and by what, by the next image or by what the log does not say; and since
+    when the job was ready then.
+
+    :param is_cut_off: whether the next image is not of the same incarnation.
+    """
     ripe = (is_delayed | is_lost) & (images.deadline_ns <= images.last_ns)
     due_ns = np.where(ripe, np.maximum(at_ns, images.deadline_ns), NONE)
-    given_up_ns = np.maximum(at_ns, np.minimum(np.minimum(next_ns, images.restart_ns), due_ns))
+    is_restart = is_lost & is_cut_off & (images.stop_ns != NONE) & (images.stop_ns < due_ns)
+    given_up_ns = np.where(is_restart, images.stop_ns, np.minimum(next_ns, due_ns))
+    given_up_ns = np.maximum(at_ns, given_up_ns)
     is_gone = images.state == GONE
     end_ns = np.select(
         [is_gone, is_delayed, is_lost],
         [at_ns, np.minimum(next_ns, due_ns), given_up_ns], next_ns,
     )  # fmt: skip
-    lost_to = np.where(end_ns == images.restart_ns, RESTART, UNLOGGED)
     ended_by = np.select(
-        [is_gone | (end_ns == NONE), is_delayed & (end_ns == due_ns), is_lost],
-        [NOTHING, DUE, lost_to], next_event,
+        [is_gone | (end_ns == NONE), is_delayed & (end_ns == due_ns), is_restart, is_lost],
+        [NOTHING, DUE, RESTART, UNLOGGED], next_event,
     )  # fmt: skip
-    return end_ns, ended_by.astype(np.int8)
+    ready_ns = np.where(ended_by >= DUE, end_ns, NONE)
+    # Without the event `start` a start is known by its first record, which was a moment earlier.
+    since_start_ns = np.minimum(np.maximum(end_ns, images.restart_ns), next_ns)
+    ready_ns = np.where(is_restart, since_start_ns, ready_ns)
+    return end_ns, ended_by.astype(np.int8), ready_ns
 
 
 def _runs_since(images: Images, at_ns: Ints) -> Ints:

@@ -70,6 +70,7 @@ class Journal:
         :raise OSError: the files cannot be read or written.
         """
         self._files = files
+        self._empty = empty
         self._bytes = self._snapshot_bytes = 0
         self._since: list[int] = []
         names = files.names()
@@ -172,7 +173,9 @@ class Journal:
                 raise TableError("TABLE_FORMAT", f"{name} has version {told['v']}, this is "
                                  f"{VERSION}: a newer beanstalk-twisted wrote it; upgrade it here"
                                  )  # fmt: skip
-            return told, reader.read_all().replace_schema_metadata(None)
+            events = reader.read_all().replace_schema_metadata(None)
+            # Columns that an earlier version did not keep are null.
+            return told, pa.concat_tables([self._empty, events], promote_options="default")
 
 
 def _lost(what: str) -> TableError:

@@ -64,7 +64,7 @@ class Wish(NamedTuple):
         paths = {"path": self.paths[0]} if len(self.paths) == 1 else (
             {"paths": json.dumps(self.paths)})  # fmt: skip
         return {"maxBytesPerTrigger": BATCH_BYTES, **self.options, **paths, "copies": "keep",
-                "columns": ",".join(NAMES)}  # fmt: skip
+                "records": "history", "columns": ",".join(NAMES)}  # fmt: skip
 
 
 class Behind(NamedTuple):

@@ -4,7 +4,7 @@ What of the histories of jobs is settled: what no later record can change.
 | row | settled with |
 | --- | --- |
 | lifetime | the record with which the job is gone |
-| attempt | the record that ends the run, or the job's next one if the log does not have the end |
+| attempt | the record that ends the run; else the next start, or the job's next record before it |
 | minute | the first record behind its end and `SLACK_NS`, if no run is undecided in it |
 | breach | `SLACK_NS` behind the moment that the wait is too long; or the record that ends it |
 """
@@ -29,7 +29,7 @@ from binlog_tools.spark.histories.images import (
 from binlog_tools.spark.histories.lifetimes import lifetimes_of
 from binlog_tools.spark.histories.minutes import all_minutes
 from binlog_tools.spark.histories.sla import Target, Targets, target_of
-from binlog_tools.spark.histories.stays import NOTHING, UNLOGGED, Stays, since_known
+from binlog_tools.spark.histories.stays import NOTHING, RESTART, UNLOGGED, Stays, since_known
 from binlog_tools.spark.histories.tables import moments, table
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Groups, Ints, at, changes
 
@@ -56,20 +56,31 @@ def lifetimes(stays: Stays) -> pa.Table:
     return found.filter(pa.compute.equal(found["state"], STATES[GONE]))
 
 
-def attempts(stays: Stays, after_lsn: int) -> pa.Table:
-    """Those that have ended, and that a record behind this one has settled."""
-    settled, found = _settled_lsn(stays), attempts_of(stays)
+def attempts(stays: Stays, after_lsn: int, incarnation: int) -> pa.Table:
+    """
+    Those that have ended, and that a record after this one has settled.
+
+    :param incarnation: the server's newest up to that record.
+    """
+    settled, found = _settled_lsn(stays, incarnation), attempts_of(stays)
     fresh = pa.array((settled != NONE) & (settled > after_lsn))
     return found.filter(pa.compute.and_(fresh, found["ended_by"].is_valid()))
 
 
-def _settled_lsn(stays: Stays) -> Ints:
-    """The record that settles each attempt, in their order, or `NONE`."""
+def _settled_lsn(stays: Stays, incarnation: int) -> Ints:
+    """
+    The record that settles each attempt, in their order, or `NONE`; of runs that a restart ended,
+    one before all others if that is known already, else one after them.
+    """
     images = stays.images
     lsn, following = _lsns(stays)
     runs, unseen = np.flatnonzero(images.state == RESERVED), np.flatnonzero(stays.has_unseen)
     rows = np.concatenate([runs, unseen])
-    by = np.concatenate([following[runs], lsn[unseen]])
+    is_new = images.incarnation[runs] >= incarnation
+    ended = np.where(
+        stays.ended_by[runs] == RESTART, np.where(is_new, NONE - 1, NO_ROW), following[runs]
+    )
+    by = np.concatenate([ended, lsn[unseen]])
     keys = (images.reserves[rows], stays.revivals[rows], stays.jobs.number[rows])
     order = np.lexsort(keys)
     return Groups(changes(*(key[order] for key in keys))).most(by[order])
@@ -111,7 +122,7 @@ def waits_of(stays: Stays, targets: Targets) -> Waits:
     later = np.flatnonzero(stays.has_ready & (stays.ended_by != UNLOGGED))
     row = np.concatenate([first, later])
     return Waits(
-        row, np.concatenate([stays.at_ns[first], stays.end_ns[later]]),
+        row, np.concatenate([stays.at_ns[first], stays.ready_ns[later]]),
         np.concatenate([stays.end_ns[first], stays.next_ns[later]]),
         _lsns(stays)[1][row],
         _targets(stays, targets)[row],

@@ -67,7 +67,7 @@ class LiveServer:
         :param events: of this server; those that were there already are left out.
         :param now_ns: all that was durable then has been taken; None: unknown.
         """
-        after_lsn = self.newest_lsn
+        after_lsn, incarnation = self.newest_lsn, self._incarnation()
         fresh = events.filter(pa.compute.greater(events["lsn"], after_lsn))
         if fresh.num_rows:
             self._note(fresh)
@@ -80,7 +80,7 @@ class LiveServer:
         waits = settling.waits_of(stays, self._targets)
         made = {
             "lifetimes": settling.lifetimes(stays),
-            "attempts": settling.attempts(stays, after_lsn),
+            "attempts": settling.attempts(stays, after_lsn, incarnation),
             "breaches": settling.breaches(stays, waits, after_ns, self.told_ns, after_lsn),
         }
         self._put_away(history, settling.alarms(stays, waits, self.told_ns, self._targets))

@@ -18,7 +18,7 @@ from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.segments.decoding import (
     COPIES_CHOICES,
     DAMAGE_CHOICES,
-    RECORDS_CHOICES,
+    RECORDS,
     Copies,
     Damage,
     Records,
@@ -38,7 +38,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "lsnTo": "only records up to this LSN, itself included",
     "partitionBytes": "how much a task reads, `64M` by default",
     "pushdown": "`false`, or `true`: filters spare segments; then one query for each `load()`",
-    "records": "`jobs`, or `all`: also those not of jobs",
+    "records": "`jobs`; `all`: also those not of jobs; or `history`: also `start` and `clean-stop`",
     "servers": "names for stores, as `UUID:name,UUID:name`",
     "since": "only what was logged then or later: `2026-01-31T12:00Z`, `-2h`, or seconds",
     "tags": "`false`, or `true`: the columns from `unique_key` to `policy` too; not with `columns`",
@@ -117,7 +117,7 @@ def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = N
                 raise wrong(name, "it is for the view of events; filter segments with where()")
     return Asked(
         _paths(given), _columns(given), choice(given, "body", ("false", "true")) == "true",
-        cast(Records, choice(given, "records", RECORDS_CHOICES)),
+        cast(Records, choice(given, "records", tuple(RECORDS))),
         cast(Copies, choice(given, "copies", COPIES_CHOICES)),
         cast(Damage, choice(given, "damage", DAMAGE_CHOICES)),
         cast(Verify, choice(given, "verify", VERIFY)),

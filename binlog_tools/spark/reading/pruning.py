@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import KEY
 from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments.format import REHOMED
@@ -18,6 +17,7 @@ from binlog_tools.console.wording import text_of
 from binlog_tools.logs.selection import type_name
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import Condition, Span
+from binlog_tools.spark.segments.decoding import RECORDS, Records
 from binlog_tools.spark.segments.producing import DAMAGE
 
 _BOUNDS: Final = {
@@ -59,7 +59,7 @@ def _comparable(value: Any) -> int | str | None:
 Stats = dict[str, Span | frozenset[str]]
 
 
-def stats_of(segment: Segment, server: str, records: str) -> Stats:
+def stats_of(segment: Segment, server: str, records: Records) -> Stats:
     """
     What is known of the columns of a segment, by name.  Rows of damage are not counted, since they
     have null there or are in their bounds.
@@ -83,8 +83,8 @@ def stats_of(segment: Segment, server: str, records: str) -> Stats:
     return stats
 
 
-def _of_seal(seal: SealIndex, records: str) -> Stats:
-    kinds = [kind for kind in seal.types if records == "all" or kind in JOB_KINDS]
+def _of_seal(seal: SealIndex, records: Records) -> Stats:
+    kinds = [kind for kind in seal.types if kind in RECORDS[records]]
     # The seal does not count itself, and damage is found by looking.
     stats: Stats = {"event": frozenset({*map(type_name, kinds), type_name(Seal.kind), DAMAGE})}
     has_jobs = seal.jobs != (0, 0)

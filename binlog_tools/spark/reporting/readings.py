@@ -72,8 +72,8 @@ class Readings:
 
     :ivar absent: the tables that are not there, so that nothing is known of what they say.
     :ivar outcomes: of jobs; ``begun_before`` of them were there before the log begins.
-    :ivar dead: dead letters that are there, by the tube that they died in and why; ``died`` of them
-        in the period.
+    :ivar dead: dead letters that are there, by the tube that they died in and why.
+    :ivar died: jobs that died in the period, also those that were brought back or deleted since.
     :ivar targets: how they were kept; None: there is no table of them.
     :ivar kinds: what fails again and again, and has since the period began, worst first, each with
         a ``sample`` if one is known.
@@ -135,6 +135,9 @@ def read(wish: Wish, coarser: int = 1) -> Readings:
     sla = open_table(within(wish.tables, SLA))
     if sla is not None:
         readings.targets = targets_of(sla, *wish.period)
+    starts = open_table(within(wish.tables, STARTS))
+    if starts is not None:
+        readings.marks = _starts_in(starts, wish.period)
     if wish.events is not None:
         _look_at_events(readings, wish.events)
     return readings
@@ -158,8 +161,9 @@ _DEAD: Final = ("dead_from", "dead_reason", "dead_at")
 def _add_dead(readings: Readings, batch: pa.RecordBatch) -> None:
     moments = pa.array(seconds_of(batch["dead_at"]), from_pandas=True)
     named = {name: batch[name] for name in ("outcome", "dead_from", "dead_reason")}
-    dead = pa.table({**named, "dead_at": moments}).filter(pc.equal(batch["outcome"], "dead"))
-    readings.died += _how_many(dead["dead_at"], readings.period)
+    died = pa.table({**named, "dead_at": moments}).filter(pc.is_valid(batch["dead_from"]))
+    readings.died += _how_many(died["dead_at"], readings.period)
+    dead = died.filter(pc.equal(died["outcome"], "dead"))
     groups = dead.group_by(["dead_from", "dead_reason"]).aggregate(
         [("outcome", "count"), ("dead_at", "min"), ("dead_at", "max")]
     )
@@ -212,7 +216,15 @@ def _read_workers(readings: Readings, rows: Rows) -> None:
         readings.unended += pc.sum(batch["lost"]).as_py() or 0
         best = _most([batch], "busy_ns", ("server", "incarnation", "connection"), best)
     readings.workers = best
-    readings.marks += _restarts(starts)
+    readings.marks += _restarts(starts, ", its first run")
+
+
+def _starts_in(rows: Rows, period: Period) -> list[Mark]:
+    found: dict[tuple[str, int], float] = {}
+    for batch in rows.batches(["server", "incarnation", "first_ns"]):
+        for row in batch.to_pylist():
+            found[row["server"], row["incarnation"]] = row["first_ns"] / 1e9
+    return [mark for mark in _restarts(found) if period.start <= mark.at < period.end]
 
 
 def _overlapping(batch: pa.RecordBatch, period: Period) -> pa.RecordBatch:
@@ -227,13 +239,13 @@ def _note_starts(starts: dict[tuple[str, int], float], batch: pa.RecordBatch) ->
             starts[key] = min(starts.get(key, first), first)
 
 
-def _restarts(starts: Mapping[tuple[str, int], float]) -> list[Mark]:
-    """The first run behind each start of a server but the first that is known."""
+def _restarts(starts: Mapping[tuple[str, int], float], what: str = "") -> list[Mark]:
+    """A mark for each start of a server but the first that is known."""
     firsts: dict[str, int] = {}
     for server, start in sorted(starts):
         firsts.setdefault(server, start)
     return [
-        Mark(at, "restart", f"{server_text(server)}: start {start}, its first run")
+        Mark(at, "restart", f"{server_text(server)}: start {start}{what}")
         for (server, start), at in sorted(starts.items(), key=lambda pair: pair[1])
         if start != firsts[server]
     ][-MAX_MARKS:]
@@ -282,6 +294,9 @@ def _look_at_events(readings: Readings, place: str) -> None:
 
 MINUTES: Final = "tube_minutes"
 """The table that says what happened, and when; servers and tubes are known from it."""
+
+STARTS: Final = "starts"
+"""The table of starts of servers; without it a restart is known by its first run."""
 
 SLA: Final = "sla"
 """The table of targets; without targets there is none, so it is not missed."""

@@ -272,7 +272,8 @@ def _workers(now: Readings) -> Table:
 def _marks(now: Readings) -> Table:
     return Table(
         "marks", "Restarts and deploys",
-        "As the figures mark them. A restart is known from the first run of a worker behind it.",
+        "As the figures mark them. A restart has the time of its start, or of its first run if the "
+        "tables do not have the start.",
         ["time (UTC)", "what", "text"],
         [[time_text(mark.at), mark.kind, mark.text] for mark in now.marks],
     )  # fmt: skip

@@ -5,13 +5,14 @@ The records of many frames are looked at as numbers of 8 bytes, ten to a record:
 of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import Flag
-from beanstalk_twisted.binlog.records.others import Start
+from beanstalk_twisted.binlog.records.others import CleanStop, Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import OF_JOBS, TYPE_NAMES
@@ -31,7 +32,7 @@ from binlog_tools.spark.segments.framing import (
     parts,
     runs,
 )
-from binlog_tools.spark.segments.producing import IS_OF_JOB, Chunk, Place, batch_of, damage_row
+from binlog_tools.spark.segments.producing import Chunk, Place, batch_of, damage_row
 from binlog_tools.spark.segments.rows import Mask, Rows, lsns_of
 from binlog_tools.spark.segments.tags import TagColumns
 from binlog_tools.spark.segments.tubes import TubeNames, tubes_named, tubes_of
@@ -40,11 +41,17 @@ BATCH_ROWS: Final = 65_536
 """Rows of a batch at most."""
 
 Damage: TypeAlias = Literal["fail", "skip"]
-Records: TypeAlias = Literal["jobs", "all"]
+Records: TypeAlias = Literal["jobs", "all", "history"]
 Copies: TypeAlias = Literal["drop", "keep"]
 DAMAGE_CHOICES: Final[tuple[Damage, ...]] = get_args(Damage)
-RECORDS_CHOICES: Final[tuple[Records, ...]] = get_args(Records)
 COPIES_CHOICES: Final[tuple[Copies, ...]] = get_args(Copies)
+
+RECORDS: Final[Mapping[Records, Collection[int]]] = {
+    "jobs": JOB_KINDS, "all": range(256), "history": {*JOB_KINDS, Start.kind, CleanStop.kind},
+}  # fmt: skip
+"""The types of records that each choice of the option ``records`` takes."""
+
+_IS_WANTED: Final = {name: np.isin(np.arange(256), list(kinds)) for name, kinds in RECORDS.items()}
 
 _IS_KNOWN: Final = np.isin(np.arange(256), [*TYPE_NAMES, *range(0x80, 0x100)])
 _HAS_JOB: Final = np.isin(np.arange(256), list(OF_JOBS))
@@ -67,7 +74,7 @@ class Wanted(NamedTuple):
 
     :ivar columns: names of `columns`, in the order wanted; bodies are read, and their checksums
         checked, only if ``body`` is among them.
-    :ivar records: of jobs only, or also the others.
+    :ivar records: see `RECORDS`.
     :ivar copies: whether what compaction and tools restate is there too.
     :ivar damage: ``fail``: a `SourceError` tells where; ``skip``: a row of its own does.
     :ivar conditions: on ``lsn``, ``logged_ns`` and ``job``: other records are left out, and what is
@@ -168,10 +175,7 @@ def _of_run(buffer: memoryview, place: Place, run: Run, wanted: Wanted, names: T
 
 
 def _mask(rows: Rows, run: Run, wanted: Wanted) -> Mask:
-    if wanted.records == "jobs":
-        mask: Mask = IS_OF_JOB[rows.byte(at.TYPE)]
-    else:
-        mask = np.ones(len(rows), bool)
+    mask: Mask = _IS_WANTED[wanted.records][rows.byte(at.TYPE)]
     if wanted.copies == "drop":
         mask &= (rows.byte(at.FLAGS) & np.uint8(Flag.COPY)) == 0
     for column, how, values in wanted.conditions:

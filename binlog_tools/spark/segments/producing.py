@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
-from beanstalk_twisted.binlog.records.jobs import KEY, NEVER_NS, Flag
+from beanstalk_twisted.binlog.records.jobs import KEY, NEVER_NS, REASONS, Flag
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
@@ -31,6 +31,10 @@ IS_OF_JOB: Final = np.isin(np.arange(256), list(JOB_KINDS))
 _TYPES: Final = pa.array([type_name(number) for number in range(256)], pa.string())
 _STATES: Final = pa.array([state_name(number) for number in range(256)], pa.string())
 _REASONS: Final = pa.array([reason_name(number) for number in range(256)], pa.string())
+_DEAD_REASONS: Final = pa.array(
+    [REASONS.get(number, str(number)) for number in range(256)], pa.string()
+)
+"""As `stats-job` says them."""
 
 
 class Place(NamedTuple):
@@ -183,7 +187,7 @@ def _number(number: int) -> Producer:
 
 def _dead_reason(chunk: Chunk) -> Any:
     reasons, valid = _tags(chunk).numbers(tag.DEAD, 0, 1)
-    return _REASONS.take(numbers(pa.uint8(), reasons.astype(np.uint8), valid))
+    return _DEAD_REASONS.take(numbers(pa.uint8(), reasons.astype(np.uint8), valid))
 
 
 PRODUCERS: Final[Mapping[str, Producer]] = {

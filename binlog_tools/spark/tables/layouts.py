@@ -20,7 +20,7 @@ from binlog_tools.spark.tables.by_job import EVENTS_SCHEMA
 
 COMMENTS: Final = {
     "server": "store's UUID, or its name", "job": "id of the job", "tube": "name of the tube",
-    "state": "at the server's last moment", "outcome": "done, dead, deleted or alive",
+    "state": "at the server's last moment", "outcome": "done, dead, expired, deleted or alive",
     "last_event": "newest event of the job", "put": "when it was put",
     "first": "first record here", "last": "newest record here",
     "life_ns": "from put to deletion, ns", "priority": "0: the most urgent",
@@ -29,7 +29,9 @@ COMMENTS: Final = {
     "run_ns": "time reserved, without what lasts, ns",
     "delayed_ns": "time delayed, without what lasts, ns",
     "buried_ns": "time buried, without what lasts, ns", "is_whole": "its put is in the log",
-    "deaths": "how often it became a dead letter", "revivals": "how often kick-dead took it back",
+    "deaths": "how often it became a dead letter",
+    "lifetimes.dead_from": "tube that it died in last", "lifetimes.dead_at": "when it died last",
+    "revivals": "how often kick-dead took it back",
     "incarnation": "start of the server, from 1", "connection": "of the worker",
     "attempt": "counter of reserves", "started": "when it was reserved",
     "ended": "when the run ended", "started_ns": "when it was reserved, ns",

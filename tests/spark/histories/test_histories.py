@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -108,8 +110,149 @@ def test_what_no_job_did_and_columns_of_tags_may_be_missing() -> None:
     more = [{**rows[0], "event": name, "job": None} for name in ("damage", "key", "start")]
     with_others = pa.concat_tables([events, queue_model.table(more)])
     assert lifetimes_of(stays_of(with_others, starts)) == lifetimes_of(stays_of(events, starts))
-    plain = events.drop_columns(["dead_from", "origin", "dead_at_ns"])
-    assert lifetimes_of(stays_of(plain, starts))["deaths"].unique().to_pylist() == [0]
+    plain = lifetimes_of(
+        stays_of(events.drop_columns(["dead_from", "origin", "dead_at_ns", "reason"]), starts)
+    )
+    assert plain["deaths"].unique().to_pylist() == [0]
+    assert "expired" not in plain["outcome"].to_pylist()
+
+
+class Log(queue_model.Model):
+    """A log in which what happens is said, and when: seconds after its beginning."""
+
+    def __init__(self, server: str = "s") -> None:
+        super().__init__(server, 0)
+        self.begun_ns = self.now_ns
+        self.job = queue_model.Job(1, "mail", self.now_ns, b"")
+
+    def at(self, second: float, event: str, **changes: Any) -> Log:
+        """:param changes: of the job; `connection` is also that of the record."""
+        self.now_ns = self.begun_ns + round(second * queue_model.NS)
+        if event == "start":
+            self.incarnation += self.rows != []
+        if event in ("start", "clean-stop"):
+            self.log_of_server(event)
+        else:
+            if event == "put":
+                changes["put_ns"] = self.now_ns
+            self.job = replace(self.job, **{**CHANGES.get(event, {}), **changes})
+            reason = changes.get("dead_reason", "none")
+            self.log(event, self.job, self.job.connection, reason)
+        return self
+
+    def moment(self, second: int) -> datetime:
+        """As tables have it."""
+        at_ns = self.begun_ns + second * queue_model.NS
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_ns // 1000)
+
+    def reserve(self, second: float, ttr_s: int = 600) -> Log:  # type: ignore[override]
+        """By connection 7."""
+        reserves, deadline_ns = self.job.reserves + 1, round((second + ttr_s) * queue_model.NS)
+        return self.at(second, "reserve", state="reserved", reserves=reserves, connection=7,
+                       deadline_ns=self.begun_ns + deadline_ns)  # fmt: skip
+
+
+CHANGES: dict[str, Row] = {
+    "delete": {"state": "gone", "deadline_ns": 0},
+    "ttr-expired": {"state": "ready", "deadline_ns": 0, "connection": 0, "timeouts": 1},
+    "release": {"state": "ready", "deadline_ns": 0},
+    "touch": {},
+}
+
+
+def made_of(*logs: Log) -> dict[str, list[Row]]:
+    """Attempts, lifetimes and minutes, with seconds for moments."""
+    events = in_order(queue_model.table([row for log in logs for row in log.rows]))
+    starts = Starts(starts_table(events))
+    stays = stays_of(events, starts)
+    minutes = all_minutes(entries_of(stays), starts.last_ns)
+    made = {"attempts": attempts_of(stays), "lifetimes": lifetimes_of(stays)}
+    return {name: rows.to_pylist() for name, rows in {**made, "tube_minutes": minutes}.items()}
+
+
+def runs_in(tables: dict[str, list[Row]]) -> list[tuple[Any, ...]]:
+    """How each run ended, how long it was, and the wait before it, seconds."""
+    return [
+        (row["ended_by"], _seconds(row["run_ns"]), _seconds(row["wait_ns"]))
+        for row in tables["attempts"]
+    ]
+
+
+def _seconds(length_ns: int | None) -> float | None:
+    return None if length_ns is None else round(length_ns / queue_model.NS, 3)
+
+
+def test_a_crash_on_a_quiet_queue_ends_a_run_with_the_last_record() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(5, "touch").at(16, "start").reserve(24)
+    assert runs_in(made_of(log)) == [("restart", 3, 1), (None, None, 8)]
+
+
+def test_a_run_that_a_crash_interrupts_is_over_though_nothing_follows_the_restart() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(16, "start")
+    tables = made_of(log)
+    assert runs_in(tables) == [("restart", 0, 1)]
+    (job,) = tables["lifetimes"]
+    assert (job["state"], _seconds(job["run_ns"]), job["since"]) == (
+        "ready", 0, log.moment(16)
+    )  # fmt: skip
+
+
+def test_the_first_of_two_starts_without_a_job_event_ends_a_run() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(9, "start").at(11, "start").reserve(24)
+    assert runs_in(made_of(log)) == [("restart", 0, 1), (None, None, 15)]
+
+
+def test_a_run_ends_with_an_ordered_stop() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(9, "clean-stop")
+    assert runs_in(made_of(log)) == [(None, None, 1)]
+    log.at(11, "start").at(12, "clean-stop").at(15, "start").reserve(24)
+    assert runs_in(made_of(log)) == [("restart", 7, 1), (None, None, 13)]
+
+
+def test_a_ttr_that_ends_while_the_server_is_down_does_not_end_a_run() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2, ttr_s=5).at(16, "start").reserve(24)
+    assert runs_in(made_of(log)) == [("restart", 0, 1), (None, None, 8)]
+    log = Log().at(0, "start").at(1, "put").reserve(2, ttr_s=5).at(9, "clean-stop").at(16, "start")
+    assert runs_in(made_of(log)) == [("unlogged", 5, 1)]
+
+
+def test_each_of_several_servers_has_restarts_of_its_own() -> None:
+    quiet = Log("quiet").at(0, "start").at(1, "put").reserve(2)
+    crashed = Log("crashed").at(0, "start").at(1, "put").reserve(2).at(8, "start").at(9, "start")
+    for logs in ((quiet, crashed), (crashed, quiet)):
+        found = {row["server"]: row["ended_by"] for row in made_of(*logs)["attempts"]}
+        assert found == {"quiet": None, "crashed": "restart"}
+
+
+def test_an_interrupted_job_stands_as_reserved_until_the_start() -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(200, "start").at(270, "clean-stop")
+    minutes = made_of(log)["tube_minutes"]
+    begun = log.begun_ns // MINUTE_NS * MINUTE_NS
+    restart, stop = ((log.begun_ns + second * queue_model.NS - begun) // MINUTE_NS
+                     for second in (200, 270))  # fmt: skip
+    assert [(row["reserved"], row["ready"]) for row in minutes] == [
+        (1, 0) if minute < restart else (0, 1) for minute in range(stop + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "events"),
+    [
+        ("done", [("delete", {})]),
+        ("done", [("ttr-expired", {}), ("delete", {"connection": 7})]),
+        ("deleted", [("ttr-expired", {}), ("delete", {"connection": 8})]),
+        ("deleted", [("release", {}), ("delete", {"connection": 7})]),
+        ("expired", [("release", {}), ("delete", {"connection": 0, "dead_reason": "expired"})]),
+    ],
+)
+def test_who_deleted_a_job_is_known_by_its_connection(
+    outcome: str, events: list[tuple[str, Row]]
+) -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2)
+    for second, (event, changes) in enumerate(events, 3):
+        log.at(second, event, **changes)
+    (job,) = made_of(log)["lifetimes"]
+    assert job["outcome"] == outcome
 
 
 def test_parts_of_the_starts_are_the_starts() -> None:

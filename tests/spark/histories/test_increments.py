@@ -27,7 +27,7 @@ from binlog_tools.spark.histories.minutes import MINUTE_US, all_minutes, gone_on
 from binlog_tools.spark.histories.resting import is_awake
 from binlog_tools.spark.histories.starts import Starts, merged, starts_table
 from binlog_tools.spark.histories.tables import TUBE_MINUTES
-from tests.spark.histories.test_histories import in_order, servers_of
+from tests.spark.histories.test_histories import Log, in_order, servers_of
 from tests.spark.tables import queue_model
 
 ServerDay = tuple[str, date]
@@ -86,7 +86,8 @@ class Tables:
         for (server, day), rows in _by_day(self.open).items():
             jobs, due = (rows[name].to_numpy() for name in ("job", "due_ns"))
             touched = np.unique([
-                row["job"] for row in events.to_pylist() if row["server"] == server
+                row["job"] for row in events.to_pylist()
+                if row["server"] == server and row["job"] is not None
             ])  # fmt: skip
             due = due[~np.isnan(due)]
             if not is_awake((jobs.min(), jobs.max()), (due.min(), due.max()) if len(due) else None,
@@ -241,14 +242,33 @@ def test_tables_that_grow_after_many_cuts_and_kills(seed: int) -> None:
     _check(range(2000 + 4 * seed, 2004 + 4 * seed), seed % 7, seed % 2 == 0)
 
 
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_starts_and_stops_without_a_job_event_are_increments_too(cut: int) -> None:
+    log = Log().at(0, "start").at(1, "put").reserve(2).at(200, "start").at(300, "start")
+    log.reserve(310).at(320, "clean-stop").at(400, "start")
+    events = queue_model.table(log.rows)
+    starts = Starts(starts_table(events))
+    whole = tables_of(in_order(events), starts)
+    grown = Tables()
+    grown.take(events.slice(0, cut))
+    grown.take(events.slice(cut))
+    for name in ("lifetimes", "attempts"):
+        made = pa.concat_tables(grown.unsettled[name])
+        assert _sorted(made, *KEYS[name]) == _sorted(whole[name], *KEYS[name])
+    key = ("server", "tube", "minute")
+    minutes = all_minutes(whole["entries"], starts.last_ns)
+    assert _sorted(grown.minutes, *key) == _sorted(minutes, *key)
+
+
 def test_jobs_are_gone_or_not_and_known_or_not() -> None:
     events = in_order(queue_model.table(queue_model.history(5)))
     gone, still_open = split(events)
-    newest = {row["job"]: row for row in events.to_pylist()}
+    of_jobs = [row for row in events.to_pylist() if row["job"] is not None]
+    newest = {row["job"]: row for row in of_jobs}
     assert set(gone["job"].to_pylist()) == {
         job for job, row in newest.items() if row["state"] == "gone"
     }
-    assert gone.num_rows + still_open.num_rows == events.num_rows
+    assert gone.num_rows + still_open.num_rows == len(of_jobs) < events.num_rows
     server = events["server"][0].as_py()
     lsn = sorted(row["lsn"] for row in newest.values() if row["state"] == "gone")[2]
     assert set(newer(gone, {server: lsn})["job"].to_pylist()) == {

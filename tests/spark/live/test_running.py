@@ -11,6 +11,7 @@ import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.live.journal import SNAPSHOT_STEPS, Journal, Snapshot, Step
+from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.running import CHECKPOINT_COMMITS, FOLDER, LiveTables
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
@@ -156,6 +157,22 @@ def test_a_new_checkpoint_reads_the_log_anew_and_changes_nothing(tmp_path: Path)
             for number, batch in enumerate(batches):
                 tables.take(batch, number)
     assert rows_of(tmp_path) == expected(batches)
+
+
+def test_a_journal_of_an_earlier_version_lacks_reasons_and_is_gone_on_with(tmp_path: Path) -> None:
+    events = events_of().select(NAMES)
+    first, second = events.slice(0, 60), events.slice(60)
+    place = tmp_path / FOLDER / "state"
+    place.mkdir(parents=True)
+    kept = first.drop_columns(["reason"])
+    Journal(Location.of(str(place)).files(), kept[:0]).append(Step(1, 0, None, kept))
+    with LiveTables(str(tmp_path), FIVE_SECONDS) as tables:
+        tables.take(second, 1)
+    place_of_reason = first.schema.get_field_index("reason")
+    nulls = pa.nulls(first.num_rows, pa.string())
+    assert rows_of(tmp_path) == expected(
+        [first.set_column(place_of_reason, "reason", nulls), second]
+    )
 
 
 def test_a_checkpoint_that_is_ahead_of_the_tables_is_refused(tmp_path: Path) -> None:

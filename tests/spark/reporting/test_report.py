@@ -29,6 +29,7 @@ from tests.spark.reporting.some_tables import (
     COUNTS,
     HOSTILE,
     MINUTES,
+    SERVER,
     START_S,
     all_tables,
     attempt,
@@ -66,7 +67,7 @@ def test_the_page_holds_all_and_is_the_same_each_time(tables: Path) -> None:
     content = content_of(page)
     assert [table["key"] for table in content["tables"]] == KEYS
     assert "2025-11-24 00:00 to 2025-11-26 23:51 UTC" in content["text"]
-    assert ["5", "dead letters", ""] in content["tiles"]
+    assert ["6", "dead letters", ""] in content["tiles"]
 
 
 def test_nothing_of_a_log_is_markup_and_only_the_pages_own_script_may_run(tables: Path) -> None:
@@ -150,6 +151,22 @@ def test_two_periods_stand_side_by_side(tables: Path, tmp_path: Path) -> None:
     assert compared["rows"][0][:3] == ["all tubes", 0, 2 * 10 * 144 * 3]
     assert content["tiles"][0] == ["0", "jobs put", "8,640"]
     assert run(tables, "-o", out, "--versus", "-2d").exit_code == 2
+
+
+def test_restarts_are_marked_at_their_starts_if_the_tables_have_them(tmp_path: Path) -> None:
+    write_workers(tmp_path, [worker(1), worker(2, 4, first=90)])
+    write(tmp_path / "starts", pa.table({
+        "server": [SERVER] * 4, "incarnation": [4, 1, 2, 3],
+        "first_ns": [(START_S + at) * 10**9 for at in (80, 0, 20, 50)],
+        "newest_ns": [(START_S + 90) * 10**9] * 4,
+    }))  # fmt: skip
+    marks = read(Wish(str(tmp_path))).marks
+    assert [(mark.at - START_S, mark.text) for mark in marks] == [
+        (20, "aaaaaaaa: start 2"), (50, "aaaaaaaa: start 3"), (80, "aaaaaaaa: start 4"),
+    ]  # fmt: skip
+    period = Period(START_S + 20, START_S + 80)
+    found = read(Wish(str(tmp_path), period=period)).marks
+    assert [mark.text for mark in found] == ["aaaaaaaa: start 2", "aaaaaaaa: start 3"]
 
 
 def test_restarts_and_deploys_are_marked(tables: Path, tmp_path: Path) -> None:

@@ -24,15 +24,17 @@ MINUTE_NS: Final = 60_000_000_000
 FULL: Final = ("put", "move", "update", "copy")
 
 
-CARRIED: Final = (
-    "unique_key", "concurrency_key", "job_group", "after", "dead_from", "dead_reason", "origin",
-)  # fmt: skip
+CARRIED: Final = ("unique_key", "concurrency_key", "job_group", "after", "origin")
 """The tags that a row of lifetimes has as its newest full record has them."""
 
 
 @dataclass
 class Stay:
-    """A job in a state."""
+    """
+    A job in a state.
+
+    :ivar over_ns: when it was over, if that is earlier: of a run that a restart interrupts.
+    """
 
     row: Row
     state: str
@@ -41,6 +43,7 @@ class Stay:
     ended_by: str | None
     since_known: bool = True
     next_reserves: int = 0
+    over_ns: int | None = None
 
 
 @dataclass
@@ -78,12 +81,14 @@ class Server:
         self.rows = sorted(rows, key=lambda row: int(row["lsn"]))
         self.last_ns = max(row["logged_ns"] for row in rows)
         self.starts: dict[int, int] = {}
-        for row in rows:
-            number = row["incarnation"]
-            self.starts[number] = min(self.starts.get(number, row["logged_ns"]), row["logged_ns"])
+        self.stops: dict[int, int] = {}
         self.jobs: dict[int, list[Row]] = defaultdict(list)
         for row in self.rows:
-            self.jobs[row["job"]].append(row)
+            number = row["incarnation"]
+            self.starts.setdefault(number, row["logged_ns"])
+            self.stops[number] = row["logged_ns"]
+            if row["job"] is not None:
+                self.jobs[row["job"]].append(row)
         self.stays: dict[int, list[Stay]] = {}
         self.runs: dict[int, dict[tuple[int, int], Run]] = {}
         for job, images in self.jobs.items():
@@ -102,9 +107,10 @@ class Server:
         runs: dict[tuple[int, int], Run] = {}
         for place, row in enumerate(news):
             after = news[place + 1] if place + 1 < len(news) else None
-            stays += self._stays_of(row, after)
+            made = self._stays_of(row, after)
+            stays += made
             if row["state"] == "reserved":
-                self._run_goes_on(runs, job, row, stays[-1], after)
+                self._run_goes_on(runs, job, row, made, after)
             if row["event"] in ("release", "bury", "ttr-expired", "disconnect-release"):
                 run = _run_of(runs, job, row, row)
                 run.ended_ns, run.ended_by = at_ns(row), row["event"]
@@ -116,7 +122,12 @@ class Server:
         return stays, runs
 
     def _run_goes_on(
-        self, runs: dict[tuple[int, int], Run], job: int, row: Row, last: Stay, after: Row | None
+        self,
+        runs: dict[tuple[int, int], Run],
+        job: int,
+        row: Row,
+        made: list[Stay],
+        after: Row | None,
     ) -> None:
         run = _run_of(runs, job, row, row)
         run.incarnation = row["incarnation"]
@@ -128,10 +139,8 @@ class Server:
         if not lost and after is not None:
             if after["event"] not in ("touch", "update"):
                 run.ended_ns, run.ended_by = at_ns(after), after["event"]
-        elif last.state == "ready":
-            run.ended_ns = last.since_ns
-            is_restart = run.ended_ns == self._restart_after(row["incarnation"])
-            run.ended_by = "restart" if is_restart else "unlogged"
+        elif len(made) == 2:
+            run.ended_ns, run.ended_by = made[0].over_ns, made[0].ended_by
 
     def _stays_of(self, row: Row, after: Row | None) -> list[Stay]:
         now = at_ns(row)
@@ -139,17 +148,18 @@ class Server:
         event = None if after is None else after["event"]
         known = not row["copy"] or row["state"] == "delayed"
         reserves = after["reserves"] if after else 0
-        cut = None
-        if row["state"] == "delayed":
-            cut = self._ripe_ns(row, after)
+        cut: tuple[int, int, str] | None = None
+        if row["state"] == "delayed" and (due := self._ripe_ns(row, after)) is not None:
+            cut = due, due, "due"
         if row["state"] == "reserved" and (after is None or _lost(row, after)):
-            cut = self._given_up_ns(row, until)
+            cut = self._given_up(row, after)
         if row["state"] == "gone":
             return []
         if cut is None:
             return [Stay(row, row["state"], now, until, event, known, reserves)]
-        first = Stay(row, row["state"], now, cut, "cut")
-        return [first, Stay(row, "ready", cut, until, event, True, reserves)]
+        over, ready, why = cut
+        first = Stay(row, row["state"], now, ready, why, over_ns=over)
+        return [first, Stay(row, "ready", ready, until, event, True, reserves)]
 
     def _ripe_ns(self, row: Row, after: Row | None) -> int | None:
         """When a delayed job became ready by itself."""
@@ -163,13 +173,24 @@ class Server:
             return None
         return None if at_ns(after) < due else due
 
-    def _given_up_ns(self, row: Row, until: int | None) -> int | None:
-        """When a reserved job of whose end the log says nothing was given up."""
-        moments = [until, self._restart_after(row["incarnation"])]
-        if row["deadline_ns"] <= self.last_ns:
-            moments.append(row["deadline_ns"])
-        known = [moment for moment in moments if moment is not None]
-        return max(min(known), at_ns(row)) if known else None
+    def _given_up(self, row: Row, after: Row | None) -> tuple[int, int, str] | None:
+        """
+        When a reserved job of whose end the log says nothing was given up, when it was ready, and
+        why.
+        """
+        number, begun = row["incarnation"], at_ns(row)
+        restart, stop = self._restart_after(number), self.stops[number]
+        due = row["deadline_ns"] if row["deadline_ns"] <= self.last_ns else None
+        is_last = after is None or after["incarnation"] != number
+        if restart is not None and is_last and (due is None or due > stop):
+            over = max(stop, begun)
+            ready = max(over, restart)
+            return over, ready if after is None else min(ready, at_ns(after)), "restart"
+        known = [moment for moment in (due, at_ns(after) if after else None) if moment is not None]
+        if not known:
+            return None
+        over = max(min(known), begun)
+        return over, over, "unlogged"
 
 
 def _date(images: list[Row]) -> None:
@@ -230,21 +251,24 @@ def lifetimes(server: Server) -> Iterator[Row]:
         for stay in stays:
             # What lasts does not count.
             if stay.until_ns is not None:
-                spent[stay.state] += stay.until_ns - stay.since_ns
+                over_ns = stay.until_ns if stay.over_ns is None else stay.over_ns
+                spent[stay.state] += over_ns - stay.since_ns
         full = [row for row in news if row["event"] in FULL]
         carried = dict.fromkeys(CARRIED)
         for row in images:
             if row["event"] in FULL and row["lsn"] <= newest["lsn"]:
                 carried = row
-        is_dead = bool(stays) and stays[-1].state == "buried" and bool(carried["dead_from"])
+        is_dead = bool(stays) and stays[-1].state == "buried" and bool(carried.get("dead_from"))
         gone = newest["state"] == "gone"
-        done = any(run.ended_by == "delete" for run in server.runs[job].values())
+        deaths = [row for row in images if row["event"] in FULL and row["dead_from"] is not None
+                  and row["lsn"] <= newest["lsn"]]  # fmt: skip
+        death = deaths[-1] if deaths else dict.fromkeys(("dead_from", "dead_reason", "dead_at_ns"))
         yield {
             "job": job, "tube": newest["tube"], "state": "gone" if gone else stays[-1].state,
-            "outcome": (
-                "done" if done else "dead" if is_dead else "deleted" if gone else "alive"
-            ),
+            "outcome": _outcome(news, is_dead),
             **{name: carried[name] for name in CARRIED},
+            "dead_from": death["dead_from"], "dead_reason": death["dead_reason"],
+            "dead_at": _moment(death["dead_at_ns"]),
             "moves": sum(row["event"] == "move" for row in news),
             "updates": sum(row["event"] == "update" for row in news),
             "deaths": sum(row["dies"] for row in news),
@@ -262,6 +286,28 @@ def lifetimes(server: Server) -> Iterator[Row]:
             "is_whole": any(row["event"] == "put" for row in news),
             "since": None if gone else _moment(_since_ns(stays[-1], server.runs[job])),
         }  # fmt: skip
+
+
+def _outcome(news: list[Row], is_dead: bool) -> str:
+    """What became of a job."""
+    newest = news[-1]
+    if newest["event"] == "delete" and newest["connection"]:
+        for row in reversed(news[:-1]):
+            if row["state"] == "reserved":
+                if (row["connection"], row["incarnation"]) == (
+                    newest["connection"], newest["incarnation"]
+                ):  # fmt: skip
+                    return "done"
+                break
+            if row["event"] in ("release", "bury", "move") and (
+                row["connection"] == newest["connection"]
+            ):
+                break
+    if is_dead:
+        return "dead"
+    if newest["state"] != "gone":
+        return "alive"
+    return "expired" if newest["reason"] == "expired" else "deleted"
 
 
 def _since_ns(stay: Stay, runs: Mapping[tuple[int, int], Run]) -> int | None:
@@ -321,7 +367,8 @@ def snapshot(rows: Iterable[Row], now_ns: int | None, lsn: int | None) -> Iterat
         return
     if now_ns is None:
         now_ns = max(row["logged_ns"] for row in seen)
-    newest = {row["job"]: row for row in sorted(seen, key=lambda row: int(row["lsn"]))}
+    newest = {row["job"]: row for row in sorted(seen, key=lambda row: int(row["lsn"]))
+              if row["job"] is not None}  # fmt: skip
     lives = max(row["incarnation"] for row in seen)
     for job, row in newest.items():
         state = row["state"]
@@ -437,7 +484,8 @@ def poison(rows: Sequence[Row], failures: int) -> Iterator[Row]:
     """See docs/spark-tables.md; of all servers together."""
     jobs: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
-        jobs[row["server"], row["job"]].append(row)
+        if row["job"] is not None:
+            jobs[row["server"], row["job"]].append(row)
     kinds: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     for (server, job), images in jobs.items():
         counts = {

@@ -64,6 +64,7 @@ class Model:
     def __init__(self, server: str, seed: int, epoch_ns: int = EPOCH_NS) -> None:
         self.server = server
         self.chance = random.Random(seed)
+        self.restarts = random.Random(seed + 1)
         self.now_ns = epoch_ns + self.chance.randrange(3600 * NS)
         self.jobs: dict[int, Job] = {}
         self.logged: dict[int, Job] = {}
@@ -72,6 +73,7 @@ class Model:
         self.incarnation = 1
         self.next_job = self.next_connection = 1
         self.connections: list[int] = []
+        self.held_by: dict[int, int] = {}
         self.is_full = False
         self.logged_ns = self.now_ns
 
@@ -101,7 +103,7 @@ class Model:
              else self.chance.randrange(400 * NS)]
         )  # fmt: skip
 
-    def log(self, event: str, job: Job, connection: int = 0) -> None:
+    def log(self, event: str, job: Job, connection: int = 0, reason: str = "none") -> None:
         """The job is now exactly so."""
         self.jobs[job.job] = job
         is_copy = event == "copy"
@@ -122,7 +124,7 @@ class Model:
             "deadline_ns": None if job.deadline_ns in (0, NEVER_NS) else job.deadline_ns,
             "reserves": job.reserves,
             "timeouts": job.timeouts, "releases": job.releases, "buries": job.buries,
-            "kicks": job.kicks, "reason": "none", "connection": connection or None,
+            "kicks": job.kicks, "reason": reason, "connection": connection or None,
             "copy": is_copy, "relaxed": event in RELAXED,
             "bytes": None if body is None else len(body), "body": body, "problem": None,
             **{name: getattr(job, name) if is_full else None for name in TAGS},
@@ -190,6 +192,7 @@ class Model:
                 connection=connection,
             )  # fmt: skip
             self.log("reserve", image, connection)
+            self.held_by[job.job] = connection
 
     def touch(self) -> None:
         """A worker needs longer."""
@@ -270,9 +273,9 @@ class Model:
         if waiting:
             self.log("group-ended", _ready(self.chance.choice(waiting)))
 
-    def end(self, job: Job, connection: int) -> None:
+    def end(self, job: Job, connection: int, reason: str = "client") -> None:
         """It is gone."""
-        self.log("delete", replace(_ready(job), state="gone"), connection)
+        self.log("delete", replace(_ready(job), state="gone"), connection, reason)
         del self.jobs[job.job]
 
     def kick(self) -> None:
@@ -285,7 +288,14 @@ class Model:
         """A job that nobody has."""
         job = self.some("ready", "buried", "delayed")
         if job:
-            self.end(job, self.connection())
+            connection = self.connection()
+            match self.restarts.randrange(4):
+                case 0:
+                    self.end(job, 0, "expired")
+                case 1:
+                    self.end(job, self.held_by.get(job.job, connection))
+                case _:
+                    self.end(job, connection)
 
     def compact(self) -> None:
         """Some jobs are stated again."""
@@ -312,12 +322,16 @@ class Model:
         The server has ended and starts again; maybe the newest records are lost, none of which
         anybody waited for.
         """
+        before = len(self.rows)
         if self.chance.random() < 0.5:
             while self.rows and self.rows[-1]["relaxed"] and self.chance.random() < 0.7:
                 self.rows.pop()
+        if len(self.rows) == before and self.restarts.random() < 0.5:
+            self.log_of_server("clean-stop")
         self.logged = {}
         for row in self.rows:
-            self.logged[row["job"]] = _job_of(row)
+            if row["job"] is not None:
+                self.logged[row["job"]] = _job_of(row)
         full = {row["job"]: row for row in self.rows if row["body"]}
         for number, job in self.logged.items():
             row = full[number]
@@ -327,10 +341,24 @@ class Model:
             number: _ready(job) if job.state == "reserved" else job
             for number, job in self.logged.items() if job.state != "gone"
         }  # fmt: skip
-        self.now_ns += self.chance.choice([0, NS // 3, 200 * NS])
-        self.incarnation += 1
+        length_ns, starts = self.chance.choice([0, NS // 3, 200 * NS]), self.restarts.choice([1, 2])
+        for _ in range(starts):
+            self.now_ns += length_ns // starts
+            self.incarnation += 1
+            self.log_of_server("start")
         self.next_connection = 1
         self.connections = []
+
+    def log_of_server(self, event: str) -> None:
+        """A record of no job."""
+        self.lsn += 1
+        self.logged_ns = max(self.logged_ns, self.now_ns)
+        self.rows.append({
+            **dict.fromkeys(columns.BY_NAME), "server": self.server, "event": event,
+            "incarnation": self.incarnation, "segment": self.lsn // 50, "offset": 0,
+            "lsn": self.lsn, "time_ns": self.now_ns, "logged_ns": self.logged_ns,
+            "reason": "none", "copy": False, "relaxed": False,
+        })  # fmt: skip
 
 
 def _ready(job: Job) -> Job:
@@ -355,6 +383,9 @@ def history(seed: int, epoch_ns: int = EPOCH_NS) -> list[Row]:
     """What one server's log has, from its beginning or from the middle."""
     chance = random.Random(seed)
     rows = Model(f"{seed:032x}", seed, epoch_ns).run(chance.choice([5, 40, 150]))
+    if seed % 5 == 4:
+        # An earlier version has read them.
+        rows = [row for row in rows if row["job"] is not None]
     return rows[chance.randrange(len(rows)) :] if rows and chance.random() < 0.3 else rows
 
 

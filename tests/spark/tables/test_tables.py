@@ -174,7 +174,7 @@ def test_a_log_becomes_an_events_table_and_that_other_tables(
     direct = (
         register(spark)
         .read.format("beanstalk_binlog")
-        .options(copies="keep", body="true", tags="true")
+        .options(copies="keep", records="history", body="true", tags="true")
     )
     expected = direct.load(str(log)).orderBy("lsn").toArrow().to_pylist()
     read = read_events(spark, str(out)).drop("date").orderBy("lsn")
