@@ -44,12 +44,12 @@ def make_site(
     service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
     site = Site({}, RouteTable(), settings, reactor)
-    metrics = Metrics(
-        service, lag.lags, lambda: (site.connections, site.refused, site.requests),
-        settings.metrics_tubes, has_messagebird=settings.has_messagebird,
-    )  # fmt: skip
     has_reports = bool(settings.report)
     overview = Overview(service, may_write=settings.may_write, has_reports=has_reports)
+    metrics = Metrics(
+        service, lag.lags, lambda: (site.connections, site.refused, site.requests),
+        settings.metrics_tubes, overview.oldest, has_messagebird=settings.has_messagebird,
+    )  # fmt: skip
     static, reports = StaticFiles(), ReportFiles(settings.report, make_io)
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
