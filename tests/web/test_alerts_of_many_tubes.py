@@ -8,34 +8,34 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.site import HttpSettings
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_prometheus
-from tests.web.test_monitoring_examples import DAY, Case, judge, promtool_case, rules
+from tests.web.test_monitoring_examples import DAY, HOUR, Case, judge, promtool_case, rules
 
 TUBES: Final = 1111
 
 QUIET: Final = b"t1110"
 """The tube that has had the fewest jobs."""
 
-BEFORE_MINUTES: Final = 20
-"""How long all is well."""
+BEFORE: Final = 20
+"""Steps for which all is well."""
 
 
 class Busy:
     """A server on which the jobs of 1,111 tubes are done, and a worker that watches all of them."""
 
     def __init__(self, most_tubes: int) -> None:
-        self.server = MemoryServer(directory=MemoryDirectory())
+        self.server = MemoryServer()
         self.site = site_of(self.server, HttpSettings(metrics_tubes=most_tubes))
         self.site.startFactory()
         self.client, self.worker = self.server.connect(), self.server.connect()
-        for number in range(TUBES):
-            self.worker.ask(b"watch t%d\r\n" % number)
-            for _ in range(1 if number == TUBES - 1 else 2):
-                self.client.ask(b"delete %d\r\n" % self.put(b"t%d" % number))
+        self.worker.ask(b"".join(b"watch t%d\r\n" % number for number in range(TUBES)))
+        put = b"use t%d\r\nput 0 0 60 1\r\nx\r\n"
+        tubes = [*range(TUBES), *range(TUBES - 1)]
+        self.client.ask(b"".join(put % number for number in tubes))
+        self.client.ask(b"".join(b"delete %d\r\n" % (at + 1) for at in range(len(tubes))))
 
     def put(self, tube: bytes) -> int:
         """:return: the job's id."""
@@ -44,7 +44,7 @@ class Busy:
 
     def scrape(self) -> dict[str, float]:
         """What is served, by name and labels."""
-        self.server.advance(5)
+        self.server.advance(2)
         browser = Browser(self.site, self.server.clock)
         text = browser.ask("GET", "/metrics").body.decode()
         return {
@@ -60,9 +60,9 @@ def series_of(sample: Any) -> str:
     return f"{sample.name}{{{labels}}}" if labels else str(sample.name)
 
 
-def repeated(value: float | None, minutes: int) -> str:
-    """A value a minute, or none, as promtool writes it."""
-    return f"_x{minutes}" if value is None else f"{value}x{minutes - 1}"
+def repeated(value: float | None, times: int) -> str:
+    """A value, or none, so many times, as promtool writes it."""
+    return f"_x{times}" if value is None else f"{value}x{times - 1}"
 
 
 def forget_a_job(busy: Busy) -> None:
@@ -72,7 +72,7 @@ def forget_a_job(busy: Busy) -> None:
 
 def leave_a_job(busy: Busy) -> None:
     busy.put(QUIET)
-    busy.server.advance(995)
+    busy.server.advance(998)
 
 
 def bury(busy: Busy, tube: bytes) -> None:
@@ -96,6 +96,7 @@ class Trouble(NamedTuple):
     What happens, and what is told of it.
 
     :ivar minutes: from then until the alert.
+    :ivar step: as in `Case`.
     """
 
     happens: Callable[[Busy], None]
@@ -104,6 +105,7 @@ class Trouble(NamedTuple):
     minutes: int
     summary: str
     labels: Mapping[str, str] = {}
+    step: int = 1
 
 
 TUBE: Final = {"tube": QUIET.decode()}
@@ -122,7 +124,7 @@ TROUBLES: Final = (
     Trouble(bury_in_twelve_tubes, 100, "BeanstalkdBuriedJobs", 0, "Jobs of s are being buried",
             BURIED),
     Trouble(lambda busy: bury(busy, QUIET), 100, "BeanstalkdBuriedPile", DAY,
-            "s has had buried jobs for a day: 1"),
+            "s has had buried jobs for a day: 1", step=HOUR),
     Trouble(let_a_job_die, 100, "BeanstalkdDeadLetters", 5, "s has dead letters: 1"),
 )  # fmt: skip
 
@@ -141,13 +143,14 @@ def test_trouble_in_one_tube_of_very_many_is_told(
         after = busy.scrape()
         assert most_tubes or not any('tube="t' in series for series in after)
         read = [s for s in {**before, **after} if s.partition("{")[0] in expressions[trouble.alert]]
-        minute = BEFORE_MINUTES + trouble.minutes
+        minute = BEFORE * trouble.step + trouble.minutes
         fires = {
-            series: f"{repeated(before.get(series), BEFORE_MINUTES)} "
-            f"{repeated(after.get(series), minute + 1)}"
+            series: f"{repeated(before.get(series), BEFORE)} "
+            f"{repeated(after.get(series), trouble.minutes // trouble.step + 1)}"
             for series in read
         }
-        quiet = {series: repeated(before.get(series), 2 * minute) for series in read}
-        case = Case(fires, quiet, minute, trouble.summary, dict(trouble.labels))
+        quiet = {series: repeated(before.get(series), 50) for series in read}
+        labels = dict(trouble.labels)
+        case = Case(fires, quiet, minute, trouble.summary, labels, trouble.step)
         tests += promtool_case(trouble.alert, case)
     judge(promtool, tests, tmp_path)
