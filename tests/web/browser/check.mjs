@@ -79,9 +79,15 @@ async function check(page, name) {
   found.violations.push(...violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes[0].html}`));
 }
 
-/** Fill in the open dialog, and confirm it. */
+/** The dialog, when it is open: until then it has what was asked before. */
+async function dialogOf(page) {
+  await page.waitForSelector("#dialog[open]");
+  return page.locator("#dialog");
+}
+
+/** Fill in the dialog, and confirm it. */
 async function confirm(page, values) {
-  const dialog = page.locator("#dialog");
+  const dialog = await dialogOf(page);
   for (const [name, value] of Object.entries(values)) {
     const field = dialog.locator(`[name=${name}]`);
     if ((await field.evaluate((element) => element.tagName)) === "SELECT") await field.selectOption(value);
@@ -207,7 +213,7 @@ async function actOnMany() {
   await confirm(page, { action: "return" });
   found.runs.push(await ended("1 of 1 job changed"));
   await page.locator("tr", { hasText: "grave" }).first().getByRole("button", { name: "Change" }).click();
-  const choice = page.locator("#dialog [name=action]");
+  const choice = (await dialogOf(page)).locator("[name=action]");
   found.choices = await choice.locator("option").allTextContents();
   found.chosen = await choice.inputValue();
   await page.screenshot({ path: `${pictures}/return-phone.png` });
@@ -244,7 +250,7 @@ async function returnOne() {
   const get = async (where) => (await page.request.get(`${address}/api/v1/${where}`)).json();
   await page.goto(`${address}/#/jobs/${dead}`);
   await page.getByRole("button", { name: "Kick", exact: true }).click();
-  found.kick_one = await page.locator("#dialog .told").textContent();
+  found.kick_one = await (await dialogOf(page)).locator(".told").textContent();
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Return to mortal" }).click();
   await confirm(page, {});
@@ -253,7 +259,7 @@ async function returnOne() {
   found.returned = [job.tube, job.state, job.reserves, job.dead_from ?? null];
   await page.goto(`${address}/#/search/${encodeURIComponent("where=dead-from=mortal&begun=1")}`);
   await page.getByRole("button", { name: "Change all 3 found" }).click();
-  found.chosen_of_found = await page.locator("#dialog [name=action]").inputValue();
+  found.chosen_of_found = await (await dialogOf(page)).locator("[name=action]").inputValue();
   await page.close();
 }
 
