@@ -14,7 +14,7 @@ import stat
 import struct
 import sys
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.segments.frames import Buffer
@@ -39,6 +39,17 @@ the server's user may write."""
 JOINED_BYTES: Final = 1 << 20
 """Up to so many bytes are copied to be written in one call; more have a call for each of their
 frames, which are mostly as large, and no copy."""
+
+
+class DiskSpace(NamedTuple):
+    """
+    Space of a file system, without what is reserved for root.
+
+    :ivar free_bytes: bytes that are left; ``size_bytes`` bytes that there are when it is empty.
+    """
+
+    free_bytes: int
+    size_bytes: int
 
 
 class File(Protocol):
@@ -135,8 +146,8 @@ class Directory(Readable, Protocol):
         :return: empty if so; else the name of a lock file that was deleted or replaced.
         """
 
-    def free_bytes(self) -> int:
-        """How many bytes its file system has left for us."""
+    def disk_space(self) -> DiskSpace:
+        """Return the space of its file system."""
 
     def cut(self, name: str, size: int) -> None:
         """
@@ -367,9 +378,10 @@ class RealDirectory(Directory):
                 return name
         return ""
 
-    def free_bytes(self) -> int:
-        told = os.statvfs(self.path)
-        return told.f_bavail * told.f_frsize
+    def disk_space(self) -> DiskSpace:
+        found = os.statvfs(self.path)
+        blocks = found.f_blocks - (found.f_bfree - found.f_bavail)
+        return DiskSpace(found.f_bavail * found.f_frsize, blocks * found.f_frsize)
 
     def cut(self, name: str, size: int) -> None:
         fd = os.open(self._path(name), _OURS)

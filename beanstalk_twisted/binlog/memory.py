@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from beanstalk_twisted.binlog.archiving.archive import PART, Archive
 from beanstalk_twisted.binlog.bodies import BodyReader, read_each
-from beanstalk_twisted.binlog.directory import DELETED, IN_PLACE, QUARANTINE, Directory, File
+from beanstalk_twisted.binlog.directory import (
+    DELETED,
+    IN_PLACE,
+    QUARANTINE,
+    Directory,
+    DiskSpace,
+    File,
+)
 from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.binlog.segments.frames import Buffer
@@ -254,10 +261,11 @@ class MemoryDirectory(Directory):
         """Nobody else can come here."""
         return ""
 
-    def free_bytes(self) -> int:
+    def disk_space(self) -> DiskSpace:
         """Without a limit, more than any disk has."""
         used = sum(len(inode.written) for inode in self._names.values())
-        return 1 << 62 if self.space is None else max(0, self.space - used)
+        size = 1 << 62 if self.space is None else self.space
+        return DiskSpace(max(0, size - used), size)
 
     def cut(self, name: str, size: int) -> None:
         self.before("cut", name)

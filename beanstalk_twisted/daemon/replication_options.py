@@ -66,6 +66,11 @@ class Replication(NamedTuple):
     exits_when_fenced: bool
     is_temporary: bool
 
+    @property
+    def stream(self) -> str:
+        """The stream's name, which is that of the queue."""
+        return self.url.partition("?")[0].rpartition("/")[2]
+
 
 def check_url(url: str) -> None:
     """:raise usage.UsageError: it names no stream, or what reads it is not installed."""

@@ -136,10 +136,13 @@ class DeadLetters:
     """
     Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
     which they did.
+
+    :ivar buried: how many of them are buried now.
     """
 
     def __init__(self) -> None:
         self._by_tube: dict[bytes, OrderedJobs] = {}
+        self.buried = 0
 
     def enter(self, job: Job) -> None:
         """A job is there, which may be a dead letter."""
@@ -158,6 +161,16 @@ class DeadLetters:
             jobs.discard(tags.dead_at_ns, job.job_id)
             if not jobs.count:
                 del self._by_tube[tags.dead_from]
+
+    def enter_state(self, job: Job) -> None:
+        """A job with tags has come into its state."""
+        if job.state is BURIED and job.tags is not None and job.tags.dead_from:
+            self.buried += 1
+
+    def leave_state(self, job: Job) -> None:
+        """A job with tags is about to leave its state, and still has its tags."""
+        if job.state is BURIED and job.tags is not None and job.tags.dead_from:
+            self.buried -= 1
 
     def of(self, name: bytes) -> OrderedJobs | None:
         """The dead letters of a tube, by when they died; None if there are none."""

@@ -219,6 +219,7 @@ class QueueState(Queues):
         for job in tagged:
             assert job.state is state
             self.groups.leave_state(job)
+            self.dead_letters.leave_state(job)
         priorities = self.jobs.kick(job_ids, lsn)
         queue.discard_firsts(len(job_ids))
         self.counts[state] -= len(job_ids)
@@ -377,6 +378,7 @@ class QueueState(Queues):
         """
         assert job.tags is not None
         self.groups.leave_state(job)
+        self.dead_letters.leave_state(job)
         key, state = job.tags.concurrency_key, job.state
         if key and state is READY:
             job.state = GONE
@@ -399,6 +401,7 @@ class QueueState(Queues):
         if key and job.state is RESERVED:
             self.concurrency.begin(key)
         self.groups.enter_state(job)
+        self.dead_letters.enter_state(job)
 
     def _is_as(self, image: JobImage) -> bool:
         """Whether a COPY says nothing new of its job, but where it is."""

@@ -170,6 +170,7 @@ class Situation(NamedTuple):
         opened, a line each.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
     :ivar copies: where the stream is stored; None while NATS does not say.
+    :ivar stream: its name.
     """
 
     role: str
@@ -188,6 +189,7 @@ class Situation(NamedTuple):
     behind: int = 0
     problems: tuple[str, ...] = ()
     copies: Copies | None = None
+    stream: str = ""
 
     @property
     def is_stream_silent(self) -> bool:

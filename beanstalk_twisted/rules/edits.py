@@ -24,7 +24,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.job_waits import JobWaits
-from beanstalk_twisted.rules.moves import Moves
+from beanstalk_twisted.rules.moves import Moves, goes_back
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.rules.timekeeping import Timekeeping
@@ -124,7 +124,7 @@ class Edits:
         tube = self._state.tubes.find(name)
         if tube is None:
             return job
-        if tube.tube_id == job.tube_id:
+        if tube.tube_id == job.tube_id and not goes_back(job, name):
             return job if job.state is RESERVED else (MOVED, job.lsn)
         holder = self._moves.holder_of_key(job, tube, now_ns)
         return job if holder is None else self._changes.of_state(Duplicate(holder))

@@ -45,7 +45,8 @@ class Moves:
 
     def move(self, job: Job, tube: Tube, now_ns: int, connection: int) -> int:
         """
-        Put a job into a tube, in its state; if it was reserved, it is ready there.  It `has_room`,
+        Put a job into a tube, in its state; if it was reserved, it is ready there.  A dead letter
+        that goes back is none any more, and its attempts are counted from 0.  The job `has_room`,
         and the tube has no other job with its unique key.
 
         :param connection: of the session that asks.
@@ -54,7 +55,10 @@ class Moves:
         state, deadline_ns = job.state, job.deadline_ns
         if state is RESERVED:
             state, deadline_ns = READY, 0
-        image = self.image(job, tube, state, deadline_ns, job.tags)
+        if not goes_back(job, tube.name):
+            image = self.image(job, tube, state, deadline_ns, job.tags)
+        else:
+            image = self.image_alive(job, tube, state, deadline_ns)
         return self.carry_out(image._replace(connection=connection), now_ns)
 
     def dead_letter(
@@ -96,7 +100,10 @@ class Moves:
         :return: the id of the job that keeps this one out of a tube by its unique key; None if none
             does.
         """
-        return None if job.tags is None else self.holder(job.tags, tube, now_ns)
+        if job.tags is None:
+            return None
+        tags = alive(job.tags) if goes_back(job, tube.name) else job.tags
+        return self.holder(tags, tube, now_ns)
 
     def holder(self, tags: Tags, tube: Tube, now_ns: int) -> int | None:
         """As `holder_of_key`, of a job that has these tags then."""
@@ -130,6 +137,11 @@ class Moves:
             MOVE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns
         )._replace(tube_id=tube.tube_id, body=job.loaded_body, tags=_moved(tags, source, tube))
 
+    def image_alive(self, job: Job, tube: Tube, state: State, deadline_ns: int) -> JobImage:
+        """The image of a dead letter that is none any more: as if it was never reserved."""
+        image = self.image(job, tube, state, deadline_ns, alive(job.tags))
+        return image._replace(reserves=0, timeouts=0, releases=0)
+
     def carry_out(self, image: JobImage, now_ns: int) -> int:
         """
         Make a move, give the job to who waits for one, and forget its old tube if nobody wants it.
@@ -147,6 +159,16 @@ class Moves:
         job = self._state.jobs.get(job_id)
         assert job is not None
         return job
+
+
+def goes_back(job: Job, name: bytes) -> bool:
+    """Whether a job that is put into this tube is a dead letter that died there."""
+    return job.tags is not None and job.tags.dead_from == name
+
+
+def alive(tags: Tags | None) -> Tags:
+    """:return: the tags of a dead letter when it is none any more."""
+    return (tags or NO_TAGS)._replace(dead_from=b"", dead_reason=0, dead_at_ns=0)
 
 
 def moved_bytes(job: Job) -> int:

@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.binlog.directory import DiskSpace
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records.others import ClockStep
@@ -88,6 +89,7 @@ class LogFigures(NamedTuple):
     :ivar preallocated_bytes: what records can still take of files that are there.
     :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
+        ``disk_size_bytes`` what it has when it is empty.
     :ivar oldest_segment: its number.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
@@ -114,6 +116,7 @@ class LogFigures(NamedTuple):
     most_bytes: int = 0
     unarchived: tuple[int, int] | None = None
     unchecked_bytes: int = 0
+    disk_size_bytes: int | None = None
 
 
 class LogStore:
@@ -146,8 +149,8 @@ class LogStore:
         self._changed = events.changed
         self._reactor = environment.reactor
         self._io = environment.unwatched
-        self._ask_free = environment.directory.free_bytes
-        self._disk_free_bytes: int | None = None
+        self._ask_space = environment.directory.disk_space
+        self._disk: DiskSpace | None = None
         self._is_asking = False
         self._refusal = ""
         self._news: IDelayedCall | None = None
@@ -196,19 +199,20 @@ class LogStore:
 
     def figures(self) -> LogFigures:
         """The log as it is now.  The disk is asked how much is free for the next call."""
-        self._look_for_free()
+        self._look_for_space()
+        disk = self._disk
         log, committer = self._log, self.committer
         live, may_be = self._queue.state.live.live_bytes, self._compactor.may_be_bytes
         return LogFigures(
             log.total_bytes, live, max(0, log.total_bytes - may_be), may_be,
             log.open_bytes + log.undurable_bytes,
             committer.figures.unsynced_ns(self._clock.now_ns()), log.budget.free,
-            self._disk_free_bytes, log.segment - log.oldest + 1,
+            None if disk is None else disk.free_bytes, log.segment - log.oldest + 1,
             log.oldest, *self._queue.state.live.of(log.oldest), self._compactor.kept, self.is_full,
             committer.figures,
             log.allocated_bytes, log.most_bytes,
             None if self._archiver is None else self._archiver.lacks,
-            self.body_check.left_bytes,
+            self.body_check.left_bytes, None if disk is None else disk.size_bytes,
         )  # fmt: skip
 
     async def segments(self, after: int, most: int) -> list[SegmentFacts]:
@@ -218,17 +222,17 @@ class LogStore:
     def _is_archived(self, seq: int) -> bool | None:
         return None if self._archiver is None else self._archiver.has(seq)
 
-    def _look_for_free(self) -> None:
-        """In the I/O thread: a file system may keep whoever asks waiting."""
+    def _look_for_space(self) -> None:
+        """In the I/O thread: a file system may keep the caller waiting."""
         if not self._is_asking:
             self._is_asking = True
-            self._io.run(self._ask_free).addCallbacks(self._note_free, self._note_no_answer)
+            self._io.run(self._ask_space).addCallbacks(self._note_space, self._note_no_answer)
 
-    def _note_free(self, count: int) -> None:
-        self._is_asking, self._disk_free_bytes = False, count
+    def _note_space(self, space: DiskSpace) -> None:
+        self._is_asking, self._disk = False, space
 
     def _note_no_answer(self, failure: Failure) -> None:
-        self._is_asking, self._disk_free_bytes = False, None
+        self._is_asking, self._disk = False, None
 
     @property
     def is_full(self) -> bool:

@@ -28,34 +28,41 @@ SINGLES: Final = (
 
 
 def write_replication(out: Writer, situation: Situation) -> None:
-    """Write the metrics of replication; there are none without ``--replicate``."""
+    """
+    Write the metrics of replication; there are none without ``--replicate``.
+
+    Each has the name of the stream: one job of Prometheus may scrape the servers of several queues.
+    """
+    of_queue = {"stream": situation.stream}
+    labels = labelled(of_queue)
     out.head("beanstalkd_replication_role", "gauge", "Which role this server has")
     for role in (ACTIVE, STANDBY):
-        labels = labelled({"role": role})
-        out.sample("beanstalkd_replication_role", labels, int(situation.role == role))
+        by_role = labelled({**of_queue, "role": role})
+        out.sample("beanstalkd_replication_role", by_role, int(situation.role == role))
     name = "beanstalkd_replication_is_well"
     is_well = not (situation.role == ACTIVE and situation.why)
-    out.single(name, "gauge", "0 if this server is active, and the stream silent", int(is_well))
+    text = "0 if this server is active, and the stream silent"
+    out.single(name, "gauge", text, int(is_well), labels)
     name = "beanstalkd_replication_is_in_sync"
     text = "1 of an active server, and of a standby that may become active at once"
-    out.single(name, "gauge", text, int(situation.is_in_sync))
+    out.single(name, "gauge", text, int(situation.is_in_sync), labels)
     name = "beanstalkd_replication_standbys"
-    out.single(name, "gauge", "Standbys that are heard", len(situation.standbys))
+    out.single(name, "gauge", "Standbys that are heard", len(situation.standbys), labels)
     for name, kind, text, attribute in SINGLES:
-        out.single(name, kind, text, getattr(situation, attribute))
+        out.single(name, kind, text, getattr(situation, attribute), labels)
     if situation.copies is not None:
-        _write_copies(out, situation.copies)
+        _write_copies(out, situation.copies, labels)
 
 
-def _write_copies(out: Writer, copies: Copies) -> None:
+def _write_copies(out: Writer, copies: Copies, labels: str) -> None:
     """Left out while NATS does not say, so that an alert is about what is known."""
     name = "beanstalkd_replication_stream_copies"
-    out.single(name, "gauge", "Copies that the stream is to have", copies.wanted)
+    out.single(name, "gauge", "Copies that the stream is to have", copies.wanted, labels)
     text = "Those of them that are there and have all"
-    out.single(f"{name}_current", "gauge", text, len(copies.current))
+    out.single(f"{name}_current", "gauge", text, len(copies.current), labels)
     out.single(
         "beanstalkd_replication_stream_has_leader", "gauge", "Whether a NATS server leads it",
-        int(bool(copies.leader)),
+        int(bool(copies.leader)), labels,
     )  # fmt: skip
 
 

@@ -37,11 +37,11 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
     site = Site({}, RouteTable(), settings, reactor)
+    overview = Overview(service, may_write=settings.may_write)
     metrics = Metrics(
         service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
-        settings.metrics_tubes, has_messagebird=settings.has_messagebird,
+        settings.metrics_tubes, overview.oldest, has_messagebird=settings.has_messagebird,
     )  # fmt: skip
-    overview = Overview(service, may_write=settings.may_write)
     static = StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)
     site.begin, site.tell = service.audit.begin_request, service.audit.tell_request

@@ -221,20 +221,35 @@ class Extensions:
             as they were buried.
         """
         name = tube.decode()
-        target, _ = self.policy(tube).get("dead-letter", (name, ""))
-        for place in dict.fromkeys((target, name)):
-            for job in self._buried(tube_name(place)):
+        for place in dict.fromkeys((self._grave(tube), name)):
+            for job in self._jobs(tube_name(place), "buried"):
                 if job.get("dead-from") == name:
                     yield place, job
 
+    def kicked_dead(self, tube: bytes) -> tuple[str, Counter[str]]:
+        """
+        Count dead letters of a tube that somebody has kicked in the other tube where they go now.
+
+        :return: that tube, and how many there are by their state.
+        """
+        grave, states = self._grave(tube), ("ready", "reserved", "delayed")
+        if grave == tube.decode():
+            return grave, Counter()
+        jobs = (job for state in states for job in self._jobs(tube_name(grave), state))
+        return grave, Counter(j["state"] for j in jobs if j.get("dead-from") == tube.decode())
+
+    def _grave(self, tube: bytes) -> str:
+        """The tube where the dead letters of a tube go now."""
+        return self.policy(tube).get("dead-letter", (tube.decode(), ""))[0]
+
     def dead_of_others(self, tube: bytes) -> Counter[str]:
         """Count the dead letters in a tube that are of other tubes, by those."""
-        names = (job.get("dead-from") for job in self._buried(tube))
+        names = (job.get("dead-from") for job in self._jobs(tube, "buried"))
         return Counter(name for name in names if name not in (None, tube.decode()))
 
-    def _buried(self, tube: bytes) -> Iterator[Stats]:
+    def _jobs(self, tube: bytes, state: str) -> Iterator[Stats]:
         try:
-            for page in self.pages(tube, "buried"):
+            for page in self.pages(tube, state):
                 yield from page
         except Refused as refused:
             if refused.reply != b"NOT_FOUND":  # A tube that is not there has none.

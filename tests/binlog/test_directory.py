@@ -218,14 +218,15 @@ def kept_in_quarantine(directory: Directory, path: str) -> bytes:
 
 
 def test_it_says_how_much_is_free(directory: Directory) -> None:
-    assert directory.free_bytes() > 0
+    space = directory.disk_space()
+    assert 0 < space.free_bytes <= space.size_bytes
 
 
 def test_in_memory_what_is_written_is_no_longer_free() -> None:
     directory = MemoryDirectory()
     directory.space = 100
     directory.create("a").write_at(0, [b"x" * 30])
-    assert directory.free_bytes() == 70
+    assert directory.disk_space() == (70, 100)
 
 
 def test_a_copy_in_quarantine_is_no_file_of_the_log(directory: Directory) -> None:

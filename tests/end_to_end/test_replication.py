@@ -157,7 +157,8 @@ def test_a_killed_server_is_followed_by_one_that_has_all_that_was_acknowledged(
         assert status == 503 and "standby" in why
         assert servers.get("b", "/healthz")[0] == 200
         assert servers.get("b", "/api/v1/tubes")[0] == 503
-        assert 'beanstalkd_replication_role{role="standby"} 1' in servers.get("b", "/metrics")[1]
+        role = 'beanstalkd_replication_role{stream="jobs",role="standby"} 1'
+        assert role in servers.get("b", "/metrics")[1]
         ids = put(client, 50)
         assert client.ask(b"reserve\r\n").startswith(b"RESERVED 1 ")
         servers.servers["a"].kill()

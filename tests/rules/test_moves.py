@@ -226,6 +226,60 @@ def test_a_job_that_dies_again_says_where_it_died_last(server: Server, client: C
     )
 
 
+@pytest.mark.parametrize("grave", [b"dead", b"work"])
+@pytest.mark.parametrize("state", ["buried", "ready", "reserved"])
+def test_a_dead_letter_that_is_moved_back_begins_again(
+    server: Server, client: Client, grave: bytes, state: str
+) -> None:
+    client.place("reserved", 3, "work")
+    client.says("release 1 3 0")
+    send_dead_letters_to(server, grave)
+    assert bury_for_good(server, 1)
+    commands = {"buried": [], "ready": ["kick-job 1"], "reserved": ["reserve-job 1"]}
+    for command in commands[state]:
+        client.says(command)
+    before = client.asks("stats-job 1")
+    assert before["reserves"] != "0" and before["dead-from"] == "work"
+    assert client.says("move-job 1 work") == "MOVED"
+    assert client.last is not None and client.last[1] == len(server.log.records)
+    after = client.asks("stats-job 1")
+    assert after["tube"] == "work"
+    assert after["state"] == ("ready" if state == "reserved" else state)
+    counted = ("reserves", "releases", "timeouts", "buries", "kicks")
+    assert [after[key] for key in counted] == ["0", "0", "0", "1", before["kicks"]]
+    assert tags_of(server, 1) is None
+    assert client.says("kick-dead work 9") == "KICKED 0"
+
+
+def test_a_dead_letter_that_is_moved_elsewhere_stays_one(server: Server, client: Client) -> None:
+    client.place("reserved", 3, "work")
+    send_dead_letters_to(server, b"dead")
+    assert bury_for_good(server, 1)
+    before = client.asks("stats-job 1")
+    assert client.says("move-job 1 elsewhere") == "MOVED"
+    assert client.asks("stats-job 1") == before | {"tube": "elsewhere"}
+    assert client.says("kick-dead work 9") == "KICKED 1"
+
+
+@pytest.mark.parametrize("grave", [b"dead", b"default"])
+def test_a_dead_letter_is_not_moved_back_to_where_its_key_is_taken(
+    server: Server, client: Client, grave: bytes
+) -> None:
+    client.put()
+    tag(server, 1, Tags(unique_key=b"k"))
+    send_dead_letters_to(server, grave)
+    bury_for_good(server, 1)
+    client.put()
+    tag(server, 2, Tags(unique_key=b"k"))
+    before = client.asks("stats-job 1")
+    assert client.says("move-job 1 default") == "DUPLICATE 2"
+    assert client.asks("stats-job 1") == before
+    client.says("delete 2")
+    assert client.says("move-job 1 default") == "MOVED"
+    default = server.queue.state.default()
+    assert server.queue.state.unique.holder(default.tube_id, b"k", LATER_NS) == 1
+
+
 def test_a_dead_letter_leaves_its_key_to_others(server: Server, client: Client) -> None:
     client.put()
     tag(server, 1, Tags(unique_key=b"k", unique_s=9))

@@ -194,9 +194,8 @@ class Commands(Model):
             is_free = not job.unique or not self.holder_of(tube, job.unique)
             if job.state == "buried" and is_free and kicked < bound:
                 kicked += 1
-                job.tube, job.dead_from, job.reason = tube, "", ""
-                job.since = job.created
-                job.reserves = job.timeouts = job.releases = 0
+                job.tube = tube
+                self.revive(job)
                 self.kick_one(job)
         self.settle()
         return f"KICKED {kicked}\r\n"
@@ -207,15 +206,23 @@ class Commands(Model):
         job = self.is_seen(number, job_id)
         if job is None:
             return NOT_FOUND
-        if tube != job.tube and job.holds_key:
+        goes_back = job.dead_from == tube
+        if (goes_back and job.unique) or (tube != job.tube and job.holds_key):
             holder = self.holder_of(tube, job.unique)
             if holder is not None:
                 return f"DUPLICATE {holder[0]}\r\n"
         job.tube = tube
+        if goes_back:
+            self.revive(job)
         if job.state == "reserved":
             self.let_go(job)
         self.settle()
         return "MOVED\r\n"
+
+    def revive(self, job: Job) -> None:
+        """A dead letter is none any more."""
+        job.dead_from, job.reason, job.since = "", "", job.created
+        job.reserves = job.timeouts = job.releases = 0
 
     def update(
         self, number: int, job_id: int, pri: int, delay: int, ttr: int, body: str | None

@@ -46,11 +46,11 @@ def browser_or_skip() -> tuple[str, str]:
     return node, chromium
 
 
-def fill(port: int) -> int:
+def fill(port: int) -> tuple[int, int]:
     """
     Put jobs in all states into tubes with names and bodies that are hard to show.
 
-    :return: the id of one whose body is markup.
+    :return: the id of one whose body is markup, and of a dead letter.
     """
     client = Connection(port)
     client.ask(b"use %s\r\n" % LONG_TUBE)
@@ -67,24 +67,37 @@ def fill(port: int) -> int:
     client.ask(b"reserve-job 4\r\n")
     client.ask(b"reserve-job 5\r\n")
     client.ask(b"bury 5 0\r\n")
-    bury(client)
+    letter = bury(client)
     # It stays connected: the connections page then has somebody who holds a job.
     CLIENTS.append(client)
-    return inserted
+    return inserted, letter
 
 
-def bury(client: Connection) -> None:
-    """Bury jobs, and have some die."""
+def bury(client: Connection) -> int:
+    """
+    Bury jobs, and have some die.
+
+    :return: the id of the first dead letter of ``mortal``; the last one is in a tube of its own.
+    """
     client.ask(b"tube-policy dying max-reserves=1 dead-letter=%s\r\n" % LONG_TUBE)
     client.ask(b"tube-policy dying-too max-reserves=1\r\n")
+    client.ask(b"tube-policy mortal max-reserves=1 dead-letter=grave\r\n")
+    client.ask(b"watch mortal\r\n")
     made = [(b"doomed", b"doomed body %d" % number) for number in range(2)]
     made += [(b"dying-too", b"again"), (b"dying", SCRIPT)]
+    made += [(b"mortal", b"a letter %d" % number) for number in range(4)]
     made += [(b"notes", b'{"kind": "note", "n": %d}' % number) for number in range(12)]
+    letters: list[bytes] = []
     for tube, body in made:
         client.ask(b"use %s\r\n" % tube)
         job = client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)).split()[1]
         client.ask(b"reserve-job %s\r\n" % job)
-        client.ask((b"release %s 0 0\r\n" if b"dying" in tube else b"bury %s 0\r\n") % job)
+        is_death = tube.startswith((b"dying", b"mortal"))
+        client.ask((b"release %s 0 0\r\n" if is_death else b"bury %s 0\r\n") % job)
+        if tube == b"mortal":
+            letters.append(job)
+    client.ask(b"move-job %s attic\r\n" % letters[-1])
+    return int(letters[0])
 
 
 CLIENTS: list[Connection] = []
@@ -116,12 +129,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ServerProcess(ours_at_once(*guarded), folder) as other,
     ):
         addresses = [address_of(each) for each in (server, other)]
-        job = fill(server.port())
+        job, letter = fill(server.port())
         command = [node, "check.mjs", chromium, addresses[0], pictures, str(job)]
         done = subprocess.run(
             [*command, LONG_TUBE.decode(), addresses[1],
-             TOKEN.decode(), OTHER_TOKEN.decode()], cwd=FOLDER, capture_output=True, text=True,
-            timeout=LIMIT_S,
+             TOKEN.decode(), OTHER_TOKEN.decode(), str(server.process.pid), str(letter)],
+            cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S,
         )  # fmt: skip
         CLIENTS.pop().close()
     assert done.returncode == 0, done.stderr
@@ -233,7 +246,7 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
     assert found["impacts"] == [
         "One job of 8 bytes, ready in 10 min.",
         "One job of 8 bytes, ready at once.",
-        "Makes 1 of 1 delayed jobs ready, to be worked on at once.",
+        "Makes 1 of 1 delayed jobs ready in made, which no connection watches.",
         "For 5 min no job of this tube is handed out. Jobs that are reserved go on, and jobs can "
         "be put.",
         "Its jobs are handed out again from now on.",
@@ -249,18 +262,53 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
         "Producers get DRAINING for each put, in all tubes, until new jobs are taken again. "
         "Workers go on.",
         "Puts are taken again, in all tubes.",
-        f"Makes 2 jobs ready, to be worked on at once. {SKIPPED}",
-        "Gives all dead letters of dying-too, 1 job, another life there: ready, with their "
-        f"attempts counted anew. {SKIPPED}",
+        "It becomes ready in mortal, which 1 connection watches. Its attempts are counted from 0.",
+        f"Makes 2 jobs ready in doomed, which no connection watches. {SKIPPED}",
+        "Returns 1 job: ready in dying-too, which no connection watches, their attempts counted "
+        f"from 0. {SKIPPED}",
+        "Returns all dead letters of mortal, 3 jobs: ready in mortal, which 1 connection watches, "
+        f"their attempts counted from 0. {SKIPPED}",
         f"Deletes 1 job for good. {SKIPPED}",
         f"Takes 1 job to elsewhere, each as it is. {SKIPPED}",
     ]
 
 
+def test_dead_letters_are_returned_unless_something_else_is_chosen(found: Any) -> None:
+    assert found["choices"] == [
+        "Return to mortal", "Return all of mortal", "Kick", "Move", "Delete",
+    ]  # fmt: skip
+    assert found["chosen"] == found["chosen_of_found"] == "return"
+
+
+def test_a_kick_says_where_and_who_watches(found: Any) -> None:
+    assert found["kick_there"].startswith(
+        "Makes 2 jobs ready in grave, which no connection watches."
+    )
+    assert found["kick_one"] == (
+        "It is buried; it becomes ready in grave, which no connection watches."
+    )
+
+
+def test_a_dead_letter_is_returned_from_its_own_page(found: Any) -> None:
+    assert found["returned"] == ["mortal", "ready", 0, None]
+
+
+def test_a_server_that_says_nothing_is_not_shown_as_live(found: Any) -> None:
+    states, opacities = zip(*found["hangs"], strict=True)
+    assert [state.split(" for ")[0] for state in states] == [
+        "Live", "No data", "Live", "No data", "Live",
+    ]  # fmt: skip
+    assert [opacity < 1 for opacity in opacities] == [False, True, False, True, False]
+    for silent in states[1], states[3]:
+        assert int(silent.split()[3]) >= 5
+
+
 def test_many_jobs_are_changed_as_a_whole(found: Any) -> None:
     assert found["runs"] == [
         "Done: kick tube=doomed states=buried where=dead-from=: 2 of 2 jobs changed, 0 skipped",
-        "Done: kick-dead tube=dying-too: 1 of 1 job changed, 0 skipped",
+        "Done: return tube=dying-too states=buried where=dead-from=dying-too,dead-reason=release: "
+        "1 of 1 job changed, 0 skipped",
+        "Done: kick-dead tube=mortal: 3 of 3 jobs changed, 0 skipped",
         "Done: delete text=DOOMED body any_case=1 ids=1: 1 of 1 job changed, 0 skipped",
         "Done: move to=elsewhere text=DOOMED body any_case=1: 1 of 1 job changed, 0 skipped",
     ]

@@ -21,8 +21,12 @@ from tests.web.browsing import Reply as HttpReply
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900, "10.0.0.2:11300")
 COPIES = Copies(3, "n1", ("n1", "n3"), ("n2",))
-LEADS = Situation(ACTIVE, "", US, "a:11300", 3, 300, 0.25, (OTHER,), 1, 0, copies=COPIES)
-FOLLOWS = Situation(STANDBY, "standby: follows", US, "b:11300", 7, 700, 1.5, (), 1, 1)
+LEADS = Situation(
+    ACTIVE, "", US, "a:11300", 3, 300, 0.25, (OTHER,), 1, 0, copies=COPIES, stream="jobs"
+)
+FOLLOWS = Situation(
+    STANDBY, "standby: follows", US, "b:11300", 7, 700, 1.5, (), 1, 1, stream="jobs"
+)
 
 
 def browse(situation: Situation | None) -> Browser:
@@ -40,8 +44,8 @@ def test_a_standby_serves_its_health_its_metrics_and_who_is_active() -> None:
     said = browser.ask("GET", "/api/v1/replication").json
     assert (said["role"], said["active"], said["lag_records"]) == ("standby", "b:11300", 7)
     text = browser.ask("GET", "/metrics").body.decode()
-    assert 'beanstalkd_replication_role{role="standby"} 1\n' in text
-    assert "beanstalkd_replication_lag_seconds 1.5\n" in text
+    assert 'beanstalkd_replication_role{stream="jobs",role="standby"} 1\n' in text
+    assert 'beanstalkd_replication_lag_seconds{stream="jobs"} 1.5\n' in text
     assert "process_cpu_seconds_total" in text and "beanstalkd_current_jobs" not in text
 
 
@@ -72,9 +76,10 @@ def test_an_active_server_tells_of_its_standbys() -> None:
     ]
     assert (said["lag_records"], said["lag_bytes"], said["lag_s"]) == (3, 300, 0.25)
     text = browser.ask("GET", "/metrics").body.decode()
-    assert "beanstalkd_replication_standbys 1\n" in text and "beanstalkd_current_jobs" in text
-    assert "beanstalkd_replication_is_well 1\n" in text
-    assert "beanstalkd_replication_is_in_sync 1\n" in text
+    assert 'beanstalkd_replication_standbys{stream="jobs"} 1\n' in text
+    assert "beanstalkd_current_jobs" in text
+    assert 'beanstalkd_replication_is_well{stream="jobs"} 1\n' in text
+    assert 'beanstalkd_replication_is_in_sync{stream="jobs"} 1\n' in text
     assert "beanstalkd_changes_refused_total 0\n" in text
 
 
@@ -109,15 +114,16 @@ def test_where_the_stream_is_stored_is_told_once_nats_has_said_so() -> None:
     said = browser.ask("GET", "/api/v1/replication").json["stream"]
     assert said == {"leader": "n1", "copies": 3, "current": ["n1", "n3"], "behind": ["n2"]}
     text = browser.ask("GET", "/metrics").body.decode()
-    assert "beanstalkd_replication_stream_copies 3\n" in text
-    assert "beanstalkd_replication_stream_copies_current 2\n" in text
-    assert "beanstalkd_replication_stream_has_leader 1\n" in text
+    assert 'beanstalkd_replication_stream_copies{stream="jobs"} 3\n' in text
+    assert 'beanstalkd_replication_stream_copies_current{stream="jobs"} 2\n' in text
+    assert 'beanstalkd_replication_stream_has_leader{stream="jobs"} 1\n' in text
 
 
 def test_an_active_server_without_its_stream_is_not_ready() -> None:
     browser = browse(LEADS._replace(why="the stream has not answered"))
     assert browser.ask("GET", "/readyz").body == b"not ready: the stream has not answered\n"
-    assert "beanstalkd_replication_is_well 0\n" in browser.ask("GET", "/metrics").body.decode()
+    text = browser.ask("GET", "/metrics").body.decode()
+    assert 'beanstalkd_replication_is_well{stream="jobs"} 0\n' in text
     assert browser.ask("GET", "/api/v1/server").status == 200
 
 

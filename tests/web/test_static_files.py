@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import gzip
 import re
+from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web import static_files
 from beanstalk_twisted.web.static_files import load
 from tests.web.browsing import browse
 
 MAX_PAGE_BYTES = 60 << 10
 """Of all that a browser loads, compressed: a second on a bad mobile line."""
 
+SOURCES = Path(static_files.__file__).parent / "static"
 FILES = load()
 LOADED = [name for name in FILES if not name.endswith(".txt")]
 
 
 def test_the_page_is_light() -> None:
     assert sum(len(FILES[name].zipped) for name in LOADED) <= MAX_PAGE_BYTES
+
+
+def test_only_the_comments_of_our_scripts_are_not_sent() -> None:
+    for name, file in FILES.items():
+        source = (SOURCES / name).read_bytes()
+        if not name.endswith(".js") or "uPlot" in name:
+            assert file.plain == source
+            continue
+        lines = source.splitlines(keepends=True)
+        kept = [line for line in lines if not line.lstrip().startswith((b"//", b"/**", b"*"))]
+        assert b"".join(kept) == file.plain
+        assert len(file.plain) < len(source)
 
 
 @pytest.mark.parametrize("name", FILES)

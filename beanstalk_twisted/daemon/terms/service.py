@@ -400,7 +400,9 @@ class ReplicatedService(Service):
     def situation(self) -> Situation:
         """How replication is, now."""
         seen = self._watch
-        return self.state.situation()._replace(problems=seen.problems, copies=seen.copies)
+        return self.state.situation()._replace(
+            problems=seen.problems, copies=seen.copies, stream=self._replication.stream
+        )
 
     def _in_words(self) -> str:
         queue = self.term.queue.queue

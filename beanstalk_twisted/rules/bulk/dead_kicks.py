@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import READY, State
-from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.moves import Moves, moved_bytes
+from beanstalk_twisted.rules.moves import Moves, alive, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
@@ -136,7 +135,7 @@ class DeadKicks:
         if job.state is not State.BURIED:
             return False
         tube = self._state.tubes.find(kicking.name)
-        return tube is None or self._moves.holder(_alive(job.tags), tube, now_ns) is None
+        return tube is None or self._moves.holder(alive(job.tags), tube, now_ns) is None
 
     def _has_room(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
         """If there is none, ask for it and wait for the next slice; on a full disk, give up."""
@@ -170,13 +169,10 @@ class DeadKicks:
 
     def _kick_one(self, kicking: Kicking, job: Job, now_ns: int) -> None:
         tube = self._state.tubes.get_or_make(kicking.name)
-        image = self._moves.image(job, tube, READY, 0, _alive(job.tags))
+        image = self._moves.image_alive(job, tube, READY, 0)
         self._moves.carry_out(
-            image._replace(
-                reserves=0, timeouts=0, releases=0, kicks=job.kicks + 1,
-                connection=kicking.connection,
-            ), now_ns,
-        )  # fmt: skip
+            image._replace(kicks=job.kicks + 1, connection=kicking.connection), now_ns
+        )
         if self._state.times is not None:
             self._state.times.of(tube).kicks += 1
         kicking.kicked += 1
@@ -187,8 +183,3 @@ class DeadKicks:
         if kicking.is_full and not kicking.kicked:
             return NO_ROOM
         return self._changes.of_state(Kicked(kicking.kicked))
-
-
-def _alive(tags: Tags | None) -> Tags:
-    """:return: the tags of a dead letter when it is none any more."""
-    return (tags or NO_TAGS)._replace(dead_from=b"", dead_reason=0, dead_at_ns=0)

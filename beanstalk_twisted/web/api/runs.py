@@ -19,13 +19,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.criteria import Criteria, criteria_of
+from beanstalk_twisted.web.api.criteria import Criteria, criteria_of, reason_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.looking import SLICE_BYTES, SLICE_JOBS, SLICE_READS, Look
 from beanstalk_twisted.web.api.seeing import Seeing, Seen
@@ -33,7 +34,7 @@ from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_documen
 from beanstalk_twisted.web.routes import CRITERIA
 from beanstalk_twisted.wire.grammar import is_tube_name
 
-ACTIONS: Final = ("kick", "kick-dead", "move", "delete")
+ACTIONS: Final = ("kick", "kick-dead", "return", "move", "delete")
 
 MAX_IDS: Final = 1000
 """Jobs that a request may name: five times those that a page of the console shows."""
@@ -300,8 +301,8 @@ class Meant(Steps):
         self._service = service
         self._seeing = seeing
         self._task = task
-        state, is_move = service.queue.state, task.action == "move"
-        self._look = Look(state, task.criteria, counts_bytes=is_move, most_jobs=NO_BOUND)
+        state, is_rewrite = service.queue.state, task.action in ("move", "return")
+        self._look = Look(state, task.criteria, counts_bytes=is_rewrite, most_jobs=NO_BOUND)
         self._target = task.to.encode("ascii")
         self.total = self._look.total
 
@@ -313,10 +314,11 @@ class Meant(Steps):
         self.unread = self._look.unread
         state, task = self._service.queue.state, self._task
         target = state.tubes.find(self._target)
-        # In the tube that it is to be moved to it may be met again.
+        # In the tube that it is to be moved to it may be met again, no dead letter any more.
         meant = [
             job for job, _, _ in seen
             if job.job_id <= task.newest and (target is None or job.tube_id != target.tube_id)
+            and (task.action != "return" or reason_of(job))
         ]  # fmt: skip
         return await _change(to, task, meant)
 
@@ -370,11 +372,11 @@ class Named(Steps):
 
 
 async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:
-    able = [job.job_id for job in jobs if _is_able(job, task.action)]
+    able = [job for job in jobs if _is_able(job, task.action)]
     if not able:
         return Outcome(0, len(jobs))
     if task.action == "delete":
-        deleted = await to.delete_batch(able)
+        deleted = await to.delete_batch([job.job_id for job in able])
         return Outcome(deleted.deleted, len(jobs) - deleted.deleted)
     answers = await gatherResults([_answered(_command(to, task, each)) for each in able])
     done = answers.count(None)
@@ -386,11 +388,21 @@ async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:
 def _is_able(job: Job, action: str) -> bool:
     if action == "kick":
         return job.state in KICKED_STATES
-    return job.state is not State.RESERVED
+    is_meant = action != "return" or reason_of(job) is not None
+    return is_meant and job.state is not State.RESERVED
 
 
-def _command(to: Connection, task: Task, job_id: int) -> "Deferred[Any]":
-    return to.kick_job(job_id) if task.action == "kick" else to.move_job(job_id, task.to)
+def _command(to: Connection, task: Task, job: Job) -> "Deferred[Any]":
+    job_id = job.job_id
+    if task.action == "kick":
+        return to.kick_job(job_id)
+    if task.action == "move":
+        return to.move_job(job_id, task.to)
+    # One that cannot go back must not be made ready where it is.
+    home = (job.tags or NO_TAGS).dead_from.decode("ascii")
+    moved = to.move_job(job_id, home)
+    is_buried = job.state is State.BURIED
+    return moved.addCallback(lambda _: to.kick_job(job_id)) if is_buried else moved
 
 
 def _answered(command: "Deferred[Any]") -> "Deferred[Exception | None]":

@@ -55,10 +55,10 @@ class Writer:
         """:param labels: see `labelled`."""
         self._lines.append(f"{name}{labels} {value}\n")
 
-    def single(self, name: str, kind: str, text: str, value: float) -> None:
+    def single(self, name: str, kind: str, text: str, value: float, labels: str = "") -> None:
         """A family of one sample."""
         self.head(name, kind, text)
-        self.sample(name, "", value)
+        self.sample(name, labels, value)
 
     def histogram(self, name: str, labels: str, values: Histogram, bounds: Sequence[str]) -> None:
         """

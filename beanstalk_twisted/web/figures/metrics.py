@@ -35,6 +35,7 @@ from beanstalk_twisted.web.figures.exposition import (
     wants_openmetrics,
 )
 from beanstalk_twisted.web.figures.lag import LAG_BOUNDS_NS
+from beanstalk_twisted.web.figures.overview import OldestReady
 from beanstalk_twisted.web.figures.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.web.replication import write_replication
 from beanstalk_twisted.wire import replies
@@ -141,19 +142,21 @@ class Metrics:
 
     def __init__(
         self, service: BeanstalkService, lags: Histogram, http: Callable[[], tuple[int, int, int]],
-        most_tubes: int, *, has_messagebird: bool = False,
+        most_tubes: int, oldest: OldestReady, *, has_messagebird: bool = False,
     ) -> None:  # fmt: skip
         """
         :param lags: of the reactor.
         :param http: says how many HTTP connections there are, were refused, and how many requests
             there were.
         :param most_tubes: how many tubes are shown one by one.
+        :param oldest: finds the oldest ready job.
         :param has_messagebird: whether messagebird/beanstalkd_exporter's names are there too.
         """
         self._service = service
         self._lags = lags
         self._http = http
         self._most_tubes = most_tubes
+        self._oldest = oldest
         self._has_messagebird = has_messagebird
 
     def metrics(self, call: Call) -> Document:
@@ -182,9 +185,14 @@ class Metrics:
             _write_log(out, figures, service.loading)
         self._write_others(out)
         yield out.take()
-        survey = TubeSurvey(service.queue.state, service.now_ns(), self._most_tubes)
+        now_ns, oldest = service.now_ns(), self._oldest
+        name, text = "beanstalkd_oldest_ready_age_seconds", "Since the oldest ready job was put"
+        out.single(name, "gauge", text, oldest.age_ns(now_ns) / NS)
+        survey = TubeSurvey(service.queue.state, now_ns, self._most_tubes, oldest.tubes)
         for _ in survey.slices():
             yield b""
+        name, text = "beanstalkd_tubes_without_workers", "Tubes with ready jobs that nobody watches"
+        out.single(name, "gauge", text, survey.unwatched)
         yield from _tubes(out, survey)
         if self._has_messagebird:
             yield from _messagebird(out, pairs, survey.shown)
@@ -218,6 +226,8 @@ class Metrics:
         name = "beanstalkd_jobs_memory_limit_bytes"
         out.single(name, "gauge", "Memory that jobs may take", memory.most_bytes)
         self._write_bodies(out)
+        name, text = "beanstalkd_dead_letters", "Dead letters that are buried"
+        out.single(name, "gauge", text, self._service.queue.state.dead_letters.buried)
         out.head("beanstalkd_reactor_lag_seconds", "histogram", "How late timers are called")
         out.histogram("beanstalkd_reactor_lag_seconds", "", self._lags, seconds(LAG_BOUNDS_NS))
         times = self._service.queue.state.times
@@ -393,7 +403,6 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
     """
     jobs, load_s = loading
     live, total = figures.live_bytes, figures.total_bytes
-    free = figures.disk_free_bytes
     gauges = (
         ("files", "Segments", figures.segments),
         ("bytes", "Bytes of all segments", total),
@@ -410,8 +419,12 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
     )  # fmt: skip
     for name, text, value in gauges:
         out.single(f"beanstalkd_binlog_{name}", "gauge", text, value)
-    if free is not None:
-        out.single("beanstalkd_binlog_disk_free_bytes", "gauge", "Bytes left on its disk", free)
+    for name, text, size in (
+        ("free", "Bytes left on its disk", figures.disk_free_bytes),
+        ("size", "Bytes that its disk has when it is empty", figures.disk_size_bytes),
+    ):
+        if size is not None:
+            out.single(f"beanstalkd_binlog_disk_{name}_bytes", "gauge", text, size)
     name, text = "beanstalkd_binlog_unchecked_bytes", "Bytes of segments with unchecked bodies"
     out.single(name, "gauge", text, figures.unchecked_bytes)
     if figures.unarchived is not None:

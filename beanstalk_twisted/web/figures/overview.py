@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.figures.history import Figures
@@ -15,6 +16,12 @@ Tubes that one tick asks for their oldest job: some 1 ms if all have ready ones.
 an age is up to ten seconds old.
 """
 
+OLD_NS: Final = 300_000_000_000
+"""
+Age of its oldest ready job, ns, from which on a tube is in trouble: a third of what the shipped
+alert waits for, so that the tube has metrics of its own long before that fires.
+"""
+
 SHOWN_LAG_S: Final = 1.0
 """Seconds: what has waited for the stream for less is an everyday thing."""
 
@@ -22,27 +29,60 @@ MS_NS: Final = 1_000_000
 
 
 class OldestReady:
-    """Finds the oldest ready job of all tubes, some tubes at each call."""
+    """
+    Finds the oldest ready job of all tubes, some tubes at each call.
+
+    :ivar tubes: those whose oldest ready job is older than `OLD_NS`, as of the last look at all.
+    """
 
     def __init__(self, state: QueueState) -> None:
+        self.tubes: set[Tube] = set()
         self._state = state
         self._at = 0
-        self._found_ns = self._oldest_ns = 0
+        self._put_ns: int | None = None
+        self._found_ns: int | None = None
+        self._found: set[Tube] = set()
+        # The ids up to which jobs are known to be old, and from which on they are not yet.
+        self._old_to, self._young_from = 0, NO_JOB
 
     def look(self, now_ns: int) -> int:
         """
         Look at the next tubes.
 
-        :return: how long ago the oldest was put, as of the last time that all had been asked.
+        :return: `age_ns`.
         """
         tubes = self._state.tubes.in_order
-        some = tubes[self._at : self._at + LOOK_TUBES]
-        oldest = min(map(oldest_ready_id, some), default=NO_JOB)
-        self._found_ns = max(self._found_ns, age_ns(oldest, self._state, now_ns))
+        oldest, self._young_from = NO_JOB, NO_JOB
+        for tube in tubes[self._at : self._at + LOOK_TUBES]:
+            if tube.ready_count:
+                job_id = oldest_ready_id(tube)
+                if job_id < oldest:
+                    oldest = job_id
+                # Ids grow with time: few jobs have to be looked up.
+                if job_id < self._young_from and (
+                    job_id <= self._old_to or self._is_old(job_id, now_ns)
+                ):
+                    self._found.add(tube)
+        job = self._state.jobs.look(oldest)
+        if job is not None and (self._found_ns is None or job.created_ns < self._found_ns):
+            self._found_ns = job.created_ns
         self._at += LOOK_TUBES
         if self._at >= len(tubes):
-            self._oldest_ns, self._found_ns, self._at = self._found_ns, 0, 0
-        return self._oldest_ns
+            self._put_ns, self._found_ns, self._at = self._found_ns, None, 0
+            self.tubes, self._found = self._found, set()
+        return self.age_ns(now_ns)
+
+    def age_ns(self, now_ns: int) -> int:
+        """How long ago the oldest ready job was put, as of the last look at all; 0 for none."""
+        return 0 if self._put_ns is None else max(0, now_ns - self._put_ns)
+
+    def _is_old(self, job_id: int, now_ns: int) -> bool:
+        is_old = age_ns(job_id, self._state, now_ns) > OLD_NS
+        if is_old:
+            self._old_to = job_id
+        else:
+            self._young_from = job_id
+        return is_old
 
 
 def _badge(situation: Situation | None) -> str:
@@ -64,6 +104,7 @@ class Overview:
     Gathers the figures of a server.
 
     :ivar run: 16 hexadecimal digits, of this process only.
+    :ivar oldest: finds the oldest ready job.
     """
 
     def __init__(self, service: BeanstalkService, *, may_write: bool = False) -> None:
@@ -75,7 +116,7 @@ class Overview:
             "has_log": bool(service.path),
         }  # fmt: skip
         self._service = service
-        self._oldest = OldestReady(service.queue.state)
+        self.oldest = OldestReady(service.queue.state)
 
     def figures(self) -> Figures:
         """As of now."""
@@ -84,7 +125,7 @@ class Overview:
         counts = state.counts
         return Figures(
             now_ns // MS_NS, counts[State.READY], counts[State.RESERVED], counts[State.DELAYED],
-            counts[State.BURIED], self._oldest.look(now_ns) // MS_NS, tally.connected,
+            counts[State.BURIED], self.oldest.look(now_ns) // MS_NS, tally.connected,
             tally.waiting, 0 if log is None else log.total_bytes,
             0 if log is None else log.live_bytes, 0 if log is None else log.unsynced_ns // MS_NS,
             tally.total_jobs, tally.total_jobs - len(state.jobs), tally.timeouts,

@@ -1,6 +1,6 @@
 """The figures of tubes for monitoring, gathered in slices: there may be very many."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
@@ -67,32 +67,59 @@ class TubeSurvey:
     """
     One look at all tubes.
 
-    :ivar shown: the most active ones, by name; ``rest`` sums over all others.
+    :ivar shown: tubes in trouble, up to half of them, and the most active ones; by name.
+    :ivar rest: sums over all others.
+    :ivar unwatched: how many tubes have ready jobs and no connection that watches them.
     """
 
-    def __init__(self, state: QueueState, now_ns: int, most: int) -> None:
-        """:param most: how many tubes are shown one by one."""
+    def __init__(
+        self, state: QueueState, now_ns: int, most: int, old: Container[Tube] = ()
+    ) -> None:
+        """
+        :param most: how many tubes are shown one by one.
+        :param old: tubes whose ready jobs wait too long.
+        """
         self.shown: list[TubeFigures] = []
         self.rest = Rest()
+        self.unwatched = 0
         self._state = state
         self._now_ns = now_ns
         self._most = most
+        self._old = old
         self._all = list(state.tubes.in_order)
 
     def slices(self) -> Iterator[None]:
         """Look at all; the caller lets others have their turn between two steps."""
         active: list[tuple[int, int, Tube]] = []
+        troubled: list[tuple[int, int, int, Tube]] = []
+        most_troubled = -(-self._most // 2)
         for at in range(0, len(self._all), SLICE_TUBES):
             some = self._all[at : at + SLICE_TUBES]
             ranked = [(activity(tube), -tube.tube_id, tube) for tube in some]
             active = nlargest(self._most, active + ranked)
+            levels = [(self._trouble(rank[2]), *rank) for rank in ranked]
+            troubled = nlargest(most_troubled, troubled + [each for each in levels if each[0]])
             yield
-        chosen = sorted([tube for _, _, tube in active], key=lambda tube: tube.name)
+        first = [*[each[3] for each in troubled], *[each[2] for each in active]]
+        chosen = sorted(list(dict.fromkeys(first))[: self._most], key=lambda tube: tube.name)
         yield from self._sum_rest(set(chosen))
         for at in range(0, len(chosen), SHOWN_SLICE):
             some = chosen[at : at + SHOWN_SLICE]
             self.shown += [figures_of(tube, self._state, self._now_ns) for tube in some]
             yield
+
+    def _trouble(self, tube: Tube) -> int:
+        """
+        Rank the trouble of a tube, and count it for the server.
+
+        :return: 2 if its ready jobs have no worker or wait too long, 1 if jobs are buried, else 0.
+        """
+        buried = int(tube.buried.count > 0)
+        if not tube.ready_count:
+            return buried
+        is_unwatched = not tube.watching
+        self.unwatched += is_unwatched
+        return 2 if is_unwatched or tube in self._old else buried
 
     def _sum_rest(self, shown: set[Tube]) -> Iterator[None]:
         sums = [0] * len(Rest._fields)
@@ -129,10 +156,14 @@ def oldest_ready_id(tube: Tube) -> int:
     The oldest ready job of a tube; `NO_JOB` if there is none.
 
     Ids grow with time, and of each priority the job with the smallest id stands first: so a few
-    looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out.
+    looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out, unless
+    there are no more jobs than that.
     """
     oldest = NO_JOB
     for queue in (tube.ready, tube.parked):
+        if 1 < queue.count <= LOOK_PRIORITIES:
+            oldest = min(oldest, *queue.first_ids(LOOK_PRIORITIES))
+            continue
         key = queue.first()
         for _ in range(LOOK_PRIORITIES):
             if key is None:

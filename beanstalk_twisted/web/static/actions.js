@@ -4,6 +4,18 @@ import { age, count, h, setText } from "./dom.js";
 
 const dialog = document.getElementById("dialog");
 const MAX_TEMPLATES = 50;
+
+const watchers = (number) => `, which ${number ? count(number) : "no"} ${number > 1 ? "connections watch" : "connection watches"}`;
+
+/** How many connections watch a tube, in words that follow its name; "" if the server does not say. */
+export async function watched(tube) {
+  try {
+    return watchers((await get(path("tubes", tube))).watching);
+  } catch ({ status }) {
+    return status === 404 ? watchers(0) : "";
+  }
+}
+
 export const jobs = (number) => (number === 1 ? "1 job" : `${count(number)} jobs`);
 
 /**
@@ -80,7 +92,7 @@ export async function kickTube(name, done) {
   const [kind, most] = tube.buried ? ["buried", tube.buried] : ["delayed", tube.delayed];
   ask({
     title: `Kick jobs of ${name}`, button: "Kick", fields: [numberField("How many at most", "count", most, 1)], done,
-    impact: (values) => `Makes ${count(Math.min(Number(values.count), most))} of ${count(most)} ${kind} jobs ready, to be worked on at once.`,
+    impact: (values) => `Makes ${count(Math.min(Number(values.count), most))} of ${count(most)} ${kind} jobs ready in ${name}${watchers(tube.watching)}.`,
     run: (values) => post(path("tubes", name, "kick"), { count: Number(values.count) }),
   });
 }
@@ -105,8 +117,22 @@ export function forgetKey(name, done) {
   });
 }
 
-export function kickJob({ id, state }, done) {
-  ask({ title: `Kick job ${id}`, button: "Kick", impact: `It is ${state}; it becomes ready, and may be worked on at once.`, done, run: () => post(path("jobs", id, "kick")) });
+export async function kickJob({ id, state, tube }, done) {
+  const who = await watched(tube);
+  ask({ title: `Kick job ${id}`, button: "Kick", impact: `It is ${state}; it becomes ready in ${tube}${who}.`, done, run: () => post(path("jobs", id, "kick")) });
+}
+
+/** Take a dead letter back to the tube that it died in. */
+export async function returnJob({ id, state, dead_from: home }, done) {
+  const who = await watched(home);
+  ask({
+    title: `Return job ${id} to ${home}`, button: "Return", done,
+    impact: `It becomes ready in ${home}${who}. Its attempts are counted from 0.`,
+    async run() {
+      await post(path("jobs", id, "move"), { tube: home });
+      if (state === "buried") await post(path("jobs", id, "kick"));
+    },
+  });
 }
 
 export function deleteJob({ id, tube, state }, done) {

@@ -57,9 +57,12 @@ function nowhere() {
 const STATES = { connecting: "Connecting", live: "Live", lost: "Connection lost, retrying", paused: "Paused", denied: "Not allowed" };
 
 live.addEventListener("state", () => {
-  const [why, isDenied] = [live.about.why_not_ready ?? "", live.state === "denied"];
-  setText(stateShown, live.state === "live" && why ? "Not ready" : STATES[live.state]);
-  stateShown.className = live.state === "live" && !why ? "live" : live.state === "lost" || isDenied || why ? "bad" : "";
+  const [why, isDenied, silent] = [live.about.why_not_ready ?? "", live.state === "denied", live.silentSeconds];
+  // Said once: a reader of the screen is not to hear each second.
+  stateShown.setAttribute("aria-live", silent && document.body.classList.contains("silent") ? "off" : "polite");
+  setText(stateShown, silent ? `No data for ${silent} s` : live.state === "live" && why ? "Not ready" : STATES[live.state]);
+  stateShown.className = live.state === "live" && !why && !silent ? "live" : live.state === "lost" || isDenied || why || silent ? "bad" : "";
+  document.body.classList.toggle("silent", silent > 0);
   if (isDenied) trouble.replaceChildren("Not allowed: ", h("a", { href: `login${location.hash}` }, "log in"), " with a token that may look at all tubes.");
   else setText(trouble, why ? `Not ready: ${why}` : "");
   trouble.hidden = !why && !isDenied;
@@ -70,7 +73,7 @@ live.addEventListener("state", () => {
   setText(document.getElementById("version"), `beanstalk-twisted ${live.about.version}${live.about.may_write ? "" : " · read-only (no --http-write)"}${live.about.replication ? ` · ${live.about.replication}` : ""}`);
 });
 
-setInterval(() => { if (!document.hidden && !dialog.open && live.state === "live") view?.refresh?.(); }, REFRESH_MS);
+setInterval(() => { if (!document.hidden && !dialog.open && live.state === "live" && !live.silentSeconds) view?.refresh?.(); }, REFRESH_MS);
 
 // Theme.
 

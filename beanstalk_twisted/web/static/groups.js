@@ -55,9 +55,9 @@ export function groupsCard({ live, tube = "", isLazy = false }) {
 
   function act(group) {
     const dead = [...known.values()].filter((each) => each.dead_from && each.dead_from === group.dead_from);
-    const number = dead.reduce((sum, each) => sum + each.jobs, 0);
-    // Those of a tube are everywhere: only who has looked at all tubes has counted them.
-    runs.change({ given: meaning(group), number: group.jobs, newest: looking.newest, dead: dead.length && !tube && wasWhole ? { tube: group.dead_from, number } : null });
+    // Those of a tube may be in any tube: a look at one tube has not counted all of them.
+    const all = tube || !wasWhole ? 0 : dead.reduce((sum, each) => sum + each.jobs, 0);
+    return runs.change({ given: meaning(group), number: group.jobs, newest: looking.newest, home: group.dead_from ?? "", all });
   }
 
   function pressed(button) {

@@ -1,5 +1,5 @@
 // A tube's jobs, and one job.
-import { deleteJob, editJob, kickJob, moveJob } from "./actions.js";
+import { deleteJob, editJob, kickJob, moveJob, returnJob } from "./actions.js";
 import { get, path } from "./api.js";
 import { age, bytes, count, h, inWords, setText, when } from "./dom.js";
 import { Table } from "./table.js";
@@ -147,10 +147,12 @@ export function jobPage({ live, words: [id] }) {
   let [offered, job] = ["", null];
   function offer(newest) {
     job = newest;
-    if (!live.about.may_write || offered === job.state) return;
-    offered = job.state;
+    const now = `${job.state} ${job.dead_from ?? ""}`;
+    if (!live.about.may_write || offered === now) return;
+    offered = now;
     const isHeld = job.state === "reserved";
     tools.replaceChildren(
+      job.dead_from ? h("button", { type: "button", disabled: isHeld, on: { click: () => returnJob(job, refresh) } }, `Return to ${job.dead_from}`) : "",
       h("button", { type: "button", disabled: !["buried", "delayed"].includes(job.state), on: { click: () => kickJob(job, refresh) } }, "Kick"),
       h("button", { type: "button", disabled: isHeld, on: { click: () => moveJob(job, refresh) } }, "Move"),
       h("button", { type: "button", disabled: isHeld, on: { click: () => editJob(job, refresh) } }, "Edit"),

@@ -5,6 +5,8 @@ const RECENT_ROWS = 300;
 const LONG_MS = 30_000;
 const LONG_ROWS = 720;
 const RETRY_MS = 5000;
+const SILENT_MS = 5000; // five rows are missing
+const GIVE_UP_MS = 15_000; // a connection may be gone without an end that a browser hears of
 
 /** Whether the server says that this is not for us; a stream does not tell why it ended. */
 async function isDenied() {
@@ -14,7 +16,10 @@ async function isDenied() {
 
 /**
  * Holds the rows and tells who listens.  Events: `rows` (there are new ones), `state` (connected,
- * lost, paused, denied).  Closed while the page is hidden; then it goes on behind the last row it has.
+ * lost, paused, denied; each second while there is no data).  Closed while the page is hidden; then
+ * it goes on behind the last row it has.
+ *
+ * silentSeconds: since when nothing came, from `SILENT_MS` on; 0 before, and while nothing is to come.
  */
 export class Live extends EventTarget {
   fields = [];
@@ -22,19 +27,42 @@ export class Live extends EventTarget {
   long = [];
   about = {};
   state = "connecting";
+  silentSeconds = 0;
+  #heard = 0;
+  #opened = 0;
   #source = null;
   #lastId = "";
   #retry = 0;
   #peaks = null;
 
   start() {
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.#close("paused") : this.#open()));
-    if (!document.hidden) this.#open();
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.#close("paused") : this.#begin()));
+    if (!document.hidden) this.#begin();
+    setInterval(() => this.#listen(), 1000);
+  }
+
+  #begin() {
+    this.#heard = performance.now();
+    this.#open();
+  }
+
+  /** Say how long there was no data; connect again if that lasts. */
+  #listen() {
+    if (document.hidden || this.state === "denied") return;
+    const now = performance.now();
+    if (now - this.#heard < SILENT_MS) return;
+    if (this.#source && now - Math.max(this.#heard, this.#opened) >= GIVE_UP_MS) {
+      this.#close("lost");
+      this.#open();
+    }
+    this.silentSeconds = Math.round((now - this.#heard) / 1000);
+    this.#tell(this.state);
   }
 
   #open() {
     clearTimeout(this.#retry);
     if (this.#source) return;
+    this.#opened = performance.now();
     this.#source = new EventSource(`live?after=${encodeURIComponent(this.#lastId)}`);
     this.#source.addEventListener("hello", (event) => this.#hello(event));
     this.#source.addEventListener("tick", (event) => this.#tick(event));
@@ -58,8 +86,14 @@ export class Live extends EventTarget {
   }
 
   #tell(state) {
+    if (state !== "live" && state !== "lost" && state !== "connecting") this.silentSeconds = 0;
     this.state = state;
     this.dispatchEvent(new Event("state"));
+  }
+
+  #live() {
+    [this.#heard, this.silentSeconds] = [performance.now(), 0];
+    this.#tell("live");
   }
 
   #hello(event) {
@@ -67,7 +101,7 @@ export class Live extends EventTarget {
     [this.fields, this.counted, this.about, this.#lastId] = [fields, new Set(counted), about, event.lastEventId];
     if (!resumed) [this.recent, this.long, this.#peaks] = [[], long, null];
     for (const row of recent) this.#feed(row);
-    this.#tell("live");
+    this.#live();
     this.dispatchEvent(new Event("rows"));
   }
 
@@ -75,7 +109,7 @@ export class Live extends EventTarget {
     const { row, ...about } = JSON.parse(event.data);
     [this.about, this.#lastId] = [about, event.lastEventId];
     this.#feed(row);
-    this.#tell("live");
+    this.#live();
     this.dispatchEvent(new Event("rows"));
   }
 

@@ -1,5 +1,5 @@
 // Looking at many jobs part by part, and changing them.
-import { ask, field, jobs } from "./actions.js";
+import { ask, field, jobs, watched } from "./actions.js";
 import { get, path, post } from "./api.js";
 import { count, h, setText } from "./dom.js";
 
@@ -101,16 +101,20 @@ export class Runs {
   /**
    * Ask what is to be done with many jobs, and begin it.
    *
-   * dead: the tube whose dead letters they are, and how many it has; null if they are none.
+   * home: the tube that they are dead letters of; "" if they are none, or of several tubes.
+   * all: how many dead letters that tube has; 0 if it is not known.
    */
-  change({ given, number, newest, dead = null, ids = undefined }) {
+  async change({ given, number, newest, home = "", all = 0, ids = undefined }) {
+    const place = given.tube ? `in ${given.tube}${await watched(given.tube)}` : "in the tubes that they are in";
+    const back = home && `ready in ${home}${await watched(home)}, their attempts counted from 0.`;
     const words = {
-      kick: () => `Makes ${jobs(number)} ready, to be worked on at once.`,
-      ...(dead && { "kick-dead": () => `Gives all dead letters of ${dead.tube}, ${jobs(dead.number)}, another life there: ready, with their attempts counted anew.` }),
+      ...(home && { return: () => `Returns ${jobs(number)}: ${back}` }),
+      ...(all > number && { "kick-dead": () => `Returns all dead letters of ${home}, ${jobs(all)}: ${back}` }),
+      kick: () => `Makes ${jobs(number)} ready ${place}.`,
       move: ({ to }) => `Takes ${jobs(number)} to ${to || "that tube"}, each as it is.`,
       delete: () => `Deletes ${jobs(number)} for good.`,
     };
-    const names = { kick: "Kick", "kick-dead": "Kick back, begin anew", move: "Move", delete: "Delete" };
+    const names = { return: `Return to ${home}`, "kick-dead": `Return all of ${home}`, kick: "Kick", move: "Move", delete: "Delete" };
     const choice = h("select", { name: "action", on: { change: shown } }, Object.keys(words).map((name) => h("option", { value: name }, names[name])));
     const to = h("input", { name: "to", maxlength: 200, spellcheck: "false" });
     const toField = field("To the tube", to);
@@ -118,7 +122,7 @@ export class Runs {
       title: `Change ${jobs(number)}`, button: "Do it", isDanger: true, fields: [field("What", choice), toField],
       impact: (values) => `${words[values.action](values)} What has changed since it was counted is skipped.`,
       run: async ({ action, to: target }) => {
-        const whole = action === "kick-dead" ? { tube: dead.tube, count: dead.number } : { ...given, ids, count: number, newest_job: newest };
+        const whole = action === "kick-dead" ? { tube: home, count: all } : { ...given, ids, count: number, newest_job: newest };
         this.follow(await post(path("runs"), { action, ...whole, ...(action === "move" && { to: target }) }));
       },
     });

@@ -66,8 +66,9 @@ export function searchPage({ live, words: [text = ""] }) {
       { label: "Body", cell: (job) => h("code", { class: "body" }, beginning(job.body)) },
     ],
   });
+  const home = /(?:^|,)\s*dead-from=([^,\s]+)/.exec(given.where ?? "")?.[1] ?? "";
   const button = (act) => h("button", { type: "button", on: { click: act } });
-  const [some, all] = [button(() => runs.change({ given, number: chosen.size, newest: looking.newest, ids: [...chosen] })), button(() => runs.change({ given, number: found, newest: looking.newest }))];
+  const [some, all] = [button(() => runs.change({ given, home, number: chosen.size, newest: looking.newest, ids: [...chosen] })), button(() => runs.change({ given, home, number: found, newest: looking.newest }))];
   const tools = h("div", { class: "actions", hidden: true }, all, some);
 
   /** What can be changed: what is ticked, or as many of all as were counted. */

@@ -626,6 +626,13 @@ def replication_of(host: Host) -> dict[str, str]:
     return dict(read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
 
+def test_the_queue_is_named_as_its_stream() -> None:
+    with hosts() as (a, b):
+        assert URL.endswith(f"/{a.service.situation().stream}")
+        assert a.service.situation().stream == b.service.situation().stream != ""
+        b.stop()
+
+
 def test_how_replication_is_can_be_asked_while_all_else_waits_for_the_stream() -> None:
     with hosts() as (a, b):
         a.reactor.pass_s(LOOK_S)

@@ -103,9 +103,10 @@ def test_they_are_found_wherever_they_are(server: Server, client: Client) -> Non
     third = place(server, client)
     client.says("use default")
     client.says(f"move-job {second} elsewhere")
-    client.says(f"move-job {third} work")
+    client.says(f"move-job {third} other")
     assert client.says("kick-dead work 9") == "KICKED 3"
     assert {client.asks(f"stats-job {each}")["tube"] for each in (first, second, third)} == {"work"}
+    assert "other" not in client.lists("list-tubes")
     assert "elsewhere" not in client.lists("list-tubes")
     assert "dead" not in client.lists("list-tubes")
 

@@ -212,6 +212,39 @@ def test_dead_letters_are_kicked_back_and_begin_anew(caller: Caller) -> None:
     assert counts(run(caller, "kick-dead", 9, tube="mail")) == ("done", 1, 8)
 
 
+def test_dead_letters_of_a_group_are_returned_and_no_others(caller: Caller) -> None:
+    caller.ask(b"tube-policy mail dead-letter=grave\r\ntube-policy fax dead-letter=grave\r\n")
+    die(caller, b"mail", b"a", b"b", b"c")
+    die(caller, b"fax", b"d")
+    bury(caller, b"grave", b"e")
+    # One that was kicked where it was is returned too, and not one that somebody has.
+    caller.ask(b"kick-job 2\r\nreserve-job 3\r\n")
+    assert counts(run(caller, "return", 5, tube="grave", where="dead-from=mail")) == ("done", 2, 3)
+    assert ids(caller, tube="mail", states="ready", where="reserves=0,dead-from=") == [1, 2]
+    assert ids(caller, tube="grave") == [3, 4, 5]
+    assert counts(run(caller, "return", 9)) == ("done", 1, 8)
+    assert ids(caller, tube="fax", states="ready", where="reserves=0,dead-from=") == [4]
+    assert counts(run(caller, "return", 2, ids=[3, 5])) == ("done", 0, 2)
+
+
+def test_a_returned_job_is_tried_as_often_as_a_new_one(caller: Caller) -> None:
+    die(caller, b"mail", b"a")
+    caller.ask(b"tube-policy mail max-reserves=2\r\n")
+    assert counts(run(caller, "return", 1, ids=[1])) == ("done", 1, 0)
+    caller.ask(b"reserve-job 1\r\nrelease 1 0 0\r\n")
+    assert caller.state(1) == "ready"
+    caller.ask(b"reserve-job 1\r\nrelease 1 0 0\r\n")
+    assert caller.state(1) == "buried"
+
+
+def test_a_dead_letter_whose_key_is_taken_is_not_made_ready_where_it_is(caller: Caller) -> None:
+    caller.ask(b"tube-policy mail max-reserves=1 dead-letter=grave\r\nuse mail\r\n")
+    caller.ask(b"put 0 0 9 1 idp:k\r\nx\r\nreserve-job 1\r\nrelease 1 0 0\r\n")
+    caller.ask(b"put 0 0 9 1 idp:k\r\nx\r\n")
+    assert counts(run(caller, "return", 1, ids=[1])) == ("done", 0, 1)
+    assert ids(caller, tube="grave", states="buried") == [1]
+
+
 def test_a_run_that_the_server_refuses_says_why(caller: Caller) -> None:
     connections = caller.server.service.connections
     caller.put(b"mail", b"x")

@@ -1,14 +1,15 @@
 // Walks through the console in a real browser, and prints what it found as JSON.
 //
-// node check.mjs CHROMIUM ADDRESS PICTURES JOB TUBE GUARDED WEAK STRONG
+// node check.mjs CHROMIUM ADDRESS PICTURES JOB TUBE GUARDED WEAK STRONG PROCESS DEAD
 //
+// PROCESS is that of the server at ADDRESS; DEAD is the id of a dead letter.
 // GUARDED is a console that asks for tokens; one that may look at all tubes is STRONG.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
-const [executablePath, address, pictures, job, tube, guarded, weak, strong] = process.argv.slice(2);
+const [executablePath, address, pictures, job, tube, guarded, weak, strong, server, dead] = process.argv.slice(2);
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SIZES = { wide: { width: 1400, height: 1000 }, phone: { width: 420, height: 900 } };
 const PAGES = { overview: "", tubes: "tubes", tube: `tubes/${encodeURIComponent(tube)}`, job: `jobs/${job}`, connections: "connections", log: "log", search: `search/${encodeURIComponent("text=script&any_case=1&states=ready,delayed,buried")}`, dead: "dead", kinds: "dead", missing: "tubes/not-there" };
@@ -78,9 +79,15 @@ async function check(page, name) {
   found.violations.push(...violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes[0].html}`));
 }
 
-/** Fill in the open dialog, and confirm it. */
+/** The dialog, when it is open: until then it has what was asked before. */
+async function dialogOf(page) {
+  await page.waitForSelector("#dialog[open]");
+  return page.locator("#dialog");
+}
+
+/** Fill in the dialog, and confirm it. */
 async function confirm(page, values) {
-  const dialog = page.locator("#dialog");
+  const dialog = await dialogOf(page);
   for (const [name, value] of Object.entries(values)) {
     const field = dialog.locator(`[name=${name}]`);
     if ((await field.evaluate((element) => element.tagName)) === "SELECT") await field.selectOption(value);
@@ -189,8 +196,17 @@ async function actOnMany() {
   await page.locator("tr", { hasText: "dying-too" }).getByRole("button", { name: "Change" }).click();
   await page.locator("#dialog [name=action]").selectOption("move");
   await page.screenshot({ path: `${pictures}/change-phone.png` });
-  await confirm(page, { action: "kick-dead" });
+  await confirm(page, { action: "return" });
   found.runs.push(await ended("1 of 1 job changed"));
+  await page.locator("tr", { hasText: "grave" }).first().getByRole("button", { name: "Change" }).click();
+  const choice = (await dialogOf(page)).locator("[name=action]");
+  found.choices = await choice.locator("option").allTextContents();
+  found.chosen = await choice.inputValue();
+  await page.screenshot({ path: `${pictures}/return-phone.png` });
+  await choice.selectOption("kick");
+  found.kick_there = await page.locator("#dialog .told").textContent();
+  await confirm(page, { action: "kick-dead" });
+  found.runs.push(await ended("3 of 3 jobs changed"));
   await page.goto(`${address}/#/search`);
   await page.getByLabel("Text in the body").fill("DOOMED body");
   await page.getByLabel("Any case").check();
@@ -211,6 +227,53 @@ async function actOnMany() {
   await page.waitForFunction(() => document.title.startsWith("Search"));
   await page.waitForSelector("text=1 found");
   await context.close();
+}
+
+/** A dead letter goes back from its own page, and from what a search has found. */
+async function returnOne() {
+  const page = await browser.newPage({ viewport: SIZES.wide });
+  watch(page);
+  const get = async (where) => (await page.request.get(`${address}/api/v1/${where}`)).json();
+  await page.goto(`${address}/#/jobs/${dead}`);
+  await page.getByRole("button", { name: "Kick", exact: true }).click();
+  found.kick_one = await (await dialogOf(page)).locator(".told").textContent();
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Return to mortal" }).click();
+  await confirm(page, {});
+  await page.getByRole("button", { name: "Return to mortal" }).waitFor({ state: "detached" });
+  const job = await get(`jobs/${dead}`);
+  found.returned = [job.tube, job.state, job.reserves, job.dead_from ?? null];
+  await page.goto(`${address}/#/search/${encodeURIComponent("where=dead-from=mortal&begun=1")}`);
+  await page.getByRole("button", { name: "Change all 3 found" }).click();
+  found.chosen_of_found = await (await dialogOf(page)).locator("[name=action]").inputValue();
+  await page.close();
+}
+
+/** The server hangs for longer than a connection is waited for, then its stream is refused. */
+async function hang() {
+  const page = await browser.newPage({ viewport: SIZES.wide });
+  watch(page, /ERR_FAILED/);
+  const shown = async () => [await page.textContent("#state"), await page.evaluate(() => Number(getComputedStyle(document.querySelector("main")).opacity))];
+  await page.goto(`${address}/`);
+  await page.waitForSelector("#state.live");
+  await page.waitForSelector("main[data-ready]");
+  found.hangs = [await shown()];
+  process.kill(Number(server), "SIGSTOP");
+  await page.waitForSelector("#state:text-matches('^No data')");
+  found.hangs.push(await shown());
+  await page.screenshot({ path: `${pictures}/silent.png` });
+  await page.waitForSelector("#state:text-matches('for (1[6-9]|[2-9][0-9]) s')");
+  process.kill(Number(server), "SIGCONT");
+  await page.waitForSelector("#state.live");
+  found.hangs.push(await shown());
+  await page.route(/\/live\?/, (route) => route.abort());
+  await page.reload();
+  await page.waitForSelector("#state:text-matches('^No data')");
+  found.hangs.push(await shown());
+  await page.unroute(/\/live\?/);
+  await page.waitForSelector("#state.live");
+  found.hangs.push(await shown());
+  await page.close();
 }
 
 /** A condition that is wrong. */
@@ -315,7 +378,9 @@ await mistake();
 await logIn();
 await act();
 await visit();
+await returnOne();
 await actOnMany();
+await hang();
 await walk(false, ["wide", "phone"], picture);
 await walk(true, ["wide"], check);
 await browser.close();

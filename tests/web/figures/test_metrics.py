@@ -36,9 +36,13 @@ class Scraper:
     ) -> None:
         self.server = server
         settings = HttpSettings(metrics_tubes=most_tubes, has_messagebird=has_messagebird)
-        site = site_of(server, settings)
-        self.browser = Browser(site, server.clock)
+        self.site = site_of(server, settings)
+        self.browser = self.browse()
         self.client = server.connect()
+
+    def browse(self) -> Browser:
+        """A connection, which lasts for 30 s."""
+        return Browser(self.site, self.server.clock)
 
     def text(self, accept: str = "") -> str:
         reply = self.browser.ask("GET", "/metrics", headers={"accept": accept})
@@ -309,6 +313,103 @@ def test_the_busiest_tubes_are_shown_and_the_others_summed() -> None:
     assert scraper.value("beanstalkd_tubes_not_shown") == 3
 
 
+def shown_tubes(scraper: Scraper) -> set[str]:
+    """The tubes with metrics of their own."""
+    samples = scraper.samples()
+    named = [dict(labels) for name, labels in samples if name == "beanstalkd_tube_jobs_total"]
+    return {labels["tube"] for labels in named}
+
+
+def with_busy_tubes(most_tubes: int) -> Scraper:
+    """A server of 12 tubes that are watched, each with more jobs than the one before."""
+    scraper = Scraper(MemoryServer(), most_tubes)
+    worker = scraper.server.connect()
+    for number in range(12):
+        scraper.ask(b"use t%02d\r\n" % number + (number + 1) * b"put 0 0 60 1\r\nx\r\n")
+        worker.ask(b"watch t%02d\r\n" % number)
+    assert scraper.value("beanstalkd_tubes_without_workers") == 0
+    return scraper
+
+
+def test_tubes_in_trouble_are_shown_before_busier_ones() -> None:
+    scraper = with_busy_tubes(4)
+    assert shown_tubes(scraper) == {"t08", "t09", "t10", "t11"}
+    scraper.ask(b"use forgotten\r\nput 0 0 60 1\r\nx\r\nuse default\r\n")
+    assert shown_tubes(scraper) == {"forgotten", "t09", "t10", "t11"}
+    assert scraper.value("beanstalkd_tubes_without_workers") == 1
+
+
+def test_buried_jobs_are_less_trouble_than_jobs_without_workers() -> None:
+    scraper = with_busy_tubes(2)
+    scraper.ask(b"use bad\r\nput 0 0 60 1\r\nx\r\nreserve-job 79\r\nbury 79 0\r\nuse default\r\n")
+    assert shown_tubes(scraper) == {"bad", "t11"}
+    scraper.ask(b"use forgotten\r\nput 0 0 60 1\r\nx\r\nuse default\r\n")
+    assert shown_tubes(scraper) == {"forgotten", "t11"}
+
+
+@pytest.mark.parametrize("in_trouble", [2, 3])
+def test_tubes_in_trouble_take_half_of_the_places_at_most(in_trouble: int) -> None:
+    scraper = with_busy_tubes(4)
+    for number in range(in_trouble):
+        scraper.ask(b"use forgotten-%d\r\nput 0 0 60 1\r\nx\r\n" % number)
+    scraper.ask(b"use default\r\n")
+    assert shown_tubes(scraper) == {"forgotten-0", "forgotten-1", "t10", "t11"}
+    assert scraper.value("beanstalkd_tubes_without_workers") == in_trouble
+
+
+@pytest.mark.parametrize(("seconds", "is_shown"), [(300, False), (301, True)])
+def test_a_tube_whose_jobs_wait_for_five_minutes_is_in_trouble(
+    seconds: int, is_shown: bool
+) -> None:
+    scraper = Scraper(MemoryServer(), most_tubes=1)
+    scraper.site.startFactory()
+    scraper.ask(b"watch slow\r\nwatch busy\r\nuse slow\r\nput 9 0 60 1\r\nx\r\nuse busy\r\n")
+    scraper.server.advance(seconds)
+    scraper.ask(3 * b"put 9 0 60 1\r\nx\r\n")
+    scraper.browser = scraper.browse()
+    assert shown_tubes(scraper) == ({"slow"} if is_shown else {"busy"})
+
+
+def test_the_oldest_ready_job_of_the_server_is_found_whatever_its_tube_and_priority() -> None:
+    scraper = Scraper(MemoryServer(), most_tubes=0)
+    scraper.site.startFactory()
+    name = "beanstalkd_oldest_ready_age_seconds"
+    scraper.server.advance(1)
+    assert scraper.value(name) == 0
+    scraper.ask(b"use a\r\nput 9 0 60 1\r\nx\r\n")
+    scraper.server.advance(4)
+    scraper.ask(b"put 1 0 60 1\r\nx\r\nuse b\r\nput 0 0 60 1\r\nx\r\n")
+    scraper.server.advance(2)
+    assert scraper.value(name) == 6
+    scraper.ask(b"delete 1\r\n")
+    scraper.server.advance(1)
+    assert scraper.value(name) == 3
+
+
+def test_dead_letters_are_counted_while_they_are_buried() -> None:
+    directory = MemoryDirectory()
+    scraper = Scraper(MemoryServer(directory=directory))
+    name = "beanstalkd_dead_letters"
+    scraper.ask(b"tube-policy default max-reserves=1 dead-letter=dead\r\n")
+    for number in range(1, 6):
+        scraper.ask(b"put 1 0 60 1\r\na\r\nreserve\r\nrelease %d 1 0\r\n" % number)
+    # One that was buried by a worker is none.
+    scraper.ask(b"put 1 0 60 1\r\na\r\nreserve\r\nbury 6 1\r\n")
+    assert scraper.value(name) == 5
+    scraper.ask(b"kick-job 1\r\n")
+    assert scraper.value(name) == 4
+    scraper.ask(b"use dead\r\nkick 1\r\n")
+    assert scraper.value(name) == 3
+    scraper.ask(b"reserve-job 1\r\nbury 1 0\r\n")
+    assert scraper.value(name) == 4
+    scraper.ask(b"kick-dead default 1\r\n")
+    assert scraper.value(name) == 3
+    scraper.ask(b"delete 4\r\n")
+    assert scraper.value(name) == 2
+    again = Scraper(MemoryServer(directory=directory.after_kill()))
+    assert again.value(name) == 2
+
+
 @pytest.mark.parametrize("most", [0, 1, 2000])
 def test_any_number_of_tubes_makes_sound_text(most: int) -> None:
     scraper = Scraper(MemoryServer(), most_tubes=most)
@@ -338,7 +439,8 @@ def test_the_log_is_told() -> None:
     total, live = samples["beanstalkd_binlog_bytes"], samples["beanstalkd_binlog_live_bytes"]
     assert 0 < live < total
     assert samples["beanstalkd_binlog_dead_bytes"] == total - live
-    assert samples["beanstalkd_binlog_disk_free_bytes"] > 0
+    free = samples["beanstalkd_binlog_disk_free_bytes"]
+    assert 0 < free <= samples["beanstalkd_binlog_disk_size_bytes"]
     assert samples["beanstalkd_binlog_fsync_seconds_count"] > 0
     assert samples["beanstalkd_binlog_group_commit_size_count"] > 0
     assert samples["beanstalkd_binlog_oldest_unsynced_seconds"] == 0

@@ -17,7 +17,7 @@ from binlog_tools.queue.cli.jobs.delete import ask
 from binlog_tools.queue.cli.jobs.flush import FLUSHED_PER_S
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.server import Queue, Stats
+from binlog_tools.queue.server import Queue, Stats, tube_name
 
 COLUMNS: Final = columns("#id", "reason", "died", "~in", "#pri", "#reserves", "#age", "#size")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,11 +51,13 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
     if bound is None and yes:
         raise click.UsageError("--yes is for --kick")
     with connect(address) as line:
-        extensions = Extensions(Queue(line))
+        queue = Queue(line)
+        extensions = Extensions(queue)
         if bound is None:
-            _show(extensions, tube, is_json)
+            _show(extensions, queue, tube, is_json)
             return
         extensions.need("kick-dead", "it has no dead letters")
+        _tell_of_kicked(extensions, queue, tube)
         there = sum(1 for _ in extensions.dead_letters(tube))
         _agree(extensions, min(there, bound), tube, yes)
         line.limit(LIMIT_S + there / FLUSHED_PER_S)
@@ -67,7 +69,7 @@ def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: b
         raise SystemExit(NOTHING)
 
 
-def _show(extensions: Extensions, tube: bytes, is_json: bool) -> None:
+def _show(extensions: Extensions, queue: Queue, tube: bytes, is_json: bool) -> None:
     extensions.need("tube-policy", "it has no dead letters")
     found = 0
 
@@ -82,6 +84,7 @@ def _show(extensions: Extensions, tube: bytes, is_json: bool) -> None:
             Output(True).document({"tube": place, **numbers(job)})
     else:
         Output().table(COLUMNS, (_row(place, job) for place, job in letters()))
+    _tell_of_kicked(extensions, queue, tube)
     if not found:
         fail(NOTHING, _none_of(extensions, tube))
 
@@ -109,6 +112,22 @@ def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> 
         ask(what, "kick", "kicked")
     else:
         fail(NOTHING, f"{_none_of(extensions, tube)}; --yes kicks what was moved elsewhere")
+
+
+def _tell_of_kicked(extensions: Extensions, queue: Queue, tube: bytes) -> None:
+    """Say where dead letters are that are not buried any more, and how to take them back."""
+    grave, kicked = extensions.kicked_dead(tube)
+    if not kicked:
+        return
+    letters = "1 dead letter was" if kicked.total() == 1 else f"{kicked.total()} dead letters were"
+    states = ", ".join(f"{count} {state}" for state, count in kicked.items())
+    watching = queue.stats_tube(tube_name(grave)).number("current-watching")
+    name = tube.decode()
+    warn(
+        f"{letters} kicked in {grave}, which {told(watching, 'connection')} "
+        f"{'watches' if watching == 1 else 'watch'}: {states}; see: {PROGRAM} list {grave}; "
+        f"all ready jobs there go to {name} by: {PROGRAM} move {name} --from {grave}"
+    )
 
 
 def _why_some_stay(extensions: Extensions, tube: bytes) -> str:

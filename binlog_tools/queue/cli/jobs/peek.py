@@ -134,9 +134,21 @@ def kick(
             each(jobs, queue.kick_job, "kicked", is_json)
             return
         kicked = _kick_tube(queue, tube, count)
+        if kicked and _is_unwatched(queue, tube):
+            warn(f"no connection watches {tube.decode()}: nobody works on these jobs now")
     options.show_count(kicked, "kicked", is_json)
     if not kicked:
         raise SystemExit(NOTHING)
+
+
+def _is_unwatched(queue: Queue, tube: bytes) -> bool:
+    """Whether no connection watches a tube, besides our own, which watches the default one."""
+    try:
+        watching = queue.stats_tube(tube).number("current-watching")
+    except Refused:
+        # Somebody has taken all of its jobs, and it is gone.
+        return False
+    return watching <= (tube == b"default")
 
 
 def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:

@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +447,22 @@ def test_a_tube_whose_name_looks_like_a_number_keeps_it_in_json(server: Server, 
     for command in ("peek", "stats -j"):
         (found,) = server.documents(*command.split(), job)
         assert (found["tube"], found["id"], found["pri"]) == (tube, int(job), 65536)
+
+
+@pytest.mark.parametrize("tube", ["unwatched", "default"])
+def test_a_kick_where_nobody_works_is_told(server: Server, tube: str) -> None:
+    told = f"beanstalk: no connection watches {tube}: nobody works on these jobs now\n"
+    for is_watched in False, True:
+        job = server.run("put", "-t", tube, "x").strip()
+        server.run("bury", job)
+        with closing(Connection(server.process.port())) as worker:
+            worker.ask(b"watch %s\r\n" % (tube if is_watched else "other").encode())
+            if not is_watched:
+                worker.ask(b"ignore default\r\n")
+            result = server.result("kick", "-t", tube, "--all")
+        assert (result.exit_code, result.stdout) == (0, "1 job kicked\n")
+        assert result.stderr == ("" if is_watched else told)
+        server.run("delete", job)
 
 
 def test_jobs_are_buried_kicked_and_deleted_by_number(server: Server) -> None:

@@ -636,6 +636,35 @@ def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
     assert [server.state(str(job)) for job in there] == ["ready", "ready"]
 
 
+def test_dead_letters_that_were_kicked_where_they_go_are_told_and_can_be_moved_back(
+    server: Server,
+) -> None:
+    server.run("policy", "astray", "max-reserves=2", "dead-letter=limbo")
+    server.run("policy", "astray-too", "max-reserves=1", "dead-letter=limbo")
+    dead_of(server, "astray-too", 1)
+    jobs = dead_of(server, "astray", 3)
+    with closing(Connection(server.process.port())) as worker:
+        for job in jobs:
+            worker.ask(b"reserve-job %d\r\n" % job)
+            worker.ask(b"release %d 0 0\r\n" % job)
+    assert "limbo" not in server.result("dead", "astray").stderr
+    server.run("kick", "-t", "limbo", "-n", 3)
+    with closing(Connection(server.process.port())) as worker:
+        worker.ask(b"watch limbo\r\n")
+        worker.ask(b"reserve-job %d\r\n" % jobs[0])
+        for words in (), ("--kick",):
+            result = server.result("dead", "astray", *words)
+            assert (
+                "beanstalk: 2 dead letters were kicked in limbo, which 1 connection watches: "
+                "1 ready, 1 reserved; see: beanstalk list limbo; all ready jobs there go to astray "
+                "by: beanstalk move astray --from limbo\n"
+            ) in result.stderr
+    server.run("move", "astray", *map(str, jobs[:2]))
+    assert "were kicked" not in server.result("dead", "astray").stderr
+    stats = server.documents("stats", "--job", jobs[1])[0]
+    assert (stats["tube"], stats["state"], stats["reserves"]) == ("astray", "ready", 0)
+
+
 def test_a_dead_letter_that_stays_is_told_with_the_reason(server: Server) -> None:
     server.run("policy", "stays", "max-reserves=1")
     (job,) = server.documents("put", "-t", "stays", "--unique", "k", "x")
