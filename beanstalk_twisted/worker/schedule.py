@@ -129,7 +129,7 @@ class Schedule:
             remembered for as long as one of them may still put it.
         """
         key = f"{self.name}/{time_s}"
-        return Tags(unique_key=key, unique_seconds=self.window_s + SKEW_S)
+        return Tags(unique=key, unique_seconds=self.window_s + SKEW_S)
 
     def body_for(self, time_s: int) -> bytes:
         """:return: the body of the job for this time."""

@@ -105,7 +105,7 @@ class Place:
         ({"catch_up_s": LATE_S - 1}, "catch_up_s is 60 to 604800, not 59"),
         ({"catch_up_s": MAX_CATCH_UP_S + 1}, "not 604801"),
         ({"name": ""}, "has 1 to 180 bytes"), ({"name": "n" * (MAX_NAME + 1)}, "has 1 to 180"),
-        ({"name": "a b"}, "unique_key is not"), ({"tube": "a b"}, "not the name of a tube"),
+        ({"name": "a b"}, "unique is not"), ({"tube": "a b"}, "not the name of a tube"),
         ({"ttr": -1}, "ttr is 0 to 4294967295, not -1"),
         ({"priority": 1 << 32}, "pri is 0 to 4294967295, not 4294967296"),
     ],
@@ -128,7 +128,7 @@ HEAD = '[n]\ncron = "* * * * *"\n'
         (HEAD + 'tube = "t"\nttr = true', "[n]: ttr is a whole number, not True"),
         (HEAD + 'tube = "t"\nage = 1', "[n]: there is no key 'age'; there are cron, tube"),
         (HEAD + 'tube = "a b"', "[n]: not the name of a tube"),
-        ('["a b"]\ncron = "0 0 * * *"\ntube = "t"', "[a b]: tags: unique_key is not"),
+        ('["a b"]\ncron = "0 0 * * *"\ntube = "t"', "[a b]: tags: unique is not"),
     ],
 )  # fmt: skip
 def test_a_file_of_schedules_that_is_wrong_says_where(text: str, said: str, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_put_that_is_refused_is_tried_again_until_the_run_is_missed() -> None:
     assert said[-1] == "n: a run was missed: no job could be put in 60 s"
 
 
-def test_a_server_that_knows_no_unique_keys_is_given_nothing() -> None:
+def test_a_server_that_knows_no_uniques_is_given_nothing() -> None:
     place = Place()
     recurring = Recurring(cast(Any, place.world.endpoint), [every()], reactor=place.world.clock,
                           wall_clock=lambda: place.now_s)  # fmt: skip
