@@ -56,13 +56,15 @@ class Recurring(Service):
         :param put: called for each job that is there, put by this scheduler or another one.
         :param wall_clock: gives the seconds since 1970 UTC.
         :param options: of `Client`.
-        :raise ValueError: two schedules of a tube have the same name.
+        :raise ValueError: there is no schedule, or two of a tube have the same name.
         """
         self._clock = reactor or the_reactor()
         self._wall_clock = wall_clock
         self._put = put
         self._client = Client(endpoint, reactor=self._clock, probes=True, **options)
         self._series = [_Series(self, each) for each in schedules]
+        if not self._series:
+            raise ValueError("there is no schedule")
         places = {(each.schedule.tube, each.schedule.name) for each in self._series}
         if len(places) < len(self._series):
             raise ValueError("two schedules of a tube have the same name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -712,7 +713,10 @@ def test_a_stopped_worker_can_be_started_again() -> None:
         {"concurrency": 0}, {"concurrency": MAX_CONCURRENCY + 1}, {"connections": 0},
         {"finish_s": -1}, {"limit_s": 0}, {"tubes": []}, {"tubes": ""}, {"tubes": "-x"},
         {"tubes": ["a", "a b"]}, {"tubes": "\u00e9"}, {"tubes": b"a\r\n"}, {"tubes": "a" * 201},
-        {"handler": coroutine, "in_threads": True},
+        {"handler": coroutine, "in_threads": True}, {"limit_s": math.nan}, {"limit_s": math.inf},
+        {"limit_s": 2**32}, {"limit_s": -1}, {"finish_s": math.nan}, {"finish_s": 2**32},
+        {"grace_s": math.nan}, {"grace_s": -1}, {"token": ""}, {"token": "a b"},
+        {"connections": MAX_CONCURRENCY + 1}, {"mode": ""},
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
@@ -733,6 +737,13 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
         ({"serialiser": Json}, "serialiser is an object, such as"), ({"hooks": "x"}, "hooks is a"),
         ({"hooks": [print]}, "is none"), ({"hooks": Shop().noted}, "hooks is a list"),
         ({"in_threads": 4}, "in_threads is True, False or"),
+        ({"concurrency": True}, "concurrency is a whole number, not True"),
+        ({"concurrency": 1.5}, "concurrency is a whole number"),
+        ({"connections": None}, "connections is a whole number, not None"),
+        ({"limit_s": "5"}, "limit_s is a number of seconds, not '5'"),
+        ({"limit_s": True}, "limit_s is a number of seconds, not True"),
+        ({"finish_s": None}, "finish_s is a number of seconds, not None"),
+        ({"grace_s": "5"}, "grace_s is a number of seconds, not '5'"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_kind_is_refused_at_once(options: dict[str, Any], wanted: str) -> None:

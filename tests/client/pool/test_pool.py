@@ -416,6 +416,10 @@ def test_wrong_arguments_raise_at_once() -> None:
         Pool(["tcp:127.0.0.1:11300", "127.0.0.1"], reactor=fleet.clock)
     with pytest.raises(ValueError, match="needs a name"):
         Pool([Server(fleet["a"].endpoint)], reactor=fleet.clock)
+    with pytest.raises(ValueError, match="the name of a server is 1 to 255 bytes to print, not ''"):
+        Pool([Server("127.0.0.1", "")], reactor=fleet.clock)
+    with pytest.raises(ValueError, match="patience_s is 0 to 4294967295, not nan"):
+        Pool(["127.0.0.1"], reactor=fleet.clock, patience_s=float("nan"))
     assert fleet.result(pool.put("t", b"x")).id == 1
 
 
