@@ -47,6 +47,15 @@ class Hooks:
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         """The job is somebody else's, or will be: its reservation has ended before it was done."""
 
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        """
+        The handler still runs although its attempt has failed at the limit and the job is settled.
+        Its slot is free again when it ends.
+
+        :param stuck: how many of the worker's slots are taken so, this one included.
+        :param slots: how many there are; with all of them stuck no job is taken any more.
+        """
+
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         """
         The server was told what becomes of the job, and has refused or not answered.  It gives the
@@ -87,6 +96,10 @@ class Logged(Hooks):
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
 
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        self.log.warn("{job}: given up, but its function still runs: {stuck} of {slots} slots are "
+                      "stuck", job=attempt, stuck=stuck, slots=slots)  # fmt: skip
+
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
                       verdict=verdict, error=error)  # fmt: skip
@@ -109,13 +122,18 @@ class Logged(Hooks):
         self.log.warn("no job: {error}", error=error)
 
 
+def is_of_application(path: str) -> bool:
+    """Return True if a file is neither ours nor Twisted's."""
+    return not path.startswith(_BETWEEN)
+
+
 def frames_of(error: BaseException) -> str:
     """
     Give the traceback of an exception from the application's first frame on, each line below the
     last; nothing if no code of the application has raised it.
     """
     place: TracebackType | None = error.__traceback__
-    while place is not None and place.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+    while place is not None and not is_of_application(place.tb_frame.f_code.co_filename):
         place = place.tb_next
     if place is None:
         return ""
@@ -128,7 +146,8 @@ class Tally(Hooks):
     Counts, for metrics.
 
     :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
-        ``released``, ``buried``, ``lost``, ``unsettled``, ``disconnected`` and ``troubled``.
+        ``released``, ``buried``, ``lost``, ``stuck``, ``unsettled``, ``disconnected`` and
+        ``troubled``.
     :ivar seconds: how long jobs were in our hands, all that have ended together.
     """
 
@@ -153,6 +172,9 @@ class Tally(Hooks):
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.counts["lost"] += 1
+
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        self.counts["stuck"] += 1
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.counts["unsettled"] += 1

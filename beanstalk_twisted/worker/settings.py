@@ -60,6 +60,7 @@ class Settings(Generic[T]):
     threads: Threads | None
     touches: bool
     limit_s: float | None
+    stuck_s: float
     finish_s: float
     clock: Any
     grace_s: float
@@ -78,6 +79,7 @@ class Settings(Generic[T]):
         check_seconds("finish_s", self.finish_s)
         if self.limit_s is not None:
             check_seconds("limit_s", self.limit_s, is_zero_allowed=False)
+        check_seconds("stuck_s", self.stuck_s)
         if not self.tubes:
             raise ValueError("no tube to take jobs from")
         for tube in self.tubes:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
@@ -216,11 +216,13 @@ async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
 # The command.
 
 
-def work(server: ServerProcess, folder: Path, *options: str) -> subprocess.Popen[str]:
+def work(
+    server: ServerProcess, folder: Path, *options: str, stderr: int | IO[str] = subprocess.PIPE
+) -> subprocess.Popen[str]:  # fmt: skip
     """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
         [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
-        cwd=folder, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
         env={
             **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
             "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
