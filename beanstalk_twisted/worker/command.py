@@ -4,7 +4,9 @@ import asyncio
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +27,7 @@ from twisted.logger import (
 from beanstalk_twisted.client.addresses import FORMS, token_of
 from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.printable import escape
+from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
 from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
@@ -44,6 +46,12 @@ _log = Logger(namespace="beanstalk_twisted.worker")
 
 LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
 
+
+MAX_PREVIEW: Final = 1000
+"""Runs of a schedule that are shown: 0.1 s each where they are years apart."""
+
+MAX_LOG_CHARACTERS: Final = 65_536
+"""Of one event in the log: an exception may have any text, and many others as its causes."""
 
 STOP_S: Final = 45.0
 """After ``--finish``, until a stop is given up, seconds: a server may be silent for 30."""
@@ -141,6 +149,25 @@ def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
     return Recurring(server, read_schedules(path), token=token)
 
 
+def show_runs(path: str, count: int) -> None:
+    """
+    Print when the next runs of the recurring jobs of a file are due.
+
+    :raise click.UsageError: the file, or what is in it, is wrong.
+    """
+    try:
+        from beanstalk_twisted.worker.schedule import read_schedules
+
+        schedules = read_schedules(path)
+    except (ImportError, ValueError) as problem:
+        raise click.UsageError(str(problem)) from None
+    now_s = time.time()
+    for each in schedules:
+        for moment in each.runs(now_s, count):
+            utc = moment.astimezone(UTC).replace(tzinfo=None)
+            click.echo(f"{each.name}\t{each.tube}\t{moment.isoformat()}\t{utc.isoformat()}Z")
+
+
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     """
     Install the reactor that is wanted, unless there is one already.
@@ -187,6 +214,12 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     "recurring_path",
     metavar="FILE",
     help="Put the recurring jobs of this file, in TOML; may stand alone.",
+)
+@click.option(
+    "--preview",
+    type=click.IntRange(1, MAX_PREVIEW),
+    metavar="N",
+    help="Print when the next N runs of each recurring job are due, and end.",
 )
 @click.option(
     "-s",
@@ -269,8 +302,8 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 @click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
-    recurring_path: str | None, server: str, token_file: str | None, concurrency: int,
-    is_json: bool, in_reactor: bool,
+    recurring_path: str | None, preview: int | None, server: str, token_file: str | None,
+    concurrency: int, is_json: bool, in_reactor: bool,
     attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
@@ -302,6 +335,11 @@ def cli(
     """
     told = Signals()
     told.listen()
+    if preview is not None:
+        if recurring_path is None or function is not None or command is not None:
+            raise click.UsageError("--preview is for --recurring alone")
+        show_runs(recurring_path, preview)
+        return
     if command is not None and is_json:
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
@@ -344,7 +382,9 @@ def line_of(event: LogEvent) -> str | None:
     :return: one line, the further ones of a traceback indented; None if there is nothing to say.
     """
     text = formatEventAsClassicLogText(event)
-    return None if text is None else escape(text, "\n\t")
+    if text is None:
+        return None
+    return shorten(escape(text.removesuffix("\n"), "\n\t"), MAX_LOG_CHARACTERS) + "\n"
 
 
 class Process:

@@ -12,6 +12,7 @@ import twisted
 from twisted.logger import Logger, LogLevel
 
 from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.printable import shorten
 from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
 from beanstalk_twisted.worker.attempts.verdicts import Bury, Verdict
 
@@ -86,7 +87,8 @@ class Logged(Hooks):
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
         self.log.warn("{job}: failed: {kind}: {error}{frames}", job=attempt,
-                      kind=type(error).__name__, error=error, frames=frames_of(error))  # fmt: skip
+                      kind=type(error).__name__, error=text_of(error),
+                      frames=frames_of(error))  # fmt: skip
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
         level = LogLevel.warn if isinstance(verdict, Bury) else LogLevel.info
@@ -102,7 +104,7 @@ class Logged(Hooks):
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
-                      verdict=verdict, error=error)  # fmt: skip
+                      verdict=verdict, error=text_of(error))  # fmt: skip
 
     def disconnected(self, losses: Losses) -> None:
         count = len(losses.reservations)
@@ -119,7 +121,23 @@ class Logged(Hooks):
                       reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:
-        self.log.warn("no job: {error}", error=error)
+        self.log.warn("no job: {error}", error=text_of(error))
+
+
+MAX_TEXT: Final = 1_000
+"""Characters of an exception's own text in the log: it may have a body in it."""
+
+MAX_TRACEBACK: Final = 16_384
+"""Characters of a traceback in the log, with those of the causes."""
+
+
+def text_of(error: BaseException) -> str:
+    """Give the text of any exception: a bounded one, also if it has none to give."""
+    try:
+        text = str(error)
+    except BaseException as problem:
+        text = f"(no text: its __str__ raised {type(problem).__name__})"
+    return shorten(text, MAX_TEXT)
 
 
 def is_of_application(path: str) -> bool:
@@ -138,7 +156,9 @@ def frames_of(error: BaseException) -> str:
     if place is None:
         return ""
     written = traceback.format_exception(type(error), error, place)
-    return "\n" + "".join(written).rstrip()
+    return (
+        "\n" + shorten("".join(shorten(each, MAX_TEXT) for each in written), MAX_TRACEBACK).rstrip()
+    )
 
 
 class Tally(Hooks):

@@ -19,6 +19,7 @@ from beanstalk_twisted.client.commands.tags import Inserted
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.service import Client, tell
+from beanstalk_twisted.worker.hooks import text_of
 from beanstalk_twisted.worker.schedule import Schedule
 
 LOOK_S: Final = 60.0
@@ -108,7 +109,8 @@ class Recurring(Service):
         tell(self._log, self._put, run)
 
     def failed(self, schedule: Schedule, error: BaseException) -> None:
-        self._log.warn("{name}: {error}; retrying", name=schedule.name, error=error)
+        self._log.warn("{name}: {error}; retrying", name=schedule.name,
+                       error=text_of(error))  # fmt: skip
 
     def missed(self, schedule: Schedule) -> None:
         self._log.warn("{name}: a run was missed: no job could be put in {seconds} s",

@@ -163,6 +163,18 @@ class Schedule:
             pass
         return time_s
 
+    def runs(self, after_s: float, count: int) -> list[datetime]:
+        """:return: the next times after one, in the schedule's zone; fewer if there are no more."""
+        zone, found = self._zone(), list[datetime]()
+        for moment in self._from(after_s):
+            time_s = int(moment.timestamp())
+            if time_s > after_s:
+                found.append(datetime.fromtimestamp(time_s, zone))
+                after_s = time_s
+            if len(found) == count:
+                break
+        return found
+
     def due(self, after_s: float, now_s: float) -> list[int]:
         """:return: the times after one and up to the other for which jobs are to be put now."""
         after_s = max(after_s, now_s - self.window_s)

@@ -19,6 +19,7 @@ from beanstalk_twisted.worker import (
     command,
     demand,
     forks,
+    hooks,
     recurring,
     schedule,
     service,
@@ -184,6 +185,9 @@ def test_what_is_said_of_handlers_that_hang_is_what_the_code_does() -> None:
     assert f"ends with {watchdog.STUCK} after {watchdog.TRIES} tries" in text
     assert f"ends with 1 after {watchdog.HELD_S:g} more seconds" in text
     assert f"is ended with exit code {forks.FORKED} " in text
+    text = " ".join(section(PAGE, "Logs and metrics").split())
+    assert f"text they write {hooks.MAX_TEXT:,} characters" in text
+    assert f"traceback {hooks.MAX_TRACEBACK:,}," in text
     text = " ".join(section(PAGE, "The command").split())
     assert f"not ended {command.STOP_S:g} seconds after `--finish`" in text
     assert f"still run {command.EXIT_S:g} seconds after" in text

@@ -242,6 +242,40 @@ def test_a_time_that_is_skipped_in_spring_comes_right_after_and_one_that_comes_t
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("cron", "wanted"),
+    [
+        ("0,15,30,45 2 * * *", ["03-29 01:00", "03-30 00:00"]),
+        ("0,30 2,3 * * *", ["03-29 01:00", "03-29 01:30", "03-30 00:00"]),
+        # These go by the time that passes.
+        ("*/30 2 * * *", ["03-30 00:00", "03-30 00:30"]),
+    ],
+)
+def test_all_times_of_day_in_a_gap_become_one_run(cron: str, wanted: list[str]) -> None:
+    start = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    schedule = every(cron, zone="Europe/Berlin")
+    assert times(schedule, start, len(wanted)) == wanted
+    runs = schedule.runs(start.timestamp(), len(wanted))
+    assert [f"{each.astimezone(UTC):%m-%d %H:%M}" for each in runs] == wanted
+
+
+@settings(max_examples=share(60), deadline=None)
+@given(
+    st.sampled_from(["*/7 * * * *", "30 2,3 * * *", "15 */2 * * *", "0 0 29 2 *", "5 1 * * SUN"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"]),
+    st.integers(1_700_000_000, 1_800_000_000),
+)
+def test_the_runs_that_are_shown_are_those_that_come(cron: str, zone: str, after_s: int) -> None:
+    schedule = every(cron, zone=zone)
+    shown = schedule.runs(after_s, 5)
+    coming = []
+    for _ in range(5):
+        after_s = schedule.next_s(after_s)
+        coming.append(after_s)
+    assert [int(each.timestamp()) for each in shown] == coming
+    assert {str(each.tzinfo) for each in shown} == {zone}
+
+
 @given(
     st.integers(0, 3 * HOUR_S), st.integers(0, 3 * HOUR_S),
     st.sampled_from(["30 2 * * *", "*/20 2,3 * * *", "5 * * * *", "*/7 * * * *"]),
