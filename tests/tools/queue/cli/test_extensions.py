@@ -144,7 +144,7 @@ def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
     result = server.result("stats", "--group", "shown")
     assert result.exit_code == 4
     assert "the group shown has no job, and none waits for it" in result.stderr
-    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job and --group")
+    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job, --group and --group-by")
 
 
 @pytest.mark.parametrize(
@@ -346,6 +346,8 @@ def test_a_job_is_put_with_keys_that_are_hashed(server: Server) -> None:
     assert facts["group"] == hashed_key("night of the 3rd")
     again = server.documents("put", "-t", "hashed-put", "--unique-by", "order:7 ä", "another")
     assert again == [{"v": 1, "id": job["id"], "there": "ready"}]
+    (night,) = server.documents("stats", "--group-by", "night of the 3rd")
+    assert (night["name"], night["pending"]) == (hashed_key("night of the 3rd"), 1)
     last = server.run("put", "-t", "hashed-put", "--after-by", "night of the 3rd", "y").strip()
     assert server.state(last) == "delayed"
 
