@@ -417,7 +417,7 @@ class Process:
         def stop() -> None:
             # Now: the reactor may be blocked.
             self.watchdog.stopping(self._finish_s + STOP_S, self._finish_s + STUCK_S)
-            running.callFromThread(self._told_to_stop, running)
+            running.callFromThread(self._stop_in_order, running)
 
         def start() -> None:
             # Only now: the reactor has put its own in their place when it began.
@@ -453,7 +453,7 @@ class Process:
         observer = FilteringLogObserver(FileLogObserver(sys.stderr, line_of), [wanted])
         globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 
-    def _told_to_stop(self, running: Any) -> None:
+    def _stop_in_order(self, running: Any) -> None:
         in_hand = 0 if self._worker is None else self._worker.jobs_in_hand
         if in_hand:
             _log.warn("stopping; {count} {jobs} in hand; once more to stop at once",

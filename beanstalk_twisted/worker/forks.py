@@ -1,4 +1,4 @@
-"""Children of a process that works, which a function has made with ``os.fork``."""
+"""Children that a handler makes with ``os.fork``."""
 
 import os
 import sys
@@ -10,15 +10,14 @@ from twisted.internet.tcp import Connection
 T = TypeVar("T")
 
 FORKED: Final = 70
-"""The exit code of a child that comes back out of its function (EX_SOFTWARE of sysexits.h)."""
+"""The exit code of a child that returns from its handler (EX_SOFTWARE of sysexits.h)."""
 
 
 def in_this_process(call: Callable[[], T]) -> T:
     """
-    Call a function, and return in the process that has called it only.
+    Call a function, and end each child that returns from it.
 
-    A child that returned too would do what its parent does: with the parent's connections, but
-    without its threads.
+    Such a child would act as a second worker on the parent's connections.
     """
     pid = os.getpid()
     try:
@@ -29,23 +28,25 @@ def in_this_process(call: Callable[[], T]) -> T:
 
 
 def end_child() -> NoReturn:
-    """End this process, which is a copy."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2, _SAID)
-    os._exit(FORKED)
+    """End this process, which is a child."""
+    try:
+        if sys.__stderr__ is not None:
+            os.write(sys.__stderr__.fileno(), _SAID)
+    finally:
+        os._exit(FORKED)
 
 
 _SAID: Final = (
-    b"a function has forked and not ended its child, which ends now: call os._exit in the child\n"
+    b"a function has forked and not ended its child: exiting; call os._exit in the child\n"
 )
 
 
 def close_in_children(reactor: Any) -> None:
     """
-    From now on close the reactor's connections in each child, at its beginning: else a server does
-    not see that its worker is gone as long as the child lives.
+    Close the reactor's connections in each child that is forked from now on.
 
-    A child whose function comes back to the reactor, at the next ``await``, ends.  What
-    ``subprocess`` starts is not concerned.
+    A server would otherwise not notice the end of the worker while a child runs.  A child that
+    returns to the reactor, by an ``await`` too, ends.  ``subprocess`` is not affected.
     """
 
     def forked() -> None:

@@ -1,6 +1,6 @@
 """
-Ends a process that works when it hangs, so that its supervisor starts another one: when a function
-blocks the reactor, when all slots are stuck, when a stop does not end.
+Ends a worker process that hangs, so that its supervisor can start a new one: its reactor is
+blocked, or it does not stop.
 """
 
 import faulthandler
@@ -32,10 +32,10 @@ TRY_S: Final = 1.0
 """From one of these to the next, seconds."""
 
 HELD_S: Final = 10.0
-"""After the limit, until a process ends whose interpreter is held by one thread, seconds."""
+"""Seconds after the limit until a process ends in which one thread holds the interpreter."""
 
 REPORT_S: Final = 1.0
-"""What the last words may take, seconds: nobody may read them."""
+"""How long the last message may take, seconds: stderr may be a pipe that nothing reads."""
 
 INTERRUPT: Final = signal.SIGURG
 """Wakes the reactor's thread; without effect if it comes too late."""
@@ -43,10 +43,10 @@ INTERRUPT: Final = signal.SIGURG
 
 class Watchdog(Hooks):
     """
-    Looks from a thread of its own whether the reactor turns.
+    Checks from a thread of its own whether the reactor runs.
 
-    A function that blocks it for longer than it may is interrupted by `TookTooLong`.  If that does
-    not end it, the process ends.
+    A function that blocks it for too long is interrupted by `TookTooLong`.  If it keeps blocking,
+    the process ends.
     """
 
     def __init__(self, drop: Callable[[], object]) -> None:
@@ -128,14 +128,14 @@ class Watchdog(Hooks):
 
     def _limit_interpreter(self) -> None:
         """
-        End the process if this is not called again: while one thread holds the interpreter, as a
-        search for a regular expression may, no other thread of Python's runs.
+        End the process unless this is called again: while one thread holds the interpreter, as a
+        regular expression may, no other Python thread runs.
         """
-        if self._most_s is not None:
-            faulthandler.dump_traceback_later(self._most_s + HELD_S, exit=True)
+        if self._most_s is not None and sys.__stderr__ is not None:
+            faulthandler.dump_traceback_later(self._most_s + HELD_S, file=sys.__stderr__, exit=True)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Raise where the reactor's thread is, if it is still there and that is no code of ours."""
+        """Raise where the reactor is still blocked, if that is code of the application."""
         is_blocked = self._blamed == self._beats
         self._blamed = None
         if is_blocked and frame is not None and is_of_application(frame.f_code.co_filename):

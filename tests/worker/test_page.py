@@ -181,15 +181,15 @@ def test_the_shell_is_as_the_page_tells() -> None:
 def test_what_is_said_of_handlers_that_hang_is_what_the_code_does() -> None:
     text = " ".join(section(PAGE, "Handlers that hang").split())
     assert f"within `stuck_s` ({STUCK_S:g} second)" in text
-    assert f"ends with {watchdog.STUCK} when all slots" in text
-    assert f"ends with {watchdog.STUCK} after {watchdog.TRIES} tries" in text
-    assert f"ends with 1 after {watchdog.HELD_S:g} more seconds" in text
+    assert f"exits with {watchdog.STUCK} when all slots" in text
+    assert f"exits with {watchdog.STUCK} after {watchdog.TRIES} tries" in text
+    assert f"exits with 1 after {watchdog.HELD_S:g} more seconds" in text
     assert f"is ended with exit code {forks.FORKED} " in text
     text = " ".join(section(PAGE, "Logs and metrics").split())
     assert f"text they write {hooks.MAX_TEXT:,} characters" in text
     assert f"traceback {hooks.MAX_TRACEBACK:,}," in text
     text = " ".join(section(PAGE, "The command").split())
-    assert f"not ended {command.STOP_S:g} seconds after `--finish`" in text
+    assert f"A stop that takes {command.STOP_S:g} seconds longer than `--finish`" in text
     assert f"still run {command.EXIT_S:g} seconds after" in text
 
 

@@ -115,7 +115,7 @@ def fitting(
 @click.option("-g", "--group", type=options.TUBE, metavar="NAME", help="Of a group of jobs.")
 @click.option(
     "--group-by", type=Parsed("text", lambda text: hashed_key(text).encode()), metavar="VALUE",
-    help="As --group, by any text, which is hashed.",
+    help="Of the group that put --group-by names.",
 )  # fmt: skip
 @options.as_json
 def stats(

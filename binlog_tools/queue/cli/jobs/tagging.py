@@ -32,26 +32,36 @@ _OPTIONS: Final = (
         help="Put nothing if a job of the tube has the key, or one deleted within S seconds "
         "had it.",
     ),
-    click.option("--unique-by", metavar="VALUE", help="As --unique, by any text, which is hashed."),
+    click.option(
+        "--unique-by", metavar="VALUE",
+        help="Like --unique, with the hash of any text as the key.",
+    ),
     click.option(
         "--unique-seconds", type=options.SECONDS, metavar="S",
-        help="The S of --unique for --unique-by.",
+        help="Remember the key of --unique-by for S seconds after the job's deletion.",
     ),
     click.option(
         "--concurrency", metavar="KEY[:N]",
-        help="At most N (1) jobs with the key are reserved at a time.",
+        help="Reserve at most N (1) jobs with the key at a time.",
     ),
     click.option(
-        "--concurrency-by", metavar="VALUE", help="As --concurrency, by any text, which is hashed."
+        "--concurrency-by", metavar="VALUE",
+        help="Like --concurrency, with the hash of any text as the key.",
     ),
     click.option(
         "--concurrency-limit", type=click.IntRange(1, options.MAX_U32), metavar="N",
-        help="The N of --concurrency for --concurrency-by.",
+        help="Reserve at most N (1) jobs with the key of --concurrency-by at a time.",
     ),
     click.option("--group", metavar="NAME", help="Make the job one of this group."),
-    click.option("--group-by", metavar="VALUE", help="As --group, by any text, which is hashed."),
+    click.option(
+        "--group-by", metavar="VALUE",
+        help="Like --group, with the hash of any text as the name.",
+    ),
     click.option("--after", metavar="NAME", help="Wait until all jobs of this group are deleted."),
-    click.option("--after-by", metavar="VALUE", help="As --after, by any text, which is hashed."),
+    click.option(
+        "--after-by", metavar="VALUE",
+        help="Like --after, with the hash of any text as the name.",
+    ),
 )  # fmt: skip
 
 

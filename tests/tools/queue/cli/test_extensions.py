@@ -144,7 +144,9 @@ def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
     result = server.result("stats", "--group", "shown")
     assert result.exit_code == 4
     assert "the group shown has no job, and none waits for it" in result.stderr
-    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job, --group and --group-by")
+    wrong = "only one of --tube, --job, --group and --group-by"
+    see_that_it_is_refused("stats --group a --tube b", wrong)
+    see_that_it_is_refused("stats --group a --group-by b", wrong)
 
 
 @pytest.mark.parametrize(
