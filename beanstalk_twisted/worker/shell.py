@@ -46,7 +46,12 @@ class Shell:
     def __init__(
         self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
     ) -> None:
-        """:param kill_s: from SIGTERM to SIGKILL, seconds."""
+        """
+        :param kill_s: from SIGTERM to SIGKILL, seconds.
+        :raise ValueError: the command is empty: it would do nothing, and each job would be done.
+        """
+        if not command.strip():
+            raise ValueError("the shell command is empty")
         self.ends_within_s = kill_s + REAP_S
         self._kill_s = kill_s
         self._command = command

@@ -567,6 +567,7 @@ async def test_what_a_function_raises_is_logged_whatever_its_text(
         (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
         ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
         (["--shell", "true", "--json"], "--json is for a function"),
+        (["--shell", " "], "the shell command is empty"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
         (["json:dumps", "-n", "0"], "is not in the range"),
         (["json:dumps", "--tube", "bad name"], "not the name of a tube"),
