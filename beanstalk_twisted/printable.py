@@ -41,6 +41,19 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def shorten(text: str, most: int) -> str:
+    """
+    Leave out the middle of a text.
+
+    :param most: characters that are kept; two thirds of them are the beginning.
+    """
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    left_out = len(text) - most
+    return f"{text[: most - tail]}[... {left_out:,} characters left out ...]{text[-tail:]}"
+
+
 def escape_all(raw: bytes) -> str:
     """
     Bytes as one line, reversibly: a backslash is written twice, and what is no UTF-8 as ``\\xff``.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.printable import escape, escape_all, escape_json
+from beanstalk_twisted.printable import escape, escape_all, escape_json, shorten
 
 HARMFUL = {
     "C0": "\x1b]0;owned\x07", "DEL": "\x7f", "C1": "\x9b2J", "bidi": "\u202eabc\u2066",
@@ -22,6 +22,13 @@ def test_what_a_terminal_obeys_is_escaped_as_in_python(text: str) -> None:
     escaped = escape(f"x{text}y")
     assert escaped.isprintable()
     assert ast.literal_eval(f"'{escaped}'") == f"x{text}y"
+
+
+def test_a_long_text_loses_its_middle() -> None:
+    assert shorten("a" * 30, 30) == "a" * 30
+    assert shorten("b" * 20 + "xx" + "e" * 10, 30) == (
+        "b" * 20 + "[... 2 characters left out ...]" + "e" * 10
+    )
 
 
 def test_what_can_be_read_stays() -> None:

@@ -261,4 +261,6 @@ def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
     if len(token.split()) > 1:
         said = "its first line has to be the token alone, bst_..., not all that is printed with it"
         raise ValueError(f"--token-file {path}: {said}")
+    if not token:
+        raise ValueError(f"--token-file {path}: its first line is empty")
     return token

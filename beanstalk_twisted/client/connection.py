@@ -31,6 +31,7 @@ from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.methods import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
@@ -89,6 +90,7 @@ class Connection(Protocol, ExtensionCommands):
         :param server: what to call it in errors.
         """
         check_dialect(dialect)
+        check_seconds("grace_s", grace_s)
         self.is_open = False
         self._is_v1 = dialect == V1
         self._announcement = Announcement(server)

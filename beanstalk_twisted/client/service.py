@@ -30,7 +30,9 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs_v1 as specs_v1
+from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
+from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
 from beanstalk_twisted.client.commands.methods import Args, first_error
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.connection import (
@@ -100,16 +102,19 @@ class Client(ClientService, ExtensionCommands):
             commands and is never probed.
         :param token: shown on each connection before anything else (`auth`); None for none.
         :raise ValueError: the text names no server, or a file that cannot be used; there is no such
-            dialect, or v1 has a token.
+            dialect, time or token, or v1 has a token.
         :raise TypeError: it is neither text nor an endpoint.
         """
         check_dialect(dialect)
         reactor = reactor or the_reactor()
         if isinstance(endpoint, str):
             endpoint, in_address = without_token(endpoint)
-            token = token or in_address
-        if token and dialect == V1:
-            raise ValueError("protocol v1 has no tokens")
+            token = in_address if token is None else token
+        if token is not None:
+            AUTH_TOKEN.line((token,))
+            if dialect == V1:
+                raise ValueError("protocol v1 has no tokens")
+        check_seconds("grace_s", grace_s)
         self._token = token
         self._backoff = backoff or Backoff(any_random)
         factory = Factory.forProtocol(self._connection)

@@ -12,6 +12,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.client.commands.extension_specs import PUT_TAGGED
+from beanstalk_twisted.client.commands.methods import tube_bytes
+from beanstalk_twisted.client.commands.specs import PUT, USE
+from beanstalk_twisted.client.commands.tags import Tags, on_wire
 from beanstalk_twisted.testing.conversation import Conversation
 from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
@@ -29,24 +33,27 @@ class Double(Inspection, Faults):
 
     def put(
         self, body: bytes | str, tube: str = "default", *, priority: int = 65_536, delay: int = 0,
-        ttr: int = 60,
+        ttr: int = 60, tags: Tags | None = None,
     ) -> int:  # fmt: skip
         """
         Put a job, as some other client would: nothing of it is in `commands`, and neither faults
         nor `drop_connections` touch it.
 
         :param body: text is put as UTF-8.
-        :return: its number.
-        :raise ValueError: the server refuses it.
+        :return: its number, or that of the job that is there with its unique key.
+        :raise ValueError: the server refuses it, or such a job cannot be.
         :raise ConnectionRefusedError: the server is down.
         """
         raw = body.encode() if isinstance(body, str) else body
+        values = (priority, delay, ttr, len(raw))
+        wanted = on_wire(tags)
+        line = PUT.line(values) if wanted is None else PUT_TAGGED.line((*values, wanted))
+        use = USE.line((tube_bytes(tube),))
         with self._turn():
             self._check_up()
             client = self.server.connect()
-            line = b"put %d %d %d %d\r\n" % (priority, delay, ttr, len(raw))
             with self.server.recorder.ignoring(client.protocol.session):
-                said = client.ask(b"use " + tube.encode() + b"\r\n")
+                said = client.ask(use)
                 if said.startswith(b"USING "):
                     said = client.ask(line + raw + b"\r\n")
             client.hang_up()

@@ -4,7 +4,9 @@ import asyncio
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
@@ -25,13 +27,16 @@ from twisted.logger import (
 from beanstalk_twisted.client.addresses import FORMS, token_of
 from beanstalk_twisted.client.reconnecting import SERVER_LOG
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.printable import escape
+from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
+from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
 from beanstalk_twisted.worker.attempts.verdicts import Bury, Delete
+from beanstalk_twisted.worker.forks import close_in_children
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
 from beanstalk_twisted.worker.shell import Shell
 from beanstalk_twisted.worker.signals import Signals
+from beanstalk_twisted.worker.watchdog import STUCK, Watchdog
 
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"
@@ -42,12 +47,33 @@ _log = Logger(namespace="beanstalk_twisted.worker")
 LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
 
 
+MAX_PREVIEW: Final = 1000
+"""Runs of a schedule that are shown: 0.1 s each where they are years apart."""
+
+MAX_LOG_CHARACTERS: Final = 65_536
+"""Of one event in the log: an exception may have any text, and many others as its causes."""
+
+STOP_S: Final = 45.0
+"""After ``--finish``, until a stop is given up, seconds: a server may be silent for 30."""
+
+EXIT_S: Final = 7.0
+"""
+From the end of the worker until the process ends, whatever threads still run, seconds: shell
+commands that were cancelled may take 6.
+"""
+
+
 class Doing(NamedTuple):
-    """What was asked for."""
+    """
+    What was asked for.
+
+    :ivar stuck_s: how long it may take to end when it was cancelled.
+    """
 
     doer: Callable[..., Any]
     in_threads: bool
     is_coroutine: bool
+    stuck_s: float = STUCK_S
 
 
 def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
@@ -59,7 +85,8 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
     if (name is None) == (command is None):
         raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
     if command is not None:
-        return Doing(Shell(command), True, False)
+        shell = Shell(command)
+        return Doing(shell, True, False, shell.ends_within_s + STUCK_S)
     assert name is not None
     function = load(name)
     is_async = iscoroutinefunction(function) or iscoroutinefunction(
@@ -122,6 +149,25 @@ def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
     return Recurring(server, read_schedules(path), token=token)
 
 
+def show_runs(path: str, count: int) -> None:
+    """
+    Print when the next runs of the recurring jobs of a file are due.
+
+    :raise click.UsageError: the file, or what is in it, is wrong.
+    """
+    try:
+        from beanstalk_twisted.worker.schedule import read_schedules
+
+        schedules = read_schedules(path)
+    except (ImportError, ValueError) as problem:
+        raise click.UsageError(str(problem)) from None
+    now_s = time.time()
+    for each in schedules:
+        for moment in each.runs(now_s, count):
+            utc = moment.astimezone(UTC).replace(tzinfo=None)
+            click.echo(f"{each.name}\t{each.tube}\t{moment.isoformat()}\t{utc.isoformat()}Z")
+
+
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     """
     Install the reactor that is wanted, unless there is one already.
@@ -168,6 +214,12 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
     "recurring_path",
     metavar="FILE",
     help="Put the recurring jobs of this file, in TOML; may stand alone.",
+)
+@click.option(
+    "--preview",
+    type=click.IntRange(1, MAX_PREVIEW),
+    metavar="N",
+    help="Print when the next N runs of each recurring job are due, and end.",
 )
 @click.option(
     "-s",
@@ -250,8 +302,8 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 @click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
-    recurring_path: str | None, server: str, token_file: str | None, concurrency: int,
-    is_json: bool, in_reactor: bool,
+    recurring_path: str | None, preview: int | None, server: str, token_file: str | None,
+    concurrency: int, is_json: bool, in_reactor: bool,
     attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
@@ -270,6 +322,10 @@ def cli(
     The first signal finishes the jobs in hand and exits with 0; a second one ends it at once, with
     143 (SIGTERM) or 130 (SIGINT).
 
+    A job fails at its --limit even if its function does not end.  The process exits with 70 when
+    all its slots are stuck so, or a function blocks it for good; with 1 when a function holds the
+    interpreter.  A supervisor has to start another one.
+
     \b
     Examples:
       beanstalk-work --tube mail 'jobs:send'
@@ -279,6 +335,11 @@ def cli(
     """
     told = Signals()
     told.listen()
+    if preview is not None:
+        if recurring_path is None or function is not None or command is not None:
+            raise click.UsageError("--preview is for --recurring alone")
+        show_runs(recurring_path, preview)
+        return
     if command is not None and is_json:
         raise click.UsageError("--json is for a function; a --shell command gets the body as it is")
     serialiser: Serialiser[Any] = Json() if is_json else Bytes()
@@ -287,6 +348,7 @@ def cli(
     )
     works = recurring_path is None or function is not None or command is not None
     worker: service.Worker[Any] | None = None
+    process = Process(verbose, finish_s)
     try:
         if reactor_name == "asyncio":
             choose_reactor(reactor_name, True)
@@ -296,17 +358,20 @@ def cli(
             choose_reactor(reactor_name, what is not None and what.is_coroutine)
         if what is not None:
             names, weights = weighed(tubes or ("default",))
+            if limit_s is not None:
+                process.watchdog.limit(limit_s + what.stuck_s)
             worker = service.Worker(
                 server, names, what.doer, concurrency, weights=weights, mode=mode,
-                serialiser=serialiser, policy=retry, in_threads=what.in_threads, limit_s=limit_s,
-                touches=not no_touch, finish_s=finish_s, token=token,
+                serialiser=serialiser, policy=retry, hooks=[process.watchdog],
+                in_threads=what.in_threads, limit_s=limit_s, stuck_s=what.stuck_s,
+                all_stuck=process.all_stuck, touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for a function or a --shell command")
         recurring = None if recurring_path is None else scheduler_of(recurring_path, server, token)
     except (ImportError, TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
-    run(worker, verbose, told, recurring)
+    sys.exit(process.run(worker, told, recurring))
 
 
 def line_of(event: LogEvent) -> str | None:
@@ -317,47 +382,97 @@ def line_of(event: LogEvent) -> str | None:
     :return: one line, the further ones of a traceback indented; None if there is nothing to say.
     """
     text = formatEventAsClassicLogText(event)
-    return None if text is None else escape(text, "\n\t")
+    if text is None:
+        return None
+    return shorten(escape(text.removesuffix("\n"), "\n\t"), MAX_LOG_CHARACTERS) + "\n"
 
 
-def run(
-    worker: service.Worker[Any] | None, verbose: int, told: Signals, recurring: Service | None
-) -> None:
-    """Run a worker and a scheduler until the process is told to stop."""
-    from twisted.internet import reactor
+class Process:
+    """
+    A worker and a scheduler, running until the process is told to stop, or hangs.
 
-    level = LEVELS[min(verbose, len(LEVELS) - 1)]
-    wanted = LogLevelFilterPredicate(defaultLogLevel=level)
-    # That the server is there again is told as its absence is; each try is not.
-    wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
-    wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if verbose < 2 else 2])
-    observer = FilteringLogObserver(FileLogObserver(sys.stderr, line_of), [wanted])
-    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
-    running: Any = reactor
+    :ivar watchdog: its hooks are the worker's.
+    """
 
-    def stop() -> None:
-        in_hand = 0 if worker is None else worker.jobs_in_hand
+    def __init__(self, verbose: int, finish_s: float) -> None:
+        """:param finish_s: how long jobs in hand may take at a stop, seconds."""
+        self._verbose = verbose
+        self._finish_s = finish_s
+        self._worker: service.Worker[Any] | None = None
+        self._code = 0
+        self._is_stopping = False
+        self.watchdog = Watchdog(self._drop)
+
+    def run(
+        self, worker: service.Worker[Any] | None, told: Signals, recurring: Service | None
+    ) -> int:
+        """:return: the exit code."""
+        from twisted.internet import reactor
+
+        running: Any = reactor
+        self._worker = worker
+        self._begin_log()
+        services = [each for each in (worker, recurring) if each is not None]
+
+        def stop() -> None:
+            # Now: the reactor may be blocked.
+            self.watchdog.stopping(self._finish_s + STOP_S, self._finish_s + STUCK_S)
+            running.callFromThread(self._stop_in_order, running)
+
+        def start() -> None:
+            # Only now: the reactor has put its own in their place when it began.
+            told.when_told(stop, self._drop)
+            self.watchdog.start(running)
+            close_in_children(running)
+            for each in services:
+                each.startService()
+
+        running.callWhenRunning(start)
+        for each in services:
+            running.addSystemEventTrigger("before", "shutdown", each.stopService)
+        # The reactor waits for its own threads, and the interpreter for others.
+        running.addSystemEventTrigger("during", "shutdown", self._end_soon)
+        running.run()
+        return self._code
+
+    def all_stuck(self) -> None:
+        """No job can be done any more: stop in order, with an exit code that says so."""
+        from twisted.internet import reactor
+
+        self._code = STUCK
+        _log.critical("exit code {code}: all slots are stuck in functions that do not end; a "
+                      "supervisor has to start another process", code=STUCK)  # fmt: skip
+        self._stop(reactor)
+
+    def _begin_log(self) -> None:
+        level = LEVELS[min(self._verbose, len(LEVELS) - 1)]
+        wanted = LogLevelFilterPredicate(defaultLogLevel=level)
+        # That the server is there again is told as its absence is; each try is not.
+        wanted.setLogLevelForNamespace(SERVER_LOG, max(level, LogLevel.info, key=LEVELS.index))
+        wanted.setLogLevelForNamespace(Client.__module__, LEVELS[0 if self._verbose < 2 else 2])
+        observer = FilteringLogObserver(FileLogObserver(sys.stderr, line_of), [wanted])
+        globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+
+    def _stop_in_order(self, running: Any) -> None:
+        in_hand = 0 if self._worker is None else self._worker.jobs_in_hand
         if in_hand:
             _log.warn("stopping; {count} {jobs} in hand; once more to stop at once",
                       count=in_hand, jobs="job" if in_hand == 1 else "jobs")  # fmt: skip
-        running.stop()
+        self._stop(running)
 
-    def drop() -> None:
-        if worker is not None:
-            worker.drop()
+    def _stop(self, running: Any) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.watchdog.stopping(self._finish_s + STOP_S, self._finish_s + STUCK_S)
+            running.stop()
 
-    services = [each for each in (worker, recurring) if each is not None]
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.drop()
 
-    def start() -> None:
-        # Only now: the reactor has put its own in their place when it began.
-        told.when_told(lambda: running.callFromThread(stop), drop)
-        for each in services:
-            each.startService()
-
-    running.callWhenRunning(start)
-    for each in services:
-        running.addSystemEventTrigger("before", "shutdown", each.stopService)
-    running.run()
+    def _end_soon(self) -> None:
+        why = f"threads still run {EXIT_S:g} s after the worker has stopped"
+        self.watchdog.end_within(EXIT_S, self._code, why)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import twisted
 from twisted.logger import Logger, LogLevel
 
 from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.printable import shorten
 from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
 from beanstalk_twisted.worker.attempts.verdicts import Bury, Verdict
 
@@ -47,6 +48,15 @@ class Hooks:
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         """The job is somebody else's, or will be: its reservation has ended before it was done."""
 
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        """
+        The handler still runs although its attempt has failed at the limit and the job is settled.
+        Its slot is free again when it ends.
+
+        :param stuck: how many of the worker's slots are taken so, this one included.
+        :param slots: how many there are; with all of them stuck no job is taken any more.
+        """
+
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         """
         The server was told what becomes of the job, and has refused or not answered.  It gives the
@@ -77,7 +87,8 @@ class Logged(Hooks):
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
         # As text: to a test under trial, a failure that is logged as one is a fault in the test.
         self.log.warn("{job}: failed: {kind}: {error}{frames}", job=attempt,
-                      kind=type(error).__name__, error=error, frames=frames_of(error))  # fmt: skip
+                      kind=type(error).__name__, error=text_of(error),
+                      frames=frames_of(error))  # fmt: skip
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
         level = LogLevel.warn if isinstance(verdict, Bury) else LogLevel.info
@@ -87,9 +98,13 @@ class Logged(Hooks):
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
 
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        self.log.warn("{job}: given up, but its function still runs: {stuck} of {slots} slots are "
+                      "stuck", job=attempt, stuck=stuck, slots=slots)  # fmt: skip
+
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.log.warn("{job}: unsettled, was to be {verdict}: {error}", job=attempt,
-                      verdict=verdict, error=error)  # fmt: skip
+                      verdict=verdict, error=text_of(error))  # fmt: skip
 
     def disconnected(self, losses: Losses) -> None:
         count = len(losses.reservations)
@@ -106,7 +121,28 @@ class Logged(Hooks):
                       reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:
-        self.log.warn("no job: {error}", error=error)
+        self.log.warn("no job: {error}", error=text_of(error))
+
+
+MAX_TEXT: Final = 1_000
+"""Characters of an exception's own text in the log: it may have a body in it."""
+
+MAX_TRACEBACK: Final = 16_384
+"""Characters of a traceback in the log, with those of the causes."""
+
+
+def text_of(error: BaseException) -> str:
+    """Give the text of any exception: a bounded one, also if it has none to give."""
+    try:
+        text = str(error)
+    except BaseException as problem:
+        text = f"(no text: its __str__ raised {type(problem).__name__})"
+    return shorten(text, MAX_TEXT)
+
+
+def is_of_application(path: str) -> bool:
+    """Return True if a file is neither ours nor Twisted's."""
+    return not path.startswith(_BETWEEN)
 
 
 def frames_of(error: BaseException) -> str:
@@ -115,12 +151,14 @@ def frames_of(error: BaseException) -> str:
     last; nothing if no code of the application has raised it.
     """
     place: TracebackType | None = error.__traceback__
-    while place is not None and place.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+    while place is not None and not is_of_application(place.tb_frame.f_code.co_filename):
         place = place.tb_next
     if place is None:
         return ""
     written = traceback.format_exception(type(error), error, place)
-    return "\n" + "".join(written).rstrip()
+    return (
+        "\n" + shorten("".join(shorten(each, MAX_TEXT) for each in written), MAX_TRACEBACK).rstrip()
+    )
 
 
 class Tally(Hooks):
@@ -128,7 +166,8 @@ class Tally(Hooks):
     Counts, for metrics.
 
     :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
-        ``released``, ``buried``, ``lost``, ``unsettled``, ``disconnected`` and ``troubled``.
+        ``released``, ``buried``, ``lost``, ``stuck``, ``unsettled``, ``disconnected`` and
+        ``troubled``.
     :ivar seconds: how long jobs were in our hands, all that have ended together.
     """
 
@@ -153,6 +192,9 @@ class Tally(Hooks):
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.counts["lost"] += 1
+
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        self.counts["stuck"] += 1
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.counts["unsettled"] += 1

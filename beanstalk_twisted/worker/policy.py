@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final, Protocol
 
+from beanstalk_twisted.client.commands.checks import check_seconds, check_whole
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker.attempts.verdicts import MAX_U32, Bury, Delete, Release, Verdict
+from beanstalk_twisted.worker.attempts.verdicts import Bury, Delete, Release, Verdict
 from beanstalk_twisted.worker.serialisers import Unreadable
 
 MOST_ATTEMPTS: Final = 10
@@ -101,11 +103,14 @@ class Retry(Policy):
         _check_kinds("delete", self.delete)
         if not callable(self.count):
             raise TypeError(f"count is a function, such as times_reserved, not {self.count!r}")
-        if self.most_attempts < 1:
-            raise ValueError(f"most_attempts is at least 1, not {self.most_attempts}")
-        if not 0 <= self.first_delay_s <= self.most_delay_s <= MAX_U32:
-            raise ValueError(f"0 <= first_delay_s <= most_delay_s <= {MAX_U32}: {self}")
-        if self.factor < 1:
+        check_whole("most_attempts", self.most_attempts, 1)
+        check_seconds("first_delay_s", self.first_delay_s)
+        check_seconds("most_delay_s", self.most_delay_s)
+        if self.first_delay_s > self.most_delay_s:
+            raise ValueError(f"first_delay_s is at most most_delay_s: {self}")
+        if not isinstance(self.factor, int | float) or isinstance(self.factor, bool):
+            raise TypeError(f"factor is a number, not {self.factor!r}")
+        if not (isfinite(self.factor) and self.factor >= 1):
             raise ValueError(f"factor is at least 1, not {self.factor}")
 
     def before(self, stats: JobStats) -> Verdict | None:

@@ -19,6 +19,7 @@ from beanstalk_twisted.client.commands.tags import Inserted
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.service import Client, tell
+from beanstalk_twisted.worker.hooks import text_of
 from beanstalk_twisted.worker.schedule import Schedule
 
 LOOK_S: Final = 60.0
@@ -56,13 +57,15 @@ class Recurring(Service):
         :param put: called for each job that is there, put by this scheduler or another one.
         :param wall_clock: gives the seconds since 1970 UTC.
         :param options: of `Client`.
-        :raise ValueError: two schedules of a tube have the same name.
+        :raise ValueError: there is no schedule, or two of a tube have the same name.
         """
         self._clock = reactor or the_reactor()
         self._wall_clock = wall_clock
         self._put = put
         self._client = Client(endpoint, reactor=self._clock, probes=True, **options)
         self._series = [_Series(self, each) for each in schedules]
+        if not self._series:
+            raise ValueError("there is no schedule")
         places = {(each.schedule.tube, each.schedule.name) for each in self._series}
         if len(places) < len(self._series):
             raise ValueError("two schedules of a tube have the same name")
@@ -106,7 +109,8 @@ class Recurring(Service):
         tell(self._log, self._put, run)
 
     def failed(self, schedule: Schedule, error: BaseException) -> None:
-        self._log.warn("{name}: {error}; retrying", name=schedule.name, error=error)
+        self._log.warn("{name}: {error}; retrying", name=schedule.name,
+                       error=text_of(error))  # fmt: skip
 
     def missed(self, schedule: Schedule) -> None:
         self._log.warn("{name}: a run was missed: no job could be put in {seconds} s",

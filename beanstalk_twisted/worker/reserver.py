@@ -71,6 +71,7 @@ class Reserver:
     :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
     :ivar is_blocking: whether one was that may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
@@ -82,6 +83,7 @@ class Reserver:
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
         self.jobs: set[JobRun[Any]] = set()
+        self.stuck: set[JobRun[Any]] = set()
         self.asked: set[Deferred[Job]] = set()
         self.polls = 0
         self.is_blocking = False
@@ -110,6 +112,7 @@ class Reserver:
         """Connect, and watch the worker's tubes alone."""
         self._is_stopped = False
         self._closed = None
+        self.stuck.clear()  # Threads of a former start are none of the new ones.
         self.client.startService()
 
     def ask(self, seconds: int) -> Deferred[Job]:
@@ -128,9 +131,15 @@ class Reserver:
         self.jobs.add(held)
         self._newest[number] = held
 
+    def leave(self, number: int, held: "JobRun[Any]") -> None:
+        """Note that a handler still runs although its reservation has ended."""
+        self.drop(number, held)
+        self.stuck.add(held)
+
     def drop(self, number: int, held: "JobRun[Any]") -> None:
         """Forget a reservation that has ended."""
         self.jobs.discard(held)
+        self.stuck.discard(held)
         if self._newest.get(number) is held:
             del self._newest[number]
 

@@ -1,18 +1,22 @@
 """When a recurring job is due, by a cron expression, and the key that makes it one job."""
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from inspect import iscoroutinefunction
 from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.checks import check_whole
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
-from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.client.commands.tags import Tags, name_bytes
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.toml import BadToml, parse_toml
+from beanstalk_twisted.worker.attempts.verdicts import MAX_U32
 
 try:
     from cronsim import CronSim, CronSimError
@@ -39,6 +43,23 @@ MAX_NAME: Final = 180
 
 _BEFORE: Final = timedelta(hours=3)
 """An hour that comes twice, or never, is read from its beginning: times do not depend on when."""
+
+KINDS: Final = {
+    "cron": str, "tube": str, "body": str, "zone": str, "missed": str, "catch_up_s": int,
+    "priority": int, "ttr": int,
+}  # fmt: skip
+"""
+The fields of a schedule but for its name, which are the keys of a table of a file, and what kinds
+their values are; a body may be a function, too.
+"""
+
+_NO_ZONE: Final = re.compile(r"(?:posix|right)/|(?:posixrules|localtime|Factory)\Z")
+"""
+Files among those of zones that are none: other forms of them, and what differs between machines.
+"""
+
+_CRON_FIELDS: Final = {"minutes": 60, "hours": 24, "days": 31, "months": 12, "weekdays": 7}
+"""What `CronSim` calls the fields of an expression, in order, and how many values each has."""
 
 Missed = Literal["none", "one", "all"]
 
@@ -71,30 +92,61 @@ class Schedule:
     ttr: int = DEFAULT_TTR_S
 
     def __post_init__(self) -> None:
-        """:raise ValueError: there is no such time, zone or value."""
-        if not 1 <= len(self.name.encode()) <= MAX_NAME:
+        """:raise ValueError: a value cannot be, or the times never come."""
+        self._check_kinds()
+        if not 1 <= len(self.name) <= MAX_NAME:
             raise ValueError(f"a schedule's name has 1 to {MAX_NAME} bytes, unlike {self.name!r}")
-        if self.missed not in get_args(Missed):
-            raise ValueError(f"{self.name}: missed is none, one or all, not {self.missed!r}")
-        if not LATE_S <= self.catch_up_s <= MAX_CATCH_UP_S:
-            raise ValueError(
-                f"{self.name}: catch_up_s is {LATE_S} to {MAX_CATCH_UP_S}, not {self.catch_up_s}"
-            )
-        if len(self.cron.split()) != 5:
-            raise ValueError(f"{self.name}: {self.cron!r} is not five fields")
-        self.tags(0)
-        specs.PUT.line((self.priority, 0, self.ttr, 0))
-        specs.WATCH.line((self.tube.encode(),))
+        name_bytes("a schedule's name", self.name)
         try:
+            self._check_values()
+        except (TypeError, ValueError) as wrong:
+            raise ValueError(f"{self.name}: {wrong}") from None
+
+    def _check_kinds(self) -> None:
+        for field, kind in {"name": str, **KINDS}.items():
+            value = getattr(self, field)
+            if field == "body":
+                is_right = isinstance(value, bytes) or callable(value)
+                wanted = "bytes or a function"
+            else:
+                is_right = isinstance(value, kind) and not isinstance(value, bool)
+                wanted = "a string" if kind is str else "a whole number"
+            if not is_right:
+                raise ValueError(f"a schedule's {field} is {wanted}, not {value!r}")
+        if iscoroutinefunction(self.body):
+            raise ValueError("a schedule's body is a function that is not a coroutine's")
+
+    def _check_values(self) -> None:
+        if self.missed not in get_args(Missed):
+            raise ValueError(f"missed is none, one or all, not {self.missed!r}")
+        check_whole("catch_up_s", self.catch_up_s, LATE_S, MAX_CATCH_UP_S)
+        check_whole("priority", self.priority, 0, MAX_U32)
+        check_whole("ttr", self.ttr, 1, MAX_U32)
+        specs.WATCH.line((self.tube.encode(),))
+        self._check_zone()
+        self._check_cron()
+
+    def _check_zone(self) -> None:
+        try:
+            is_zone = _NO_ZONE.match(self.zone) is None
             self._zone()
         except (OSError, KeyError, ValueError):  # A folder of zones, no zone, or no name of one.
-            raise ValueError(f"{self.name}: there is no time zone {self.zone!r}") from None
+            is_zone = False
+        if not is_zone:
+            raise ValueError(f"there is no time zone {self.zone!r}")
+
+    def _check_cron(self) -> None:
+        fields = self.cron.split()
+        if len(fields) != len(_CRON_FIELDS):
+            raise ValueError(f"{self.cron!r} is not five fields")
         try:
+            for place, field in enumerate(fields):
+                _check_steps(place, field)
             self.next_s(0)
         except CronSimError as problem:
-            raise ValueError(f"{self.name}: {self.cron!r}: {problem}") from None
+            raise ValueError(f"{self.cron!r}: {problem}") from None
         except StopIteration:
-            raise ValueError(f"{self.name}: {self.cron!r} never comes") from None
+            raise ValueError(f"{self.cron!r} never comes") from None
 
     @property
     def window_s(self) -> int:
@@ -110,6 +162,18 @@ class Schedule:
         while (time_s := int(next(times).timestamp())) <= after_s:
             pass
         return time_s
+
+    def runs(self, after_s: float, count: int) -> list[datetime]:
+        """:return: the next times after one, in the schedule's zone; fewer if there are no more."""
+        zone, found = self._zone(), list[datetime]()
+        for moment in self._from(after_s):
+            time_s = int(moment.timestamp())
+            if time_s > after_s:
+                found.append(datetime.fromtimestamp(time_s, zone))
+                after_s = time_s
+            if len(found) == count:
+                break
+        return found
 
     def due(self, after_s: float, now_s: float) -> list[int]:
         """:return: the times after one and up to the other for which jobs are to be put now."""
@@ -129,7 +193,7 @@ class Schedule:
             remembered for as long as one of them may still put it.
         """
         key = f"{self.name}/{time_s}"
-        return Tags(unique_key=key, unique_seconds=self.window_s + SKEW_S)
+        return Tags(unique=key, unique_seconds=self.window_s + SKEW_S)
 
     def body_for(self, time_s: int) -> bytes:
         """:return: the body of the job for this time."""
@@ -145,11 +209,18 @@ class Schedule:
         return CronSim(self.cron, start.astimezone(self._zone()))
 
 
-KINDS: Final = {
-    "cron": str, "tube": str, "body": str, "zone": str, "missed": str, "catch_up_s": int,
-    "priority": int, "ttr": int,
-}  # fmt: skip
-"""The keys of a table of a file of schedules, and what their values are."""
+def _check_steps(place: int, field: str) -> None:
+    """:raise CronSimError: a step is longer than what it goes through, as in ``*/61``."""
+    for term in field.split(","):
+        values, slash, step = term.partition("/")
+        if not slash or not step.isdigit():
+            continue
+        fields = ["*"] * len(_CRON_FIELDS)
+        fields[place] = f"{values}/1"
+        name, most = list(_CRON_FIELDS.items())[place]
+        found = getattr(CronSim(" ".join(fields), datetime.fromtimestamp(0, UTC)), name)
+        if int(step) > min(len(found), most):
+            raise CronSimError(f"the step of {term} is longer than its range")
 
 
 def read_schedules(path: str) -> list[Schedule]:
@@ -193,4 +264,5 @@ def _schedule_of(where: str, name: str, table: Any) -> Schedule:
     try:
         return Schedule(name=name, **{**table, "body": table.get("body", "").encode()})
     except ValueError as problem:
-        raise ValueError(f"{where}: {problem}") from None
+        said = str(problem).removeprefix(f"{name}: ")
+        raise ValueError(f"{where}: {said}") from None

@@ -63,6 +63,11 @@ class ReserveScheduler:
         """How many jobs the connections have."""
         return sum(len(reserver.jobs) for reserver in self.reservers)
 
+    @property
+    def stuck(self) -> int:
+        """How many handlers still run though their attempts were given up."""
+        return sum(len(reserver.stuck) for reserver in self.reservers)
+
     # Looking.
 
     def look(self) -> None:
@@ -83,7 +88,7 @@ class ReserveScheduler:
 
     def _free(self) -> int:
         asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
-        return self._settings.concurrency - self.jobs_in_hand - asked
+        return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
 
     def _place(self) -> tuple[Reserver, int] | None:
         """Say on which connection to ask next, and how long to wait there; None to leave it."""

@@ -1,6 +1,7 @@
 """The worker, as a service: what it is made of, when it begins and when it stops."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from random import random as any_random
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -18,6 +19,7 @@ from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.worker.attempts.attempt import Ending
 from beanstalk_twisted.worker.attempts.job_run import JobRun
 from beanstalk_twisted.worker.attempts.threads import Threads
+from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
 from beanstalk_twisted.worker.policy import Policy, Retry
 from beanstalk_twisted.worker.reserver import Reserver
@@ -56,6 +58,7 @@ class Worker(Service, Generic[T]):
         mode: str = FIFO, serialiser: Serialiser[T] | None = None,
         policy: Policy | None = None, hooks: Iterable[Hooks] = (), logs: bool = True,
         in_threads: bool | Threads = False, touches: bool = True, limit_s: float | None = None,
+        stuck_s: float = STUCK_S, all_stuck: Callable[[], object] | None = None,
         finish_s: float = FINISH_S, connections: int = CONNECTIONS, reactor: Any = None,
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random, token: str | None = None,
@@ -77,7 +80,11 @@ class Worker(Service, Generic[T]):
         :param logs: tell `hooks.Logged` as well, which writes to Twisted's log.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
-        :param limit_s: how long an attempt may take, seconds; None for ever.
+        :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
+        :param stuck_s: how long a handler that was cancelled so may take to end, seconds.  Then its
+            attempt has failed all the same, and its slot is stuck.
+        :param all_stuck: called when all slots are stuck, so that no job is taken any more: end the
+            process.  Without it, that is logged.
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
         :param connections: 1 to ``concurrency``; more than that is never used.
         :param chance: gives a number from 0 up to 1 for each call.
@@ -96,10 +103,11 @@ class Worker(Service, Generic[T]):
             policy=Retry() if policy is None else policy,
             hooks=HookList((Logged(), *hooks_of(hooks)) if logs else hooks_of(hooks)), logs=logs,
             threads=threads_of(in_threads, handler, clock, concurrency), touches=touches,
-            limit_s=limit_s, finish_s=finish_s, clock=clock, grace_s=grace_s, backoff=backoff,
-            chance=chance, token=token,
+            limit_s=limit_s, stuck_s=stuck_s, finish_s=finish_s, clock=clock, grace_s=grace_s,
+            backoff=backoff, chance=chance, token=token,
         )  # fmt: skip
         self.concurrency = concurrency
+        self._all_stuck = all_stuck or self._log_all_stuck
         self._scheduler = ReserveScheduler(self._settings, self._reserved, self._look_whether_idle)
         self._is_stopping = False
         self._when_idle: Deferred[None] | None = None
@@ -109,6 +117,11 @@ class Worker(Service, Generic[T]):
     def jobs_in_hand(self) -> int:
         """How many jobs it has."""
         return self._scheduler.jobs_in_hand
+
+    @property
+    def stuck_slots(self) -> int:
+        """How many handlers still run though their attempts were given up."""
+        return self._scheduler.stuck
 
     # What Twisted calls.
 
@@ -163,7 +176,10 @@ class Worker(Service, Generic[T]):
         if reserver.is_closing:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
-        run: JobRun[T] = JobRun(self._settings, reserver, job, self._scheduler.may_give_back)
+        run: JobRun[T] = JobRun(
+            self._settings, reserver, job, self._scheduler.may_give_back,
+            partial(self._left, reserver, job.id),
+        )  # fmt: skip
         reserver.hold(job.id, run)
         if self._is_stopping:
             run.do_not_begin()
@@ -184,6 +200,20 @@ class Worker(Service, Generic[T]):
         reserver.drop(number, run)
         self._scheduler.ended()
         self._look_whether_idle()
+
+    def _left(self, reserver: Reserver, number: int, run: JobRun[T]) -> None:
+        """An attempt was given up, and its handler still runs."""
+        reserver.leave(number, run)
+        stuck = self.stuck_slots
+        self._settings.hooks.call("stuck", run.attempt, stuck, self.concurrency)
+        self._scheduler.look()
+        self._look_whether_idle()
+        if stuck == self.concurrency and not self._is_stopping:
+            self._all_stuck()
+
+    def _log_all_stuck(self) -> None:
+        self._log.critical("all {slots} slots are stuck in functions that do not end: no job is "
+                           "taken any more", slots=self.concurrency)  # fmt: skip
 
     def _log_failure(self, failure: Failure) -> None:
         self._log.failure("a fault in the worker", failure)

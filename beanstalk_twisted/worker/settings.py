@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.checks import check_seconds, check_whole
 from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
@@ -59,6 +60,7 @@ class Settings(Generic[T]):
     threads: Threads | None
     touches: bool
     limit_s: float | None
+    stuck_s: float
     finish_s: float
     clock: Any
     grace_s: float
@@ -72,14 +74,12 @@ class Settings(Generic[T]):
             tube can have.
         :raise TypeError: a part cannot be what it is given as.
         """
-        if not 1 <= self.concurrency <= MAX_CONCURRENCY:
-            raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, not {self.concurrency}")
-        if self.connections < 1:
-            raise ValueError(f"connections is at least 1, not {self.connections}")
-        if self.finish_s < 0:
-            raise ValueError(f"finish_s is at least 0, not {self.finish_s}")
-        if self.limit_s is not None and self.limit_s <= 0:
-            raise ValueError(f"limit_s is more than 0, not {self.limit_s}")
+        check_whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)
+        check_whole("connections", self.connections, 1, MAX_CONCURRENCY)
+        check_seconds("finish_s", self.finish_s)
+        if self.limit_s is not None:
+            check_seconds("limit_s", self.limit_s, is_zero_allowed=False)
+        check_seconds("stuck_s", self.stuck_s)
         if not self.tubes:
             raise ValueError("no tube to take jobs from")
         for tube in self.tubes:

@@ -39,12 +39,20 @@ class Shell:
     ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds) and
     ``BEANSTALK_PRIORITY``.  When the attempt is cancelled, the command and all that it has started
     get SIGTERM, and SIGKILL 5 seconds later; it has ended when all of it is gone.
+
+    :ivar ends_within_s: how long that may take, seconds.
     """
 
     def __init__(
         self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
     ) -> None:
-        """:param kill_s: from SIGTERM to SIGKILL, seconds."""
+        """
+        :param kill_s: from SIGTERM to SIGKILL, seconds.
+        :raise ValueError: the command is empty: it would do nothing, and each job would be done.
+        """
+        if not command.strip():
+            raise ValueError("the shell command is empty")
+        self.ends_within_s = kill_s + REAP_S
         self._kill_s = kill_s
         self._command = command
         self._environment = environment

@@ -96,6 +96,13 @@ def test_a_file_with_more_than_a_token_is_told(tmp_path: Path) -> None:
         token_of(str(path), {})
 
 
+def test_a_file_without_a_token_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("\nbst_a_b\n")
+    with pytest.raises(ValueError, match=f"--token-file {path}: its first line is empty"):
+        token_of(str(path), {})
+
+
 # Several hosts of one queue.
 
 

@@ -18,7 +18,7 @@ from tests.client.world import Line, World, error, is_waiting, result
 
 PROBE = b"capabilities\r\n"
 CALLS: dict[str, Any] = {
-    "put": lambda to: to.put(b"delete 1", tags=Tags(unique_key="k", unique_seconds=9)),
+    "put": lambda to: to.put(b"delete 1", tags=Tags(unique="k", unique_seconds=9)),
     "put-at": lambda to: to.put_at(b"delete 1", 0),
     "put-batch": lambda to: to.put_batch([b"delete 1"]),
     "reserve-batch": lambda to: to.reserve_batch(2),

@@ -237,6 +237,30 @@ def test_a_wrong_address_is_not_shown(text: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("token", ["", "a b", "x" * 201])
+def test_a_token_that_cannot_be_is_refused_when_a_client_is_made(token: str) -> None:
+    for make in (Client, lambda where, **options: Pool([where], **options)):
+        with pytest.raises(ValueError, match="1 to 200 characters of ASCII") as caught:
+            make("127.0.0.1:1", reactor=World().clock, token=token)
+        assert token in ("", " ") or token not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"grace_s": float("nan")}, ValueError), ({"grace_s": float("inf")}, ValueError),
+        ({"grace_s": -1}, ValueError), ({"grace_s": True}, TypeError),
+        ({"grace_s": None}, TypeError),
+    ],
+)  # fmt: skip
+def test_a_time_that_cannot_be_is_refused_when_a_client_is_made(
+    options: dict[str, Any], kind: type[Exception]
+) -> None:
+    for make in (Client, lambda where, **options: Pool([where], ["t"], **options)):
+        with pytest.raises(kind, match="grace_s is"):
+            make("127.0.0.1:1", reactor=World().clock, **options)
+
+
 def test_the_token_of_an_address_is_in_no_name_of_the_server() -> None:
     world = World()
     client = Client(f"beanstalk://:{SECRET}@127.0.0.1:1", reactor=world.clock)

@@ -131,7 +131,7 @@ async def every_extension(client: Client) -> None:
         await client.wait_job(ids[2], 0)
     assert await client.flush_tube("t", "ready") == 898
     tags = Tags(
-        unique_key="k", unique_seconds=60, concurrency_key="c", concurrency_limit=3, group="g",
+        unique="k", unique_seconds=60, concurrency="c", concurrency_limit=3, group="g",
         after="none",
     )  # fmt: skip
     tagged = await client.put(b"tagged", tags=tags, delay=60)

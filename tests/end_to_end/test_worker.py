@@ -9,8 +9,9 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from twisted.internet.defer import Deferred, gatherResults
@@ -216,11 +217,13 @@ async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
 # The command.
 
 
-def work(server: ServerProcess, folder: Path, *options: str) -> subprocess.Popen[str]:
+def work(
+    server: ServerProcess, folder: Path, *options: str, stderr: int | IO[str] = subprocess.PIPE
+) -> subprocess.Popen[str]:  # fmt: skip
     """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
         [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
-        cwd=folder, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+        cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
         env={
             **os.environ, "BEANSTALK_SERVER": f"127.0.0.1:{server.port()}",
             "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
@@ -502,10 +505,61 @@ async def test_the_command_puts_recurring_jobs(
         assert "minutely: job " in stop(process)
 
 
+def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> None:
+    text = '[yearly]\ncron = "0 12 1 7 *"\ntube = "a"\nzone = "Europe/Berlin"\n'
+    (tmp_path / "jobs.toml").write_text(text + '[minutely]\ncron = "* * * * *"\ntube = "b"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "beanstalk_twisted.worker.command", "--recurring",
+         str(tmp_path / "jobs.toml"), "--preview", "2", "-s", "127.0.0.1:1"],
+        capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [["yearly", "a"]] * 2 + [["minutely", "b"]] * 2
+    assert [row[2][4:] for row in rows[:2]] == ["-07-01T12:00:00+02:00"] * 2
+    assert [row[3][4:] for row in rows[:2]] == ["-07-01T10:00:00Z"] * 2
+    first, second = (datetime.fromisoformat(row[2]) for row in rows[2:])
+    assert second - first == timedelta(minutes=1)
+
+
+BROKEN = """
+class Mute(Exception):
+    def __str__(self):
+        raise LookupError("no text")
+
+def fail(attempt):
+    raise Mute if attempt.body == b"mute" else ValueError("x" * 1_000_000)
+"""
+
+
+async def test_what_a_function_raises_is_logged_whatever_its_text(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(BROKEN)
+    async with connected(endpoint_of(server)) as client:
+        await client.use("broken")
+        jobs = [await client.put(body) for body in (b"mute", b"long")]
+        process = work(server, tmp_path, "--tube", "broken", "--attempts", "1", "jobs:fail")
+        for job in jobs:
+            await state_of(client, job, "buried")
+        log = stop(process)
+        assert "MESSAGE LOST" not in log
+        assert f"job {jobs[0]} of broken, attempt 1: failed: Mute: (no text: its __str__" in log
+        assert f"job {jobs[1]} of broken, attempt 1: failed: ValueError: xxx" in log
+        assert len(log) < 10_000
+        for job in jobs:
+            await client.delete(job)
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "why"),
     one_in(5, [
+        (["json:loads", "--preview", "1"], "--preview is for --recurring alone"),
+        (["--preview", "1"], "--preview is for --recurring alone"),
+        (["--recurring", "no/file", "--preview", "1"], "no/file: No such file"),
+        (["--recurring", "no/file", "--preview", "0"], "is not in the range"),
+        (["--recurring", "no/file", "--preview", "1001"], "is not in the range"),
         (["--recurring", "no/file"], "no/file: No such file"),
         (["--recurring", "no/file", "--tube", "a"], "--tube is for a function"),
         (["json:dumps", "--tube", "a=x", "--mode", "weighted"], "a weight is a number"),
@@ -513,6 +567,7 @@ async def test_the_command_puts_recurring_jobs(
         (["json:dumps", "--tube", "a=2"], "weights count in the modes"),
         ([], "name a function"), (["json:dumps", "--shell", "true"], "name a function"),
         (["--shell", "true", "--json"], "--json is for a function"),
+        (["--shell", " "], "the shell command is empty"),
         (["no_such:f"], "No module named"), (["json:dumps", "-s", "host:x"], "is no server"),
         (["json:dumps", "-n", "0"], "is not in the range"),
         (["json:dumps", "--tube", "bad name"], "not the name of a tube"),

@@ -11,7 +11,7 @@ from twisted.internet.error import ConnectionRefusedError as RefusedByTwisted
 from twisted.internet.protocol import Protocol
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import Tags, errors, hashed_key
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.sockets import BeanstalkServer
@@ -294,10 +294,11 @@ def test_the_speed_of_threads_is_left_as_it_was() -> None:
 
 
 def test_jobs_are_shown_in_the_order_of_their_turn(beanstalk: Beanstalk) -> None:
-    for body, options in (
+    jobs: list[tuple[bytes, dict[str, Any]]] = [
         (b"late", {"delay": 20}), (b"soon", {"delay": 10}), (b"last", {"priority": 9}),
         (b"first", {"priority": 1}),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for body, options in jobs:
         beanstalk.put(body, "mail", **options)
     beanstalk.put(b"elsewhere")
     bodies = [job.body for job in beanstalk.jobs("mail")]
@@ -411,11 +412,25 @@ def test_a_job_that_the_test_puts_is_not_in_the_record(beanstalk: Beanstalk) -> 
     assert beanstalk.commands == [] and beanstalk.connections == []
 
 
+def test_a_job_is_put_with_tags(beanstalk: Beanstalk) -> None:
+    first = beanstalk.put(b"x", tube="t", tags=Tags(unique_by="order:7", group="g"))
+    assert beanstalk.put(b"y", tube="t", tags=Tags(unique=hashed_key("order:7"))) == first
+    later = beanstalk.put(b"z", tube="t", tags=Tags(after="g"))
+    beanstalk.assert_jobs("t", ready=1, delayed=1)
+    assert later != first
+
+
+@pytest.mark.parametrize("tube", ["", "a b", "ü", "a\r\ndelete 1"])
+def test_a_tube_that_cannot_be_is_refused(beanstalk: Beanstalk, tube: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a tube"):
+        beanstalk.put(b"x", tube=tube)
+
+
 @pytest.mark.beanstalk(max_job_bytes=3)
 def test_a_job_that_the_server_refuses_is_told_of(beanstalk: Beanstalk) -> None:
     with pytest.raises(ValueError, match="JOB_TOO_BIG"):
         beanstalk.put(b"1234")
-    with pytest.raises(ValueError, match="BAD_FORMAT"):
+    with pytest.raises(ValueError, match="not the name of a tube"):
         beanstalk.put(b"123", "-no-tube")
     beanstalk.put(b"123")
     beanstalk.drain()

@@ -13,7 +13,7 @@ from twisted.logger import LogLevel, capturedLogs, formatEvent
 from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.worker.attempts.threads import InlineThreads
 from beanstalk_twisted.worker.attempts.verdicts import Bury
-from beanstalk_twisted.worker.hooks import Logged, Tally
+from beanstalk_twisted.worker.hooks import MAX_TEXT, MAX_TRACEBACK, Logged, Tally
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json
 from tests.worker.world import Shop, Slow
@@ -118,6 +118,62 @@ def test_an_end_is_told_in_words_and_a_burial_is_a_warning(
     body: bytes, level: LogLevel, end: str
 ) -> None:
     assert heard(fickle, body)[level][-1] == f"job 1 of work, attempt 1: {end}"
+
+
+class Mute(Exception):
+    """Has no text to give."""
+
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+class Strange(Exception):
+    """Gives something else as its text."""
+
+    def __str__(self) -> Any:
+        return 7
+
+
+def raising(error: BaseException) -> Any:
+    """Make a function that fails."""
+
+    def fail(attempt: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(Mute(), "its __str__ raised LookupError"), (Strange(), "raised TypeError")]
+)
+def test_an_exception_without_a_text_is_logged_with_its_kind_and_its_traceback(
+    error: Exception, said: str
+) -> None:
+    (warning,) = heard(raising(error))[LogLevel.warn]
+    first, *traceback = warning.splitlines()
+    assert first.startswith(f"job 1 of work, attempt 1: failed: {type(error).__name__}: (no text: ")
+    assert said in first
+    assert any("raise error" in line for line in traceback)
+
+
+def test_an_exception_with_a_long_text_is_cut() -> None:
+    (warning,) = heard(raising(ValueError("begin" + "x" * 100_000 + "end")))[LogLevel.warn]
+    first, *_, last = warning.splitlines()
+    assert "failed: ValueError: beginxxx" in first and first.endswith("xxxend")
+    assert "[... 99,008 characters left out ...]" in first
+    assert last.startswith("ValueError: beginxxx") and last.endswith("xxxend")
+    assert len(first) < 2 * MAX_TEXT and len(last) < 2 * MAX_TEXT
+
+
+def test_a_traceback_with_many_causes_is_cut_and_ends_with_the_last() -> None:
+    error: Exception = ValueError("the first one" + "x" * 100_000)
+    for _ in range(100):
+        cause, error = error, ValueError("in between" + "x" * 100_000)
+        error.__cause__ = cause
+    error.args = ("the last one",)
+    (warning,) = heard(raising(error))[LogLevel.warn]
+    assert len(warning) < 2 * MAX_TRACEBACK
+    assert warning.endswith("ValueError: the last one")
 
 
 def told_of_a_failure(**options: Any) -> list[str]:

@@ -15,10 +15,21 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, demand, recurring, schedule, service, settings
+from beanstalk_twisted.worker import (
+    command,
+    demand,
+    forks,
+    hooks,
+    recurring,
+    schedule,
+    service,
+    settings,
+    watchdog,
+)
 from beanstalk_twisted.worker.attempts import verdicts
 from beanstalk_twisted.worker.attempts.attempt import Attempt
 from beanstalk_twisted.worker.attempts.keepalive import EARLIEST, LATEST
+from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
 from beanstalk_twisted.worker.hooks import Hooks
 from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.schedule import Schedule
@@ -167,12 +178,29 @@ def test_the_shell_is_as_the_page_tells() -> None:
     assert f"SIGKILL {KILL_S:g} seconds later" in text
 
 
+def test_what_is_said_of_handlers_that_hang_is_what_the_code_does() -> None:
+    text = " ".join(section(PAGE, "Handlers that hang").split())
+    assert f"within `stuck_s` ({STUCK_S:g} second)" in text
+    assert f"exits with {watchdog.STUCK} when all slots" in text
+    assert f"exits with {watchdog.STUCK} after {watchdog.TRIES} tries" in text
+    assert f"exits with 1 after {watchdog.HELD_S:g} more seconds" in text
+    assert f"is ended with exit code {forks.FORKED} " in text
+    text = " ".join(section(PAGE, "Logs and metrics").split())
+    assert f"text they write {hooks.MAX_TEXT:,} characters" in text
+    assert f"traceback {hooks.MAX_TRACEBACK:,}," in text
+    text = " ".join(section(PAGE, "The command").split())
+    assert f"A stop that takes {command.STOP_S:g} seconds longer than `--finish`" in text
+    assert f"still run {command.EXIT_S:g} seconds after" in text
+
+
 def test_the_limits_are_those_of_the_code() -> None:
+    shell = Shell("true")
     assert table(PAGE, "Limits") == [
         ["`concurrency`", f"{settings.MAX_CONCURRENCY:,} jobs"],
         ["`connections`", f"{service.CONNECTIONS}"],
         ["file of schedules", f"{schedule.MAX_FILE_BYTES:,} bytes"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
+        ["`stuck_s`", f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}"],
         ["a `reserve` that waits, then is sent anew", f"{demand.PATIENCE_S} seconds"],
         ["between two polls", f"{demand.POLL_FIRST_S:g} to {demand.POLL_MOST_S:g} seconds"],
         ["after an error", f"{demand.REST_S:g} second"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -104,7 +105,8 @@ def test_attempts_may_be_counted_without_those_whose_worker_was_ended() -> None:
     "options",
     [
         {"most_attempts": 0}, {"first_delay_s": -1}, {"first_delay_s": 10, "most_delay_s": 9},
-        {"most_delay_s": MAX_U32 + 1}, {"factor": 0.9},
+        {"most_delay_s": MAX_U32 + 1}, {"factor": 0.9}, {"factor": math.nan}, {"factor": math.inf},
+        {"first_delay_s": math.nan}, {"most_delay_s": math.inf},
     ],
 )  # fmt: skip
 def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
@@ -121,7 +123,10 @@ def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
         ({"bury": ValueError}, "bury is a tuple of classes of exceptions"),
         ({"bury": ValueError()}, "bury is a tuple"), ({"bury": (ValueError(),)}, "is none"),
         ({"delete": [ValueError]}, "delete is a tuple"), ({"delete": (int,)}, "is none"),
-        ({"count": 3}, "count is a function"),
+        ({"count": 3}, "count is a function"), ({"most_attempts": 1.5}, "is a whole number"),
+        ({"most_attempts": True}, "most_attempts is a whole number, not True"),
+        ({"first_delay_s": "1"}, "first_delay_s is a number of seconds"),
+        ({"factor": None}, "factor is a number, not None"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_kind_is_refused_at_once(options: Any, wanted: str) -> None:

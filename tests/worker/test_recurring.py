@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from datetime import UTC, datetime
@@ -92,6 +93,11 @@ class Place:
 # When.
 
 
+async def coroutine(moment: datetime) -> bytes:
+    """Make a body, which nobody awaits."""
+    return b""
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -105,14 +111,65 @@ class Place:
         ({"catch_up_s": LATE_S - 1}, "catch_up_s is 60 to 604800, not 59"),
         ({"catch_up_s": MAX_CATCH_UP_S + 1}, "not 604801"),
         ({"name": ""}, "has 1 to 180 bytes"), ({"name": "n" * (MAX_NAME + 1)}, "has 1 to 180"),
-        ({"name": "a b"}, "unique_key is not"), ({"tube": "a b"}, "not the name of a tube"),
-        ({"ttr": -1}, "ttr is 0 to 4294967295, not -1"),
-        ({"priority": 1 << 32}, "pri is 0 to 4294967295, not 4294967296"),
+        ({"name": "a b"}, "a schedule's name is not 'a b'"),
+        ({"name": "-n"}, "does not begin with -"), ({"name": b"n"}, "name is a string, not b'n'"),
+        ({"name": None}, "name is a string, not None"), ({"name": "\ud800"}, "name is not"),
+        ({"tube": "a b"}, "n: not the name of a tube"), ({"tube": ""}, "not the name of a tube"),
+        ({"tube": None}, "tube is a string, not None"), ({"tube": "ü"}, "not the name of a tube"),
+        ({"ttr": -1}, "ttr is 1 to 4294967295, not -1"), ({"ttr": 0}, "ttr is 1 to .*, not 0"),
+        ({"ttr": 1 << 32}, "ttr is 1 to .*, not 4294967296"),
+        ({"ttr": True}, "ttr is a whole number, not True"),
+        ({"ttr": 1.5}, "ttr is a whole number, not 1.5"),
+        ({"ttr": math.nan}, "ttr is a whole number, not nan"), ({"ttr": "60"}, "not '60'"),
+        ({"priority": 1 << 32}, "priority is 0 to 4294967295, not 4294967296"),
+        ({"priority": -1}, "priority is 0 to 4294967295, not -1"),
+        ({"priority": False}, "priority is a whole number, not False"),
+        ({"priority": None}, "priority is a whole number, not None"),
+        ({"catch_up_s": 86_400.0}, "catch_up_s is a whole number, not 86400.0"),
+        ({"catch_up_s": math.nan}, "catch_up_s is a whole number, not nan"),
+        ({"body": "text"}, "body is bytes or a function, not 'text'"),
+        ({"body": None}, "body is bytes or a function, not None"),
+        ({"body": 7}, "body is bytes or a function, not 7"),
+        ({"body": coroutine}, "body is a function that is not a coroutine's"),
+        ({"missed": None}, "missed is a string, not None"), ({"missed": ""}, "not ''"),
+        ({"zone": ""}, "there is no time zone ''"), ({"zone": None}, "zone is a string"),
+        ({"zone": UTC}, "zone is a string"),
+        *(
+            ({"zone": zone}, f"there is no time zone '{zone}'")
+            for zone in ("posixrules", "Factory", "localtime", "posix/UTC", "right/UTC", "/etc")
+        ),
+        ({"cron": ""}, "'' is not five fields"), ({"cron": None}, "cron is a string, not None"),
+        ({"cron": b"* * * * *"}, "cron is a string"),
+        ({"cron": "*/61 * * * *"}, "the step of ./61 is longer than its range"),
+        ({"cron": "*/0 * * * *"}, "Bad minute"), ({"cron": "*/ * * * *"}, "Bad minute"),
+        ({"cron": "0 */25 * * *"}, "the step of ./25"), ({"cron": "0 0 */32 * *"}, "of ./32"),
+        ({"cron": "0 0 1 */13 *"}, "the step of ./13"), ({"cron": "0 0 * * */8"}, "of ./8"),
+        ({"cron": "10-14/6 * * * *"}, "the step of 10-14/6 is longer"),
+        ({"cron": "5,58/3 * * * *"}, "the step of 58/3 is longer"),
+        ({"cron": "0 0 * * MON-FRI/6"}, "the step of MON-FRI/6 is longer"),
+        ({"cron": "0 0 31 2 *"}, "Bad day-of-month"),
     ],
 )  # fmt: skip
 def test_a_schedule_that_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Schedule(**{"name": "n", "tube": "t", "cron": "0 * * * *"} | options)
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 1 */12 *", "0 0 * * */7",
+        "10-14/5 * * * *", "57/3 * * * *", "0 0 * * MON-FRI/5", "0 0 L * *", "0 0 * * 5L",
+        "0 0 * JAN MON#1",
+    ],
+)  # fmt: skip
+def test_steps_as_long_as_their_range_are_taken(cron: str) -> None:
+    assert every(cron).next_s(NOON_S) > NOON_S
+
+
+def test_a_scheduler_without_a_schedule_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no schedule"):
+        Place().scheduler()
 
 
 HEAD = '[n]\ncron = "* * * * *"\n'
@@ -128,7 +185,7 @@ HEAD = '[n]\ncron = "* * * * *"\n'
         (HEAD + 'tube = "t"\nttr = true', "[n]: ttr is a whole number, not True"),
         (HEAD + 'tube = "t"\nage = 1', "[n]: there is no key 'age'; there are cron, tube"),
         (HEAD + 'tube = "a b"', "[n]: not the name of a tube"),
-        ('["a b"]\ncron = "0 0 * * *"\ntube = "t"', "[a b]: tags: unique_key is not"),
+        ('["a b"]\ncron = "0 0 * * *"\ntube = "t"', "[a b]: a schedule's name is not"),
     ],
 )  # fmt: skip
 def test_a_file_of_schedules_that_is_wrong_says_where(text: str, said: str, tmp_path: Path) -> None:
@@ -183,6 +240,40 @@ def test_a_time_that_is_skipped_in_spring_comes_right_after_and_one_that_comes_t
     assert times(hourly, datetime(2026, 10, 24, 23, tzinfo=UTC), 4) == [
         "10-24 23:30", "10-25 00:30", "10-25 01:30", "10-25 02:30",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cron", "wanted"),
+    [
+        ("0,15,30,45 2 * * *", ["03-29 01:00", "03-30 00:00"]),
+        ("0,30 2,3 * * *", ["03-29 01:00", "03-29 01:30", "03-30 00:00"]),
+        # These go by the time that passes.
+        ("*/30 2 * * *", ["03-30 00:00", "03-30 00:30"]),
+    ],
+)
+def test_all_times_of_day_in_a_gap_become_one_run(cron: str, wanted: list[str]) -> None:
+    start = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    schedule = every(cron, zone="Europe/Berlin")
+    assert times(schedule, start, len(wanted)) == wanted
+    runs = schedule.runs(start.timestamp(), len(wanted))
+    assert [f"{each.astimezone(UTC):%m-%d %H:%M}" for each in runs] == wanted
+
+
+@settings(max_examples=share(60), deadline=None)
+@given(
+    st.sampled_from(["*/7 * * * *", "30 2,3 * * *", "15 */2 * * *", "0 0 29 2 *", "5 1 * * SUN"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"]),
+    st.integers(1_700_000_000, 1_800_000_000),
+)
+def test_the_runs_that_are_shown_are_those_that_come(cron: str, zone: str, after_s: int) -> None:
+    schedule = every(cron, zone=zone)
+    shown = schedule.runs(after_s, 5)
+    coming = []
+    for _ in range(5):
+        after_s = schedule.next_s(after_s)
+        coming.append(after_s)
+    assert [int(each.timestamp()) for each in shown] == coming
+    assert {str(each.tzinfo) for each in shown} == {zone}
 
 
 @given(
@@ -335,7 +426,7 @@ def test_a_put_that_is_refused_is_tried_again_until_the_run_is_missed() -> None:
     assert said[-1] == "n: a run was missed: no job could be put in 60 s"
 
 
-def test_a_server_that_knows_no_unique_keys_is_given_nothing() -> None:
+def test_a_server_that_knows_no_uniques_is_given_nothing() -> None:
     place = Place()
     recurring = Recurring(cast(Any, place.world.endpoint), [every()], reactor=place.world.clock,
                           wall_clock=lambda: place.now_s)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
 from beanstalk_twisted.worker.attempts.threads import InlineThreads
+from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
 from beanstalk_twisted.worker.attempts.verdicts import (
     Bury,
     Decided,
@@ -27,7 +30,7 @@ from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json, Unreadable
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY
-from tests.client.world import is_waiting
+from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Shop, Slow
 
 
@@ -345,29 +348,128 @@ class Stubborn:
     """Does jobs, and does not heed being cancelled."""
 
     def __init__(self) -> None:
-        self.waiting: Deferred[None] = Deferred()
+        self.begun: list[bytes] = []
+        self.waiting: dict[int, Deferred[None]] = {}
 
     async def __call__(self, attempt: Attempt[Any]) -> None:
-        while True:
+        self.begun.append(attempt.body)
+        while attempt.body.startswith(b"hang"):
+            self.waiting[attempt.id] = Deferred()
             try:
-                await self.waiting
+                await self.waiting[attempt.id]
                 return
             except CancelledError:
-                self.waiting = Deferred()
+                pass
 
 
-def test_an_attempt_that_heeds_no_limit_is_touched_no_more_and_so_others_get_the_job() -> None:
+def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    worker = shop.worker(stubborn, 2, limit_s=25, policy=Retry(first_delay_s=100))
+    job = shop.put(b"hang", ttr=10)
+    shop.world.advance(25 + STUCK_S - 0.1)
+    assert (shop.stats(job).state, worker.jobs_in_hand) == ("reserved", 1)
+    shop.world.advance(0.2)
+    ((_, error),) = shop.noted.named("failed")
+    assert isinstance(error, TookTooLong)
+    assert shop.noted.named("ended") == [(job, Release(50))]
+    assert shop.noted.named("stuck") == [(job, 1, 2)]
+    assert shop.stats(job).state == "delayed"
+    assert (worker.jobs_in_hand, worker.stuck_slots) == (0, 1)
+    # The other slot goes on, and waits on a connection that holds no job.
+    shop.put(b"good")
+    assert stubborn.begun == [b"hang", b"good"]
+    # What comes of it counts no more, but its slot is free again.
+    stubborn.waiting[job].errback(RuntimeError("too late to matter"))
+    shop.world.settle()
+    assert worker.stuck_slots == 0
+    assert [name for name, *_ in shop.noted.told if name in ("failed", "lost")] == ["failed"]
+    assert len(shop.noted.named("ended")) == 2
+
+
+def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    worker = shop.worker(stubborn, limit_s=25, policy=Retry(first_delay_s=100))
+    job = shop.put(b"hang", ttr=60)
+    shop.world.clock.advance(25)
+    shop.world.clock.advance(STUCK_S)  # The release is on its way.
+    stubborn.waiting[job].callback(None)
+    shop.world.settle()
+    assert shop.noted.named("ended") == [(job, Release(50))]
+    assert shop.noted.named("stuck") == []
+    assert (worker.jobs_in_hand, worker.stuck_slots) == (0, 0)
+    shop.put(b"good")
+    assert stubborn.begun == [b"hang", b"good"]
+
+
+def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result() -> None:
     shop = Shop()
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25)
-    job = shop.put(ttr=10)
-    shop.world.advance(40)
-    assert worker.jobs_in_hand == 1
-    assert shop.stats(job).state == "ready"
-    stubborn.waiting.errback(RuntimeError("too late to matter"))
+    job = shop.put(b"hang", ttr=10)
+    shop.world.advance(25 + STUCK_S / 2)
+    stubborn.waiting[job].callback(None)
     shop.world.settle()
-    assert shop.noted.named("lost")[0] == (job, Ending.TTR)
+    assert shop.noted.named("ended") == [(job, Delete())]
+    assert worker.stuck_slots == 0
+
+
+def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    worker = shop.worker(stubborn, limit_s=25, touches=False)
+    job = shop.put(b"hang", ttr=10)
+    shop.world.advance(25)
+    shop.world.advance(STUCK_S)
+    assert shop.noted.named("lost") == [(job, Ending.TTR)]
     assert shop.noted.named("failed") == []
+    assert shop.noted.named("stuck") == [(job, 1, 1)]
+    stubborn.waiting[job].callback(None)
+    shop.world.settle()
+    assert shop.noted.named("lost") == [(job, Ending.TTR)]
+    assert worker.stuck_slots == 0
+
+
+def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken() -> None:
+    shop = Shop()
+    stubborn = Stubborn()
+    told: list[str] = []
+    worker = shop.worker(
+        stubborn, 2, limit_s=25, policy=Retry(most_attempts=1), all_stuck=lambda: told.append("all")
+    )
+    first = shop.put(b"hang 1")
+    shop.world.advance(10)
+    second = shop.put(b"hang 2")
+    shop.world.advance(20)
+    assert told == []
+    shop.world.advance(10)
+    assert told == ["all"]
+    assert [shop.stats(job).state for job in (first, second)] == ["buried", "buried"]
+    shop.put(b"good")
+    shop.world.advance(60)
+    assert stubborn.begun == [b"hang 1", b"hang 2"]
+    # It does not wait for them when it stops, and after a start has all its slots.
+    stopped = worker.stopService()
+    shop.world.settle()
+    assert result(stopped) is None
+    worker.startService()
+    shop.world.settle()
+    assert stubborn.begun[2:] == [b"good"]
+
+
+def test_without_a_callback_all_stuck_slots_are_logged() -> None:
+    shop = Shop()
+    with capturedLogs() as events:
+        shop.worker(Stubborn(), limit_s=1)
+        shop.put(b"hang")
+        shop.world.advance(3)
+    said = [formatEvent(event) for event in events]
+    assert (
+        "job 1 of work, attempt 1: given up, but its function still runs: 1 of 1 slots are "
+        "stuck" in said
+    )
+    assert said[-1].startswith("all 1 slots are stuck in functions that do not end")
 
 
 # No command waits behind a reserve.
@@ -656,12 +758,12 @@ def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> Non
     shop = Shop()
     stubborn = Stubborn()
     worker = shop.worker(stubborn, finish_s=15)
-    job = shop.put()
+    job = shop.put(b"hang")
     stopped = worker.stopService()
     shop.world.advance(16)
     shop.world.result(stopped)
     assert shop.stats(job).state == "ready"
-    stubborn.waiting.callback(None)
+    stubborn.waiting[job].callback(None)
     shop.world.settle()
     assert shop.stats(job).state == "ready"
 
@@ -712,7 +814,10 @@ def test_a_stopped_worker_can_be_started_again() -> None:
         {"concurrency": 0}, {"concurrency": MAX_CONCURRENCY + 1}, {"connections": 0},
         {"finish_s": -1}, {"limit_s": 0}, {"tubes": []}, {"tubes": ""}, {"tubes": "-x"},
         {"tubes": ["a", "a b"]}, {"tubes": "\u00e9"}, {"tubes": b"a\r\n"}, {"tubes": "a" * 201},
-        {"handler": coroutine, "in_threads": True},
+        {"handler": coroutine, "in_threads": True}, {"limit_s": math.nan}, {"limit_s": math.inf},
+        {"limit_s": 2**32}, {"limit_s": -1}, {"finish_s": math.nan}, {"finish_s": 2**32},
+        {"grace_s": math.nan}, {"grace_s": -1}, {"token": ""}, {"token": "a b"},
+        {"connections": MAX_CONCURRENCY + 1}, {"mode": ""},
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
@@ -733,6 +838,13 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
         ({"serialiser": Json}, "serialiser is an object, such as"), ({"hooks": "x"}, "hooks is a"),
         ({"hooks": [print]}, "is none"), ({"hooks": Shop().noted}, "hooks is a list"),
         ({"in_threads": 4}, "in_threads is True, False or"),
+        ({"concurrency": True}, "concurrency is a whole number, not True"),
+        ({"concurrency": 1.5}, "concurrency is a whole number"),
+        ({"connections": None}, "connections is a whole number, not None"),
+        ({"limit_s": "5"}, "limit_s is a number of seconds, not '5'"),
+        ({"limit_s": True}, "limit_s is a number of seconds, not True"),
+        ({"finish_s": None}, "finish_s is a number of seconds, not None"),
+        ({"grace_s": "5"}, "grace_s is a number of seconds, not '5'"),
     ],
 )  # fmt: skip
 def test_what_is_of_another_kind_is_refused_at_once(options: dict[str, Any], wanted: str) -> None:

@@ -46,6 +46,9 @@ class Noted(Hooks):
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.told.append(("lost", attempt.id, ending))
 
+    def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
+        self.told.append(("stuck", attempt.id, stuck, slots))
+
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
         self.told.append(("unsettled", attempt.id, verdict, error))
 

@@ -305,6 +305,9 @@ class ExtensionCommands(Commands):
         :raise BadFormat: there is no such key or value; nothing was changed.
         :raise OutOfMemory: the server has no room for it.
         """
+        for key, value in (changes or {}).items():
+            if isinstance(value, bool) or not isinstance(value, int | str | None):
+                raise TypeError(f"tube-policy: {key} is a number, text or None, not {value!r}")
         pairs = tuple(
             (key, "-" if value is None else str(value)) for key, value in (changes or {}).items()
         )

@@ -145,12 +145,6 @@ def _one_of(*names: str) -> _Write:
     return write
 
 
-def _group(what: str, value: object) -> bytes:
-    if not value:
-        raise ValueError(f"{what} is not {value!r}; it has 1 to {grammar.MAX_TUBE_NAME} bytes")
-    return name_bytes(what, value)
-
-
 def _token(what: str, value: object) -> bytes:
     """A wrong one is not shown: it may be a secret with a typing error."""
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,200}", value):
@@ -221,8 +215,8 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     extensions.LIMIT: _whole(1, extensions.MAX_PAGE_JOBS), extensions.CURSOR: _optional(_cursor),
     TAGS: _tags, OPTIONAL_TAGS: _optional(_tags),
     extensions.TARGET: _target, extensions.POLICY_PAIRS: _policy, extensions.DEAD_BOUND: _u32,
-    grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: _group,
-    extensions.UNIQUE_KEY: _group,
+    grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: name_bytes,
+    extensions.UNIQUE_KEY: name_bytes,
     extensions.WEIGHT: _whole(1, extensions.MAX_WEIGHT),
     extensions.TOKEN: _token, extensions.SUCCESSOR: _optional(_standby),
     extensions.MODE: _one_of("fifo", "weighted", "weighted-fair"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from beanstalk_twisted.client.commands.hashed_keys import hashed_key
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, MAX_U32, TUBE, ParseError
 from beanstalk_twisted.wire.tags import PutTags
@@ -11,25 +12,37 @@ STATES: Final = frozenset(("ready", "reserved", "delayed", "buried", "deleted"))
 """Of the job that has the unique key already."""
 
 
+Key = str | bytes
+"""A key or the name of a group, as it stands on the wire."""
+
+HashedValue = str | bytes | int
+"""A value that `hashed_key` makes a key of."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
     """
-    What a new job is tagged with; at least one of the four keys and groups.
+    Tags of a new job: at least one of the four keys and groups, each given as it stands on the wire
+    (1 to 200 bytes, as a tube's name), or with ``_by`` as any value, which is hashed.
 
-    :ivar unique_key: while a job with the key is in the tube, another put puts nothing.
-    :ivar unique_seconds: nor for so long after that job's deletion, 0 to 4,294,967,295.
-    :ivar concurrency_key: of the jobs with the key, in all tubes, so many are reserved at once.
-    :ivar concurrency_limit: so many at most, 1 to 4,294,967,295.
+    :ivar unique: while a job with the key is in the tube, another put puts nothing.
+    :ivar unique_seconds: nor for that long after the job's deletion, 0 to 4,294,967,295.
+    :ivar concurrency: of the jobs with the key, in all tubes, only some are reserved at a time.
+    :ivar concurrency_limit: how many, 1 to 4,294,967,295.
     :ivar group: the job is one of this group.
     :ivar after: the job waits until all jobs of this group are deleted.
     """
 
-    unique_key: str | bytes = ""
+    unique: Key | None = None
+    unique_by: HashedValue | None = None
     unique_seconds: int = 0
-    concurrency_key: str | bytes = ""
+    concurrency: Key | None = None
+    concurrency_by: HashedValue | None = None
     concurrency_limit: int = 1
-    group: str | bytes = ""
-    after: str | bytes = ""
+    group: Key | None = None
+    group_by: HashedValue | None = None
+    after: Key | None = None
+    after_by: HashedValue | None = None
 
     def __post_init__(self) -> None:
         """:raise TypeError, ValueError: something is not what it should be."""
@@ -38,18 +51,18 @@ class Tags:
     def for_wire(self) -> PutTags:
         """Give the values that stand on a line."""
         tags = PutTags(
-            name_bytes("tags: unique_key", self.unique_key),
+            _key("unique", self.unique, self.unique_by),
             _number("unique_seconds", self.unique_seconds, 0),
-            name_bytes("tags: concurrency_key", self.concurrency_key),
+            _key("concurrency", self.concurrency, self.concurrency_by),
             _number("concurrency_limit", self.concurrency_limit, 1),
-            name_bytes("tags: group", self.group), name_bytes("tags: after", self.after),
+            _key("group", self.group, self.group_by), _key("after", self.after, self.after_by),
         )  # fmt: skip
         if tags.unique_s and not tags.unique_key:
-            raise ValueError("tags: unique_seconds needs a unique_key")
+            raise ValueError("tags: unique_seconds needs unique or unique_by")
         if tags.concurrency_limit > 1 and not tags.concurrency_key:
-            raise ValueError("tags: concurrency_limit needs a concurrency_key")
+            raise ValueError("tags: concurrency_limit needs concurrency or concurrency_by")
         if tags.group and tags.group == tags.after:
-            raise ValueError(f"tags: a job of {self.group!r} cannot wait for the end of it")
+            raise ValueError("tags: a job of a group cannot wait for the end of the same group")
         if not words_of(tags):
             raise ValueError("tags: there is none; leave them out")
         return tags if tags.concurrency_key else tags._replace(concurrency_limit=0)
@@ -98,19 +111,30 @@ def name_bytes(what: str, value: object) -> bytes:
     Give a key or the name of a group as it stands on a line.
 
     :param what: what to call it in errors.
-    :return: empty, if nothing is said.
     :raise TypeError, ValueError: there can be no such name.
     """
     if not isinstance(value, str | bytes):
         raise TypeError(f"{what} is text or bytes, not {value!r}")
     try:
         name = value.encode("ascii") if isinstance(value, str) else value
-        return bytes(TUBE.convert(name)) if name else b""
+        return bytes(TUBE.convert(name))
     except (UnicodeEncodeError, ParseError):
         raise ValueError(
             f"{what} is not {value!r}; it is 1 to {MAX_TUBE_NAME} letters, digits and "
             "-+/;.$_(), and does not begin with -"
         ) from None
+
+
+def _key(name: str, value: Key | None, hashed: HashedValue | None) -> bytes:
+    """Give what stands on a line: empty for None."""
+    if hashed is None:
+        return b"" if value is None else name_bytes(f"tags: {name}", value)
+    if value is not None:
+        raise ValueError(f"tags: give one of {name} and {name}_by, not both")
+    try:
+        return hashed_key(hashed).encode()
+    except (TypeError, ValueError) as wrong:
+        raise type(wrong)(f"tags: {name}_by: {wrong}") from None
 
 
 def _number(what: str, value: object, least: int) -> int:

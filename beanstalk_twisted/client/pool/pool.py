@@ -18,7 +18,8 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_specs import JobPage, NewJob
+from beanstalk_twisted.client.commands.checks import check_seconds
+from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN, JobPage, NewJob
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import Inserted, Tags
@@ -52,13 +53,13 @@ class Server(NamedTuple):
     One server of a pool.
 
     :ivar endpoint: where it is, an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
-    :ivar name: which tubes it has follows from this.  If it is empty it is the address, written
-        in full, ``tcp:10.0.0.1:11300`` or ``tls://queue.example:11300``, without a token and files.
+    :ivar name: which tubes it has follows from this.  None: the address, written in full,
+        ``tcp:10.0.0.1:11300`` or ``tls://queue.example:11300``, without a token and files.
     :ivar weight: its share of the tubes, against those of the others.
     """
 
     endpoint: str | IStreamClientEndpoint
-    name: str = ""
+    name: str | None = None
     weight: int = 1
 
 
@@ -96,6 +97,9 @@ class Pool(Service):
         :raise TypeError: ``servers``, ``tubes`` or ``former`` is one instead of a list, or what is
             in it is none.
         """
+        if token is not None:
+            AUTH_TOKEN.line((token,))
+        check_seconds("patience_s", patience_s)
         now, before = named(servers), named(former, "former")
         self.split = Split({name: server.weight for name, server in now.items()})
         self._clock = reactor or the_reactor()
@@ -405,9 +409,9 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
         server = Server(each) if isinstance(each, str) else each
         if not isinstance(server, Server):
             raise TypeError(f"{argument}: each is HOST:PORT or a Server, not {each!r}")
-        if not server.name and not isinstance(server.endpoint, str):
+        if server.name is None and not isinstance(server.endpoint, str):
             raise ValueError(f"a server needs a name: {server.endpoint!r}")
-        name = server.name or ways.endpoint(str(server.endpoint))
+        name = ways.endpoint(str(server.endpoint)) if server.name is None else server.name
         if name in found:
             raise ValueError(f"two servers of a pool are called {name!r}")
         found[name] = server

@@ -6,17 +6,16 @@ from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, execute
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempts import results
 from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
 from beanstalk_twisted.worker.attempts.keepalive import KeepAlive
 from beanstalk_twisted.worker.attempts.settling import Settlement
+from beanstalk_twisted.worker.attempts.time_limit import TimeLimit
 from beanstalk_twisted.worker.attempts.verdicts import (
     Bury,
     Decided,
@@ -26,6 +25,7 @@ from beanstalk_twisted.worker.attempts.verdicts import (
     TooManyAttempts,
     Verdict,
 )
+from beanstalk_twisted.worker.forks import in_this_process
 from beanstalk_twisted.worker.reserver import Reserver, Session
 from beanstalk_twisted.worker.settings import Settings
 
@@ -52,10 +52,11 @@ class JobRun(Generic[T]):
 
     def __init__(
         self, settings: Settings[T], reserver: Reserver, job: Job,
-        may_give_back: Callable[[], Deferred[None]],
+        may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
     ) -> None:  # fmt: skip
         """
         :param may_give_back: asked before the job is released; its Deferred fires when it may be.
+        :param left: called when the attempt was given up and its handler still runs.
         """
         self._settings = settings
         self._reserver = reserver
@@ -67,6 +68,9 @@ class JobRun(Generic[T]):
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
         self._asked: Deferred[JobStats] | None = None
+        self._left = left
+        self._giving_up: Deferred[None] | None = None
+        self._has_handler_ended = False
 
     # What the worker calls.
 
@@ -83,12 +87,20 @@ class JobRun(Generic[T]):
             verdict = None if _is_lost(attempt) else AFTER_A_FAULT
         finally:
             self._stop()
+        self._has_handler_ended = True
+        if self._giving_up is not None:
+            await self._giving_up
+        else:
+            await self._settle(attempt, verdict)
+            attempt.end()
+
+    async def _settle(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+        """:param verdict: None if the job is not ours any more."""
         settlement = self._settlement
         if verdict is not None and not settlement.is_settled:
             await settlement.settle(attempt, verdict)
         elif not settlement.is_settled:
             settlement.tell_loss(attempt)
-        attempt.end()
 
     def cancel(self, ending: Ending) -> None:
         self._ending = self._ending or ending
@@ -108,6 +120,11 @@ class JobRun(Generic[T]):
         """The worker stops: what has not begun yet is given back."""
         if self._attempt is None:
             self._ending = self._ending or Ending.STOPPED
+
+    @property
+    def attempt(self) -> Attempt[T] | None:
+        """What its handler was given; None if it has not begun."""
+        return self._attempt
 
     async def abandon(self) -> None:
         """It was cancelled and goes on.  It can be left, but its job is given back."""
@@ -163,7 +180,8 @@ class JobRun(Generic[T]):
         assert self._keep is not None
         self._keep.start()
         self._settings.hooks.call("began", attempt)
-        limit = self._start_limit(attempt)
+        limit = TimeLimit(self._settings, attempt, partial(self._begin_to_give_up, attempt))
+        limit.start()
         try:
             verdict = results.verdict_of(await self._run(attempt))
         except GeneratorExit:
@@ -173,7 +191,7 @@ class JobRun(Generic[T]):
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
-            cancel(limit)
+            limit.stop()
         # Done is done, whoever has the job now: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
@@ -200,18 +218,20 @@ class JobRun(Generic[T]):
             return Bury()
         return verdict
 
-    def _start_limit(self, attempt: Attempt[T]) -> IDelayedCall | None:
-        def over() -> None:
-            # If it does not heed this, its TTR ends, and somebody else gets the job.
-            assert self._keep is not None
-            self._keep.let_go()
-            attempt.cancel(Ending.LIMIT)
+    def _begin_to_give_up(self, attempt: Attempt[T]) -> None:
+        verdict = self._failed(attempt, TookTooLong())
+        self._giving_up = Deferred.fromCoroutine(self._give_up(attempt, verdict))
+        self._giving_up.addErrback(
+            lambda failure: self._log.failure("a fault in the worker", failure)
+        )
 
-        settings = self._settings
-        if settings.limit_s is None:
-            return None
-        timer: IDelayedCall = settings.clock.callLater(settings.limit_s, over)
-        return timer
+    async def _give_up(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+        """Let the attempt end although its handler still runs; its result counts no more."""
+        self._stop()
+        await self._settle(attempt, verdict)
+        attempt.end()
+        if not self._has_handler_ended:
+            self._left(self)
 
     def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
         read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
@@ -222,13 +242,13 @@ class JobRun(Generic[T]):
         running: Deferred[Any]
         if threads is not None:
             # No thread can be cancelled; a coroutine that comes out of it can.
-            running = threads.run(lambda: handler(attempt))
+            running = threads.run(partial(in_this_process, partial(handler, attempt)))
         else:
-            running = execute(handler, attempt)
+            running = execute(in_this_process, partial(handler, attempt))
         return running.addCallback(results.awaited, attempt, self._settings.clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
-        if _is_lost(attempt):
+        if self._giving_up is not None or _is_lost(attempt):
             return None
         if attempt.ending is Ending.STOPPED:
             return AT_ONCE

@@ -53,12 +53,6 @@ class KeepAlive:
         """Begin, at the attempt's deadline as it is."""
         self._plan()
 
-    def let_go(self) -> None:
-        """Touch no more: the TTR is to end by itself."""
-        self._touches = False
-        if not self._is_over:
-            self._set(self._attempt.time_left_s(), self._end_of_ttr)
-
     def stop(self) -> None:
         self._is_over = True
         cancel(self._timer)

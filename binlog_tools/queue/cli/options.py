@@ -74,7 +74,9 @@ def _token(ctx: click.Context) -> str | None:
     Give the token of ``--token-file``, else of the environment; None if there is none.  Of two
     files the one behind the subcommand counts.
     """
-    path = ctx.meta.get(BEHIND) or ctx.find_root().params.get("token_file")
+    path = ctx.meta.get(BEHIND)
+    if path is None:
+        path = ctx.find_root().params.get("token_file")
     try:
         return token_of(path, os.environ)
     except ValueError as problem:

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.client.commands.hashed_keys import hashed_key
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.parameters import Parsed
 from binlog_tools.queue.cli import options
@@ -112,9 +113,14 @@ def fitting(
 @click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="Of a tube.")
 @click.option("-j", "--job", type=options.JOB, metavar="ID", help="Of a job.")
 @click.option("-g", "--group", type=options.TUBE, metavar="NAME", help="Of a group of jobs.")
+@click.option(
+    "--group-by", type=Parsed("text", lambda text: hashed_key(text).encode()), metavar="VALUE",
+    help="Of the group that put --group-by names.",
+)  # fmt: skip
 @options.as_json
 def stats(
-    address: Address, tube: bytes | None, job: int | None, group: bytes | None, is_json: bool
+    address: Address, tube: bytes | None, job: int | None, group: bytes | None,
+    group_by: bytes | None, is_json: bool,
 ) -> None:  # fmt: skip
     """
     Show what the server says of itself, of a tube, of a job, or of a group of jobs.
@@ -122,8 +128,9 @@ def stats(
     The keys are explained in docs/protocol.md, those of a group in docs/extensions.md, and in
     beanstalkd's protocol.txt.
     """
-    if sum(each is not None for each in (tube, job, group)) > 1:
-        raise click.UsageError("only one of --tube, --job and --group")
+    if sum(each is not None for each in (tube, job, group, group_by)) > 1:
+        raise click.UsageError("only one of --tube, --job, --group and --group-by")
+    group = group_by if group is None else group
     with options.connected(address) as queue:
         if group is not None:
             extensions = Extensions(queue)

@@ -86,10 +86,11 @@ class SinkOptions(NamedTuple):
         """
         given = {name.lower(): value for name, value in options.items()}
         _refuse_unknown(given)
-        if not given.get("address"):
+        _refuse_empty(given)
+        if "address" not in given:
             raise _wrong('say which server: .option("address", "127.0.0.1:11300")')
         return cls(
-            _servers(given["address"], given.get("token") or token_of(None, environment)),
+            _servers(given["address"], given.get("token", token_of(None, environment))),
             _tube(given.get("tube", "default")),
             _number(given, "priority", 1024), _number(given, "delay", 0), _number(given, "ttr", 60),
             _number(given, "window", WINDOW_JOBS, 1, MAX_WINDOW_JOBS),
@@ -110,6 +111,13 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise _wrong('a queue has no path: use save() and .option("address", "HOST:PORT")')
         if name not in known | SPARKS_OWN:
             raise _wrong(f"there is no option {name!r}; there are {', '.join(OPTIONS)}")
+
+
+def _refuse_empty(given: Mapping[str, str]) -> None:
+    """Refuse what an unset variable gives: it would be as if the option were left out."""
+    for name in OPTIONS:
+        if given.get(name.lower()) == "":
+            raise _wrong(f"{name}: it is empty; leave it out")
 
 
 def _servers(text: str, token: str | None) -> tuple[Address, ...]:

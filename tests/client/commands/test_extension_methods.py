@@ -210,9 +210,9 @@ def test_tubes_are_chosen_by_their_weights() -> None:
 
 def test_a_job_is_moved_and_updated() -> None:
     async def script(client: Client) -> None:
-        tags = Tags(unique_key="k", unique_seconds=9, concurrency_key="c", group="g", after="a")
+        tags = Tags(unique="k", unique_seconds=9, concurrency="c", group="g", after="a")
         number = await client.put(b"a", tags=tags)
-        other = await client.put(b"b", tube="t", tags=Tags(unique_key="k"))
+        other = await client.put(b"b", tube="t", tags=Tags(unique="k"))
         with pytest.raises(errors.Duplicate) as raised:
             await client.move_job(number, "t")
         assert raised.value.job_id == other
@@ -342,12 +342,15 @@ def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others() -> No
         (lambda to: to.put_at(b"", 0, tags={"group": "g"}), TypeError),
         (lambda to: to.put_batch([NewJob(b"", tags=cast(Any, "g"))]), TypeError),
         (lambda to: to.stats_group(""), ValueError), (lambda to: to.stats_group("a b"), ValueError),
-        (lambda to: to.stats_group(None), ValueError), (lambda to: to.stats_group(7), TypeError),
+        (lambda to: to.stats_group(None), TypeError), (lambda to: to.stats_group(7), TypeError),
         (lambda to: to.move_job(1, "a b"), ValueError),
         (lambda to: to.move_job("1", "t"), TypeError),
         (lambda to: to.update_job(1, 0, 0, 1, body="text"), TypeError),
         (lambda to: to.update_job(1, -1, 0, 1), ValueError),
         (lambda to: to.tube_policy("t", {}), ValueError),
+        (lambda to: to.tube_policy("t", {"max-jobs": True}), TypeError),
+        (lambda to: to.tube_policy("t", {"max-jobs": 1.5}), TypeError),
+        (lambda to: to.tube_policy("t", {"max-jobs": ""}), ValueError),
         (lambda to: to.tube_policy("t", {"rate": "5 max-age=1"}), ValueError),
         (lambda to: to.tube_policy("t", {"Rate": 5}), ValueError),
         (lambda to: to.kick_dead("t", -1), ValueError),

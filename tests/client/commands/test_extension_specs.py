@@ -38,11 +38,11 @@ LIMITS: dict[Field, tuple[int, int]] = {
 KEYS = TUBE_NAMES.filter(lambda name: len(name) <= 200) | TUBE_NAMES.map(str.encode)
 ALL_TAGS = st.one_of(
     st.builds(
-        Tags, unique_key=KEYS, unique_seconds=st.integers(0, U32), concurrency_key=KEYS,
+        Tags, unique=KEYS, unique_seconds=st.integers(0, U32), concurrency=KEYS,
         concurrency_limit=st.integers(1, U32),
     ),
-    st.builds(Tags, group=KEYS), st.builds(Tags, after=KEYS, unique_key=KEYS),
-    st.builds(Tags, concurrency_key=KEYS, group=st.just("a"), after=st.just("b")),
+    st.builds(Tags, group=KEYS), st.builds(Tags, after=KEYS, unique=KEYS),
+    st.builds(Tags, concurrency=KEYS, group=st.just("a"), after=st.just("b")),
 )  # fmt: skip
 OTHERS: dict[Field, st.SearchStrategy[Any]] = {
     extensions.TOKEN: st.text("az~!-", min_size=1, max_size=200),

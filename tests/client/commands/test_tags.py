@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 
-from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
+from beanstalk_twisted.client import Inserted, NewJob, Tags, errors, hashed_key
 from beanstalk_twisted.client.reconnecting import MOST_S
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
@@ -22,14 +22,15 @@ from tests.client.test_announcement import PROBE, knows, say
 from tests.client.world import Line, World, error, is_waiting, result
 from tests.sampling import share
 
-UNIQUE = Tags(unique_key="k", unique_seconds=60)
-ALL = Tags(unique_key="u", concurrency_key="c", group="g", after=b"a")
+UNIQUE = Tags(unique="k", unique_seconds=60)
+ALL = Tags(unique="u", concurrency="c", group="g", after=b"a")
+NAMES = ("unique", "concurrency", "group", "after")
 WORDS = ("put idp:", "put con:", "put grp:", "put aft:")
 
 
 def test_tags_are_what_stands_on_the_line() -> None:
     assert ALL.for_wire() == PutTags(b"u", 0, b"c", 1, b"g", b"a")
-    most = Tags(unique_key="k" * 200, unique_seconds=2**32 - 1, concurrency_key="c",
+    most = Tags(unique="k" * 200, unique_seconds=2**32 - 1, concurrency="c",
                 concurrency_limit=2**32 - 1)  # fmt: skip
     assert most.for_wire() == PutTags(b"k" * 200, 2**32 - 1, b"c", 2**32 - 1)
     assert Tags(group="a", after="b") == Tags(group="a", after="b")
@@ -40,20 +41,35 @@ def test_tags_are_what_stands_on_the_line() -> None:
     ("values", "kind", "said"),
     [
         ({}, ValueError, "there is none; leave them out"),
-        ({"unique_key": "k" * 201}, ValueError, "unique_key is not 'kk"),
-        ({"unique_key": "a:b"}, ValueError, "it is 1 to 200 letters"),
-        ({"unique_key": "ü"}, ValueError, "unique_key is not 'ü'"),
+        *(({name: ""}, ValueError, f"{name} is not ''; it is 1 to 200 letters") for name in NAMES),
+        *(({name: b""}, ValueError, f"{name} is not b''; it is 1 to 200") for name in NAMES),
+        *(({f"{name}_by": True}, TypeError, f"{name}_by: .*, not True") for name in NAMES),
+        *(({f"{name}_by": 0.5}, TypeError, f"{name}_by: .*, not 0.5") for name in NAMES),
+        *(
+            ({name: "k", f"{name}_by": "k"}, ValueError, f"one of {name} and {name}_by, not both")
+            for name in NAMES
+        ),
+        ({"unique": "", "concurrency": "a"}, ValueError, "unique is not ''"),
+        ({"unique_by": "\ud800"}, ValueError, "unique_by: .* is not valid Unicode"),
+        ({"group_by": 7, "after_by": 7}, ValueError, "cannot wait for the end of the same group"),
+        ({"unique": "k" * 201}, ValueError, "unique is not 'kk"),
+        ({"unique": "a:b"}, ValueError, "it is 1 to 200 letters"),
+        ({"unique": "ü"}, ValueError, "unique is not 'ü'"),
         ({"group": "a b"}, ValueError, "group is not 'a b'"),
         ({"after": b"-a"}, ValueError, "does not begin with -"),
-        ({"concurrency_key": 7}, TypeError, "concurrency_key is text or bytes, not 7"),
-        ({"unique_key": "k", "unique_seconds": -1}, ValueError, "is 0 to 4294967295, not -1"),
-        ({"unique_key": "k", "unique_seconds": 0.5}, TypeError, "is a whole number, not 0.5"),
-        ({"unique_key": "k", "unique_seconds": True}, TypeError, "not True"),
-        ({"concurrency_key": "k", "concurrency_limit": 0}, ValueError, "is 1 to 4294967295, not 0"),
-        ({"concurrency_key": "k", "concurrency_limit": 2**32}, ValueError, "is 1 to 4294967295"),
-        ({"group": "g", "unique_seconds": 1}, ValueError, "unique_seconds needs a unique_key"),
-        ({"group": "g", "concurrency_limit": 2}, ValueError, "needs a concurrency_key"),
-        ({"group": "g", "after": b"g"}, ValueError, "cannot wait for the end of it"),
+        ({"concurrency": 7}, TypeError, "concurrency is text or bytes, not 7"),
+        ({"unique": "k", "unique_seconds": -1}, ValueError, "is 0 to 4294967295, not -1"),
+        ({"unique": "k", "unique_seconds": 0.5}, TypeError, "is a whole number, not 0.5"),
+        ({"unique": "k", "unique_seconds": True}, TypeError, "not True"),
+        ({"concurrency": "k", "concurrency_limit": 0}, ValueError, "is 1 to 4294967295, not 0"),
+        ({"concurrency": "k", "concurrency_limit": 2**32}, ValueError, "is 1 to 4294967295"),
+        (
+            {"group": "g", "unique_seconds": 1},
+            ValueError,
+            "unique_seconds needs unique or unique_by",
+        ),
+        ({"group": "g", "concurrency_limit": 2}, ValueError, "needs concurrency or"),
+        ({"group": "g", "after": b"g"}, ValueError, "cannot wait for the end of the same"),
     ],
 )
 def test_tags_that_cannot_be_are_refused_when_they_are_made(
@@ -61,6 +77,14 @@ def test_tags_that_cannot_be_are_refused_when_they_are_made(
 ) -> None:
     with pytest.raises(kind, match=f"tags: .*{said}"):
         Tags(**values)
+
+
+def test_values_of_any_kind_are_hashed_into_keys() -> None:
+    tags = Tags(unique_by="order:7", concurrency_by=b"\0", group_by=-1, after_by="größe" * 1000)
+    assert tags.for_wire() == PutTags(
+        hashed_key("order:7").encode(), 0, hashed_key(b"\0").encode(), 1,
+        hashed_key(-1).encode(), hashed_key("größe" * 1000).encode(),
+    )  # fmt: skip
 
 
 def test_a_put_says_whether_the_job_is_new() -> None:
@@ -71,7 +95,7 @@ def test_a_put_says_whether_the_job_is_new() -> None:
         assert (again, again.is_new, again.state) == (first, False, "ready")
         assert (await client.peek(again)).body == b"a"
         assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
-        later = Tags(unique_key="later")
+        later = Tags(unique="later")
         assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
         assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
         await client.watch("t")
@@ -90,11 +114,11 @@ def test_a_put_says_whether_the_job_is_new() -> None:
 def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all() -> None:
     async def script(client: Client) -> None:
         jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
-        first, second, third = await client.put_batch(jobs, tags=Tags(unique_key="all"))
+        first, second, third = await client.put_batch(jobs, tags=Tags(unique="all"))
         assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
         assert third == first
         assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
-        again = await client.put_batch([b"b"], tags=Tags(unique_key="all"))
+        again = await client.put_batch([b"b"], tags=Tags(unique="all"))
         assert (again[0], again[0].state) == (second, "ready")
 
     world = World()
@@ -132,7 +156,7 @@ def test_only_tags_that_are_used_need_be_known() -> None:
     line = Line()
     asked = [
         line.connection.put(b"x", tags=Tags(group="g")),
-        line.connection.put(b"x", tags=Tags(unique_key="k", concurrency_key="c")),
+        line.connection.put(b"x", tags=Tags(unique="k", concurrency="c")),
     ]
     line.say(knows("put grp:", "put idp:"))
     assert line.sent() == PROBE + b"put 65536 0 60 1 grp:g\r\nx\r\n"
@@ -153,7 +177,7 @@ def test_a_unique_put_is_sent_again_and_finds_the_job_of_the_first_time() -> Non
     world = World(has_log=True)
     client = world.client(probes=True)
     put, batch = client.put(b"x", tags=UNIQUE), client.put_batch([b"y"], tags=Tags(
-        unique_key="b", unique_seconds=60))  # fmt: skip
+        unique="b", unique_seconds=60))  # fmt: skip
     plain = client.put(b"z")
     lose_answers(world)
     error(plain, errors.Unanswered)
@@ -168,12 +192,12 @@ def test_a_unique_put_is_sent_again_and_finds_the_job_of_the_first_time() -> Non
 @pytest.mark.parametrize(
     "call",
     [
-        lambda client: client.put(b"x", tags=Tags(unique_key="k")),
+        lambda client: client.put(b"x", tags=Tags(unique="k")),
         lambda client: client.put(b"x", tags=Tags(group="g")),
         lambda client: client.put_at(b"x", 0),
         lambda client: client.put_batch([b"x", NewJob(b"y", tags=UNIQUE)]),
         lambda client: client.put_batch(
-            [NewJob(b"x", tags=Tags(unique_key="a")), NewJob(b"y", tags=UNIQUE)]
+            [NewJob(b"x", tags=Tags(unique="a")), NewJob(b"y", tags=UNIQUE)]
         ),
     ],
 )
@@ -191,8 +215,8 @@ def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None
 def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten() -> None:
     world = World()
     client = world.client(probes=True)
-    short = client.put(b"x", tags=Tags(unique_key="a", unique_seconds=20))
-    long = client.put(b"y", tags=Tags(unique_key="b", unique_seconds=1000))
+    short = client.put(b"x", tags=Tags(unique="a", unique_seconds=20))
+    long = client.put(b"y", tags=Tags(unique="b", unique_seconds=1000))
     lose_answers(world)
     world.endpoint.is_refusing = True
     world.advance(19)
@@ -265,7 +289,7 @@ def test_one_job_comes_of_a_unique_put_however_often_connections_break(cuts: lis
     client = world.client(probes=True)
     puts = []
     for at, cut in enumerate(cuts):
-        puts.append(client.put(b"%d" % at, tags=Tags(unique_key=str(at), unique_seconds=10_000)))
+        puts.append(client.put(b"%d" % at, tags=Tags(unique=str(at), unique_seconds=10_000)))
         link = world.link
         link.wire.send(link.transport.drain()[:cut])
         world.server.advance()

@@ -96,7 +96,7 @@ def test_extensions_about_a_tube_go_to_its_server() -> None:
 def test_a_pool_puts_with_tags_and_says_whether_the_job_is_new() -> None:
     fleet = Fleet(*TWO)
     pool = fleet.pool()
-    tags = Tags(unique_key="k", group="g")
+    tags = Tags(unique="k", group="g")
     for tube in both(fleet):
         first = fleet.result(pool.put(tube, b"x", tags=tags))
         again = fleet.result(pool.put_at(tube, b"y", 0, tags=tags))
@@ -112,7 +112,7 @@ def test_a_unique_put_that_waits_to_be_sent_again_is_not_called_undone() -> None
     fleet = Fleet("a")
     pool = fleet.pool(patience_s=5)
     fleet.result(pool.put("t", b"x", tags=Tags(group="g")))
-    put = pool.put("t", b"x", tags=Tags(unique_key="k", unique_seconds=60))
+    put = pool.put("t", b"x", tags=Tags(unique="k", unique_seconds=60))
     fleet["a"].kill()
     fleet.advance(6)
     error(put, errors.Unanswered)
@@ -416,6 +416,10 @@ def test_wrong_arguments_raise_at_once() -> None:
         Pool(["tcp:127.0.0.1:11300", "127.0.0.1"], reactor=fleet.clock)
     with pytest.raises(ValueError, match="needs a name"):
         Pool([Server(fleet["a"].endpoint)], reactor=fleet.clock)
+    with pytest.raises(ValueError, match="the name of a server is 1 to 255 bytes to print, not ''"):
+        Pool([Server("127.0.0.1", "")], reactor=fleet.clock)
+    with pytest.raises(ValueError, match="patience_s is 0 to 4294967295, not nan"):
+        Pool(["127.0.0.1"], reactor=fleet.clock, patience_s=float("nan"))
     assert fleet.result(pool.put("t", b"x")).id == 1
 
 

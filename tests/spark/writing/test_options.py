@@ -32,6 +32,10 @@ def test_one_queue_on_several_hosts_is_one_server() -> None:
     ("wrong", "said"),
     [
         ({}, 'say which server: .option("address", "127.0.0.1:11300")'),
+        ({"address": ""}, "address: it is empty; leave it out"),
+        ({"address": "a", "token": ""}, "token: it is empty; leave it out"),
+        ({"address": "a", "RESUME": ""}, "resume: it is empty; leave it out"),
+        ({"address": "a", "resultPath": ""}, "resultPath: it is empty; leave it out"),
         ({"address": "a:b"}, "address: 'a:b' is no server: write HOST:PORT"),
         ({"address": "a", "tubes": "x"}, "there is no option 'tubes'; there are address, token"),
         ({"address": "a", "path": "/x"}, "a queue has no path"),

@@ -4,14 +4,12 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.commands.tags import Tags
-from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output
@@ -20,6 +18,7 @@ from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, end_if_told, fail, reason, warn
+from binlog_tools.queue.cli.jobs import tagging
 from binlog_tools.queue.cli.lines import lines_of
 from binlog_tools.queue.cli.signals import ENDING, DeferredSignal
 from binlog_tools.queue.extensions import (
@@ -43,25 +42,9 @@ BATCHES: Final = 4
 """Of lines, on their way at once: the server has always one to do, and few are in doubt."""
 
 
-TAGS: Final[Mapping[str, str]] = {
-    "unique": "idp:", "concurrency": "con:", "group": "grp:", "after": "aft:",
-}  # fmt: skip
-"""Options of the command, and the tags that they are (docs/extensions.md)."""
-
-
 ROOM_KEYS: Final = ("max-jobs", "max-bytes")
 """Of a policy: why a put may get OUT_OF_MEMORY."""
 
-
-TAG_FIELDS: Final[Mapping[str, tuple[str, str | None]]] = {
-    "unique": ("unique_key", "unique_seconds"),
-    "concurrency": ("concurrency_key", "concurrency_limit"),
-    "group": ("group", None), "after": ("after", None),
-}  # fmt: skip
-"""What these options say of the client's `Tags`: a key or group, and for keys a number."""
-
-MAX_DIGITS: Final = 20
-"""Of a number of these options; none that may be there has more than 10."""
 
 FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw])+)\s*")
 """What other commands take for a moment: seconds with a fraction, and a time before now."""
@@ -232,20 +215,12 @@ class Putter:
     "--at", type=Parsed("time", lambda text: moment_s(text, time.time_ns())),
     help="Not before this moment: 2026-01-31T12:00:00Z, +2h, or seconds since 1970.",
 )  # fmt: skip
-@click.option(
-    "--unique", metavar="KEY[:S]",
-    help="Put nothing if a job of the tube has the key, or one deleted within S seconds had it.",
-)  # fmt: skip
-@click.option(
-    "--concurrency", metavar="KEY[:N]", help="At most N (1) with the key are reserved at once."
-)
-@click.option("--group", metavar="NAME", help="It is one of this group.")
-@click.option("--after", metavar="NAME", help="It waits until all jobs of this group are deleted.")
+@tagging.tag_options
 @options.may_be_empty
 @options.as_json
 def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
-    ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: str | None,
+    ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: Any,
 ) -> None:  # fmt: skip
     """
     Put a job: BODY, or without it the input, or with --lines each line of the input.
@@ -265,11 +240,11 @@ def put(
     """
     if body is not None and lines:
         raise click.UsageError("--lines reads the input; leave out BODY")
-    if lines and tagged["unique"]:
-        raise click.UsageError("--unique is for one job; leave out --lines")
+    if lines:
+        tagging.refuse_unique(tagged)
     if at is not None and delay:
         raise click.UsageError("one of --at and --delay, not both")
-    tags = _tags(tagged)
+    tags = tagging.tags_of(tagged)
     output = Output(is_json)
 
     def show(reply: Reply) -> None:
@@ -287,7 +262,10 @@ def put(
         queue = Queue(line)
         has_extra = bool(tags) or at is not None
         if has_extra:
-            _need(Extensions(queue), tagged, at)
+            extensions = Extensions(queue)
+            if at is not None:
+                extensions.need("put-at", "leave out --at, or give a --delay")
+            tagging.need_tags(extensions, tagged)
         queue.use(tube)
         if lines and not has_extra and Extensions(queue).has("put-batch"):
             largest = queue.stats().number("max-job-size")
@@ -305,41 +283,6 @@ def put(
             warn(_no_room(queue, tube))
     if putter.refused:
         raise SystemExit(REFUSED)
-
-
-def _tags(tagged: Mapping[str, str | None]) -> bytes:
-    """:return: the tags of the options that were given, as on the line; empty for none."""
-    given = {name: value for name, value in tagged.items() if value is not None}
-    fields: dict[str, Any] = {}
-    for name, value in given.items():
-        own = _tag_fields(name, value)
-        _checked(f"--{name} {value!r}", own)
-        fields |= own
-    if not fields:
-        return b""
-    return write_tags(_checked(" and ".join(f"--{name}" for name in given), fields).for_wire())
-
-
-def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    """:return: what an option says, as the client's `Tags` has it."""
-    key_field, number_field = TAG_FIELDS[name]
-    key, colon, number = value, "", ""
-    if number_field is not None:
-        key, colon, number = value.partition(":")
-    fields: dict[str, Any] = {key_field: key.encode("utf-8", "surrogateescape")}
-    if colon and number_field is not None:
-        if not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
-            raise click.UsageError(f"--{name} {value!r}: {number!r} is no whole number")
-        fields[number_field] = int(number)
-    return fields
-
-
-def _checked(said: str, fields: Mapping[str, Any]) -> Tags:
-    """:param said: the options, as they were given."""
-    try:
-        return Tags(**fields)
-    except ValueError as wrong:
-        raise click.UsageError(f"{said}: {str(wrong).removeprefix('tags: ')}") from None
 
 
 def moment_s(text: str, now_ns: int) -> int:
@@ -401,15 +344,6 @@ def _policy_of(queue: Queue, tube: bytes) -> Policy:
         return extensions.policy(tube) if extensions.has("tube-policy") else {}
     except Refused:
         return {}
-
-
-def _need(extensions: Extensions, tagged: Mapping[str, str | None], at: int | None) -> None:
-    """:raise Missing: the server lacks what an option needs."""
-    if at is not None:
-        extensions.need("put-at", "leave out --at, or give a --delay")
-    for name, value in tagged.items():
-        if value is not None:
-            extensions.need(f"put {TAGS[name]}", f"leave out --{name}")
 
 
 def _state_of_first(reply: Reply) -> str | None:

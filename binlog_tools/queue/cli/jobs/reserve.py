@@ -86,6 +86,8 @@ def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: st
     if len(given) > 1:
         options_given = " and ".join(f"--{name}" for name in given)
         raise click.UsageError(f"{options_given} contradict: give only {AND_THEN}")
+    if command is not None and not command.strip():
+        raise click.UsageError("the command of --exec is empty")
     if command is not None and (shown := options.given("raw", "is_json")):
         raise click.UsageError(f"{shown}: with --exec nothing is printed but by the command")
     return given[0]

@@ -418,6 +418,8 @@ def test_a_command_that_a_signal_ends_gives_its_job_back(
         (["--delete", "--bury"], "--delete and --bury contradict"),
         (["--release", "--delete"], "--delete and --release contradict"),
         (["--delete", "--exec", "true"], "--delete and --exec contradict"),
+        (["--exec", ""], "the command of --exec is empty"),
+        (["--delete", "--token-file", ""], "--token-file : No such file or directory"),
         (["--delete", "--delay", "5"], "--delay is for a job that is given back, not for --delete"),
         (["--bury", "-d", "0"], "not for --bury"),
         (["--exec", "true", "--json"], "--json: with --exec nothing is printed but by the command"),

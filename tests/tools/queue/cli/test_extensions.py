@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.client import hashed_key
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.connections import connect
 from binlog_tools.queue.batch_moving import BATCH_JOBS
@@ -143,7 +144,9 @@ def test_a_group_is_shown_and_who_waits_for_it(server: Server) -> None:
     result = server.result("stats", "--group", "shown")
     assert result.exit_code == 4
     assert "the group shown has no job, and none waits for it" in result.stderr
-    see_that_it_is_refused("stats --group a --tube b", "only one of --tube, --job and --group")
+    wrong = "only one of --tube, --job, --group and --group-by"
+    see_that_it_is_refused("stats --group a --tube b", wrong)
+    see_that_it_is_refused("stats --group a --group-by b", wrong)
 
 
 @pytest.mark.parametrize(
@@ -333,16 +336,45 @@ def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
     assert [server.state(each) for each in last.split()] == ["delayed", "delayed"]
 
 
+def test_a_job_is_put_with_keys_that_are_hashed(server: Server) -> None:
+    words = (
+        "--unique-by", "order:7 ä", "--unique-seconds", 60, "--concurrency-by", "a@b.c",
+        "--concurrency-limit", 2, "--group-by", "night of the 3rd",
+    )  # fmt: skip
+    (job,) = server.documents("put", "-t", "hashed-put", *words, "x")
+    facts = server.documents("stats", "--job", job["id"])[0]
+    assert (facts["idempotency-key"], facts["idempotency-ttl"]) == (hashed_key("order:7 ä"), 60)
+    assert (facts["concurrency-key"], facts["concurrency-limit"]) == (hashed_key("a@b.c"), 2)
+    assert facts["group"] == hashed_key("night of the 3rd")
+    again = server.documents("put", "-t", "hashed-put", "--unique-by", "order:7 ä", "another")
+    assert again == [{"v": 1, "id": job["id"], "there": "ready"}]
+    (night,) = server.documents("stats", "--group-by", "night of the 3rd")
+    assert (night["name"], night["pending"]) == (hashed_key("night of the 3rd"), 1)
+    last = server.run("put", "-t", "hashed-put", "--after-by", "night of the 3rd", "y").strip()
+    assert server.state(last) == "delayed"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("put x --unique a:b", "--unique 'a:b': 'b' is no whole number"),
         ("put x --unique a:", "--unique 'a:': '' is no whole number"),
         ("put x --unique a:4294967296", "unique_seconds is 0 to 4294967295, not 4294967296"),
-        ("put x --unique :5", "--unique ':5': unique_seconds needs a unique_key"),
+        ("put x --unique :5", "--unique ':5': unique is not b''; it is 1 to 200 letters"),
+        ("put x --unique=", "--unique '': unique is not b''; it is 1 to 200 letters"),
+        ("put x --concurrency=", "--concurrency '': concurrency is not b''"),
+        ("put x --group=", "--group '': group is not b''"),
+        ("put x --after=", "--after '': after is not b''"),
+        ("put x --unique a --unique-by a", "give one of unique and unique_by, not both"),
+        ("put x --group a --group-by a", "give one of group and group_by, not both"),
+        ("put x --unique a --unique-seconds 5", "--unique-seconds is for --unique-by"),
+        ("put x --concurrency-limit 5", "--concurrency-limit is for --concurrency-by"),
+        ("put x --concurrency-by a --concurrency-limit 0", "0 is not in the range 1<=x<="),
+        ("put -l --unique-by a", "--unique-by is for one job; leave out --lines"),
+        ("put x --unique-by \udcff", "--unique-by '\\udcff': unique_by: '\\udcff' is not valid"),
         ("put x --concurrency a:0", "concurrency_limit is 1 to 4294967295, not 0"),
         ("put x --group a:b", "--group 'a:b': group is not b'a:b'; it is 1 to 200 letters"),
-        ("put x --group a --after a", "--group and --after: a job of b'a' cannot wait"),
+        ("put x --group a --after a", "--group and --after: a job of a group cannot wait"),
         ("put -l --unique a", "leave out --lines"),
         ("put x --at now --delay 5", "one of --at and --delay"),
         ("put x --at never", "is no moment to wait for: write 2026-01-31T12:00:00Z, now, +2h, or"),

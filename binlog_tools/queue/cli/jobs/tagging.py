@@ -1,0 +1,134 @@
+"""The options of ``beanstalk put`` that give a job tags."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from beanstalk_twisted.client.commands.tags import Tags
+from beanstalk_twisted.wire.tags import write_tags
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.extensions import Extensions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TAGS: Final[Mapping[str, str]] = {
+    "unique": "idp:", "unique_by": "idp:", "concurrency": "con:", "concurrency_by": "con:",
+    "group": "grp:", "group_by": "grp:", "after": "aft:", "after_by": "aft:",
+}  # fmt: skip
+"""Options of the command, as the client's `Tags` call them, and the tags that they stand for."""
+
+NUMBERS: Final[Mapping[str, str]] = {
+    "unique": "unique_seconds", "concurrency": "concurrency_limit",
+}  # fmt: skip
+"""The number that follows the key of such an option, as the client's `Tags` call it."""
+
+MAX_DIGITS: Final = 20
+"""Of a number of these options; none that may be there has more than 10."""
+
+_OPTIONS: Final = (
+    click.option(
+        "--unique", metavar="KEY[:S]",
+        help="Put nothing if a job of the tube has the key, or one deleted within S seconds "
+        "had it.",
+    ),
+    click.option(
+        "--unique-by", metavar="VALUE",
+        help="Like --unique, with the hash of any text as the key.",
+    ),
+    click.option(
+        "--unique-seconds", type=options.SECONDS, metavar="S",
+        help="Remember the key of --unique-by for S seconds after the job's deletion.",
+    ),
+    click.option(
+        "--concurrency", metavar="KEY[:N]",
+        help="Reserve at most N (1) jobs with the key at a time.",
+    ),
+    click.option(
+        "--concurrency-by", metavar="VALUE",
+        help="Like --concurrency, with the hash of any text as the key.",
+    ),
+    click.option(
+        "--concurrency-limit", type=click.IntRange(1, options.MAX_U32), metavar="N",
+        help="Reserve at most N (1) jobs with the key of --concurrency-by at a time.",
+    ),
+    click.option("--group", metavar="NAME", help="Make the job one of this group."),
+    click.option(
+        "--group-by", metavar="VALUE",
+        help="Like --group, with the hash of any text as the name.",
+    ),
+    click.option("--after", metavar="NAME", help="Wait until all jobs of this group are deleted."),
+    click.option(
+        "--after-by", metavar="VALUE",
+        help="Like --after, with the hash of any text as the name.",
+    ),
+)  # fmt: skip
+
+
+def tag_options(command: F) -> F:
+    """Give a command the options, in this order."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def refuse_unique(tagged: Mapping[str, Any]) -> None:
+    """:raise click.UsageError: there is a unique key, and there may be many jobs."""
+    for name in ("unique", "unique_by"):
+        if tagged[name] is not None:
+            raise click.UsageError(f"{_option(name)} is for one job; leave out --lines")
+
+
+def need_tags(extensions: Extensions, tagged: Mapping[str, Any]) -> None:
+    """:raise Missing: the server lacks a tag that an option stands for."""
+    for name, word in TAGS.items():
+        if tagged[name] is not None:
+            extensions.need(f"put {word}", f"leave out {_option(name)}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def tags_of(tagged: Mapping[str, Any]) -> bytes:
+    """:return: the tags of the options that were given, as on the line; empty for none."""
+    given = {name: tagged[name] for name in TAGS if tagged[name] is not None}
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        own = _tag_fields(name, value)
+        _checked(f"{_option(name)} {value!r}", own)
+        fields |= own
+    for name, field in NUMBERS.items():
+        if tagged[field] is None:
+            continue
+        if f"{name}_by" not in given:
+            raise click.UsageError(
+                f"{_option(field)} is for --{name}-by; with --{name}, write KEY:NUMBER"
+            )
+        fields[field] = tagged[field]
+    if not fields:
+        return b""
+    return write_tags(_checked(" and ".join(map(_option, given)), fields).for_wire())
+
+
+def _tag_fields(name: str, value: str) -> dict[str, Any]:
+    """:return: what an option says, as the client's `Tags` has it."""
+    if name.endswith("_by"):
+        return {name: value}
+    key, colon, number = value, "", ""
+    if name in NUMBERS:
+        key, colon, number = value.partition(":")
+    fields: dict[str, Any] = {name: key.encode("utf-8", "surrogateescape")}
+    if colon:
+        if not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
+            raise click.UsageError(f"--{name} {value!r}: {number!r} is no whole number")
+        fields[NUMBERS[name]] = int(number)
+    return fields
+
+
+def _checked(said: str, fields: Mapping[str, Any]) -> Tags:
+    """:param said: the options, as they were given."""
+    try:
+        return Tags(**fields)
+    except ValueError as wrong:
+        raise click.UsageError(f"{said}: {str(wrong).removeprefix('tags: ')}") from None
