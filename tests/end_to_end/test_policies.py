@@ -198,3 +198,30 @@ def test_where_nothing_can_be_allocated_a_job_waits_for_space(tmp_path: Path) ->
         assert queue.take(queue.client) is None
         disk.obey()
         queue.wait_for_dead(JOBS, lambda: queue.take(queue.client))
+
+
+# Commands that state a job again.
+
+
+@pytest.mark.one_in(2)
+@CACHE
+def test_a_job_is_moved_and_updated_whatever_its_size(
+    tmp_path: Path, cache: tuple[object, ...]
+) -> None:
+    with start(tmp_path, "-s", 8192, *cache) as server:
+        queue = Queue(server)
+        sizes = [3000 + 300 * number for number in range(11)]
+        for size in sizes:
+            assert queue.put(size).startswith("INSERTED")
+        clients = [queue.worker() for _ in range(4)]
+        for number in range(160):
+            job_id = 1 + number * 7 % len(sizes)
+            lines = [
+                b"move-job %d t%d\r\n" % (job_id, number % 5),
+                b"update-job %d %d 0 60\r\n" % (job_id, number),
+                b"update-job %d 1 0 60 %d\r\n%s\r\n" % (job_id, 5000, b"y" * 5000),
+            ]
+            for client, line in zip(clients, [*lines, lines[0]], strict=True):
+                client.send(line)
+            replies = {client.reply() for client in clients}
+            assert replies <= {b"MOVED\r\n", b"UPDATED\r\n"}

@@ -15,7 +15,7 @@ from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
 from beanstalk_twisted.rules.reservations import OVERDUE_NS
 from beanstalk_twisted.rules.withheld import AHEAD_BYTES, AHEAD_JOBS, FULL_REST_NS, REST_NS
 from tests.rules.conversation import Client, Server
-from tests.rules.recording_log import full_disk
+from tests.rules.recording_log import Budget, full_disk
 
 DAMAGED = Unread("the checksum is wrong.", is_lost=True)
 FAILED = Unread("Input/output error.", is_lost=False)
@@ -399,3 +399,45 @@ def test_a_batch_that_does_not_wait_says_that_there_is_none(server: InLog, clien
     client.says("reserve-batch 10")
     server.settle()
     assert client.hears() == "RESERVED_BATCH 0"
+
+
+# Commands that wait for space, while the body leaves memory.
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"), [("move-job 1 other", "MOVED"), ("update-job 1 4 0 60", "UPDATED")]
+)
+def test_the_body_that_a_command_has_read_is_kept_while_it_waits_for_space(
+    server: InLog, client: Client, command: str, reply: str
+) -> None:
+    put_all(server, client, 1, b"body")
+    budget = server.log.budget = Budget(largest=0)
+    assert client.says(command) is None
+    server.settle()
+    server.drop()
+    assert server.queue.state.jobs.loaded_bytes == 0
+    budget.largest = 1 << 20
+    server.queue.room_changed(server.now_ns)
+    server.deliver()
+    assert (client.hears(), server.reads) == (reply, 1)
+    assert client.says("peek 1") == "FOUND 1 4\r\nbody"
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"), [("move-job 1 other", "MOVED"), ("update-job 1 4 0 60", "UPDATED")]
+)
+def test_a_command_that_has_waited_for_space_reads_a_body_again_that_has_changed(
+    server: InLog, client: Client, command: str, reply: str
+) -> None:
+    put_all(server, client, 1, b"body")
+    waiting, budget = server.connect(), Budget(largest=0)
+    enough, server.log.budget = server.log.budget, budget
+    assert waiting.says(command) is None
+    server.settle()
+    server.log.budget = enough
+    assert client.says("update-job 1 0 0 60 3", b"new") == "UPDATED"
+    server.drop()
+    server.queue.room_changed(server.now_ns)
+    server.settle()
+    assert waiting.hears() == reply
+    assert client.says("peek 1") == "FOUND 1 3\r\nnew"
