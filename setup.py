@@ -72,6 +72,7 @@ COMPILED = (
     "beanstalk_twisted.rules.reservations",
     "beanstalk_twisted.rules.timekeeping",
     "beanstalk_twisted.rules.watching",
+    "beanstalk_twisted.rules.withheld",
     "beanstalk_twisted.rules.workqueue",
     "beanstalk_twisted.server.bindings",
     "beanstalk_twisted.server.execution_context",

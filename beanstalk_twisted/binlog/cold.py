@@ -16,7 +16,7 @@ from operator import add
 from struct import Struct
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, READY, RESERVED, Flag, State
+from beanstalk_twisted.binlog.records.jobs import READY, RESERVED, WITHHELD_NS, Flag, State
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 
 Column = memoryview
@@ -323,6 +323,6 @@ def _deadline_ns(state: int, deadline_ns: int, delay_s: int, now_ns: int) -> int
     """As `as_loaded` makes it."""
     if state == _RESERVED:
         return 0
-    if state != _DELAYED or deadline_ns == NEVER_NS:
+    if state != _DELAYED or deadline_ns >= WITHHELD_NS:
         return deadline_ns
     return min(deadline_ns, now_ns + delay_s * _NS)

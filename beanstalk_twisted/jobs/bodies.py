@@ -99,8 +99,6 @@ class Bodies:
     :ivar tell_lost: called with a job whose body is lost, and the time, each time it was asked for.
     :ivar tell_failed: called with a job whose body cannot be read now, until when it is to be left
         alone, and the time.
-    :ivar tell_came: called with a job of which somebody comes again for the body, and the time,
-        when that was read or cannot be.
     :ivar say_lost: called once with each job whose body is lost, and why.
     """
 
@@ -109,7 +107,6 @@ class Bodies:
         self.most_bytes = self.dropped = self.read = self.lost = 0
         self.tell_lost: Callable[[int, int], None] = _nothing
         self.tell_failed: Callable[[int, int, int], None] = _nothing_put_off
-        self.tell_came: Callable[[int, int], None] = _nothing
         self.say_lost: Callable[[int, str], None] = _nothing_said
         self._jobs = jobs
         self._ask: Ask | None = None
@@ -379,8 +376,6 @@ class Bodies:
             if is_kept:
                 self._jobs.load_body(job_id, body)
                 self._settled.appendleft(job_id)
-        if job_id in self._kept:
-            self.tell_came(job_id, now_ns)
         if place is None or isinstance(body, Unread):
             self._kept.pop(job_id, None)
         for see in self._sees.pop(job_id, ()):

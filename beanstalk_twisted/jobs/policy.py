@@ -173,18 +173,15 @@ class TubeTotals:
     :ivar ages: by when they were put.
     :ivar keeps_dead: whether dead letters are among them.
     :ivar uncounted: where the jobs are that are not entered yet; None if all are.
-    :ivar retry_ns: before this no job is taken for too old: there was no room for its end, or its
-        body is being read.
-    :ivar aside: jobs that are not among ``ages`` for a while, since their bodies cannot be read,
-        and until when; the first to come back first.
+    :ivar aside: jobs that are not among ``ages``: they are too old, and wait to be dead letters;
+        those that were looked at last are the last.
     """
 
-    __slots__ = ("ages", "aside", "keeps_dead", "retry_ns", "uncounted")
+    __slots__ = ("ages", "aside", "keeps_dead", "uncounted")
 
     def __init__(self, *, keeps_dead: bool) -> None:
-        self.retry_ns = 0
         self.ages = OrderedJobs()
-        self.aside: dict[int, int] = {}
+        self.aside: dict[int, None] = {}
         self.keeps_dead = keeps_dead
         self.uncounted: Uncounted | None = None
 
@@ -221,28 +218,27 @@ class TubeTotals:
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
-    def set_aside(self, job: "Job", until_ns: int) -> None:
-        """
-        Pass over a job that is among ``ages``.
-
-        :param until_ns: when it is to `come_back`, later than for all others so far.
-        """
+    def set_aside(self, job: "Job") -> None:
+        """A job that is among ``ages`` waits to be a dead letter."""
         self.ages.discard(since_ns(job), job.job_id)
-        self.aside[job.job_id] = until_ns
-
-    def back_ns(self) -> int | None:
-        """When the next of those set aside is to come back."""
-        return next(iter(self.aside.values())) if self.aside else None
+        self.aside[job.job_id] = None
 
     def come_back(self, job: "Job") -> None:
-        """A job is set aside no longer."""
-        del self.aside[job.job_id]
-        self.ages.add(since_ns(job), job.job_id)
+        """A job leaves its state: if it was set aside, it is so no more."""
+        if job.job_id in self.aside:
+            del self.aside[job.job_id]
+            self.ages.add(since_ns(job), job.job_id)
+
+    def rotate(self, job_id: int) -> None:
+        """A job that is set aside was looked at."""
+        del self.aside[job_id]
+        self.aside[job_id] = None
 
     def _discard(self, job: "Job") -> None:
-        if self.aside and self.aside.pop(job.job_id, None) is not None:
-            return
-        self.ages.discard(since_ns(job), job.job_id)
+        if job.job_id in self.aside:
+            del self.aside[job.job_id]
+        else:
+            self.ages.discard(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
         """Since when the oldest job is there that nobody holds."""

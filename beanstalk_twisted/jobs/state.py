@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     WAITED_FOR,
     JobImage,
     Kind,
+    Reason,
     State,
     as_loaded,
 )
@@ -220,6 +221,9 @@ class QueueState(Queues):
             assert job.state is state
             self.groups.leave_state(job)
             self.dead_letters.leave_state(job)
+        if tube.totals is not None and tube.totals.aside:
+            for job_id in job_ids:
+                tube.totals.come_back(self.jobs.job(job_id))
         priorities = self.jobs.kick(job_ids, lsn)
         queue.discard_firsts(len(job_ids))
         self.counts[state] -= len(job_ids)
@@ -287,6 +291,16 @@ class QueueState(Queues):
         else:
             self._enter_tagged(job, tube)
         return tube
+
+    def withhold(self, job: Job, until_ns: int) -> None:
+        """
+        Delay a job that no session holds, as no record says.
+
+        :param until_ns: its deadline.
+        """
+        self._move(job, job.image(
+            Kind.COPY, State.DELAYED, Reason.NONE, job.created_ns, deadline_ns=until_ns
+        ))  # fmt: skip
 
     def move_home(self, job_id: int, segment: int, lsn: int = 0) -> None:
         """
@@ -435,8 +449,12 @@ class QueueState(Queues):
                 tube.totals.let_go(job)
         elif state is DELAYED:
             tube.delayed.discard(job.deadline_ns, job.job_id)
+            if tube.totals is not None:
+                tube.totals.come_back(job)
         elif state is BURIED:
             tube.buried.discard(job.deadline_ns, job.job_id)
+            if tube.totals is not None:
+                tube.totals.come_back(job)
         else:
             tube.count(1, job.body_bytes)
             if tube.totals is not None:

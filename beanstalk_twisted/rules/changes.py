@@ -252,7 +252,7 @@ class Changes:
             and (
                 not log.is_behind
                 or image.state is DELAYED
-                or (kind is RESERVE and log.commits_reserves)
+                or (kind is RESERVE and (log.commits_reserves or self._has_limit(image)))
             )
         )
         if not is_wanted and self._is_as_good(image):
@@ -416,6 +416,11 @@ class Changes:
         self.committed_lsn = lsn = self.log.append(record)
         self._state.apply_policy(record)
         return lsn
+
+    def _has_limit(self, image: JobImage) -> bool:
+        """Whether the reserves of a job are counted by the policy of its tube."""
+        policy = self._state.tubes.by_id(image.tube_id).policy
+        return policy is not None and policy.max_reserves > 0
 
     def _is_as_good(self, image: JobImage) -> bool:
         """Whether a restart makes the same of the job without this record, but for its counters."""

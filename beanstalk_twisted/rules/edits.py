@@ -2,7 +2,7 @@
 Commands that change a job where it stands: `move-job` and `update-job`.
 
 Each writes the whole job to the log again, so it needs room as a new job does, and may have to wait
-for it as one.
+for it as one.  Meanwhile it keeps the body, as a put does: the job's may leave memory.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,10 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import (
-    NEVER_NS,
     READY,
     RESERVED,
+    WITHHELD_NS,
+    BodyPlace,
     JobImage,
     Kind,
     Reason,
@@ -34,6 +35,9 @@ from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 NS: Final = 1_000_000_000
 
 DELAYED: Final = State.DELAYED
+
+Kept = tuple[BodyPlace, bytes]
+"""A body, and where the record is that it was taken from."""
 
 
 class Edits:
@@ -61,7 +65,7 @@ class Edits:
             self._reservations.answer_with_body(session, job_id, again)
             return None
         # As in `PutBatches`, no function in here.
-        take = partial(self._move, session, job_id, name)
+        take = partial(self._move, session, job_id, name, _kept(job))
         return self._when_there_is_room(session, now_ns, job.body_bytes, 0, take)
 
     def _move_read(
@@ -92,7 +96,10 @@ class Edits:
             again = partial(self._update_read, session, begun_ns, job_id, priority, delay_s, ttr_s)
             self._reservations.answer_with_body(session, job_id, again)
             return None
-        take = partial(self._update, session, job_id, priority, delay_s, ttr_s, body)
+        kept = None if body is not None else _kept(job)
+        take = partial(
+            self._update, session, begun_ns, job_id, priority, delay_s, ttr_s, body, kept
+        )
         size = job.body_bytes if body is None else len(body)
         growth = max(0, size - job.body_bytes)
         return self._when_there_is_room(session, now_ns, size, growth, take)
@@ -108,7 +115,7 @@ class Edits:
 
     def _when_there_is_room(
         self, session: Session, now_ns: int, body_bytes: int, growth: int,
-        take: Callable[[int], Answer],
+        take: Callable[[int], Answer | None],
     ) -> Answer | None:  # fmt: skip
         size = body_bytes + MAX_TAGS_BYTES
         waiting = Waiting(session, 1, size, growth, take, is_extended=True)
@@ -129,37 +136,41 @@ class Edits:
         holder = self._moves.holder_of_key(job, tube, now_ns)
         return job if holder is None else self._changes.of_state(Duplicate(holder))
 
-    def _move(self, session: Session, job_id: int, name: bytes, now_ns: int) -> Answer:
-        """There was room; if that had to be waited for, the job may be another one by now."""
+    def _move(
+        self, session: Session, job_id: int, name: bytes, kept: Kept, now_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """
+        There was room; if that had to be waited for, the job may be another one by now, and begins
+        again if it needs more room, or its body has to be read.
+        """
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
             return job
-        # A body that was read may be gone again when there is room.
-        if job.body is None or not self._moves.has_room(job, now_ns):
-            return NO_ROOM
+        body = _body(job, kept)
+        if body is None or not self._moves.has_room(job, now_ns):
+            return self.move(session, now_ns, job_id, name)
         tube = self._state.tubes.get_or_make(name)
-        lsn = self._moves.move(job, tube, now_ns, session.number)
+        lsn = self._moves.move(job, tube, now_ns, session.number, body)
         if job_id in self._state.awaited:
             self._job_waits.moved(job_id)
         return MOVED, lsn
 
     def _update(
-        self, session: Session, job_id: int, priority: int, delay_s: int, ttr_s: int,
-        body: bytes | None, now_ns: int,
-    ) -> Answer:  # fmt: skip
+        self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
+        ttr_s: int, body: bytes | None, kept: Kept | None, now_ns: int,
+    ) -> Answer | None:  # fmt: skip
         """As `_move`."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
-        if body is None and job.body is None:
-            return NO_ROOM
-        image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, body)
-        if self._puts.lacks(session, 0, len(image.body) - job.body_bytes, now_ns):
-            return NO_ROOM
-        if not self._changes.has_room_for(image.data_bytes):
-            return NO_ROOM
-        if not self._changes.allows_extensions(now_ns):
-            return NO_ROOM
+        new_body = _body(job, kept) if body is None else body
+        if new_body is not None:
+            if self._puts.lacks(session, 0, len(new_body) - job.body_bytes, now_ns):
+                return NO_ROOM
+            image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, new_body)
+            has_room = self._changes.has_room_for(image.data_bytes)
+        if new_body is None or not has_room or not self._changes.allows_extensions(now_ns):
+            return self.update(session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, body)
         lsn = self._timekeeping.change(image, now_ns)
         if image.state is RESERVED:
             self._reservations.arm(session)
@@ -167,23 +178,34 @@ class Edits:
 
 
 def _updated(
-    job: Job, connection: int, now_ns: int, priority: int, delay_s: int, ttr_s: int,
-    body: bytes | None,
-) -> JobImage:  # fmt: skip
+    job: Job, connection: int, now_ns: int, priority: int, delay_s: int, ttr_s: int, body: bytes
+) -> JobImage:
     """
-    The image of a job behind its update: a buried job, one that is reserved, and one that waits for
-    a group stay so; others are delayed if there is a delay, and ready if there is none.
+    The image of a job after its update: a buried job, one that is reserved, and one that waits for
+    no moment stay so; others are delayed if there is a delay, and ready if there is none.
     """
     state, deadline_ns = job.state, job.deadline_ns
     if state is RESERVED:
         deadline_ns = now_ns + ttr_s * NS
-    elif state is READY or (state is DELAYED and deadline_ns != NEVER_NS):
+    elif state is READY or (state is DELAYED and deadline_ns < WITHHELD_NS):
         state = DELAYED if delay_s else READY
         deadline_ns = now_ns + delay_s * NS if delay_s else 0
     return job.image(
-        Kind.UPDATE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns,
+        Kind.UPDATE,
+        state,
+        Reason.CLIENT,
+        job.created_ns,
+        deadline_ns=deadline_ns,
         connection=connection,
-    )._replace(
-        priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags,
-        body=job.loaded_body if body is None else body,
-    )  # fmt: skip
+    )._replace(priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags, body=body)
+
+
+def _kept(job: Job) -> Kept:
+    return BodyPlace(job.segment, job.full_lsn), job.loaded_body
+
+
+def _body(job: Job, kept: Kept | None) -> bytes | None:
+    """:return: a job's body, or what was kept of it if that is still the same; else None."""
+    if job.body is not None or kept is None:
+        return job.body
+    return kept[1] if kept[0] == (job.segment, job.full_lsn) else None

@@ -7,7 +7,15 @@ A job that was moved knows the tube that it was put into, until it is there agai
 from collections.abc import Callable
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import (
+    READY,
+    RESERVED,
+    WITHHELD_NS,
+    JobImage,
+    Kind,
+    Reason,
+    State,
+)
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
@@ -17,6 +25,7 @@ from beanstalk_twisted.rules.timekeeping import Timekeeping
 
 MOVE: Final = Kind.MOVE
 BURIED: Final = State.BURIED
+DELAYED: Final = State.DELAYED
 
 SMALL_BODY_BYTES: Final = 1 << 10
 """
@@ -30,10 +39,12 @@ class Moves:
     Moves jobs.
 
     :ivar dead_letter_tube: says into which tube the dead letters of a tube go; None: they stay.
+    :ivar note_withheld: called with a tube into which a job was moved that is withheld.
     """
 
     def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
         self.dead_letter_tube: Callable[[Tube], bytes | None] = lambda tube: None
+        self.note_withheld: Callable[[Tube], None] = lambda tube: None
         self._state = state
         self._changes = changes
         self._timekeeping = timekeeping
@@ -43,49 +54,50 @@ class Moves:
         changes = self._changes
         return changes.has_room_for(moved_bytes(job)) and changes.allows_extensions(now_ns)
 
-    def move(self, job: Job, tube: Tube, now_ns: int, connection: int) -> int:
+    def move(
+        self, job: Job, tube: Tube, now_ns: int, connection: int, body: bytes | None = None
+    ) -> int:  # fmt: skip
         """
         Put a job into a tube, in its state; if it was reserved, it is ready there.  A dead letter
         that goes back is none any more, and its attempts are counted from 0.  The job `has_room`,
         and the tube has no other job with its unique key.
 
         :param connection: of the session that asks.
+        :param body: the job's, from who has kept it if that is in the log only.
         :return: the record's LSN.
         """
         state, deadline_ns = job.state, job.deadline_ns
         if state is RESERVED:
             state, deadline_ns = READY, 0
         if not goes_back(job, tube.name):
-            image = self.image(job, tube, state, deadline_ns, job.tags)
+            image = self.image(job, tube, state, deadline_ns, job.tags, body)
         else:
-            image = self.image_alive(job, tube, state, deadline_ns)
-        return self.carry_out(image._replace(connection=connection), now_ns)
+            image = self.image_alive(job, tube, state, deadline_ns, body)
+        lsn = self.carry_out(image._replace(connection=connection), now_ns)
+        if state is DELAYED and deadline_ns >= WITHHELD_NS:
+            self.note_withheld(tube)
+        return lsn
 
     def dead_letter(
-        self, job: Job, reason: Reason, now_ns: int, how: Reason | None = None
+        self, job: Job, reason: Reason, now_ns: int, how: int | None = None
     ) -> bool:  # fmt: skip
         """
-        Bury a job for good, where the dead letters of its tube go.
+        Bury a job permanently, where the dead letters of its tube go.
 
         :param reason: the policy that says so.
-        :param how: how it came back, which is said as its reason; None if it did not.
-        :return: whether it was done: on a disk that is full, and until a body that is in the log
-            only is read, the job stays as it is.
+        :param how: the `Reason` that is given for it: how the job came back; None for ``reason``.
+        :return: whether it was done: without space for it, and without its body in memory, the job
+            stays as it is.
         """
-        if not self._takes_dead_letter(job, now_ns):
+        if job.body is None or not self.takes_dead_letter(job, now_ns):
             return False
-        if not self._state.bodies.want(job.job_id, now_ns):
-            return False
-        if job.body is None:
-            # It has just been read.
-            return self.dead_letter(self._known(job.job_id), reason, now_ns, how)
         source = self._state.tubes.by_id(job.tube_id)
         name = self.dead_letter_tube(source)
         tube = source if name is None else self._state.tubes.get_or_make(name)
         buried_ns = max(now_ns, self._state.last_buried_ns + 1)
         image = self.image(job, tube, BURIED, buried_ns, job.tags)
         tags = (image.tags or NO_TAGS)._replace(
-            dead_from=source.name, dead_reason=how or reason, dead_at_ns=now_ns
+            dead_from=source.name, dead_reason=int(how or reason), dead_at_ns=now_ns
         )
         self.carry_out(image._replace(reason=reason, buries=job.buries + 1, tags=tags), now_ns)
         if self._state.times is not None:
@@ -111,11 +123,11 @@ class Moves:
             return None
         return self._state.unique.holder(tube.tube_id, tags.unique_key, now_ns)
 
-    def _takes_dead_letter(self, job: Job, now_ns: int) -> bool:
+    def takes_dead_letter(self, job: Job, now_ns: int) -> bool:
         """
-        Nobody can wait for more room here: as long as the disk gives more, a small job is taken as
-        any change is, and for a larger one what is kept for others will do, but for the end of all
-        jobs.
+        Whether the log has room for a dead letter.  As long as the disk gives more, a small one is
+        taken as any change is, and for a larger one what is kept for others will do, but for the
+        end of all jobs: so most need not wait.
         """
         changes, size = self._changes, moved_bytes(job)
         may_borrow = not changes.log.budget.is_short and (
@@ -125,21 +137,28 @@ class Moves:
         return has_room and changes.allows_extensions(now_ns, waits=False)
 
     def image(
-        self, job: Job, tube: Tube, state: State, deadline_ns: int, tags: Tags | None
-    ) -> JobImage:
+        self, job: Job, tube: Tube, state: State, deadline_ns: int, tags: Tags | None,
+        body: bytes | None = None,
+    ) -> JobImage:  # fmt: skip
         """
         The image of a job that a client moves to a tube.
 
         :param tags: which it has then, but for its origin.
+        :param body: as `move` takes it.
         """
         source = self._state.tubes.by_id(job.tube_id)
         return job.image(
             MOVE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns
-        )._replace(tube_id=tube.tube_id, body=job.loaded_body, tags=_moved(tags, source, tube))
+        )._replace(
+            tube_id=tube.tube_id, body=job.loaded_body if body is None else body,
+            tags=_moved(tags, source, tube),
+        )  # fmt: skip
 
-    def image_alive(self, job: Job, tube: Tube, state: State, deadline_ns: int) -> JobImage:
+    def image_alive(
+        self, job: Job, tube: Tube, state: State, deadline_ns: int, body: bytes | None = None
+    ) -> JobImage:
         """The image of a dead letter that is none any more: as if it was never reserved."""
-        image = self.image(job, tube, state, deadline_ns, alive(job.tags))
+        image = self.image(job, tube, state, deadline_ns, alive(job.tags), body)
         return image._replace(reserves=0, timeouts=0, releases=0)
 
     def carry_out(self, image: JobImage, now_ns: int) -> int:

@@ -6,10 +6,9 @@ job: what has happened before it was set stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import JobImage, Reason, State
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.policy import (
@@ -38,6 +37,7 @@ from beanstalk_twisted.rules.policy_keys import (
 )
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
+from beanstalk_twisted.rules.withheld import Withheld, is_withheld
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import POLICY
 from beanstalk_twisted.wire.yaml import Quoted, Value
@@ -50,23 +50,8 @@ MAX_RULED_TUBES: Final = 10_000
 SLICE_TUBES: Final = 100
 """Tubes whose policy is found out in one slice: with 100 patterns 3 ms."""
 
-RETRY_NS: Final = 1 * NS
-"""
-How long jobs that are too old are left alone where the log has no room for a dead letter, or their
-bodies, which are in the log only, are being read; when one is there it goes on at once.
-"""
-
-ASIDE_NS: Final = 60 * NS
-"""The same of one whose body cannot be read, ns: by then it is known whether it ever can be."""
-
 END_JOBS: Final = 128
-"""
-Jobs of a tube whose bodies are read together to make dead letters of them: enough to be read while
-those before them are written.
-"""
-
-END_BYTES: Final = 4 << 20
-"""Bytes of the same."""
+"""Jobs of a tube that are taken from those that are too old together."""
 
 SLICE_PAGES: Final = 200
 """Pages of one slice: 6,400 jobs, some 5 ms."""
@@ -86,7 +71,7 @@ class Policies(TubePolicies):
 
     def __init__(
         self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, moves: Moves,
+        timekeeping: Timekeeping, moves: Moves, withheld: Withheld,
     ) -> None:  # fmt: skip
         self.declared = DeclaredPolicies()
         self._state = state
@@ -94,10 +79,10 @@ class Policies(TubePolicies):
         self._reservations = reservations
         self._timekeeping = timekeeping
         self._moves = moves
+        self._withheld = withheld
         self._recount: Recount | None = None
         timekeeping.policies = self
         moves.dead_letter_tube = _dead_letter_tube
-        state.bodies.tell_came = self._body_came
 
     # The command.
 
@@ -266,13 +251,19 @@ class Policies(TubePolicies):
         reason = _reason_to_end(image, job, policy, now_ns)
         if reason is None:
             return self._timekeeping.change(_backed_off(image, policy, now_ns), now_ns)
+        code = _dead_reason(image, reason)
+        is_deleted = reason is Reason.EXPIRED and policy.deletes_expired
+        if not is_deleted:
+            # A crash after this record must not leave it ready.
+            image = image._replace(state=State.DELAYED, deadline_ns=WITHHELD_NS + code)
         # Nobody is given the job in between.
         lsn = self._changes.make(image)
         job = self._state.jobs.get(image.job_id)
         assert job is not None
-        if reason is Reason.EXPIRED and policy.deletes_expired:
+        if is_deleted:
             self._delete_expired(job, tube, now_ns)
-        elif not self._moves.dead_letter(job, reason, now_ns, _how(image, reason)):
+        elif not self._moves.dead_letter(job, reason, now_ns, code):
+            self._withheld.note(tube)
             self._timekeeping.settle(tube, now_ns)
             return lsn
         return self._changes.committed_lsn
@@ -296,72 +287,37 @@ class Policies(TubePolicies):
         has_ended = False
         while timekeeping.slice_left > 0:
             ends_ns = _first_end_ns(tube)
-            if ends_ns is None or ends_ns > now_ns or not self._end_some(tube, now_ns):
+            if ends_ns is None or ends_ns > now_ns:
                 break
+            self._end_some(tube, now_ns)
             has_ended = True
         if has_ended:
             self._drop_if_unused(tube, now_ns)
 
-    def _body_came(self, job_id: int, now_ns: int) -> None:
-        """
-        A body that was wanted is there, or cannot be: jobs of its tube may wait for that to be dead
-        letters.
-        """
-        job = self._state.jobs.look(job_id)
-        tube = None if job is None else self._state.tubes.by_id(job.tube_id)
-        if tube is not None and tube.totals is not None:
-            tube.totals.retry_ns = 0
-            self._timekeeping.arm(tube)
-
-    def _end_some(self, tube: Tube, now_ns: int) -> bool:
-        """
-        End some of the tube's oldest jobs, until the slice is over; where one is to wait, all are
-        left alone for a while.
-
-        :return: whether any was ended, or set aside.
-        """
+    def _end_some(self, tube: Tube, now_ns: int) -> None:
+        """End some of the tube's oldest jobs, until the slice is over."""
         totals, policy = tube.totals, tube.policy
         assert totals is not None and policy is not None
-        self._bring_back(totals, now_ns)
-        has_ended, left = False, END_BYTES
         for key in totals.ages.behind(LEAST, END_JOBS):
             if (key >> 64) + policy.max_age_s * NS > now_ns or self._timekeeping.slice_left <= 0:
-                break
+                return
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None
             self._timekeeping.slice_left -= 1
-            if self._end(tube, job, now_ns):
-                has_ended = True
-            elif self._state.bodies.is_unreadable(job.job_id, now_ns):
-                totals.set_aside(job, now_ns + ASIDE_NS)
-                has_ended = True
-            else:
-                totals.retry_ns = now_ns + RETRY_NS
-                left -= job.body_bytes
-                if job.body is not None or left < 0:
-                    # There is no room, or enough is being read.
-                    break
-        return has_ended
+            if policy.deletes_expired:
+                self._changes.end(job, Reason.EXPIRED, now_ns)
+            elif is_withheld(job) or not self._moves.dead_letter(job, Reason.EXPIRED, now_ns):
+                self._set_aside(job, tube, totals)
 
-    def _end(self, tube: Tube, job: Job, now_ns: int) -> bool:
+    def _set_aside(self, job: Job, tube: Tube, totals: TubeTotals) -> None:
         """
-        End a job that is too old.
-
-        :return: False if there was no room, or its body is being read.
+        A job is too old, and is to be a dead letter when that can be written; nobody is given it
+        until then.  There is no record of this: a restart finds it too old again.
         """
-        if tube.policy is not None and tube.policy.deletes_expired:
-            self._changes.end(job, Reason.EXPIRED, now_ns)
-            return True
-        return self._moves.dead_letter(job, Reason.EXPIRED, now_ns)
-
-    def _bring_back(self, totals: TubeTotals, now_ns: int) -> None:
-        """Jobs that were set aside are looked at again, a slice of them at the most."""
-        for job_id, until_ns in list(islice(totals.aside.items(), END_JOBS)):
-            if until_ns > now_ns:
-                return
-            job = self._state.jobs.look(job_id)
-            assert job is not None
-            totals.come_back(job)
+        if not (job.state is State.BURIED or is_withheld(job)):
+            self._state.withhold(job, WITHHELD_NS + Reason.EXPIRED)
+        totals.set_aside(job)
+        self._withheld.note(tube)
 
     def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
         """As `Timekeeping.drop_if_unused`, for a tube that may be gone already."""
@@ -379,18 +335,12 @@ def _dead_letter_tube(tube: Tube) -> bytes | None:
 
 
 def _first_end_ns(tube: Tube) -> int | None:
-    """
-    :return: when the tube's oldest job is too old, and is to be ended, or one that was set aside
-        is to be looked at again.
-    """
+    """:return: when the tube's oldest job is too old, and is to be ended."""
     totals, policy = tube.totals, tube.policy
-    if totals is None or policy is None or not policy.max_age_s:
+    first_ns = None if totals is None else totals.first_ns()
+    if first_ns is None or policy is None or not policy.max_age_s:
         return None
-    first_ns, back_ns = totals.first_ns(), totals.back_ns()
-    if first_ns is None:
-        return back_ns
-    ends_ns = max(first_ns + policy.max_age_s * NS, totals.retry_ns)
-    return ends_ns if back_ns is None else min(ends_ns, back_ns)
+    return first_ns + policy.max_age_s * NS
 
 
 def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Reason | None:
@@ -406,11 +356,13 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
     return None
 
 
-def _how(image: JobImage, reason: Reason) -> Reason | None:
+def _dead_reason(image: JobImage, reason: Reason) -> int:
     """
-    :return: what is said as the reason of a dead letter that has come back, if it is another one.
+    :param image: of a job's return.
+    :param reason: the policy by which it is a dead letter.
+    :return: what is said as its reason: of `max-reserves`, how it came back.
     """
-    return Reason(image.reason) if reason is Reason.MAX_RESERVES else None
+    return int(image.reason if reason is Reason.MAX_RESERVES else reason)
 
 
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:

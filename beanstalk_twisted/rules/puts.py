@@ -77,7 +77,7 @@ class Waiting(NamedTuple):
     :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
     :ivar growth: bytes of memory that jobs take more then.
-    :ivar take: takes them, at this time.
+    :ivar take: takes them, at this time; None if they wait for something else by now.
     :ivar is_extended: whether they need a log segment that may hold extensions.
     """
 
@@ -85,7 +85,7 @@ class Waiting(NamedTuple):
     jobs: int
     size: int
     growth: int
-    take: Callable[[int], Answer]
+    take: Callable[[int], Answer | None]
     is_extended: bool = False
 
 
@@ -94,7 +94,8 @@ class Puts:
     Takes new jobs, or lets them wait.
 
     :ivar memory: the process's.
-    :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does.
+    :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does;
+        ``withheld_bytes`` of one that waits to be a dead letter.
     :ivar is_draining: whether new jobs are refused; ``draining_changed`` is called when
         `set_draining` has changed that.
     """
@@ -104,7 +105,7 @@ class Puts:
         outbox: list[tuple[Session, Answer]], memory: Memory = PLENTY,
     ) -> None:  # fmt: skip
         self.memory = memory
-        self.sliced_bytes = 0
+        self.sliced_bytes = self.withheld_bytes = 0
         self.is_draining = False
         self.draining_changed: Callable[[], None] = lambda: None
         self._state = state
@@ -176,10 +177,11 @@ class Puts:
         """Take jobs, refuse them, or let them wait."""
         if not self.memory.takes_all(waiting.size, waiting.growth):
             return NO_ROOM
+        return waiting.take(now_ns) if self._has_room(waiting) else self._wait(waiting)
+
+    def _has_room(self, waiting: Waiting) -> bool:
         may_hold = not waiting.is_extended or self._changes.may_allow_extensions
-        if may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs):
-            return waiting.take(now_ns)
-        return self._wait(waiting)
+        return may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs)
 
     def put_soon(self, waiting: Waiting) -> None:
         """
@@ -225,14 +227,13 @@ class Puts:
     def room_changed(self, now_ns: int) -> None:
         """There is more room, or none is to be had: answer those who wait for it, in order."""
         while self._waiting:
-            waiting = self._waiting.popleft()
-            session = waiting.session
-            answer = self.put_together(waiting, now_ns)
-            if answer is None:
-                self._waiting.rotate(1)
+            if not (self._changes.log.budget.is_short or self._has_room(self._waiting[0])):
                 return
-            session.is_busy = False
-            leave(self._outbox, session, answer)
+            waiting = self._waiting.popleft()
+            waiting.session.is_busy = False
+            answer = self.put_together(waiting, now_ns)
+            if answer is not None:
+                leave(self._outbox, waiting.session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
         """
@@ -241,15 +242,15 @@ class Puts:
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
         jobs = self._state.ends
-        if copy_bytes is None and not self._waiting and not self.sliced_bytes:
+        again = [size for size in (self.sliced_bytes, self.withheld_bytes) if size]
+        if copy_bytes is None and not self._waiting and not again:
             return Demand(jobs)
         # Each is deleted one day, those that wait too; the log has room for one more anyway.
         jobs += sum([waiting.jobs - 1 for waiting in self._waiting])
         sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
         if copy_bytes is not None:
             sizes.append(new_job_bytes(copy_bytes))
-        if self.sliced_bytes:
-            sizes.append(new_job_bytes(self.sliced_bytes))
+        sizes += [new_job_bytes(size) for size in again]
         return Demand(jobs, sum(sizes), max(sizes))
 
     def _wait_with(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Reason
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Reason
 from beanstalk_twisted.jobs.due import DueTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
@@ -30,7 +30,7 @@ before which it need not go on, ns, if it waits for something; else None.
 Work = Generator[int | None, int, Answer]
 """The same for a session's command: what it returns is the answer."""
 
-NEVER_KEY: Final = NEVER_NS << 64
+WITHHELD_KEY: Final = WITHHELD_NS << 64
 """Less than the keys of delayed jobs that wait for no moment, see `ordered`."""
 
 SLICE_JOBS: Final = 500
@@ -182,7 +182,7 @@ class Timekeeping:
         Plan for the tube's first delayed job, the end of its pause, and what its policy wants.
         """
         first = tube.delayed.first()
-        if first is not None and first < NEVER_KEY:
+        if first is not None and first < WITHHELD_KEY:
             self._delays.arm(tube, first >> 64)
         if tube.pause_until_ns:
             self._pauses.arm(tube, tube.pause_until_ns)

@@ -46,6 +46,7 @@ from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
+from beanstalk_twisted.rules.withheld import Withheld
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
 from beanstalk_twisted.wire.replies import Reply
@@ -112,14 +113,18 @@ class WorkQueue:
         self.watching = Watching(self.state, self.tally, self._timekeeping)
         self.moves = Moves(self.state, self._changes, self._timekeeping)
         self.connections = Connections(self.state, self._changes, self._timekeeping)
-        self.policies = Policies(
-            self.state, self._changes, self.reservations, self._timekeeping, self.moves
-        )
-        self.following = Following(self.state, self._timekeeping, self.policies)
         self._copy_waits: int | None = None
         self.puts = Puts(
             self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
         )
+        self._withheld = Withheld(
+            self.state, self._changes, self._timekeeping, self.moves, self.puts
+        )
+        self.policies = Policies(
+            self.state, self._changes, self.reservations, self._timekeeping, self.moves,
+            self._withheld,
+        )  # fmt: skip
+        self.following = Following(self.state, self._timekeeping, self.policies)
         self.put_batches = PutBatches(
             self.state, self._changes, self._timekeeping, self.tally, self.puts
         )
@@ -383,7 +388,7 @@ class WorkQueue:
 
     def room_changed(self, now_ns: int) -> None:
         """The log has more room, or can have no more."""
-        self.puts.room_changed(now_ns)
+        self._withheld.give_room(now_ns)
 
     def demand(self) -> Demand:
         """How much room the queue wants."""
@@ -420,6 +425,7 @@ class WorkQueue:
     def _take_up(self, now_ns: int) -> None:
         for tube in list(self.state.tubes.in_order):
             self._timekeeping.arm(tube)
+            self._withheld.note(tube)
             # Nobody is connected: a running pause keeps its tube until it ends.
             if not tube.pause_until_ns:
                 self._timekeeping.drop_if_unused(tube, now_ns)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.storage.clock import NS
@@ -58,7 +58,7 @@ def _place(job: Job) -> tuple[int, int, int]:
 
 
 def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
-    has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
+    has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns < WITHHELD_NS
     return JobView(
         job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(),
         job.body or b"", job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records.jobs import FULL, KEY, NEVER_NS, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import (
+    FULL,
+    KEY,
+    NEVER_NS,
+    WITHHELD_NS,
+    Kind,
+    Reason,
+    State,
+)
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
@@ -115,7 +123,7 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 
     :param size: of the body, bytes.
     """
-    is_timed = job.state in (State.DELAYED, State.RESERVED) and job.deadline_ns != NEVER_NS
+    is_timed = job.state in (State.DELAYED, State.RESERVED) and job.deadline_ns < WITHHELD_NS
     left = job.deadline_ns - now_ns if is_timed else None
     return {
         "job": job.job_id, "tube": text_of(job.tube), "state": state_name(job.state),
@@ -207,6 +215,8 @@ def _in_words(entry: Entry, *, was_dead: bool) -> str:
         text += "".join(_tags_in_words(tags))
     if raw.state == State.DELAYED and raw.deadline_ns == NEVER_NS:
         text += f", until group {text_of(tags.after)} ends" if tags.after else ", for its group"
+    elif raw.state == State.DELAYED and raw.deadline_ns >= WITHHELD_NS:
+        text += ", until it is a dead letter"
     elif raw.state == State.DELAYED:
         text += f", ready at {format_time(raw.deadline_ns)}"
     elif raw.state == State.RESERVED:
@@ -279,6 +289,8 @@ def _ending(events: list[Event], now_ns: int) -> str:
         return "reserved; a server that starts now has it ready"
     if last.raw.state == State.DELAYED and last.raw.deadline_ns == NEVER_NS:
         return "delayed until the group ends that it waits for"
+    if last.raw.state == State.DELAYED and last.raw.deadline_ns >= WITHHELD_NS:
+        return "delayed until it is a dead letter, which waits for space"
     if last.raw.state == State.DELAYED and last.raw.deadline_ns <= now_ns:
         return "ready, its delay is over"
     since_ns = at_ns if last.raw.type in _REMAKES else last.raw.ts_ns

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 
@@ -23,8 +23,9 @@ class StoredJob(NamedTuple):
     All that a log says of a job.
 
     :ivar created_ns: when it was put.
-    :ivar deadline_ns: ready 0; delayed, when it becomes ready, or `NEVER_NS`; buried, when it was
-        buried, which orders the buried jobs of a tube; reserved, when its TTR ends.
+    :ivar deadline_ns: ready 0; delayed, when it becomes ready, `WITHHELD_NS` or more for no
+        moment; buried, when it was buried, which orders the buried jobs of a tube; reserved, when
+        its TTR ends.
     :ivar body: without its CR LF.
     :ivar tags: what else it carries, None for nothing.
     """
@@ -65,10 +66,10 @@ class StoredJob(NamedTuple):
 
 def without_group(job: StoredJob) -> StoredJob:
     """
-    For those who have no groups: a job that waits for one is buried, behind all that are, since it
-    must not be done too early.
+    For those who have no groups: a job that waits for no moment is buried, after all that are,
+    since it must not be done too early.
     """
-    if job.state is State.DELAYED and job.deadline_ns == NEVER_NS:
+    if job.state is State.DELAYED and job.deadline_ns >= WITHHELD_NS:
         return job._replace(state=State.BURIED)
     return job
 

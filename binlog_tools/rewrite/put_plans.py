@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.decoding import TUBE_ID
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.policy_keys import sound_rules
@@ -111,7 +111,7 @@ class Plan(NamedTuple):
         job = self.job(each)
         if job.deadline_ns == NEVER_NS:
             return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
-        is_delayed = job.state is State.DELAYED
+        is_delayed = job.state is State.DELAYED and job.deadline_ns < WITHHELD_NS
         return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
 
     def tags(self, each: Waiting) -> PutTags:
@@ -204,7 +204,7 @@ class _Chosen:
             self._held.update({each.tags.group} if each.tags is not None else ())
         elif job.deadline_ns == NEVER_NS:
             self._waiting.append(Waiting(job_id, False, each, True))
-        elif job.state is State.BURIED:
+        elif job.state is State.BURIED or job.deadline_ns >= WITHHELD_NS:
             self._buried.append((job.deadline_ns, Waiting(job_id, True, each)))
         else:
             self._found.append(Waiting(job_id, False, each))

@@ -3,7 +3,15 @@
 import pytest
 
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records, values
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Flag, JobImage, Kind, State, as_loaded
+from beanstalk_twisted.binlog.records.jobs import (
+    NEVER_NS,
+    WITHHELD_NS,
+    Flag,
+    JobImage,
+    Kind,
+    State,
+    as_loaded,
+)
 from tests.binlog.scribe import NS, T0, image, put
 
 NOW = T0 + 100 * NS
@@ -69,7 +77,9 @@ STATES = [State.READY, State.DELAYED, State.BURIED, State.RESERVED]
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("has_newer", [False, True])
-@pytest.mark.parametrize("deadline_ns", [NOW - 1, NOW + 5 * NS, NOW + 5 * NS + 1, NEVER_NS])
+@pytest.mark.parametrize(
+    "deadline_ns", [NOW - 1, NOW + 5 * NS, NOW + 5 * NS + 1, WITHHELD_NS + 3, NEVER_NS]
+)
 def test_jobs_stand_where_their_newest_records_say_as_a_start_takes_them(
     state: State, has_newer: bool, deadline_ns: int
 ) -> None:

@@ -40,8 +40,7 @@ class World:
     :ivar asked: the reads that have begun, and not ended; ``wanted`` of which jobs somebody waits
         for them.
     :ivar told: the jobs whose bodies were lost, ``said`` those of which that was said; ``put_off``
-        those whose reads have failed, and until when; ``came`` those that were wanted, and have
-        been read or cannot be.
+        those whose reads have failed, and until when.
     """
 
     def __init__(self, most_bytes: int, jobs: int = 0) -> None:
@@ -55,9 +54,7 @@ class World:
         self.bodies.tell_lost = lambda job_id, now_ns: self.told.append(job_id)
         self.said: list[int] = []
         self.put_off: list[tuple[int, int]] = []
-        self.came: list[int] = []
         self.bodies.say_lost = lambda job_id, why: self.said.append(job_id)
-        self.bodies.tell_came = lambda job_id, now_ns: self.came.append(job_id)
         self.bodies.tell_failed = self.note_failed
         self.wanted: list[int] = []
         self.bodies.begin(most_bytes, self.ask)
@@ -346,7 +343,6 @@ def test_who_comes_again_has_no_body_read_that_cannot_be() -> None:
     world.reader.fault = fail_always
     assert not world.bodies.want(1, world.now_ns)
     world.end_reads()
-    assert world.came == [1]
     pause_ns = PAUSES_S[0] * NS
     for world.now_ns, is_asked in ((pause_ns - 1, False), (pause_ns, True)):
         assert world.bodies.is_unreadable(1, world.now_ns) != is_asked

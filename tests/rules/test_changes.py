@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
+from beanstalk_twisted.jobs.policy import Policy
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -83,6 +84,20 @@ def test_while_the_disk_is_behind_only_what_a_restart_would_miss_is_logged() -> 
     kinds = [record.kind for record in place.log.images()]
     assert kinds == [Kind.PUT, Kind.BURY]
     assert place.log.images()[-1].reserves == 1
+
+
+def test_while_the_disk_is_behind_reservations_are_logged_that_a_policy_counts() -> None:
+    place = Place()
+    tube = place.tube(b"a")
+    place.state.sessions[1] = Session(1, place.state.default())
+    images = [put_image(tube, job_id)._replace(connection=1) for job_id in (1, 2)]
+    for image in images:
+        place.changes.make(image)
+    place.log.is_behind = True
+    for image, policy in zip(images, [Policy(max_age_s=1), Policy(max_reserves=9)], strict=True):
+        tube.policy = policy
+        place.changes.make(image._replace(kind=Kind.RESERVE, state=State.RESERVED, body=b""))
+    assert [(each.kind, each.job_id) for each in place.log.images()[2:]] == [(Kind.RESERVE, 2)]
 
 
 def test_a_pause_is_logged_with_its_end_and_replies_wait_for_it() -> None:

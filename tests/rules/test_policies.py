@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import FULL, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.jobs.policy import LATE_NS, MAX_DELAY_S
+from beanstalk_twisted.rules.changes import ALL
+from beanstalk_twisted.rules.moves import SMALL_BODY_BYTES
 from beanstalk_twisted.rules.policies import (
     MAX_RULED_TUBES,
-    RETRY_NS,
     SLICE_PAGES,
     SLICE_TUBES,
     SMALL_TUBE,
 )
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from beanstalk_twisted.rules.withheld import FULL_REST_NS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
-from tests.rules.recording_log import full_disk
+from tests.rules.recording_log import Budget, RecordingLog, full_disk
 
 MS = 1_000_000
 
@@ -33,6 +35,26 @@ def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
     if pairs:
         assert client.says(f"tube-policy {tube} {' '.join(pairs)}") == "POLICY"
     return server, client
+
+
+class Room(Budget):
+    """
+    A disk that gives space for one full record after the other.
+
+    :ivar most: how many the log may have.
+    """
+
+    def __init__(self, log: RecordingLog) -> None:
+        super().__init__(largest_copy=None)
+        self._log = log
+        self.most = self._count()
+
+    def _count(self) -> int:
+        return sum(image.kind in FULL for image in self._log.images())
+
+    def takes_put(self, body_bytes: int, jobs: int) -> bool:
+        """Until the log has as many."""
+        return self._count() < self.most
 
 
 def restarted(server: Server) -> tuple[Server, Client]:
@@ -379,13 +401,115 @@ def test_a_job_that_is_lost_is_delayed_in_its_record(kind: Kind) -> None:
     assert client.takes() == job_id
 
 
-def test_on_a_full_disk_a_job_that_was_reserved_too_often_stays() -> None:
+def test_on_a_full_disk_a_job_that_was_reserved_too_often_waits_for_space() -> None:
     server, client = a_server("max-reserves=1")
     job_id = client.put()
     client.takes()
-    server.log.budget = full_disk(changes=1)
+    enough, server.log.budget = server.log.budget, full_disk(changes=1)
     assert client.says(f"release {job_id} 0 0") == "RELEASED"
-    assert state_of(client, job_id) == "ready"
+    assert state_of(client, job_id) == "delayed"
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    server.log.budget = enough
+    server.pass_time(2)
+    assert state_of(client, job_id) == "buried"
+    assert client.asks(f"stats-job {job_id}")["dead-reason"] == "release"
+
+
+@pytest.mark.parametrize(("way", "reason"), [("release", "release"), ("disconnect", "disconnect")])
+def test_a_job_that_waits_for_space_waits_after_a_restart_too(way: str, reason: str) -> None:
+    server, client = a_server("max-reserves=1", "dead-letter=dead")
+    worker = server.connect()
+    job_id = client.put()
+    worker.takes()
+    server.log.budget = Budget(largest=None, largest_copy=None, has_segment=False, is_short=True)
+    if way == "release":
+        worker.says(f"release {job_id} 5 0")
+    else:
+        worker.leaves()
+    again, client = restarted(server)
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    assert state_of(client, job_id) == "delayed"
+    again.finish_slices()
+    assert state_of(client, job_id) == "buried"
+    assert client.asks(f"stats-job {job_id}")["dead-reason"] == reason
+
+
+def test_those_that_wait_for_space_and_puts_have_it_by_turns() -> None:
+    server, client = a_server("max-reserves=1", "dead-letter=dead")
+    putters = [server.connect() for _ in range(4)]
+    body = bytes(SMALL_BODY_BYTES + 1)
+    ids = [client.put(body) for _ in range(4)]
+    budget = server.log.budget = Room(server.log)
+    for job_id in ids:
+        client.takes()
+        client.says(f"release {job_id} 0 0")
+    for putter in putters:
+        assert putter.says(f"put 0 0 60 {len(body)}", body) is None
+    server.finish_slices()
+    done = []
+    for _ in range(8):
+        budget.most += 1
+        server.queue.room_changed(server.now_ns)
+        server.deliver()
+        done.append(sum(state_of(client, job_id) == "buried" for job_id in ids))
+    assert done == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert [str(putter.hears())[:8] for putter in putters] == ["INSERTED"] * 4
+
+
+@pytest.mark.parametrize("command", ["kick-job 1", "kick 9", "reserve-job 1", "delete 1"])
+def test_what_waits_for_space_is_taken_as_a_dead_letter_is(command: str) -> None:
+    server, client = a_server("max-reserves=1", "max-age=100")
+    job_id = client.put()
+    client.takes()
+    enough, server.log.budget = server.log.budget, full_disk(changes=ALL)
+    client.says(f"release {job_id} 0 0")
+    assert state_of(client, job_id) == "delayed"
+    client.says(command)
+    assert job_id not in server.queue.state.jobs or state_of(client, job_id) != "delayed"
+    server.log.budget = enough
+    server.pass_time(2)
+    assert not server.queue.state.counts[State.DELAYED]
+    server.pass_time(200)
+    assert server.queue.state.counts[State.BURIED] == (command != "delete 1")
+
+
+def test_many_tubes_whose_jobs_wait_for_space_are_looked_at_in_slices() -> None:
+    server, client = a_server()
+    server.queue.policies.declare(DeclaredPolicies([("*", {"max-age": "10"})]), server.now_ns)
+    for number in range(2 * SLICE_JOBS + 1):
+        client.says(f"use t{number}")
+        client.put()
+    server.log.budget = full_disk()
+    server.pass_time(10)
+    server.finish_slices()
+    assert server.queue.state.counts[State.DELAYED] == 2 * SLICE_JOBS + 1
+    server.now_ns += FULL_REST_NS
+    assert server.finish_slices() == 3
+
+
+def test_what_waits_for_space_waits_in_the_tube_that_it_is_moved_to() -> None:
+    server, client = a_server("max-reserves=1")
+    job_id = client.put()
+    client.takes()
+    enough, server.log.budget = server.log.budget, full_disk(changes=1)
+    client.says(f"release {job_id} 0 0")
+    server.log.budget = enough
+    assert client.says(f"move-job {job_id} other") == "MOVED"
+    server.pass_time(2)
+    stats = client.asks(f"stats-job {job_id}")
+    assert (stats["state"], stats["tube"], stats["dead-from"]) == ("buried", "other", "other")
+
+
+def test_a_buried_job_that_is_too_old_stays_buried_until_there_is_space() -> None:
+    server, client = a_server("max-age=10", "dead-letter=dead")
+    job_id = client.place("buried", 0, "default")
+    enough, server.log.budget = server.log.budget, full_disk()
+    server.pass_time(12)
+    assert client.asks(f"stats-job {job_id}")["tube"] == "default"
+    assert state_of(client, job_id) == "buried"
+    server.log.budget = enough
+    server.pass_time(2)
+    assert client.asks(f"stats-job {job_id}")["tube"] == "dead"
 
 
 def test_a_paused_tube_with_a_rate_keeps_nobody_busy() -> None:
@@ -531,13 +655,14 @@ def test_dead_letters_end_a_slice_sooner_the_larger_they_are(
     assert dead == [a_slice, 2 * a_slice, jobs]
 
 
-def test_old_jobs_that_have_no_room_are_tried_again_later() -> None:
+def test_old_jobs_that_have_no_room_are_withheld_and_tried_again() -> None:
     server, client = a_server("max-age=10")
     job_id = client.put()
     enough, server.log.budget = server.log.budget, full_disk()
     server.pass_time(10)
-    assert state_of(client, job_id) == "ready"
-    assert server.queue.next_due_ns() == server.now_ns + RETRY_NS
+    assert state_of(client, job_id) == "delayed"
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
+    assert server.queue.next_due_ns() == server.now_ns + FULL_REST_NS
     server.log.budget = enough
     server.pass_time(1)
     assert state_of(client, job_id) == "buried"

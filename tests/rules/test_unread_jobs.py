@@ -12,10 +12,10 @@ import pytest
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.failed_reads import NS, PAUSES_S, Unread
 from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
-from beanstalk_twisted.rules.policies import ASIDE_NS, END_BYTES, END_JOBS, RETRY_NS
 from beanstalk_twisted.rules.reservations import OVERDUE_NS
+from beanstalk_twisted.rules.withheld import AHEAD_BYTES, AHEAD_JOBS, FULL_REST_NS, REST_NS
 from tests.rules.conversation import Client, Server
-from tests.rules.recording_log import full_disk
+from tests.rules.recording_log import Budget, full_disk
 
 DAMAGED = Unread("the checksum is wrong.", is_lost=True)
 FAILED = Unread("Input/output error.", is_lost=False)
@@ -102,15 +102,15 @@ def test_old_jobs_are_dead_letters_as_soon_as_their_bodies_are_read(
     server: InLog, client: Client
 ) -> None:
     client.says("tube-policy default max-age=10 dead-letter=dead")
-    jobs = put_all(server, client, 3 * END_JOBS)
+    jobs = put_all(server, client, 3 * AHEAD_JOBS)
     server.pass_time(10)
-    assert len(server.asked) == END_JOBS
+    assert len(server.asked) == AHEAD_JOBS
     for count in (16, 32):
         server.read(16)
-        server.finish_slices()
+        server.pass_time(REST_NS / NS)
         assert client.asks("stats-tube dead")["current-jobs-buried"] == str(count)
-        assert len(server.asked) == END_JOBS - 16, "those behind are read meanwhile"
-    server.settle()
+        assert len(server.asked) == AHEAD_JOBS - 16, "those behind are read meanwhile"
+    server.run(1)
     assert client.asks("stats-tube dead")["current-jobs-buried"] == str(len(jobs))
     assert server.reads == len(jobs)
 
@@ -120,7 +120,7 @@ def test_no_more_bytes_are_read_ahead_of_dead_letters_than_may_be(more: int, cou
     server = InLog()
     client = server.connect()
     client.says("tube-policy default max-age=10")
-    put_all(server, client, 8, b"x" * (END_BYTES // 4 + more))
+    put_all(server, client, 8, b"x" * (AHEAD_BYTES // 4 + more))
     server.pass_time(10)
     assert len(server.asked) == count + (more == 0)
 
@@ -130,7 +130,7 @@ def test_a_dead_letter_does_not_stay_in_memory_for_what_it_was_read_for(
 ) -> None:
     client.says("tube-policy default max-age=10")
     put_all(server, client, 3)
-    server.run(10)
+    server.run(10.1)
     server.drop()
     assert server.queue.state.jobs.loaded_bytes == 0
     assert server.states(1, 2, 3) == [State.BURIED] * 3
@@ -144,34 +144,37 @@ def test_a_body_that_cannot_be_read_does_not_stop_the_dead_letters_of_its_tube(
     first, *others = put_all(server, client, 5)
     server.unread[first] = unread
     server.run(11)
-    assert server.states(first, *others) == [State.READY] + [State.BURIED] * 4
+    assert server.states(first, *others) == [State.DELAYED] + [State.BURIED] * 4
+    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
     assert client.asks("stats-tube dead")["current-jobs-buried"] == "4"
     ticks = server.finish_slices()
     assert ticks == 0
     server.unread.clear()
-    server.run(ASIDE_NS / NS)
+    server.run(PAUSES_S[0] + FULL_REST_NS / NS)
     is_lost = unread is DAMAGED
-    assert server.states(first) == [State.READY if is_lost else State.BURIED]
+    assert server.states(first) == [State.DELAYED if is_lost else State.BURIED]
 
 
 def test_more_lost_bodies_than_are_looked_at_together_do_not_stop_the_others(
     server: InLog, client: Client
 ) -> None:
     client.says("tube-policy default max-age=10")
-    jobs = put_all(server, client, 2 * END_JOBS + 1)
+    jobs = put_all(server, client, 2 * AHEAD_JOBS + 1)
     server.unread.update(dict.fromkeys(jobs[:-1], DAMAGED))
-    server.run(10)
-    assert server.states(jobs[0], jobs[-1]) == [State.READY, State.BURIED]
+    server.run(10.1)
+    assert server.states(jobs[0], jobs[-1]) == [State.DELAYED, State.BURIED]
     reads = server.reads
-    server.run(3 * ASIDE_NS / NS)
+    server.run(180)
     assert server.reads == reads, "what is lost is not read again and again"
 
 
-def test_a_job_set_aside_may_change_and_go(server: InLog, client: Client) -> None:
+def test_a_job_that_cannot_be_a_dead_letter_may_change_and_go(
+    server: InLog, client: Client
+) -> None:
     client.says("tube-policy default max-age=10")
     jobs = put_all(server, client, 4)
     server.unread.update(dict.fromkeys(jobs, DAMAGED))
-    server.run(10)
+    server.run(10.1)
     totals = server.queue.state.default().totals
     assert totals is not None and (totals.ages.count, len(totals.aside)) == (0, 4)
     assert client.says("delete 1") == "DELETED"
@@ -182,10 +185,14 @@ def test_a_job_set_aside_may_change_and_go(server: InLog, client: Client) -> Non
     client.says("update-job 3 0 0 60 2", b"ab")
     assert client.says("tube-policy default max-age=-") == "POLICY"
     client.says("tube-policy default max-age=10")
-    server.run(ASIDE_NS / NS)
-    assert server.states(1, 2, 3, 4) == [State.GONE, State.BURIED, State.BURIED, State.READY]
+    server.run(60)
+    assert server.states(1, 2, 3, 4) == [State.GONE, State.BURIED, State.BURIED, State.DELAYED]
+    assert client.says("kick-job 4") == "KICKED"
+    assert server.states(4) == [State.READY]
+    server.run(1)
+    assert server.states(4) == [State.DELAYED], "it is as old as before"
     assert client.says("delete 4") == "DELETED"
-    assert server.queue.next_due_ns() is None or server.finish_slices() == 0
+    assert server.finish_slices() == 0
 
 
 def test_a_full_disk_reads_nothing_for_dead_letters(server: InLog, client: Client) -> None:
@@ -193,9 +200,9 @@ def test_a_full_disk_reads_nothing_for_dead_letters(server: InLog, client: Clien
     put_all(server, client, 3)
     budget, server.log.budget = server.log.budget, full_disk()
     server.run(12)
-    assert (server.reads, server.states(1)) == (0, [State.READY])
+    assert (server.reads, server.states(1)) == (0, [State.DELAYED])
     server.log.budget = budget
-    server.run(RETRY_NS / NS)
+    server.run(2 * FULL_REST_NS / NS)
     assert server.states(1, 2, 3) == [State.BURIED] * 3
 
 
@@ -206,7 +213,7 @@ def dead_letters(server: InLog, client: Client, count: int) -> list[int]:
     """Dead letters whose bodies are in the log only."""
     client.says("tube-policy default max-age=10 dead-letter=dead")
     jobs = put_all(server, client, count)
-    server.run(10)
+    server.run(10.1)
     client.says("tube-policy default max-age=-")
     server.drop()
     assert server.queue.state.jobs.loaded_bytes == 0
@@ -288,7 +295,7 @@ def test_a_disk_that_is_away_for_an_hour_costs_no_job(server: InLog, client: Cli
     server.unread.update(dict.fromkeys(jobs, FAILED))
     for _ in range(360):
         client.says("reserve-with-timeout 9")
-        server.run(10)
+        server.run(10.1)
         assert client.hears() == "TIMED_OUT"
     assert (server.queue.state.bodies.lost, server.states(*jobs).count(State.BURIED)) == (0, 0)
     server.unread.clear()
@@ -392,3 +399,45 @@ def test_a_batch_that_does_not_wait_says_that_there_is_none(server: InLog, clien
     client.says("reserve-batch 10")
     server.settle()
     assert client.hears() == "RESERVED_BATCH 0"
+
+
+# Commands that wait for space, while the body leaves memory.
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"), [("move-job 1 other", "MOVED"), ("update-job 1 4 0 60", "UPDATED")]
+)
+def test_the_body_that_a_command_has_read_is_kept_while_it_waits_for_space(
+    server: InLog, client: Client, command: str, reply: str
+) -> None:
+    put_all(server, client, 1, b"body")
+    budget = server.log.budget = Budget(largest=0)
+    assert client.says(command) is None
+    server.settle()
+    server.drop()
+    assert server.queue.state.jobs.loaded_bytes == 0
+    budget.largest = 1 << 20
+    server.queue.room_changed(server.now_ns)
+    server.deliver()
+    assert (client.hears(), server.reads) == (reply, 1)
+    assert client.says("peek 1") == "FOUND 1 4\r\nbody"
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"), [("move-job 1 other", "MOVED"), ("update-job 1 4 0 60", "UPDATED")]
+)
+def test_a_command_that_has_waited_for_space_reads_a_body_again_that_has_changed(
+    server: InLog, client: Client, command: str, reply: str
+) -> None:
+    put_all(server, client, 1, b"body")
+    waiting, budget = server.connect(), Budget(largest=0)
+    enough, server.log.budget = server.log.budget, budget
+    assert waiting.says(command) is None
+    server.settle()
+    server.log.budget = enough
+    assert client.says("update-job 1 0 0 60 3", b"new") == "UPDATED"
+    server.drop()
+    server.queue.room_changed(server.now_ns)
+    server.settle()
+    assert waiting.hears() == reply
+    assert client.says("peek 1") == "FOUND 1 3\r\nnew"

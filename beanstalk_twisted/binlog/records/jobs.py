@@ -103,6 +103,12 @@ HOMED: Final = FULL | {KEY}
 NEVER_NS: Final = (1 << 63) - 1
 """The deadline of a delayed job that waits for a group, not for a moment."""
 
+WITHHELD_NS: Final = NEVER_NS - 16
+"""
+The deadline of a delayed job that waits to be made a dead letter, for space or for its body, is
+this plus the number of its `Reason`: so no deadline from here on is a moment.
+"""
+
 WAITED_FOR: Final = frozenset({
     Kind.PUT, Kind.RELEASE, Kind.BURY, Kind.KICK, Kind.DELETE, Kind.MOVE, Kind.UPDATE,
     Kind.GROUP_ENDED,
@@ -139,7 +145,7 @@ class JobImage(NamedTuple):
 
     :ivar ts_ns: when it happened; in full records, when the job was put.
     :ivar deadline_ns: ready 0, delayed: ready at, or `NEVER_NS`; reserved: TTR ends at, buried:
-        buried at.
+        buried at.  See `WITHHELD_NS` too.
     :ivar connection: number of the connection that asked, 0 for none.
     :ivar body: without its CR LF; empty unless the kind is a full one.
     :ivar tags: what else it carries, None for nothing; None unless the kind is a full one.
@@ -215,7 +221,7 @@ def as_loaded(image: JobImage, now_ns: int) -> JobImage:
     """
     if image.state is RESERVED:
         return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)
-    if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
+    if image.state is State.DELAYED and image.deadline_ns < WITHHELD_NS:
         latest = now_ns + image.delay_s * 1_000_000_000
         return image._replace(deadline_ns=min(image.deadline_ns, latest))
     return image

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, REASONS, State
+from beanstalk_twisted.binlog.records.jobs import REASONS, WITHHELD_NS, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.limits.groups import Groups
 from beanstalk_twisted.jobs.state import QueueState
@@ -228,8 +228,8 @@ def _name(name: bytes) -> Quoted:
 
 
 def time_left(job: Job, now_ns: int) -> int:
-    """Until the end of its TTR or delay, seconds; 0 if it has neither, or waits for a group."""
-    has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns != NEVER_NS
+    """Until the end of its TTR or delay, seconds; 0 if it waits for no moment."""
+    has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns < WITHHELD_NS
     return whole_seconds(job.deadline_ns - now_ns) if has_time_left else 0
 
 

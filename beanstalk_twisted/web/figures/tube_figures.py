@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS
+from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS
 from beanstalk_twisted.jobs.figures.job_times import TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
@@ -182,11 +182,11 @@ def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
 
 def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
     """
-    How long until the next delayed job of a tube is ready; None if there is none, or all wait for
-    groups.
+    How long until the next delayed job of a tube is ready; None if there is none, or none waits for
+    a moment.
     """
     key = tube.delayed.first()
-    if key is None or key >> 64 == NEVER_NS:
+    if key is None or key >> 64 >= WITHHELD_NS:
         return None
     return max(0, (key >> 64) - now_ns)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, Final, TextIO
 
 from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
-from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, WITHHELD_NS, State
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.output import as_json
@@ -88,6 +88,8 @@ def _line_for_people(entry: Entry, how: str) -> str:
         text += f" delay {raw.delay_s}"
     if raw.deadline_ns == NEVER_NS:
         text += " until its group ends"
+    elif raw.deadline_ns >= WITHHELD_NS:
+        text += " until it is a dead letter"
     elif raw.deadline_ns and raw.state != State.BURIED:
         text += f" until {format_time(raw.deadline_ns)}"
     if entry.tags is not None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
-from beanstalk_twisted.binlog.records.jobs import KEY, NEVER_NS, REASONS, Flag
+from beanstalk_twisted.binlog.records.jobs import KEY, REASONS, WITHHELD_NS, Flag
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
@@ -138,7 +138,7 @@ def _constant(value: Callable[[Place], object], kind: Any) -> Producer:
 
 def _deadlines(chunk: Chunk) -> tuple[Ints, Mask]:
     deadlines = chunk.rows.whole(at.DEADLINE_NS)
-    valid = (deadlines != 0) & (deadlines != NEVER_NS)
+    valid = (deadlines != 0) & (deadlines < WITHHELD_NS)
     has_one = chunk.jobs_and(Pause.kind, KEY)
     return deadlines, valid if has_one is None else valid & has_one
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.decoding import NotUnderstood, decode_record
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, NO_DATA, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, WITHHELD_NS, JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.segments.format import RECORD
 from binlog_tools.logs.stored import NS, StoredKey, StoredPause, StoredPolicy
@@ -59,7 +59,7 @@ class Survivor(NamedTuple):
             )
         if image.state is State.RESERVED:
             return image._replace(state=State.READY, deadline_ns=0)
-        if image.state is State.DELAYED and image.deadline_ns != NEVER_NS:
+        if image.state is State.DELAYED and image.deadline_ns < WITHHELD_NS:
             latest = now_ns + image.delay_s * NS
             return image._replace(deadline_ns=min(image.deadline_ns, latest))
         return image

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from tests.binlog import independent_reader
@@ -117,6 +117,18 @@ def test_a_job_that_waits_is_said_to(path: Path) -> None:
     shown = on_a_terminal("jobs", path, "--explain", "3")
     assert "until group import ends" in shown
     assert "delayed until the group ends that it waits for" in shown
+
+
+def test_a_job_that_is_to_be_a_dead_letter_is_said_to_and_stays_so(tmp_path: Path) -> None:
+    withheld = job(1, state=State.DELAYED, deadline_ns=WITHHELD_NS + Reason.EXPIRED)
+    log_of(tmp_path / "log", [withheld])
+    (tmp_path / "jobs").write_bytes(run("export", tmp_path / "log").stdout_bytes)
+    run("import", tmp_path / "jobs", "-o", tmp_path / "new")
+    for path in (tmp_path / "log", tmp_path / "new"):
+        shown = on_a_terminal("jobs", path, "--explain", "1")
+        assert "delayed until it is a dead letter, which waits for space" in shown
+        assert "until it is a dead letter" in on_a_terminal("dump", path, columns=250)
+        assert [each["left_s"] for each in documents(run("jobs", "--json", path))] == [None]
 
 
 def test_the_body_of_a_tagged_job_is_its_body_alone() -> None:

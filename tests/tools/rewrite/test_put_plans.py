@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.logs.opening import open_source
@@ -57,6 +57,13 @@ def test_who_waits_comes_behind_all_of_its_group(tmp_path: Path) -> None:
         (6, False), (7, False), (2, True), (1, False), (4, False), (5, False), (3, False),
     ]  # fmt: skip
     assert (wanted.left_out, wanted.waiting) == ({}, 0)
+
+
+def test_what_is_to_be_a_dead_letter_is_buried(tmp_path: Path) -> None:
+    withheld = job(1, state=State.DELAYED, deadline_ns=WITHHELD_NS + Reason.TTR)
+    wanted = planned(tmp_path, withheld, job(2))
+    assert order(wanted) == [(2, False), (1, True)]
+    assert [wanted.delay_s(each, T0) for each in wanted.jobs] == [0, 0]
 
 
 def test_groups_that_wait_for_each_other_are_buried_where_it_must_be(tmp_path: Path) -> None:
