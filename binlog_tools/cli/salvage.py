@@ -80,7 +80,8 @@ def command(
       binlog-inspect salvage /var/lib/bs
       binlog-inspect salvage /var/lib/bs -o /var/lib/bs-new --report salvage.json
 
-    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written.
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
+    78 a format that this version does not know.
     """
     if output and is_in_place:
         raise click.UsageError("-o and --in-place exclude each other")
