@@ -5,7 +5,8 @@ from functools import lru_cache
 from typing import Final
 
 from beanstalk_twisted.binlog.directory import Readable
-from beanstalk_twisted.binlog.reading.survey import Progress, unknown_format
+from beanstalk_twisted.binlog.errors import Incompatible
+from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss
 from binlog_tools.logs.new_log import Floors, Origin, OriginSource
@@ -115,8 +116,11 @@ class Salvage:
     def _refuse_newer_records(self) -> None:
         if self.live_jobs.unknown_records:
             lsn, kind = self.live_jobs.unknown_records[0]
-            what = f"LSN {lsn}: record type {kind} is unknown"
-            raise unknown_format(self.directory.path, what)
+            raise Incompatible(
+                f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; nothing was "
+                f"changed. Another version wrote it: use the binlog-inspect of that version",
+                is_newer=True,
+            )
 
     def _refuse_unasked(self, consent: Consent) -> None:
         """What costs jobs is not done without being told."""

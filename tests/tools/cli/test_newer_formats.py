@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.records.others import Trim
 from tests.binlog.forging import with_header_field
+from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.cli.newer_logs import FIELDS, NEWER, WRITER, newer_log, three_segments
 from tests.tools.cli.running import documents, rows, run
@@ -136,6 +138,22 @@ def test_a_header_of_another_major_version_may_have_no_writer(tmp_path: Path) ->
     result = run("jobs", written(tmp_path / "log", files))
     assert result.exit_code == 78
     assert "its format version is 2; this server knows 1\n" in result.stderr
+
+
+def test_a_record_of_a_newer_version_is_no_damage(tmp_path: Path) -> None:
+    class Newer(Trim):
+        """A type that nobody knows."""
+
+        kind = 99
+
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1), Newer(0, T0))
+    scribe.mark()
+    log = written(tmp_path / "log", scribe.files())
+    for words in (("check",), ("jobs",), ("stats",), ("salvage",), ("salvage", "--in-place")):
+        result = run(*words, log)
+        assert result.exit_code == 78, words
+        assert "record type 99 is unknown" in result.output
 
 
 @pytest.mark.parametrize("field", FIELDS)
