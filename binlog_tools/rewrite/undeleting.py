@@ -17,11 +17,7 @@ from beanstalk_twisted.binlog.records.decoding import (
 )
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import (
-    MAX_TUBE_NAME_BYTES,
-    RECORD_BYTES,
-    segment_name,
-)
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
 from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, has_data, hidden_in
@@ -184,7 +180,8 @@ class _Reading:
     def take(self, opened: OpenSegment | Broken) -> None:
         """Read the next segment."""
         if self._next_seq and opened.seq > self._next_seq:
-            self._note_missing(self._next_seq, opened.seq - 1)
+            gap = Gap.missing(self._next_seq, opened.seq - 1)
+            self._missing.append((opened.seq - 1, gap))
         self._next_seq = opened.seq + 1
         if isinstance(opened, Broken):
             self._gaps.append(Gap.of(opened))
@@ -205,11 +202,6 @@ class _Reading:
                 is_damaged = True
                 watch.hidden += hidden_in(opened.buffer, header, opened.end)
             self._take_hole(opened, piece)
-
-    def _note_missing(self, first_seq: int, last_seq: int) -> None:
-        which = "the segment is" if first_seq == last_seq else f"segments up to {last_seq} are"
-        gap = Gap(segment_name(first_seq), 0, self._next_lsn, None, f"{which} missing")
-        self._missing.append((last_seq, gap))
 
     def _take_frame(self, opened: OpenSegment, frame: Frame) -> None:
         self._watch.take(opened.buffer, frame, opened.seq)

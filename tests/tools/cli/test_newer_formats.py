@@ -74,7 +74,7 @@ def test_every_command_names_the_writer_and_changes_nothing(
         "ARCHIVE": archived(tmp_path / "archive", files),
         "SOUND": written(tmp_path / "sound", three_segments()), "SERVER": server,
     }  # fmt: skip
-    result = run(*(places.get(word, word) for word in words))
+    result = run(*(str(places.get(word, word)) for word in words))
     assert result.exit_code == 78, result.output
     assert not (tmp_path / "new").exists()
     after = contents(tmp_path / "log")

@@ -26,7 +26,7 @@ from tests.sampling import share
 from tests.tools.cli.running import documents, run
 from tests.tools.folders import written
 from tests.tools.salvage.logs import FULL
-from tests.tools.salvage.outdated import DAMAGES, damaged
+from tests.tools.salvage.outdated import DAMAGES, damaged, place_of_update
 from tests.tools.salvage.served_logs import NEW, OLD, busy_log, updated_log
 
 EACH_DAMAGE = pytest.mark.parametrize("how", DAMAGES)
@@ -80,6 +80,16 @@ def test_undelete_doubts_a_body_if_its_update_may_be_lost(how: str, tmp_path: Pa
     assert json.loads(line)["outdated"] is True
 
 
+@EACH_DAMAGE
+def test_jobs_names_the_places_where_a_newer_body_may_have_been(how: str, tmp_path: Path) -> None:
+    log = written(tmp_path / "log", damaged(how))
+    result = run("jobs", log, "--body", "1")
+    assert (result.exit_code, result.stdout_bytes) == (3, OLD)
+    frame, _ = place_of_update(updated_log().files)
+    assert f"{frame.name}: offset " in result.stderr
+    assert "job 1 may have had a newer body there: " in result.stderr
+
+
 def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
     log = written(tmp_path / "log", updated_log().files)
     [document] = documents(run("salvage", log, "--json"))
@@ -87,7 +97,9 @@ def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
     deleted = written(tmp_path / "deleted", updated_log(is_deleted=True).files)
     [job] = documents(run("undelete", deleted, "--since", "2020-01-01", "--json"))
     assert (job["why"], job["outdated"], job["hole"]) == (None, False, None)
-    assert run("jobs", deleted, "--body", "1").stdout_bytes == NEW
+    for path in (log, deleted):
+        result = run("jobs", path, "--body", "1")
+        assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, NEW, "")
 
 
 # Any damage to logs with everything in them.
