@@ -87,6 +87,14 @@ class BodyLost(BinlogError):
 
 
 class Incompatible(BinlogError):
-    """A format this server does not know, or files of another kind or another store."""
+    """
+    A format this version does not know, or files of another kind or another store.
+
+    :ivar is_newer: the bytes are sound, in a format that only another version knows.
+    """
 
     exit_code = 78
+
+    def __init__(self, what: str, is_newer: bool = False) -> None:
+        super().__init__(what)
+        self.is_newer = is_newer

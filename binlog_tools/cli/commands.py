@@ -77,7 +77,7 @@ def cli() -> None:
     one store (log) in it, a URL of such (s3://bucket/queues), or segment files.
 
     Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
-    130 interrupted.
+    78 a format that this version does not know, 130 interrupted.
     """
 
 

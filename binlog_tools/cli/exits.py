@@ -2,7 +2,7 @@
 
 from typing import Final, NoReturn
 
-from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
 from binlog_tools.console.output import aside
 
@@ -11,6 +11,8 @@ TORN: Final = 1
 USAGE: Final = 2
 DAMAGED: Final = 3
 CANNOT_READ: Final = 4
+UNKNOWN_FORMAT: Final = 78
+"""A log in a format that this version does not know: nothing is said of damage."""
 
 INCOMPLETE: Final = 1
 """What was asked for was made, without what only a source that is away has."""
@@ -31,6 +33,8 @@ def fail(code: int, message: str) -> NoReturn:
 
 
 def code_of(problem: BinlogError | OSError) -> int:
+    if isinstance(problem, Incompatible) and problem.is_newer:
+        return UNKNOWN_FORMAT
     return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
 
 

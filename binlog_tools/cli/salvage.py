@@ -38,6 +38,7 @@ MOST_SHOWN: Final = 20
 _WHYS: Final = {
     "deleted?": "it may have been deleted in LSN {}",
     "changed?": "it may have changed in LSN {}, and was not deleted",
+    "outdated?": "its body and tags may have been changed in LSN {}",
     "unconfirmed": "it was never confirmed durable",
     "tube": "the name of its tube is lost",
     "body": "its body is damaged or lost",
@@ -59,7 +60,7 @@ _WHYS: Final = {
 @click.option("--prefer", "prefer", metavar="FILE", multiple=True,
               help="Of segments that contradict each other, FILE is right.")
 @click.option("--doubtful", type=click.Choice([each.value for each in Doubtful]), default="keep",
-              show_default=True, help="What to do with jobs that may have been deleted.")
+              show_default=True, help="What to do with jobs that may be deleted or outdated.")
 @click.option("--report", "report_path", metavar="FILE", type=OUTPUT_FILE,
               help="Write the whole report there, as JSON.")
 @options.as_json
@@ -79,7 +80,8 @@ def command(
       binlog-inspect salvage /var/lib/bs
       binlog-inspect salvage /var/lib/bs -o /var/lib/bs-new --report salvage.json
 
-    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written.
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read or written,
+    78 a format that this version does not know.
     """
     if output and is_in_place:
         raise click.UsageError("-o and --in-place exclude each other")

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable, RealDirectory
 from beanstalk_twisted.binlog.reading.segment import is_sealed
+from beanstalk_twisted.binlog.reading.survey import unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
+    HeaderProblem,
     SegmentHeader,
     decode_segment_header,
     parse_segment_name,
@@ -207,6 +209,8 @@ def _crc(store: Readable, name: str) -> tuple[int, int]:
 
 def _header(store: Readable, name: str) -> SegmentHeader | str:
     found = decode_segment_header(bytes(store.read_part(name, 0, SEGMENT_HEADER_BYTES)))
+    if isinstance(found, HeaderProblem) and found.foreign:
+        raise unknown_format(store.path, f"{name}: {found.why}")
     return found if isinstance(found, SegmentHeader) else found.why
 
 

@@ -44,13 +44,14 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import BadTags, split_tags
+from beanstalk_twisted.version import VERSION
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
 from binlog_tools.logs.sources import NoLog, Source, parse_archived_name
 from binlog_tools.logs.trailers import Remark, has_seal, remarks
 
-SOUND, TORN, DAMAGED = 0, 1, 3
+SOUND, TORN, DAMAGED, UNKNOWN_FORMAT = 0, 1, 3, 78
 """Exit codes of ``binlog-inspect check``."""
 
 NO_HARM: Final = "nothing: a server cuts it off when it starts, and keeps a copy"
@@ -80,8 +81,9 @@ class Trouble(NamedTuple):
     """
     One thing that is wrong.
 
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``foreign`` or
-        ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
+    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``,
+        ``foreign`` or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of
+        what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
@@ -106,7 +108,7 @@ class Finding(NamedTuple):
     """
     The outcome of a check.
 
-    :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged.
+    :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged, 78 a format that is not known.
     :ivar verdict: one line.
     :ivar durable_lsn: the highest LSN that something vouches for.
     """
@@ -129,12 +131,18 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
     survey = source.survey(progress)
     if not survey.segments:
         _refuse_nothing(source)
-    troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
+    is_newer = any(problem.is_newer for problem in survey.problems)
+    if is_newer:
+        # Of what else is wrong there, this version cannot tell whether it is.
+        newer = (problem for problem in survey.problems if problem.is_newer)
+        troubles = [_elsewhere(survey, problem) for problem in newer]
+    else:
+        troubles = list(_map(source, survey)) or list(_Contents(source, survey).troubles())
     lost = list(_left_out(source, survey))
-    is_whole = _severity(troubles) != DAMAGED
+    is_whole = _severity(troubles) in (SOUND, TORN)
     troubles += lost
     exit_code = _severity(troubles)
-    if source.has_ends:
+    if source.has_ends and not is_newer:
         troubles += (
             Trouble("warning", each.name, None, None, None, None, each.what, each.advice)
             for each in loss_warnings(survey)
@@ -147,6 +155,8 @@ def check(source: Source, progress: Progress = lambda done, total: None) -> Find
         TORN: "torn tail: a server cuts it off and keeps a copy; of what it promised nothing is "
         "lost if a crash made it (otherwise see 'binlog-inspect salvage')",
         DAMAGED: f"damaged: a server refuses {source.path}",
+        UNKNOWN_FORMAT: f"not checked: {source.path} is in a format that this version does not "
+        f"know; it was not changed, and need not be damaged",
     }[exit_code]
     if lost and is_whole:
         verdict = f"not all of {source.path} is read: {len(lost)} of its files are named wrongly"
@@ -195,6 +205,8 @@ def _severity(troubles: list[Trouble]) -> int:
     troubles = [trouble for trouble in troubles if trouble.kind not in HARMLESS]
     if not troubles:
         return SOUND
+    if any(trouble.kind == "newer" for trouble in troubles):
+        return UNKNOWN_FORMAT
     return TORN if all(trouble.kind == "torn" for trouble in troubles) else DAMAGED
 
 
@@ -217,11 +229,10 @@ def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
 
 def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Trouble]:
     if isinstance(opened, Broken):
-        if not opened.problem.foreign:
-            yield Trouble(
-                "header", opened.name, 0, SEGMENT_HEADER_BYTES, None, None, opened.problem.why,
-                survey.salvage_command,
-            )  # fmt: skip
+        yield Trouble(
+            "header", opened.name, 0, SEGMENT_HEADER_BYTES, None, None, opened.problem.why,
+            survey.salvage_command,
+        )  # fmt: skip
         return
     ends = {segment.name: segment.ending for segment in survey.segments}
     for piece in opened.pieces():
@@ -295,12 +306,16 @@ def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
         mend = "use the server that wrote it, or another directory"
         if "import-v7" in problem.what:
             mend = import_command(survey.path)
+    if problem.is_newer:
+        mend = f"install the version that wrote it, or a newer one; this is {VERSION}"
     named = _NAMED.match(problem.what)
     kind = _kind(problem)
     return Trouble(kind, named and named[0], None, None, None, None, problem.what, mend)
 
 
 def _kind(problem: Problem) -> str:
+    if problem.is_newer:
+        return "newer"
     if problem.foreign:
         return "foreign"
     if ": missing;" in problem.what:

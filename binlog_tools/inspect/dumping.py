@@ -27,6 +27,7 @@ from beanstalk_twisted.binlog.records.others import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from beanstalk_twisted.printable import escape_all
@@ -110,6 +111,12 @@ class Gap(NamedTuple):
             return cls(segment.name, 0, 0, None, segment.problem.why)
         assert hole is not None
         return cls(segment.name, hole.offset, hole.first_lsn, hole.next_lsn, hole.why)
+
+    @classmethod
+    def missing(cls, first_seq: int, last_seq: int) -> "Gap":
+        """Segments that are not there."""
+        which = "the segment is" if first_seq == last_seq else f"segments up to {last_seq} are"
+        return cls(segment_name(first_seq), 0, 0, None, f"{which} missing")
 
     @property
     def place(self) -> str:

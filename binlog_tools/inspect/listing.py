@@ -3,6 +3,7 @@ The jobs of a log: those that a server would load, those of an earlier moment, a
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
@@ -16,6 +17,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     State,
 )
 from beanstalk_twisted.binlog.records.others import Start
+from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
@@ -301,15 +303,27 @@ _REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 """Events whose records do not say when they happened."""
 
 
-def body_of(source: Source, job_id: int) -> bytes | None:
+def body_of(source: Source, job_id: int, gaps: list[Gap] | None = None) -> bytes | None:
     """
     The body of a job, whether it lives or not, from its newest full record; damage is passed over.
 
+    :param gaps: gets the places behind that record where a newer one may have been.
     :return: None if the log has none.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]), types=frozenset(map(int, FULL)))
-    body = None
+    body, behind = None, list[Gap]()
+    seqs = source.segment_names()
+    found_in = min(seqs, default=0)
     for entry in entries(source, chosen):
         if isinstance(entry, Entry):
-            body = entry.data
+            body, behind = entry.data, []
+            found_in = parse_segment_name(entry.segment) or found_in
+        else:
+            behind.append(entry)
+    if gaps is not None:
+        later = [seq for seq in seqs if seq >= found_in]
+        for before, after in pairwise(later):
+            if after > before + 1:
+                gaps.append(Gap.missing(before + 1, after - 1))
+        gaps += behind
     return body

@@ -8,7 +8,7 @@ import shlex
 import zlib
 from typing import Final
 
-from beanstalk_twisted.binlog.errors import Damaged, Incompatible
+from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
 from beanstalk_twisted.binlog.reading.small_state import SmallState
 from beanstalk_twisted.binlog.records.decoding import NotUnderstood
@@ -99,8 +99,7 @@ class PastSource(Source):
         name = self._files_at[seq]
         header = self._whole.header(name)
         if not isinstance(header, SegmentHeader):
-            kind = Incompatible if header.foreign else Damaged
-            raise kind(self._refused(name, header.why))
+            raise Damaged(self._refused(name, header.why))
         self._headers[seq] = header
         return header
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import read_range
-from beanstalk_twisted.binlog.reading.survey import Progress, Survey
+from beanstalk_twisted.binlog.reading.survey import Progress, Survey, unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
@@ -244,8 +244,15 @@ class Source:
         return memoryview(self.read(name))[start:end]
 
     def header(self, name: str) -> SegmentHeader | HeaderProblem:
-        """A segment's header, without the rest of it."""
-        return decode_segment_header(self.header_bytes(name))
+        """
+        A segment's header, without the rest of it.
+
+        :raise Incompatible: it is in a format that this version does not know.
+        """
+        header = decode_segment_header(self.header_bytes(name))
+        if isinstance(header, HeaderProblem) and header.foreign:
+            raise unknown_format(self.path, f"{name}: {header.why}")
+        return header
 
     def header_bytes(self, name: str) -> bytes:
         """The bytes in which a segment's header is."""

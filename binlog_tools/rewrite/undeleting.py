@@ -5,30 +5,35 @@ Damage is passed over: what can be read behind it is used.
 """
 
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.decoding import (
-    DATA_CRC,
     JOB_ID,
+    JOB_KINDS,
     TS_NS,
     TUBE_ID,
     TYPE,
-    NotUnderstood,
-    Raw,
 )
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES
+from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
+from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, has_data, hidden_in
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_directory import NewDirectory
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.reading import Broken, Hole, has_records, names_ahead, segments
+from binlog_tools.logs.reading import (
+    Broken,
+    Hole,
+    OpenSegment,
+    has_records,
+    names_ahead,
+    segments,
+)
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
@@ -43,12 +48,14 @@ class DeletedJob(NamedTuple):
     A job as it was just before it was deleted.
 
     :ivar lsn: of the deletion, ``deleted_ns`` its time.
+    :ivar doubt: what records that cannot be read may have done to it before; None: nothing.
     """
 
     job_id: int
     live: LiveJob
     lsn: int
     deleted_ns: int
+    doubt: Doubt | None = None
 
 
 class Deleted(NamedTuple):
@@ -68,20 +75,43 @@ class Deleted(NamedTuple):
 
 
 class _Watch(LiveSet):
-    """A live set that notes what is taken out of it."""
+    """
+    A live set that notes what is taken out of it.
+
+    :ivar hidden: the LSNs that cannot be read.
+    """
 
     def __init__(self, selection: Selection) -> None:
         super().__init__()
         self._selection = selection
         self.found: dict[int, DeletedJob] = {}
         self.without_body = 0
+        self.hidden: list[Hidden] = []
+        self._full_lsns: dict[int, int] = {}
+        self._lsns: dict[int, int] = {}
+        self._known: dict[int, tuple[int, int]] = {}
+
+    def take(self, buffer: Buffer, frame: Frame, seq: int, count: int | None = None) -> None:
+        self._note_lsns(buffer, frame)
+        super().take(buffer, frame, seq, count)
+
+    def _note_lsns(self, buffer: Buffer, frame: Frame) -> None:
+        """Note the newest records of each job; those before anything is hidden need no LSNs."""
+        if not self.hidden:
+            return
+        for lsn, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame), frame.base_lsn):
+            if kind in JOB_KINDS and kind != Kind.DELETE:
+                self._lsns[job_id] = lsn
+            if kind in FULL:
+                self._full_lsns[job_id] = lsn
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
+        raw = frames.raw_record(buffer, frame, index)
+        job_id, lsn = raw[JOB_ID], frame.base_lsn + index
+        known = self._full_lsns.pop(job_id, 0), self._lsns.pop(job_id, 0)
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return
-        raw = frames.raw_record(buffer, frame, index)
-        job_id, lsn = raw[JOB_ID], frame.base_lsn + index
         if chosen.jobs is not None and job_id not in chosen.jobs:
             return
         if not chosen.lsns.first <= lsn <= chosen.lsns.last:
@@ -93,31 +123,35 @@ class _Watch(LiveSet):
             self.without_body += 1
         else:
             self.found[job_id] = DeletedJob(job_id, live, lsn, raw[TS_NS])
+            self._known[job_id] = known
+
+    def deleted(self) -> Iterator[DeletedJob]:
+        """The jobs that were found, ascending by id, with what is doubtful of them."""
+        hidden = HiddenRecords(self.hidden)
+        for job_id, found in sorted(self.found.items()):
+            doubt = hidden.doubt(job_id, *self._known[job_id], deleted_lsn=found.lsn)
+            yield found._replace(doubt=doubt)
 
     def take_damaged(self, buffer: Buffer, frame: Frame, seq: int) -> None:
         """
-        The bodies of a frame whose records check and whose heap does not.  A job whose own is not
-        sound has none any more: the one before may be another.
+        The records of a frame whose heap does not check.  A job whose own body is not sound has
+        none any more: the one before may be another.
         """
-        if not has_records(buffer, frame, frame.end):
-            return
+        self._note_lsns(buffer, frame)
         for index, raw in enumerate(frames.raw_records(buffer, frame)):
-            job_id = raw[JOB_ID]
-            if raw[TYPE] not in FULL or job_id not in self.jobs:
+            job_id, kind = raw[JOB_ID], raw[TYPE]
+            at = frame.records_at + index * frame.rec_size
+            if kind == Kind.DELETE:
+                self.about_to_delete(buffer, frame, index)
+                self.jobs.pop(job_id, None)
+            elif kind not in JOB_KINDS or job_id not in self.jobs:
                 continue
-            if _has_data(buffer, frame, raw):
-                at = frame.records_at + index * frame.rec_size
+            elif kind not in FULL:
+                self._change(job_id, bytes(memoryview(buffer)[at : at + RECORD_BYTES]))
+            elif has_data(buffer, frame, raw):
                 self.jobs[job_id] = full_job(buffer, at, seq, frame.heap_at)
-            elif raw[TYPE] != Kind.COPY:
+            elif kind != Kind.COPY:
                 del self.jobs[job_id]
-
-
-def _has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
-    """Whether a record's data have the checksum that it names."""
-    try:
-        return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
-    except NotUnderstood:
-        return False
 
 
 def find_deleted(source: Source, selection: Selection) -> Deleted:
@@ -126,33 +160,75 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
 
     :raise OSError: it cannot be read.
     """
-    watch = _Watch(selection)
-    gaps: list[Gap] = []
-    uuid, last_lsn, next_job_id = "", 0, 1
+    reading = _Reading(selection)
     for opened in segments(source):
+        reading.take(opened)
+    return reading.result(source)
+
+
+class _Reading:
+    """A pass through a log from its oldest segment to its newest."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._watch = _Watch(selection)
+        self._gaps: list[Gap] = []
+        self._missing: list[tuple[int, Gap]] = []
+        self._uuid = ""
+        self._next_seq = self._next_lsn = 0
+        self._next_job_id = 1
+
+    def take(self, opened: OpenSegment | Broken) -> None:
+        """Read the next segment."""
+        if self._next_seq and opened.seq > self._next_seq:
+            gap = Gap.missing(self._next_seq, opened.seq - 1)
+            self._missing.append((opened.seq - 1, gap))
+        self._next_seq = opened.seq + 1
         if isinstance(opened, Broken):
-            gaps.append(Gap.of(opened))
-            continue
-        uuid = opened.header.store_uuid.hex()
-        next_job_id = max(next_job_id, opened.header.next_job_id)
+            self._gaps.append(Gap.of(opened))
+            return
+        header, watch = opened.header, self._watch
+        self._uuid = header.store_uuid.hex()
+        self._next_job_id = max(self._next_job_id, header.next_job_id)
         watch.tubes.update(names_ahead(opened))
+        if self._next_lsn and header.first_lsn > self._next_lsn:
+            watch.hidden.append(Hidden(self._next_lsn, header.first_lsn - 1))
+        self._next_lsn = max(self._next_lsn, header.first_lsn)
+        is_damaged = False
         for piece in opened.pieces():
-            if isinstance(piece, Hole):
-                gaps.append(Gap.of(opened, piece))
-                if piece.frame is not None:
-                    watch.take_damaged(opened.buffer, piece.frame, opened.seq)
+            if isinstance(piece, Frame):
+                self._take_frame(opened, piece)
                 continue
-            watch.take(opened.buffer, piece, opened.seq)
-            last_lsn = max(last_lsn, piece.next_lsn - 1)
-            ids = [job_id for kind, job_id in frames.kinds_and_ids(opened.buffer, piece)
-                   if kind in FULL]  # fmt: skip
-            next_job_id = max([next_job_id, *(job_id + 1 for job_id in ids)])
-    floors = Floors(last_lsn, next_job_id, watch.time_ns)
-    jobs = sorted(watch.found.values(), key=lambda job: job.job_id)
-    return Deleted(
-        jobs, watch.tubes, watch.without_body, gaps, floors,
-        OriginSource(source.path, uuid, last_lsn),
-    )  # fmt: skip
+            if not is_damaged:
+                is_damaged = True
+                watch.hidden += hidden_in(opened.buffer, header, opened.end)
+            self._take_hole(opened, piece)
+
+    def _take_frame(self, opened: OpenSegment, frame: Frame) -> None:
+        self._watch.take(opened.buffer, frame, opened.seq)
+        self._next_lsn = max(self._next_lsn, frame.next_lsn)
+        for kind, job_id in frames.kinds_and_ids(opened.buffer, frame):
+            if kind in FULL:
+                self._next_job_id = max(self._next_job_id, job_id + 1)
+
+    def _take_hole(self, opened: OpenSegment, hole: Hole) -> None:
+        self._gaps.append(Gap.of(opened, hole))
+        self._next_lsn = max(self._next_lsn, hole.next_lsn or 0)
+        frame = hole.frame
+        if frame is not None and has_records(opened.buffer, frame, frame.end):
+            self._watch.take_damaged(opened.buffer, frame, opened.seq)
+
+    def result(self, source: Source) -> Deleted:
+        gaps, watch = self._gaps, self._watch
+        if self._missing:
+            # Segments that a TRIM has freed are not missed.
+            trim_seq = source.survey().small.trim_seq
+            gaps = gaps + [gap for last_seq, gap in self._missing if last_seq >= trim_seq]
+        last_lsn = max(self._next_lsn - 1, 0)
+        return Deleted(
+            list(watch.deleted()), watch.tubes, watch.without_body, gaps,
+            Floors(last_lsn, self._next_job_id, watch.time_ns),
+            OriginSource(source.path, self._uuid, last_lsn),
+        )  # fmt: skip
 
 
 def restored(
@@ -176,7 +252,16 @@ def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
     """A job that `restored` gives, by the names of docs/inspect.md, but for its body."""
     fields = fields_of_job(job, len(job.body), found.deleted_ns)
     deleted = format_time_exactly(found.deleted_ns)
-    return {**fields, "deleted": deleted, "deleted_lsn": found.lsn}
+    return {**fields, "deleted": deleted, "deleted_lsn": found.lsn, **fields_of_doubt(found)}
+
+
+def fields_of_doubt(found: DeletedJob) -> Fields:
+    """What is doubtful of a job, and which LSNs hide it."""
+    doubt = found.doubt
+    return {
+        "job": found.job_id, "why": doubt and str(doubt.why),
+        "outdated": doubt is not None and doubt.is_outdated, "hole": doubt and doubt.hole,
+    }  # fmt: skip
 
 
 def into_log(source: Source, deleted: Deleted, output: str) -> Written:

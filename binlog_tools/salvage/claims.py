@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.reading.survey import beanstalkd_file
+from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, unknown_format
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -119,7 +119,10 @@ def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -
     theirs = beanstalkd_file(names)
     if theirs:
         raise Incompatible(f"{directory.path} holds {theirs}, a log of the C beanstalkd")
-    claims = [claim for name in names if (claim := _claim(directory, name)) is not None]
+    newer: list[str] = []
+    claims = [claim for name in names if (claim := _claim(directory, name, newer)) is not None]
+    if newer:
+        raise unknown_format(directory.path, "\n  ".join(newer))
     claims = [_identified(directory, claim, claims, prefer) for claim in claims]
     kept, left_out = _prefer(claims, prefer)
     kept, copies = _without_copies(directory, kept)
@@ -153,7 +156,8 @@ def gap_options(missing: Iterable[int]) -> list[str]:
     return [f"--accept-gap {id_range(span)}" for span in spans_of(missing)]
 
 
-def _claim(directory: Readable, name: str) -> Claim | None:
+def _claim(directory: Readable, name: str, newer: list[str]) -> Claim | None:
+    """:param newer: gets what is said of a segment in a format that is not known."""
     seq = parse_segment_name(name)
     if seq is None:
         return None
@@ -162,7 +166,7 @@ def _claim(directory: Readable, name: str) -> Claim | None:
     if isinstance(header, SegmentHeader):
         return Claim(name, header.seq, header, "", len(buffer))
     if header.foreign:
-        raise Incompatible(f"{directory.path}/{name}: {header.why}")
+        newer.append(f"{name}: {header.why}")
     return Claim(name, seq, None, header.why, len(buffer))
 
 

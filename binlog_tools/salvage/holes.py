@@ -1,24 +1,15 @@
 """Which LSNs are missing, and what is known of what they were."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
-from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import RECORD_BYTES, SEAL_HEAD, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from binlog_tools.inspect.hidden import HARMLESS, Hidden, SealedLoss
 from binlog_tools.salvage.scanning import Scan, data_if_it_checks
-
-_HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
-"""What cannot have changed a job that was there before."""
-
-_FRAME_BYTES: Final = 20
-_TYPE: Final = Struct("<II")
 
 
 class Hole(NamedTuple):
@@ -31,6 +22,7 @@ class Hole(NamedTuple):
     :ivar is_confirmed: whether they were known durable; else nobody was promised them.
     :ivar types: how many records of each type were lost in all holes of this segment; None if
         nothing is left that says so.
+    :ivar job_ids: the smallest and largest job id in this segment, likewise.
     """
 
     first_lsn: int
@@ -41,19 +33,11 @@ class Hole(NamedTuple):
     end: int
     is_confirmed: bool
     types: Mapping[int, int] | None
+    job_ids: tuple[int, int] | None = None
 
     @property
-    def may_delete(self) -> bool:
-        return self.types is None or self.types.get(Kind.DELETE, 0) > 0
-
-    @property
-    def may_change(self) -> bool:
-        if self.types is None:
-            return True
-        return any(
-            count > 0 and kind in JOB_KINDS and kind not in _HARMLESS
-            for kind, count in self.types.items()
-        )
+    def hidden(self) -> Hidden:
+        return Hidden(self.first_lsn, self.last_lsn, self.types, self.job_ids)
 
     @property
     def most_puts(self) -> int:
@@ -68,7 +52,7 @@ class Hole(NamedTuple):
         """
         if self.types is None:
             return self.records
-        return min(self.records, sum(self.types.get(kind, 0) for kind in _HARMLESS))
+        return min(self.records, sum(self.types.get(kind, 0) for kind in HARMLESS))
 
     @property
     def records(self) -> int:
@@ -87,7 +71,7 @@ class Span(NamedTuple):
 
 def holes_of(
     scans: Iterable[Scan], first_lsn: int, watermark: int, torn_lsn: int | None,
-    lost: Mapping[int, Mapping[int, int]],
+    losses: Mapping[int, SealedLoss],
 ) -> Iterator[Hole]:  # fmt: skip
     """
     The LSNs that are missing, in order.
@@ -96,15 +80,17 @@ def holes_of(
     :param first_lsn: the first LSN that counts.
     :param watermark: all up to it was durable.
     :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
-    :param lost: by sequence number, what `lost_types` says of a segment.
+    :param losses: by sequence number, what `sealed_loss` says of a segment.
     """
     expected, name, at, end = first_lsn, "", 0, 0
     is_unread = False
 
-    def hole(below_lsn: int, end: int, types: Mapping[int, int] | None = None) -> Hole:
+    def hole(below_lsn: int, end: int, loss: SealedLoss | None = None) -> Hole:
         is_confirmed = torn_lsn is None or expected < torn_lsn
+        known = loss.hidden(expected, below_lsn - 1) if loss else Hidden(expected, below_lsn - 1)
         return Hole(
-            expected, below_lsn - 1, False, name, at, max(at, end), is_confirmed, types
+            expected, below_lsn - 1, False, name, at, max(at, end), is_confirmed, known.types,
+            known.job_ids,
         )  # fmt: skip
 
     for scan in scans:
@@ -121,7 +107,7 @@ def holes_of(
             if span.first_lsn > expected:
                 # A frame that was moved does not say where its neighbours stood.
                 until = span.offset if is_in_order else at
-                yield hole(span.first_lsn, until, lost.get(part.seq))
+                yield hole(span.first_lsn, until, losses.get(part.seq))
                 at = max(at, until)
             expected = max(expected, span.next_lsn)
             if is_in_order:
@@ -166,56 +152,24 @@ def spans(scan: Scan) -> Iterator[Span]:
             )  # fmt: skip
 
 
-def lost_types(scan: Scan, buffer: Buffer, expected_lsn: int) -> Counter[int] | None:
+def sealed_loss(scan: Scan, buffer: Buffer, expected_lsn: int) -> SealedLoss | None:
     """
-    How many records of each type a damaged segment has lost, by its seal.
+    Compare the seal of a damaged segment with what can be read of the segment.
 
     :param expected_lsn: the LSN behind the last one of the segment before it.
-    :return: None if it has no seal that speaks of all of it.
+    :return: None if it is not damaged.
     """
     if scan.pieces is None:
         return None
     # If nothing else says it, the seal does; but not of what the one before has lost at its end.
-    first_lsn = scan.part.first_lsn if scan.part.is_exact else max(expected_lsn, 1)
-    found: Counter[int] = Counter()
-    sealed = None
+    loss = SealedLoss(scan.part.first_lsn if scan.part.is_exact else max(expected_lsn, 1))
     for piece in scan.pieces:
         if not piece.has_records:
             continue
         for at, (kind, _) in enumerate(frames.kinds_and_ids(buffer, piece.frame)):
             if kind == Seal.kind:
                 raw = frames.raw_record(buffer, piece.frame, at)
-                said = read_seal(data_if_it_checks(buffer, piece, raw) or b"")
-                lsn = piece.frame.base_lsn + at
-                # One that was re-homed from another segment speaks of that.
-                if said is not None and said.types.total() == lsn - first_lsn:
-                    sealed = said.types - found
-            found[kind] += 1
-    return sealed
-
-
-class SealCounts(NamedTuple):
-    """
-    What a seal says: how many records of each type there are, and the names of tubes by number.
-    """
-
-    types: Counter[int]
-    tubes: dict[int, bytes]
-
-
-def read_seal(data: bytes) -> SealCounts | None:
-    """What the data of a seal say, or None if it is of another version."""
-    if len(data) < SEAL_HEAD.size or data[:4] != b"\1\0\0\0":
-        return None
-    _, n_index, *_, n_types, n_tubes = SEAL_HEAD.unpack_from(data)
-    at = SEAL_HEAD.size + n_index * _FRAME_BYTES
-    end = at + n_types * _TYPE.size
-    if end > len(data):
-        return None
-    tubes = {}
-    types = Counter(dict(_TYPE.iter_unpack(data[at:end])))
-    for _ in range(n_tubes):
-        length = int.from_bytes(data[end + 4 : end + 6], "little")
-        tubes[int.from_bytes(data[end : end + 4], "little")] = data[end + 6 : end + 6 + length]
-        end += 6 + length
-    return SealCounts(types, tubes)
+                data = data_if_it_checks(buffer, piece, raw) or b""
+                loss.add_seal(piece.frame.base_lsn + at, data)
+            loss.add(kind)
+    return loss

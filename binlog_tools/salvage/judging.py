@@ -5,8 +5,7 @@ doubtful and lost".
 
 import contextlib
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,6 +25,7 @@ from beanstalk_twisted.binlog.records.decoding import (
 from beanstalk_twisted.binlog.records.jobs import Flag, JobImage, Kind, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
@@ -42,20 +42,8 @@ _STATES: Final = {int(state): state for state in State}
 _NOTHING: Final[Raw] = RECORD.unpack(bytes(RECORD.size))
 
 
-class Why(StrEnum):
-    """Why a job is doubtful or lost."""
-
-    DELETED = "deleted?"
-    CHANGED = "changed?"
-    UNCONFIRMED = "unconfirmed"
-    TUBE = "tube"
-    BODY = "body"
-    OLDER = "older"
-    RECORD = "record"
-
-
 class Doubtful(StrEnum):
-    """What to do with jobs that may have been deleted."""
+    """What to do with jobs that may have been deleted, or whose bodies may be outdated."""
 
     KEEP = "keep"
     BURY = "bury"
@@ -71,6 +59,7 @@ class Judgement(NamedTuple):
     :ivar hole: the first hole behind that record, None if it is not about one.
     :ivar new_tube: where it is put; None if it is not brought back.
     :ivar claimed_id: the id that a record claims to whom it cannot be given, else 0.
+    :ivar is_outdated: its body and tags may be older than its newest ones.
     """
 
     job_id: int
@@ -82,6 +71,7 @@ class Judgement(NamedTuple):
     hole: tuple[int, int] | None
     new_tube: bytes | None
     claimed_id: int = 0
+    is_outdated: bool = False
 
 
 class Outcome(NamedTuple):
@@ -100,20 +90,20 @@ class Judge:
     """Looks at each job that may live."""
 
     def __init__(
-        self, live: LiveJobs, holes: Sequence[Hole], torn_lsn: int | None,
+        self, live: LiveJobs, holes: Iterable[Hole], hidden: HiddenRecords, torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
         """
+        :param holes: in the segments that count; ``hidden``, what cannot be read of all segments.
         :param buffer_of: gives the bytes of a segment by its number.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         self._live = live
-        self._deleting = [hole for hole in holes if hole.may_delete]
-        self._changing = [hole for hole in holes if hole.may_change]
+        self._hidden = hidden
         self._torn_lsn = torn_lsn
         self._buffer_of = buffer_of
         self._doubtful = doubtful
-        self._hidden = sum(hole.most_puts for hole in holes)
+        self._most_puts = sum(hole.most_puts for hole in holes)
         self._buried_ns = live.time_ns
         self._used: set[int] = set()
         self._given: dict[int, tuple[int, int]] = {}
@@ -122,7 +112,7 @@ class Judge:
     @property
     def next_job_id(self) -> int:
         """No lower id may be given out: each record that is hidden may be a put."""
-        return self._live.next_job_id + self._hidden
+        return self._live.next_job_id + self._most_puts
 
     def outcomes(self) -> Iterator[Outcome]:
         """All jobs, by the segment of their bodies, then bodies that no job can be found for."""
@@ -173,13 +163,13 @@ class Judge:
             return self._without_body(job_id, entry)
         raw = self._raw(entry.full)
         body = partial(self._data, entry.full, raw)
-        if entry.damaged is None or self._is_torn(entry.damaged_lsn):
-            return self._with_body(job_id, entry, raw, body)
+        if entry.damaged is None or self._is_torn(entry.damaged.lsn):
+            return self._with_body(job_id, entry, entry.full, body)
         named, older = self._raw(entry.damaged), body()
         data = self._named_data(entry.damaged, named, raw, older)
         if data is None:
             return self._beside_older(job_id, entry, raw, older)
-        return self._with_body(job_id, entry, named, lambda: data)
+        return self._with_body(job_id, entry, entry.damaged, lambda: data)
 
     def _named_data(self, damaged: Place, named: Raw, raw: Raw, older: bytes) -> bytes | None:
         """
@@ -215,39 +205,39 @@ class Judge:
         self._older.append(image._replace(tags=None))
         return found
 
-    def _with_body(self, job_id: int, entry: Entry, raw: Raw, body: Callable[[], bytes]) -> Outcome:
+    def _with_body(
+        self, job_id: int, entry: Entry, place: Place, body: Callable[[], bytes]
+    ) -> Outcome:  # fmt: skip
         """
-        :param raw: a full record of the job.
+        :param place: of a full record of the job.
         :param body: gives the body that it names; may raise `NotUnderstood`.
         """
         try:
-            image = self._image(entry, raw, body())
+            image = self._image(entry, self._raw(place), body())
         except NotUnderstood:
             return self._lost(job_id, entry, Why.RECORD)
         tube = self._live.tubes.get(image.tube_id)
         if tube is None:
             return self._set_aside(image, entry.lsn, Why.TUBE)
         job = released(StoredJob.of(image, tube))
-        why, hole = self._uncertainty(entry.lsn)
-        if why is None:
+        doubt = self._hidden.doubt(job_id, place.lsn, entry.lsn)
+        if doubt is None and not self._is_torn(entry.lsn):
             return Outcome(job, None)
-        new_tube: bytes | None = tube
-        kept: StoredJob | None = job
-        if why is Why.DELETED and self._doubtful is Doubtful.DROP:
-            new_tube = kept = None
-        elif why is Why.DELETED and self._doubtful is Doubtful.BURY:
-            kept = self._buried(job)
         judgement = Judgement(
-            image.job_id, tube, image.tube_id, image.state, entry.lsn, why, hole, new_tube
+            image.job_id, tube, image.tube_id, image.state, entry.lsn, Why.UNCONFIRMED, None, tube
         )  # fmt: skip
-        return Outcome(kept, judgement)
-
-    def _uncertainty(self, lsn: int) -> tuple[Why | None, tuple[int, int] | None]:
-        for holes, why in ((self._deleting, Why.DELETED), (self._changing, Why.CHANGED)):
-            at = bisect_right(holes, lsn, key=lambda hole: hole.first_lsn)
-            if at < len(holes):
-                return why, (holes[at].first_lsn, holes[at].last_lsn)
-        return (Why.UNCONFIRMED if self._is_torn(lsn) else None), None
+        if doubt is None:
+            return Outcome(job, judgement)
+        judgement = judgement._replace(
+            why=doubt.why, hole=doubt.hole, is_outdated=doubt.is_outdated
+        )  # fmt: skip
+        may_be_gone = doubt.why is Why.DELETED
+        if may_be_gone and self._doubtful is Doubtful.DROP:
+            return Outcome(None, judgement._replace(new_tube=None))
+        if self._doubtful is not Doubtful.KEEP and (may_be_gone or doubt.is_outdated):
+            # It exists for certain if it is only outdated: so that is not dropped.
+            job = self._buried(job)
+        return Outcome(job, judgement)
 
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
         """
@@ -257,11 +247,11 @@ class Judge:
         claims = self._live.claims.get(job_id, [])
         proven = [body for body in claims if body.is_proven]
         for body in proven:
-            raw = self._raw(entry.damaged) if entry.damaged else None
-            if raw and self._sum(body) == _sum_of(raw):
+            named = entry.damaged
+            if named and self._sum(body) == _sum_of(self._raw(named)):
                 # Its record checks, and says that this is its body.
                 self._given[job_id] = self._sum(body)
-                return self._with_body(job_id, entry, raw, partial(self._bytes, body))
+                return self._with_body(job_id, entry, named, partial(self._bytes, body))
         is_torn = self._is_torn(entry.lsn)
         if entry.damaged and not is_torn:
             return self._damaged(job_id, entry, entry.damaged)

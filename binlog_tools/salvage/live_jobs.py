@@ -28,9 +28,9 @@ from beanstalk_twisted.binlog.records.others import (
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from beanstalk_twisted.binlog.segments.seals import decode_seal
 from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.salvage.carving import Body
-from binlog_tools.salvage.holes import read_seal
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 from binlog_tools.salvage.untrusted import untrusted_bodies
 
@@ -41,12 +41,15 @@ PAGE_IDS: Final = 1 << 16
 class Place(NamedTuple):
     """
     Where a full record stands: segment, offset of the record, offset and end of its frame's heap.
+
+    :ivar lsn: of the record.
     """
 
     seq: int
     record_at: int
     heap_at: int
     heap_end: int
+    lsn: int
 
 
 class Entry:
@@ -57,16 +60,15 @@ class Entry:
     :ivar newest: that record, None if it is the one at ``full``.
     :ivar full: its newest full record whose body checks, None if there is none.
     :ivar damaged: its newest full record, if the body of that does not check; else None.
-    :ivar damaged_lsn: the LSN of that.
     """
 
-    __slots__ = ("damaged", "damaged_lsn", "full", "lsn", "newest", "seq")
+    __slots__ = ("damaged", "full", "lsn", "newest", "seq")
 
     def __init__(self) -> None:
         self.full: Place | None = None
         self.damaged: Place | None = None
         self.newest: bytes | None = None
-        self.lsn = self.seq = self.damaged_lsn = 0
+        self.lsn = self.seq = 0
 
 
 class KnownPause(NamedTuple):
@@ -186,9 +188,10 @@ class LiveJobs:
         if kind in FULL:
             moved = 0 if piece.has_heap else _moved_by(piece, at, buffer)
             if moved is not None:
-                entry.full, entry.damaged = _place(seq, piece, record_at, moved), None
+                entry.full = _place(seq, piece, record_at, moved, entry.lsn)
+                entry.damaged = None
                 return
-            entry.damaged, entry.damaged_lsn = _place(seq, piece, record_at, 0), entry.lsn
+            entry.damaged = _place(seq, piece, record_at, 0, entry.lsn)
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
@@ -202,7 +205,7 @@ class LiveJobs:
         if kind == TubeDef.kind:
             self._name(raw[TUBE_ID], data)
         elif kind == Seal.kind:
-            seal = read_seal(data or b"")
+            seal = decode_seal(data or b"")
             for tube_id, name in seal.tubes.items() if seal else ():
                 self._name(tube_id, name)
         elif kind == Trim.kind:
@@ -240,6 +243,7 @@ def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
     return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
 
 
-def _place(seq: int, piece: Piece, record_at: int, moved: int) -> Place:
+def _place(seq: int, piece: Piece, record_at: int, moved: int, lsn: int) -> Place:
     heap_at = piece.frame.heap_at + moved
-    return Place(seq, record_at, heap_at, min(heap_at + piece.frame.heap_len, piece.limit))
+    heap_end = min(heap_at + piece.frame.heap_len, piece.limit)
+    return Place(seq, record_at, heap_at, heap_end, lsn)

@@ -8,11 +8,12 @@ from beanstalk_twisted.binlog.records.jobs import Kind
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.new_log import SharedKey, Written, shared_key_fields
 from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.salvage.holes import Hole
-from binlog_tools.salvage.judging import Judgement, Outcome, Why
+from binlog_tools.salvage.judging import Judgement, Outcome
 from binlog_tools.salvage.salvaging import DAMAGED, SOUND, Salvage
 from binlog_tools.salvage.scanning import DamagedPlace
 
@@ -147,7 +148,7 @@ def _job(each: Judgement) -> Mapping[str, object]:
         "tube_id": each.tube_id, "state": each.state.name.lower(), "lsn": each.lsn,
         "why": str(each.why), "hole": each.hole,
         "put_into": None if each.new_tube is None else text_of(each.new_tube),
-        "claimed_id": each.claimed_id,
+        "claimed_id": each.claimed_id, "outdated": each.is_outdated,
     }  # fmt: skip
 
 

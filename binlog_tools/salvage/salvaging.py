@@ -1,7 +1,6 @@
 """A salvage from beginning to end; reads only."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -9,10 +8,11 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.format import segment_name
+from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss
 from binlog_tools.logs.new_log import Floors, Origin, OriginSource
 from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
-from binlog_tools.salvage.holes import Hole, holes_of, lost_types
+from binlog_tools.salvage.holes import Hole, holes_of, sealed_loss
 from binlog_tools.salvage.judging import Doubtful, Judge
 from binlog_tools.salvage.live_jobs import LiveJobs
 from binlog_tools.salvage.scanning import Scan, scan
@@ -59,14 +59,14 @@ class Salvage:
         if not self.plan.parts:
             raise NoLog(directory.path)
         self.live_jobs = LiveJobs()
-        self._lost: dict[int, Counter[int]] = {}
-        self.scans = list(self._scan(progress))
+        self._losses: dict[int, SealedLoss] = {}
+        scans = self.scans = list(self._scan(progress))
         self._refuse_newer_records()
         first_seq = self.live_jobs.trim_seq if is_whole else self.plan.parts[0].seq
         self.missing = missing_segments(self.plan.parts, max(first_seq, self.live_jobs.trim_seq))
-        self.scans = [scan for scan in self.scans if scan.part.seq >= self.live_jobs.trim_seq]
+        self.scans = [scan for scan in scans if scan.part.seq >= self.live_jobs.trim_seq]
         self._refuse_unasked(consent)
-        self._settle(doubtful)
+        self._settle(doubtful, scans)
 
     @property
     def rebuilt(self) -> list[str]:
@@ -105,10 +105,10 @@ class Salvage:
             buffer = self.directory.read(part.name)
             found = _expecting(scan(part, buffer), reached)
             self.live_jobs.absorb(found, buffer)
-            lost = lost_types(found, buffer, reached)
+            loss = sealed_loss(found, buffer, reached)
             reached = max(reached, found.next_lsn)
-            if lost is not None:
-                self._lost[part.seq] = lost
+            if loss is not None:
+                self._losses[part.seq] = loss
             done += part.end
             progress(done, total)
             yield found
@@ -117,8 +117,9 @@ class Salvage:
         if self.live_jobs.unknown_records:
             lsn, kind = self.live_jobs.unknown_records[0]
             raise Incompatible(
-                f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; "
-                f"use the binlog-inspect of the server that wrote it"
+                f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; nothing was "
+                f"changed. Another version wrote it: use the binlog-inspect of that version",
+                is_newer=True,
             )
 
     def _refuse_unasked(self, consent: Consent) -> None:
@@ -133,15 +134,23 @@ class Salvage:
         if problems and not consent.is_dry:
             raise Refused(problems, self.options)
 
-    def _settle(self, doubtful: Doubtful) -> None:
-        """Judge the end of the log by the watermark."""
+    def _settle(self, doubtful: Doubtful, scans: Sequence[Scan]) -> None:
+        """
+        Judge the end of the log by the watermark.
+
+        :param scans: of all segments, also of those that a TRIM has freed.
+        """
         self._watermark = max(map(_vouched, self.scans), default=0)
         self.torn_lsn = self._torn()
-        self.holes = list(self._holes())
+        self.holes = list(self._holes(self.scans))
         self.places = [place for scan in self.scans for place in scan.damaged]
         names = {part.seq: part.name for part in self.plan.parts}
         buffer_of = lru_cache(OPEN_SEGMENTS)(lambda seq: self.directory.read(names[seq]))
-        self.judge = Judge(self.live_jobs, self.holes, self.torn_lsn, buffer_of, doubtful)
+        # A body may stand in a segment that a TRIM has freed: what is missing behind it counts too.
+        hidden = HiddenRecords(hole.hidden for hole in self._holes(scans))
+        self.judge = Judge(
+            self.live_jobs, self.holes, hidden, self.torn_lsn, buffer_of, doubtful
+        )  # fmt: skip
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
@@ -154,13 +163,13 @@ class Salvage:
         expected_lsn = last.damaged[0].expected_lsn
         return expected_lsn if expected_lsn > self._watermark else None
 
-    def _holes(self) -> Iterator[Hole]:
-        if not self.scans:
+    def _holes(self, scans: Sequence[Scan]) -> Iterator[Hole]:
+        if not scans:
             return iter(())
-        first = self.scans[0].part
+        first = scans[0].part
         is_first = not self.missing or first.seq < self.missing[0]
         first_lsn = first.first_lsn if is_first and first.is_exact else 1
-        return holes_of(self.scans, first_lsn, self._watermark, self.torn_lsn, self._lost)
+        return holes_of(scans, first_lsn, self._watermark, self.torn_lsn, self._losses)
 
     def _verdict(self) -> str:
         is_torn = self.torn_lsn is not None

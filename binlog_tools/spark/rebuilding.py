@@ -6,13 +6,14 @@ with the jobs that the server would have had.
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.decoding import NotUnderstood
 from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, REHOMED
 from binlog_tools.console.wording import text_of
+from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.new_log import (
     Floors,
@@ -33,7 +34,7 @@ from binlog_tools.spark.segments.decoding import Damage
 from binlog_tools.spark.segments.producing import Place
 from binlog_tools.spark.surviving.gathering import Gather, Reading, one_by_one
 from binlog_tools.spark.surviving.live_jobs import LiveJobs
-from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps
+from binlog_tools.spark.surviving.notes import Note, breaks, dead_gaps, hidden_among
 from binlog_tools.spark.surviving.restoring import Restoring
 
 TOOL: Final = "rebuild"
@@ -66,6 +67,8 @@ class Rebuilt(NamedTuple):
     :ivar segments: how many were read, and ``records`` in them.
     :ivar flaws: what was missing or could not be read, in words.
     :ivar lost: jobs that were alive, but whose body could not be read.
+    :ivar doubtful: jobs that are restored as last known, and that what is missing may have deleted,
+        changed, or given another body, by these reasons.
     :ivar not_missed: segments that are not there, and need not be, in words.
     :ivar away: URLs that did not answer, in words; what only they have is missing.
     """
@@ -75,6 +78,7 @@ class Rebuilt(NamedTuple):
     records: int
     flaws: tuple[str, ...]
     lost: tuple[int, ...]
+    doubtful: Mapping[Why, Sequence[int]] = {}
     not_missed: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
 
@@ -265,7 +269,8 @@ def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:
     now_ns = max(wall_ns, floors.time_ns)
     store = plan.stores[0].hex()
     origin = Origin(TOOL, [OriginSource(path, store, floors.last_lsn) for path in wish.paths])
-    restoring = Restoring(live, plan.paths, wish.damage, now_ns)
+    hidden = HiddenRecords(hidden_among(live.notes))
+    restoring = Restoring(live, hidden, plan.paths, wish.damage, now_ns)
     with NewLog(
         wish.output, origin, floors=floors, pauses=live.pauses(now_ns), policies=_policies(live),
         segment_bytes=wish.segment_bytes, now_ns=now_ns,
@@ -277,7 +282,9 @@ def _write(plan: Plan, live: LiveJobs, wall_ns: int) -> Rebuilt:
     records = sum(note.records for note in live.notes)
     flaws = (*plan.flaws, *restoring.flaws, *map(_shared, log.shared_keys))
     lost = tuple(sorted(restoring.lost))
-    return Rebuilt(written, len(live.notes), records, flaws, lost, tuple(plan.not_missed))
+    return Rebuilt(
+        written, len(live.notes), records, flaws, lost, restoring.doubtful, tuple(plan.not_missed)
+    )
 
 
 def _policies(live: LiveJobs) -> list[StoredPolicy]:

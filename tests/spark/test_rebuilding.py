@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import re
 import runpy
+import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.tags import Tags
 from benchmarks.spark.history import Made
 from binlog_tools.inspect.archives import stores_of
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import (
@@ -59,10 +62,15 @@ from tests.binlog.scribe import (
     segment_files,
 )
 from tests.object_storage import s3_server
+from tests.sampling import share
 from tests.spark.histories import NAMES, any_extended_record, any_image, any_record
 from tests.spark.remote import Lent
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.folders import archived, contents, stats, written
+from tests.tools.salvage.damaging import batches_of
+from tests.tools.salvage.outdated import DAMAGES, damaged
+from tests.tools.salvage.served_logs import OLD
+from tests.tools.salvage.test_outdated import Damager, jobs_in, truth_of
 from tests.tools.served import order_of_burial, served, started_on
 
 if TYPE_CHECKING:
@@ -539,6 +547,81 @@ def test_a_body_that_is_damaged_in_one_archive_is_taken_from_another(tmp_path: P
     assert "the body of job 2 " in refused(bad, to=tmp_path / "new")
     rebuilt(bad, good, to=tmp_path / "new")
     assert {job.job_id: job.body for job in loaded(tmp_path / "new")[0]} == bodies
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_body_is_doubtful_if_its_update_may_be_lost(how: str, tmp_path: Path) -> None:
+    log = written(tmp_path / "log", damaged(how))
+    made = rebuilt(log, to=tmp_path / "new", now_ns=LATER, damage="skip", accepts_gaps=True)
+    assert made.doubtful[Why.OUTDATED] == [1]
+    [job] = [job for job in loaded(tmp_path / "new")[0] if job.job_id == 1]
+    assert (job.body, job.state) == (OLD, State.BURIED)
+    done = run(log, "-o", tmp_path / "two", "--damage", "skip", "--accept-gap")
+    told = "doubtful, restored as last known: jobs that may have had another body or other tags"
+    assert f"{told} there: 1 (1)" in done.stderr
+
+
+def hidden_change(kind: Kind, is_sealed: bool) -> Files:
+    """A log in which a frame cannot be read that has a record of job 1."""
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"first"))
+    scribe.end_segment()
+    scribe.write(put(2, b"second"))
+    scribe.write(put(1, b"other")._replace(kind=kind))
+    if is_sealed:
+        scribe.end_segment()
+    scribe.write(image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0))
+    scribe.mark()
+    files = segment_files(scribe.directory)
+    name = sorted(files)[1]
+    at = batches_of(files, name)[1]["offset"] + 70
+    return edited(files, name, lambda raw: flipped(raw, at))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_sealed", "doubtful"),
+    [
+        (Kind.UPDATE, True, {"outdated?": [1], "changed?": [2]}),
+        (Kind.MOVE, True, {"outdated?": [1], "changed?": [2]}),
+        (Kind.COPY, True, {}), (Kind.COPY, False, {"outdated?": [1], "deleted?": [2]}),
+    ],
+)  # fmt: skip
+def test_only_a_seal_proves_that_damage_hides_no_other_body(
+    kind: Kind, is_sealed: bool, doubtful: dict[str, list[int]], tmp_path: Path
+) -> None:
+    log = written(tmp_path / "log", hidden_change(kind, is_sealed))
+    made = rebuilt(log, to=tmp_path / "new", damage="skip")
+    assert made.doubtful == doubtful
+    assert [job.body for job in loaded(tmp_path / "new")[0]] == [b"first", b"second"]
+
+
+def test_damage_behind_the_point_makes_nothing_doubtful(tmp_path: Path) -> None:
+    log = written(tmp_path / "log", hidden_change(Kind.UPDATE, is_sealed=True))
+    made = rebuilt(log, to=tmp_path / "new", damage="skip", point=Point(lsn=5))
+    assert made.doubtful == {}
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_no_job_is_certain_that_is_not_as_it_was(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    truth = truth_of(seed, folder)
+    damager = Damager(truth, seed + 20)
+    whys: Counter[str] = Counter()
+    for number in range(share(500, 25)):
+        files = damager.damaged()
+        log, new = written(folder / f"spoilt-{seed}", files), folder / f"rebuilt-{seed}"
+        made = rebuilt(log, to=new, now_ns=LATER, damage="skip", accepts_gaps=True)
+        doubtful = {job_id for jobs in made.doubtful.values() for job_id in jobs}
+        found = jobs_in(new)
+        for job_id in found.keys() - doubtful:
+            assert found[job_id] == truth.jobs.get(job_id), (seed, number, made.flaws)
+        whys.update({why: len(jobs) for why, jobs in made.doubtful.items()})
+        whys["certain"] += len(found) - len(doubtful)
+        shutil.rmtree(log)
+        shutil.rmtree(new)
+    assert whys["certain"] and whys["outdated?"], whys
 
 
 def test_logs_of_two_servers_are_refused(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ FILE_BYTES: Final = 64 << 20
 AT_ONCE: Final = 4
 """Of the tools of a kind, chosen by chance, while the corpus grows: so more entries are tried."""
 
-EXIT_CODES: Final = {0, 1, 2, 3, 4}
+EXIT_CODES: Final = {0, 1, 2, 3, 4, 78}
 
 IN = "IN"
 OUT = "OUT"

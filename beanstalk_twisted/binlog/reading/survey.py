@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
 from beanstalk_twisted.binlog.reading.small_state import SmallState
-from beanstalk_twisted.binlog.records.decoding import NotUnderstood
+from beanstalk_twisted.binlog.records.decoding import NotUnderstood, UnknownRecord
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -88,6 +88,7 @@ class Problem(NamedTuple):
     :ivar foreign: the bytes are sound, but of another version, kind or store.
     :ivar option: what ``binlog-inspect salvage`` has to be told, to go on all the same.
     :ivar lsns: the first and the last of those that were not read; 0 and 0 if it is not about some.
+    :ivar is_newer: the bytes are of a format that this version does not know.
     """
 
     seq: int
@@ -95,6 +96,7 @@ class Problem(NamedTuple):
     foreign: bool = False
     option: str = ""
     lsns: tuple[int, int] = (0, 0)
+    is_newer: bool = False
 
 
 class Survey:
@@ -161,6 +163,8 @@ class Survey:
         if not self.problems:
             return None
         whats = "\n  ".join(problem.what for problem in self.problems)
+        if any(problem.is_newer for problem in self.problems):
+            return unknown_format(self.path, whats)
         if any(problem.foreign for problem in self.problems):
             return Incompatible(
                 f"not a usable binlog: {self.path}; nothing was changed:\n  {whats}"
@@ -232,7 +236,10 @@ class Survey:
         for seq, (name, header) in named.items():
             if isinstance(header, HeaderProblem):
                 what = f"{name}: {header.why}"
-                self.problems.append(Problem(seq, what, header.foreign, "--rebuild-header"))
+                option = "" if header.foreign else "--rebuild-header"
+                self.problems.append(
+                    Problem(seq, what, header.foreign, option, is_newer=header.foreign)
+                )
             elif header.seq != seq:
                 what = f"{name}: its header says that it is segment {header.seq}"
                 # A needless copy under a dead name does no harm.
@@ -266,7 +273,8 @@ class Survey:
                 small.note_frame(buffer, found)
             except NotUnderstood as problem:
                 what = f"{name}: offset {found.offset}, LSN {found.base_lsn}: {problem}"
-                self.problems.append(Problem(header.seq, what, foreign=True))
+                is_newer = isinstance(problem, UnknownRecord)
+                self.problems.append(Problem(header.seq, what, foreign=True, is_newer=is_newer))
             offsets.append(found.offset)
             if not len(offsets) % PROGRESS_FRAMES:
                 self._progress(self._read_done + found.end, self._read_total)
@@ -360,6 +368,20 @@ def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHead
     for seq in sorted(named, key=lambda seq: (said(seq) != seq, seq)):
         found.setdefault(said(seq), named[seq])
     return dict(sorted(found.items()))
+
+
+def unknown_format(path: str, what: str) -> Incompatible:
+    """
+    The error of a log in a format that this version does not know.
+
+    :param what: which file says so, and how.
+    """
+    return Incompatible(
+        f"not a usable binlog: {path}; nothing was changed:\n  {what}\nThe log is not damaged as "
+        f"far as this version can tell. Install the version that wrote it, or a newer one, then "
+        f"run: binlog-inspect check {shlex.quote(path)}",
+        is_newer=True,
+    )
 
 
 def salvage_command(path: str) -> str:

@@ -55,6 +55,10 @@ class NotUnderstood(ValueError):
     """A record whose checksums hold, yet whose meaning this version does not know."""
 
 
+class UnknownRecord(NotUnderstood):
+    """A record of a type that only another version knows."""
+
+
 def decode_record(raw: Raw, data: bytes) -> Record:
     """
     The record that ``raw`` and its ``data`` say.
@@ -68,7 +72,7 @@ def decode_record(raw: Raw, data: bytes) -> Record:
     except KeyError:
         if raw[TYPE] & 0x80:
             return Unknown(raw[TYPE])
-        raise NotUnderstood(f"record type {raw[TYPE]} is unknown") from None
+        raise UnknownRecord(f"record type {raw[TYPE]} is unknown") from None
     return decode(raw, data)
 
 

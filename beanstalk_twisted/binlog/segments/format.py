@@ -198,11 +198,14 @@ def decode_header_fields(raw: bytes) -> SegmentHeader | HeaderProblem:
      ) = SEGMENT_HEADER.unpack(raw)  # fmt: skip
     foreign = incompat & ~KNOWN_FEATURES | ro_compat
     unknown = _unknown_feature(major, foreign, crc_kind, rec_size)
+    writer = writer.rstrip(b"\0").decode("ascii", "replace")
     if unknown:
-        return HeaderProblem(unknown, foreign=True)
+        # Of another major version, the field may be something else.
+        by = f"; {writer} wrote it" if writer and writer.isascii() and writer.isprintable() else ""
+        return HeaderProblem(unknown + by, foreign=True)
     return SegmentHeader(
         seq, first_lsn, created_ns, prev_end, trim_seq, next_job_id, store_uuid, salt, flags,
-        incarnation, writer.rstrip(b"\0").decode("ascii", "replace"), incompat,
+        incarnation, writer, incompat,
     )  # fmt: skip
 
 

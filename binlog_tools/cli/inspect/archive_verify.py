@@ -30,7 +30,8 @@ def command(path: str, writes: bool, is_json: bool) -> None:
 
     In a pipe the first field of each line says what it is: store, or flaw.
 
-    Exit codes: 0 whole, 3 not whole, 4 cannot be read, or no archive.
+    Exit codes: 0 whole, 3 not whole, 4 cannot be read, or no archive, 78 a format that this version
+    does not know.
 
     \b
     Example:

@@ -30,8 +30,9 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
     note of what is none; a log with these alone is sound.  Nothing is changed.
     The server may be running; its newest segment may then look torn, being written.
 
-    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read; the highest
-    of all LOGs.  A directory without a log cannot be read; a log of another kind is damaged.
+    Exit codes: 0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read, 78 a format
+    that this version does not know; the highest of all LOGs.  A directory without a log cannot be
+    read; a log of another kind is damaged.
 
     \b
     Examples:
@@ -57,7 +58,7 @@ def command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
 SHOWN_SPANS: Final = 10
 """Ids, and ranges of ids, that a line of a trouble names."""
 
-VERDICTS = {0: "sound", 1: "torn", 3: "damaged"}
+VERDICTS = {0: "sound", 1: "torn", 3: "damaged", 78: "newer"}
 
 
 def _document(finding: Finding, risk: "_Risk") -> dict[str, object]:
@@ -72,6 +73,10 @@ def _document(finding: Finding, risk: "_Risk") -> dict[str, object]:
     }  # fmt: skip
 
 
+_NO_RISK: Final = frozenset({"torn", "foreign", "newer"})
+"""Kinds of troubles that put no job at risk."""
+
+
 class _Risk:
     """
     The jobs that are concerned by all troubles together; what is torn was promised to nobody.
@@ -81,7 +86,7 @@ class _Risk:
     """
 
     def __init__(self, finding: Finding) -> None:
-        troubles = [each for each in finding.troubles if each.kind not in ("torn", "foreign")]
+        troubles = [each for each in finding.troubles if each.kind not in _NO_RISK]
         self.jobs = {job for each in troubles for job in each.jobs}
         self.perhaps = {job for each in troubles for job in each.perhaps} - self.jobs
         self.unnamed = sum(not (each.jobs or each.perhaps) for each in troubles)

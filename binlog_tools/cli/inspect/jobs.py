@@ -10,12 +10,19 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.opening import code_of_gaps, end_with_gaps, load, open_source
+from binlog_tools.cli.opening import (
+    MOST_NAMED,
+    code_of_gaps,
+    end_with_gaps,
+    load,
+    open_source,
+)
 from binlog_tools.console.output import Escaped, Output, columns
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing
 from binlog_tools.inspect.dumping import (
     Fields,
+    Gap,
     body_fields,
     body_text,
     fields_of,
@@ -218,7 +225,8 @@ def _tell(output: Output, history: JobHistory) -> None:
 
 
 def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -> None:
-    body = listing.body_of(source, job_id)
+    gaps: list[Gap] = []
+    body = listing.body_of(source, job_id, gaps)
     if body is None:
         _no_body(source, listing.history_of(source, job_id, time.time_ns()))
     if target in (None, STDOUT):
@@ -226,6 +234,10 @@ def _write_body(source: Source, job_id: int, target: str | None, is_raw: bool) -
     else:
         with opened(target) as out:
             out.buffer.write(body)
+    for gap in gaps[:MOST_NAMED]:
+        warn(f"{gap.place}: job {job_id} may have had a newer body there: {gap.why}")
+    if gaps:
+        raise SystemExit(code_of_gaps([source]))
 
 
 def _no_body(source: Source, history: JobHistory) -> NoReturn:

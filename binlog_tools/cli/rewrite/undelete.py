@@ -7,9 +7,10 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.exits import USAGE, fail, warn
 from binlog_tools.cli.making import tell
-from binlog_tools.cli.opening import end_with_gaps, open_source
+from binlog_tools.cli.opening import MOST_NAMED, end_with_gaps, open_source
 from binlog_tools.console.output import Output, columns
 from binlog_tools.console.wording import told
+from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.sources import Source
 from binlog_tools.rewrite import undeleting
 from binlog_tools.rewrite.undeleting import Deleted
@@ -45,7 +46,7 @@ def command(
     Compaction deletes bodies for good; until then, and in an archive, they are there.  Without -o
     and --files the jobs are only listed.  They come back as they were when they were deleted, with
     their ids; those that were reserved are ready.  A log of them can be served, merged with another
-    one, or replayed into a running server.
+    one, or replayed into a running server.  Jobs that damage may hide a change of are named.
 
     \b
     Examples:
@@ -60,7 +61,8 @@ def command(
     shown = Output(is_json)
     if output is not None:
         written = undeleting.into_log(source, deleted, output)
-        tell(shown, written, without_body=deleted.without_body)
+        doubtful = [undeleting.fields_of_doubt(each) for each in deleted.jobs if each.doubt]
+        tell(shown, written, without_body=deleted.without_body, doubtful=doubtful)
     elif folder is not None:
         count = undeleting.into_files(source, deleted, folder)
         shown.result(
@@ -70,6 +72,7 @@ def command(
         )
     else:
         _list(shown, source, deleted)
+    _tell_doubtful(deleted)
     _tell_missing(source, deleted)
 
 
@@ -80,8 +83,19 @@ def _list(output: Output, source: Source, deleted: Deleted) -> None:
         for fields in found:
             output.document(fields)
         return
-    titles = columns("#job", "tube", "state", "deleted", "#bytes")
+    titles = columns("#job", "tube", "state", "deleted", "#bytes", "why")
     output.table(titles, ([fields[title.title] for title in titles] for fields in found))
+
+
+def _tell_doubtful(deleted: Deleted) -> None:
+    for each in [each for each in deleted.jobs if each.doubt][:MOST_NAMED]:
+        assert each.doubt is not None
+        lsns = Span(*each.doubt.hole)
+        what = "body and tags" if each.doubt.is_outdated else "state"
+        warn(f"job {each.job_id}: doubtful: its {what} may have been changed in LSN {lsns}")
+    more = sum(each.doubt is not None for each in deleted.jobs) - MOST_NAMED
+    if more > 0:
+        warn(f"{told(more, 'more job is', 'more jobs are')} doubtful; --json names all")
 
 
 def _tell_missing(source: Source, deleted: Deleted) -> None:

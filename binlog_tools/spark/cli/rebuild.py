@@ -1,11 +1,14 @@
 """``rebuild``: a fresh log of what is left of an old one."""
 
 import os
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from beanstalk_twisted.binlog.segments.format import MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES
 from binlog_tools.console.output import Output, aside
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.quantities import format_size, parse_size
 from binlog_tools.spark.cli.options import parsed_time
@@ -72,6 +75,19 @@ def _tell_plan(wish: Wish) -> None:
     Output().line(f"would write: {wish.output}, {there}")
 
 
+_DOUBTS: Final = {
+    Why.DELETED: "may have been deleted there",
+    Why.CHANGED: "may have been changed there",
+    Why.OUTDATED: "may have had another body or other tags there",
+}
+"""What is said of the jobs of each reason."""
+
+
+def _numbered(jobs: Sequence[int]) -> str:
+    ids = ", ".join(map(str, jobs[:10]))
+    return f"{len(jobs)} ({ids}{' and more' if len(jobs) > 10 else ''})"
+
+
 def _tell(made: Rebuilt, how: str) -> None:
     for url in made.away:
         aside(f"left out, and the others read: {url}")
@@ -80,9 +96,9 @@ def _tell(made: Rebuilt, how: str) -> None:
     for flaw in made.flaws:
         aside(f"left out: {flaw}")
     if made.lost:
-        ids = ", ".join(map(str, made.lost[:10]))
-        more = " and more" if len(made.lost) > 10 else ""
-        aside(f"jobs without a body, left out: {len(made.lost)} ({ids}{more})")
+        aside(f"jobs without a body, left out: {_numbered(made.lost)}")
+    for why, jobs in made.doubtful.items():
+        aside(f"doubtful, restored as last known: jobs that {_DOUBTS[why]}: {_numbered(jobs)}")
     new = made.written
     Output().line(
         f"{new.path}: {new.jobs} jobs, {format_size(new.bytes)}, LSN {new.first_lsn} to "

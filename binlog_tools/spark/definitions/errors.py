@@ -17,9 +17,8 @@ _CODES_BY_EXIT: Final = {
         "SINK_MODE", "SINK_COLUMNS", "SINK_SPECULATION",
     ),
     65: (
-        "BINLOG_DAMAGED", "BINLOG_UNKNOWN_FORMAT", "BINLOG_NUMBER_TOO_LARGE",
-        "BINLOG_HISTORIES_DIFFER", "BINLOG_CHANGED", "TABLE_COLUMN", "SINK_VALUE",
-        "SINK_JOB_TOO_BIG", "SINK_RESUME",
+        "BINLOG_DAMAGED", "BINLOG_NUMBER_TOO_LARGE", "BINLOG_HISTORIES_DIFFER", "BINLOG_CHANGED",
+        "TABLE_COLUMN", "SINK_VALUE", "SINK_JOB_TOO_BIG", "SINK_RESUME",
     ),
     66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
     69: (
@@ -30,6 +29,7 @@ _CODES_BY_EXIT: Final = {
     74: ("BINLOG_UNREADABLE",),
     75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
     76: ("SINK_REPLY", "SINK_NO_TAG"),
+    78: ("BINLOG_UNKNOWN_FORMAT",),
 }  # fmt: skip
 
 CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}
@@ -89,6 +89,16 @@ def damaged(path: str, offset: int, what: str, advice: str = READ_THE_REST) -> S
     check = f"run: binlog-inspect check {shlex.quote(checked)}"
     return SourceError(
         "BINLOG_DAMAGED", f"{path}: frame at byte {offset}: {what}; {check}; or {advice}"
+    )
+
+
+def unknown_format(path: str, why: str) -> SourceError:
+    """The error of a segment in a format that this version does not know."""
+    return SourceError(
+        "BINLOG_UNKNOWN_FORMAT",
+        f"{path}: {why}; nothing was changed, and the log is not damaged as far as this version "
+        f"can tell; install the version that wrote it, or a newer one, then run: binlog-inspect "
+        f"check {shlex.quote(path)}",
     )
 
 

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of, normal, within
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError, unknown_format
 from binlog_tools.spark.files.listing import (
     Folder,
     expanded,
@@ -78,8 +78,9 @@ def header_of(path: str) -> SegmentHeader | None:
         return None
     if isinstance(header, SegmentHeader):
         return header
-    code = "BINLOG_UNKNOWN_FORMAT" if header.foreign else "BINLOG_DAMAGED"
-    raise SourceError(code, f"{path}: {header.why}; run: binlog-inspect check {path}")
+    if header.foreign:
+        raise unknown_format(path, header.why)
+    raise SourceError("BINLOG_DAMAGED", f"{path}: {header.why}; run: binlog-inspect check {path}")
 
 
 def look(paths: Sequence[str]) -> dict[str, Segments]:

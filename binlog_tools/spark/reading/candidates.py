@@ -28,7 +28,7 @@ from binlog_tools.logs.sources import (
     parse_archived_name,
 )
 from binlog_tools.spark.definitions.addresses import name_of, split
-from binlog_tools.spark.definitions.errors import SourceError
+from binlog_tools.spark.definitions.errors import SourceError, unknown_format
 from binlog_tools.spark.files.listing import Folder, files_at, folder_at, names_a_segment
 from binlog_tools.spark.files.opening import BadRange, LocalFile, LogFile, open_file
 from binlog_tools.spark.segments.framing import MAX_NUMBER, Stretch, is_intact
@@ -229,7 +229,7 @@ def _look(each: _File) -> Candidate | BrokenFile | None:
     path, header = each.path, decode_segment_header(raw)
     if isinstance(header, HeaderProblem):
         if header.foreign:
-            raise SourceError("BINLOG_UNKNOWN_FORMAT", f"{path}: {header.why}")
+            raise unknown_format(path, header.why)
         return BrokenFile(path, size, header.why, (raw[_UUID_AT], each.seq))
     _refuse_large(path, header)
     is_archived = parse_archived_name(name_of(path)) is not None

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYT
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import OF_JOBS, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import UNASKED
-from binlog_tools.spark.definitions.errors import SourceError, damaged
+from binlog_tools.spark.definitions.errors import SourceError, damaged, unknown_format
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments.bodies import Bodies
 from binlog_tools.spark.segments.conditions import Condition, bounds
@@ -204,11 +204,9 @@ def refuse_unknown(place: Place, run: Run, rows: Rows) -> None:
     types = rows.byte(at.TYPE)
     if not _IS_KNOWN[types].all():
         row = int(np.argmin(_IS_KNOWN[types]))
-        raise SourceError(
-            "BINLOG_UNKNOWN_FORMAT",
-            f"{place.path}: frame at byte {rows.of_frame(run.offset)[row]}: record type "
-            f"{types[row]} is unknown: a newer version wrote it; upgrade beanstalk-twisted here",
-        )
+        at_byte = rows.of_frame(run.offset)[row]
+        what = f"frame at byte {at_byte}: record type {types[row]} is unknown"
+        raise unknown_format(place.path, what)
 
 
 def refuse_large_ids(place: Place, rows: Rows) -> None:

@@ -33,13 +33,16 @@ class Survivor(NamedTuple):
     """
     A job that is alive.
 
-    :ivar image: its newest record, 80 bytes; ``full``, its newest full one.
+    :ivar image: its newest record, 80 bytes, ``lsn`` its LSN; ``full``, its newest full one,
+        ``full_lsn`` its LSN.
     :ivar seq: of the segment that has the data of ``full``; ``at``, where; ``size`` in bytes.
     """
 
     job_id: int
     image: bytes
+    lsn: int
     full: bytes
+    full_lsn: int
     seq: int
     at: int
     size: int
@@ -100,8 +103,9 @@ class LiveJobs:
         last = last[has_body]
         full = full[np.searchsorted(ids[full], ids[last])]
         by_lsn = np.argsort(_ints(rows["body_lsn"])[full], kind="stable")
-        newest = rows.select(["job", "image"]).take(last[by_lsn])
-        bodies = rows.select(["full", "body_segment", "body_at", "body_bytes"]).take(full[by_lsn])
+        newest = rows.select(["job", "image", "lsn"]).take(last[by_lsn])
+        columns = ["full", "body_lsn", "body_segment", "body_at", "body_bytes"]
+        bodies = rows.select(columns).take(full[by_lsn])
         self._table = pa.Table.from_arrays(
             [*newest.columns, *bodies.columns], [*newest.column_names, *bodies.column_names]
         )

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple, cast
 
 from beanstalk_twisted.binlog.records.others import RememberedKey
+from binlog_tools.inspect.hidden import Hidden
 from binlog_tools.spark.reading.finding import segments_are
 
 
@@ -20,6 +21,7 @@ class Note(NamedTuple):
     :ivar damages: places that cannot be read.
     :ivar policies: by tube id, JSON as in the records.
     :ivar keys: remembered unique keys, by tube id and key the newest.
+    :ivar hidden: the LSNs that cannot be read.
     """
 
     seq: int
@@ -35,6 +37,7 @@ class Note(NamedTuple):
     damages: tuple[str, ...]
     policies: Mapping[int, bytes] = {}
     keys: Sequence[RememberedKey] = ()
+    hidden: tuple[Hidden, ...] = ()
 
     def encode(self) -> str:
         keys = [
@@ -55,6 +58,7 @@ class Note(NamedTuple):
             tubes=_bytes(note.tubes), policies=_bytes(note.policies),
             pauses={int(number): (seconds, until) for number, (seconds, until) in said},
             damages=tuple(note.damages), keys=tuple(_key(*each) for each in keys),
+            hidden=tuple(_hidden(*each) for each in cast(Sequence[Any], note.hidden)),
         )  # fmt: skip
 
 
@@ -64,6 +68,13 @@ def _text(raw: bytes) -> str:
 
 def _key(tube_id: int, key: str, job_id: int, until_ns: int, ts_ns: int) -> RememberedKey:
     return RememberedKey(tube_id, key.encode("latin-1"), job_id, until_ns, ts_ns)
+
+
+def _hidden(
+    first_lsn: int, last_lsn: int, types: Mapping[str, int] | None, job_ids: tuple[int, int] | None
+) -> Hidden:
+    counts = None if types is None else {int(kind): count for kind, count in types.items()}
+    return Hidden(first_lsn, last_lsn, counts, job_ids and (job_ids[0], job_ids[1]))
 
 
 def _texts(named: Mapping[int, bytes]) -> dict[int, str]:
@@ -95,6 +106,21 @@ def breaks(notes: Sequence[Note], first_seq: int) -> Iterator[str]:
                 f"segment {before.seq} ends with LSN {before.next_lsn - 1}, and segment "
                 f"{after.seq} begins with LSN {after.first_lsn}"
             )
+
+
+def hidden_among(notes: Sequence[Note]) -> Iterator[Hidden]:
+    """
+    Find the LSNs that cannot be read: within segments, at their ends, and in missing segments.
+
+    :param notes: in order, at least one.
+    """
+    for note, following in zip_longest(notes, notes[1:]):
+        for each in note.hidden:
+            # At the end of a segment only the next one says where the range ends.
+            if following is None or each.first_lsn < following.first_lsn:
+                yield each
+        if following is not None and note.next_lsn < following.first_lsn:
+            yield Hidden(note.next_lsn, following.first_lsn - 1)
 
 
 def dead_gaps(seqs: Iterable[int], first_seq: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records.decoding import NotUnderstood
 from beanstalk_twisted.binlog.segments.format import RECORD
+from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.spark.definitions.errors import SourceError, unreadable
 from binlog_tools.spark.files.opening import BadRange, LogFile, open_file
@@ -24,17 +25,22 @@ class Restoring:
     Makes whole jobs of survivors.
 
     :ivar lost: jobs whose body cannot be read, and ``flaws``, what is wrong with them.
+    :ivar doubtful: by reason, jobs that records that cannot be read may have changed.
     """
 
     def __init__(
-        self, live: LiveJobs, paths: Mapping[int, str], damage: Damage, now_ns: int
-    ) -> None:
+        self, live: LiveJobs, hidden: HiddenRecords, paths: Mapping[int, str], damage: Damage,
+        now_ns: int,
+    ) -> None:  # fmt: skip
         """
+        :param hidden: what cannot be read of the log.
         :param paths: of segments, by their numbers.
         :param now_ns: log time at which a server would load them.
         """
         self.lost: list[int] = list(live.lost)
         self.flaws: list[str] = []
+        self.doubtful: dict[Why, list[int]] = {}
+        self._hidden = hidden
         self._live = live
         self._tubes = live.tubes()
         self._paths = paths
@@ -73,6 +79,9 @@ class Restoring:
         if name is None:
             what = f"nothing says the name of tube {image.tube_id}, which has job {job.job_id}"
             raise damaged(path, job.at, what)
+        doubt = self._hidden.doubt(job.job_id, job.full_lsn, job.lsn)
+        if doubt is not None:
+            self.doubtful.setdefault(doubt.why, []).append(job.job_id)
         return StoredJob.of(image, name)
 
     def _data_of(self, job: Survivor, file: LogFile) -> bytes | None:

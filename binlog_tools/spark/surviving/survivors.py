@@ -7,7 +7,7 @@ an image.  No body is read here, so whoever reads them looks at their checksums.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 from beanstalk_twisted.binlog.records.jobs import KEY, Kind
 from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, Start, Trim, TubePolicy
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
+from binlog_tools.inspect.hidden import Hidden, hidden_in
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions import errors
@@ -75,9 +76,14 @@ def survivors(share: Share, point: Point = END, damage: Damage = "fail") -> Any:
     buffer = _copied(share) if is_cut_later else opened.buffer
     reading = _Reading(share, buffer, point, damage)
     reading.tubes.update(opened.tubes or {})
-    for piece in runs(buffer, share.place.header, share.stretch):
+    header, stretch = share.place.header, share.stretch
+    is_damaged = False
+    for piece in runs(buffer, header, stretch):
         if isinstance(piece, Hole):
             reading.leave_out(piece)
+            if not is_damaged:
+                is_damaged = True
+                reading.hide(hidden_in(buffer, header, stretch.end))
         elif not reading.add(piece):
             break
     return reading.batch()
@@ -89,6 +95,8 @@ def _of_none(share: Share, point: Point, problem: SourceError) -> Any:
     stretch = share.stretch
     why = problem.what.removeprefix(f"{share.place.path}: ")
     reading.leave_out(Hole(stretch.start, stretch.end, stretch.first_lsn, share.next_lsn, why))
+    if share.next_lsn is not None:
+        reading.hide([Hidden(stretch.first_lsn, share.next_lsn - 1)])
     return reading.batch()
 
 
@@ -164,6 +172,7 @@ class _Reading:
         self._policies: dict[int, bytes] = {}
         self._keys: dict[tuple[int, bytes], RememberedKey] = {}
         self._damages: list[str] = []
+        self._hidden: list[Hidden] = []
         self._last: list[_Chosen] = []
         self._full: list[_Chosen] = []
         self._put: list[Ints] = []
@@ -177,6 +186,12 @@ class _Reading:
             raise error
         self._damages.append(str(error).partition("; run: ")[0])
         self._next_lsn = hole.next_lsn or self._next_lsn
+        if hole.next_lsn is None:
+            self.hide([Hidden(hole.first_lsn, max(hole.first_lsn, self._last_lsn))])
+
+    def hide(self, ranges: Iterable[Hidden]) -> None:
+        """Note ranges that cannot be read, up to the point where to stop."""
+        self._hidden += (each for each in ranges if each.first_lsn <= self._point.lsn)
 
     def add(self, run: Run) -> bool:
         """
@@ -190,7 +205,10 @@ class _Reading:
         if frames:
             run = run.part(0, frames)
             self._add(run, Rows(self._buffer, run))
-        return is_all and run.next_lsn - 1 <= self._point.lsn
+        if is_all and run.next_lsn - 1 <= self._point.lsn:
+            return True
+        self._hidden = [each for each in self._hidden if each.first_lsn < self._next_lsn]
+        return False
 
     def _add(self, run: Run, rows: Rows) -> None:
         self._time_ns = max(self._time_ns, int(run.time_ns[-1]))
@@ -290,7 +308,7 @@ class _Reading:
         return Note(
             header.seq, header.first_lsn, self._next_lsn, self._last_lsn, self._next_job_id,
             self._trim_seq, self._time_ns, self._records, self.tubes, self._pauses,
-            tuple(self._damages), self._policies, tuple(self._keys.values()),
+            tuple(self._damages), self._policies, tuple(self._keys.values()), tuple(self._hidden),
         )  # fmt: skip
 
 

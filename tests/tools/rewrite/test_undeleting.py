@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
@@ -23,6 +23,7 @@ from tests.binlog.scribe import (
     MS,
     NS,
     T0,
+    Files,
     Scribe,
     delete,
     edited,
@@ -33,6 +34,7 @@ from tests.binlog.scribe import (
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.folders import archived, written
 from tests.tools.rewrite.test_rewriting import LATER
+from tests.tools.salvage.damaging import batches_of
 from tests.tools.served import served, started_on
 
 ONE = f"{1:020d}.tql"
@@ -184,3 +186,91 @@ def test_an_older_body_does_not_come_back_for_a_damaged_one(tmp_path: Path) -> N
     bodies = {job.job_id: job.body for _, job in restored(open_source(str(path)), deleted)}
     assert (bodies, deleted.without_body) == ({2: b"another", 3: b"same body"}, 1)
     assert len(deleted.gaps) == 1
+
+
+# What damage may hide.
+
+TWO, THREE = (f"{number:020d}.tql" for number in (2, 3))
+BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 5)
+
+
+def changed_log(*hidden: JobImage, is_sealed: bool) -> Scribe:
+    """
+    A job in segment 1, which records of segment 2 change; segment 3 has its later records.
+
+    :param hidden: what stands in segment 2, in a frame of its own.
+    """
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"pay 100 to alice"))
+    scribe.end_segment()
+    scribe.write(put(2))
+    scribe.write(*hidden)
+    if is_sealed:
+        scribe.end_segment()
+    scribe.write(BURIED)
+    scribe.write(delete(1))
+    return scribe
+
+
+def with_spoilt_frame(scribe: Scribe, name: str, at: int) -> Files:
+    """A frame of a segment all zeros."""
+    files = scribe.files()
+    frame = batches_of(files, name)[at]
+    start, end = frame["offset"], frame["offset"] + frame["frame_len"]
+    return edited(files, name, lambda raw: raw[:start] + bytes(end - start) + raw[end:])
+
+
+NEWER = put(1, b"pay 999 to bobby")._replace(kind=Kind.UPDATE)
+
+
+@pytest.mark.parametrize("kind", [Kind.UPDATE, Kind.MOVE])
+def test_a_body_that_damage_may_have_changed_is_doubtful(kind: Kind, tmp_path: Path) -> None:
+    scribe = changed_log(NEWER._replace(kind=kind), is_sealed=True)
+    path = written(tmp_path / "log", with_spoilt_frame(scribe, TWO, 1))
+    [found] = found_in(path).jobs
+    assert found.doubt is not None
+    assert (found.doubt.why, found.doubt.is_outdated) == ("outdated?", True)
+    [(_, job)] = restored(open_source(str(path)), found_in(path))
+    assert (job.body, job.state) == (b"pay 100 to alice", State.BURIED)
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_only_a_seal_proves_that_damage_hides_no_other_body(
+    is_sealed: bool, tmp_path: Path
+) -> None:
+    scribe = changed_log(image(Kind.KICK, 1), is_sealed=is_sealed)
+    path = written(tmp_path / "log", with_spoilt_frame(scribe, TWO, 1))
+    [found] = found_in(path).jobs
+    assert (found.doubt is None) == is_sealed
+
+
+def test_a_missing_segment_may_have_changed_a_body_and_is_told(tmp_path: Path) -> None:
+    files = changed_log(NEWER, is_sealed=True).files()
+    path = written(tmp_path / "log", {n: raw for n, raw in files.items() if n != TWO})
+    deleted = found_in(path)
+    assert [each.doubt and each.doubt.why for each in deleted.jobs] == ["outdated?"]
+    assert [(gap.segment, gap.why) for gap in deleted.gaps] == [(TWO, "the segment is missing")]
+
+
+def test_a_state_that_damage_may_have_changed_is_doubtful(tmp_path: Path) -> None:
+    """The record before the deletion cannot be read; the seal counts no other body."""
+    scribe = changed_log(image(Kind.KICK, 1), is_sealed=True)
+    scribe.write(put(3))
+    scribe.end_segment()
+    path = written(tmp_path / "log", with_spoilt_frame(scribe, THREE, 0))
+    [found] = found_in(path).jobs
+    assert found.doubt is not None
+    assert (found.doubt.why, found.doubt.is_outdated) == ("changed?", False)
+
+
+def test_records_beside_a_damaged_body_count(tmp_path: Path) -> None:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1), put(2))
+    scribe.write(BURIED, put(2, b"another")._replace(kind=Kind.UPDATE), delete(2))
+    scribe.write(delete(1))
+    files = edited(scribe.files(), ONE, lambda raw: flipped(raw, raw.index(b"another")))
+    path = written(tmp_path / "log", files)
+    deleted = found_in(path)
+    assert [(each.job_id, each.doubt) for each in deleted.jobs] == [(1, None)]
+    [(_, job)] = restored(open_source(str(path)), deleted)
+    assert (job.state, deleted.without_body) == (State.BURIED, 1)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from binlog_tools.inspect.checking import check
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.opening import open_source
-from binlog_tools.salvage.judging import Why
 from tests.binlog.forging import with_header_field
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, edited, put
 from tests.tools.folders import written

@@ -7,8 +7,9 @@ import pytest
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
-from binlog_tools.salvage.judging import Doubtful, Why
+from binlog_tools.salvage.judging import Doubtful
 from binlog_tools.salvage.live_jobs import PAGE_IDS, Ids
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
@@ -32,7 +33,7 @@ from tests.tools.salvage.damaging import (
     with_bad_heap,
     with_bad_records,
 )
-from tests.tools.salvage.logs import ONE, TWO
+from tests.tools.salvage.logs import ONE, THREE, TWO
 from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 
@@ -46,7 +47,8 @@ def update(job_id: int, body: bytes) -> JobImage:
 
 def test_a_job_whose_newest_record_stands_behind_the_damage_is_certain() -> None:
     buried = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1, reserves=1)
-    files = killed([put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED)], [buried])
+    reserved = image(Kind.RESERVE, 1, state=State.RESERVED)
+    files = killed([put(1)], [reserved], [buried, put(2, FILL)])
     found = salvaged(with_bad_records(files, ONE, 2))
     assert (found.verdict, found.judgements) == ("damaged", {})
     job = found.jobs[1]
@@ -90,9 +92,11 @@ def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
     scribe.end_segment()
     scribe.write(put(1, b"the body")._replace(kind=Kind.COPY))
     scribe.write(image(Kind.KICK, 1))
+    scribe.end_segment()
+    scribe.write(put(3))
     files = with_header_field(scribe.files()[TWO], 48, "<Q", 2)
     found = salvaged(with_bad_records({**scribe.files(), TWO: files}, TWO, 0))
-    assert found.jobs.keys() == {1}
+    assert found.jobs.keys() == {1, 3}
     assert (found.jobs[1].body, found.judgements) == (b"the body", {})
 
 
@@ -187,6 +191,94 @@ def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> 
     found = salvaged(with_bad_records(files, ONE, 3))
     assert found.judgements[1].why is Why.DELETED
     assert found.report.salvage.holes[0].types is None
+
+
+BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1)
+
+
+def test_a_body_is_doubtful_if_a_hole_behind_it_may_have_another() -> None:
+    """The newest record of the job is known, its newest full record perhaps not."""
+    files = killed([put(1, b"first body")], [image(Kind.KICK, 1)], [BURIED])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    doubt = found.judgements[1]
+    assert (doubt.why, doubt.is_outdated, doubt.hole) == (Why.OUTDATED, True, (3, 3))
+    assert (doubt.lsn, doubt.state, doubt.new_tube) == (4, State.BURIED, b"default")
+    assert (found.jobs[1].body, found.jobs[1].state) == (b"first body", State.BURIED)
+
+
+@pytest.mark.parametrize("kind", [Kind.UPDATE, Kind.MOVE])
+def test_a_seal_that_counts_a_lost_body_makes_the_one_before_it_doubtful(kind: Kind) -> None:
+    files = killed(
+        [put(1, b"first body")], [put(1, b"other body")._replace(kind=kind)],
+        [BURIED, put(2, FILL)], [put(3)],
+    )  # fmt: skip
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert found.judgements[1].why is Why.OUTDATED
+    assert {found.jobs[n].body for n in found.judgements} == {b"first body", b"other body"}
+    assert found.report.certain == 2
+
+
+@pytest.mark.parametrize(
+    "lost", [image(Kind.KICK, 1), put(9), put(1, b"first body")._replace(kind=Kind.COPY)]
+)
+def test_a_seal_that_counts_no_lost_body_proves_the_one_before(lost: JobImage) -> None:
+    files = killed([put(1, b"first body")], [lost], [BURIED, put(2, FILL)], [put(3)])
+    found = salvaged(with_bad_records(files, ONE, 2))
+    assert 1 not in found.judgements
+    assert found.jobs[1].body == b"first body"
+
+
+def test_the_job_ids_in_a_seal_prove_that_a_body_is_not_in_its_segment() -> None:
+    files = killed(
+        [put(1, b"first body")], [put(2, FILL)],
+        [put(3, b"a body")], [update(3, b"other body")], [put(4, FILL)], [BURIED, put(5)],
+    )  # fmt: skip
+    found = salvaged(with_bad_records(files, TWO, 2))
+    assert found.report.salvage.holes[0].job_ids == (3, 4)
+    assert 1 not in found.judgements
+
+
+def test_a_re_homed_seal_proves_nothing_of_what_follows_it() -> None:
+    """It counts all of its segment up to itself, but more records follow."""
+    moved = SegmentIndex()
+    moved.add([], 0, [DEFAULT_TUBE, put(1, b"first body"), put(2)])
+    files = killed(
+        [put(1, b"first body"), put(2)], [Seal(T0, moved.encode())],
+        [update(1, b"other body"), delete(2)], [BURIED],
+    )  # fmt: skip
+    found = salvaged(with_bad_records(files, ONE, 3))
+    assert found.judgements[1].why is Why.OUTDATED
+    assert found.judgements[2].why is Why.DELETED
+    assert found.report.salvage.holes[0].types is None
+
+
+def test_what_is_missing_behind_a_body_in_a_trimmed_segment_counts_too() -> None:
+    """Its copy is in a hole that has no update; the update was in a segment that is dead."""
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    scribe.write(put(1, b"first body"), put(2))
+    scribe.end_segment()
+    scribe.write(update(1, b"other body"))
+    scribe.end_segment()
+    scribe.write(put(1, b"other body")._replace(kind=Kind.COPY))
+    scribe.write(image(Kind.KICK, 1))
+    scribe.end_segment()
+    scribe.write(put(3))
+    files = dict(scribe.files())
+    files[THREE] = with_header_field(files[THREE], 48, "<Q", 3)
+    del files[TWO]
+    found = salvaged(with_bad_records(files, THREE, 0))
+    assert found.judgements[1].why is Why.OUTDATED
+    assert found.report.salvage.missing == []
+
+
+@pytest.mark.parametrize("doubtful", [Doubtful.BURY, Doubtful.DROP])
+def test_jobs_that_may_be_outdated_can_be_buried_and_are_never_dropped(doubtful: Doubtful) -> None:
+    kicked = image(Kind.KICK, 1)
+    files = killed([put(1, b"first body")], [update(1, b"other body")], [kicked])
+    found = salvaged(with_bad_records(files, ONE, 2), doubtful=doubtful)
+    job = found.jobs[1]
+    assert (job.state, job.tube, job.body) == (State.BURIED, b"default", b"first body")
+    assert found.judgements[1].new_tube == b"default"
 
 
 def test_a_job_whose_tube_has_no_name_any_more_is_set_aside() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.binlog.records.others import TubeDef
+from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.carving import GUESS_BYTES
-from binlog_tools.salvage.judging import Why
 from tests.binlog.scribe import T0, Files, Scribe, delete, edited, flipped, image, put
 from tests.tools.salvage.damaging import (
     FILL,

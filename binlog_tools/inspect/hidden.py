@@ -1,0 +1,205 @@
+"""
+Records of a log that cannot be read, and what they may have done to a job.
+
+The rule is in docs/recovery.md, "What is certain, doubtful and lost".
+"""
+
+import zlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records.decoding import DATA_CRC, JOB_KINDS, NotUnderstood, Raw
+from beanstalk_twisted.binlog.records.jobs import FULL, Kind
+from beanstalk_twisted.binlog.records.others import Seal
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segments.seals import decode_seal
+from binlog_tools.logs.reading import Hole, has_records, pieces
+
+HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
+"""Types of records that do not change a job that was there before."""
+
+CHANGES: Final = frozenset(JOB_KINDS) - HARMLESS
+REWRITES: Final = FULL - HARMLESS
+"""Types of records that may give a job another body or other tags."""
+
+
+class Why(StrEnum):
+    """Why a job is doubtful or lost."""
+
+    DELETED = "deleted?"
+    CHANGED = "changed?"
+    OUTDATED = "outdated?"
+    UNCONFIRMED = "unconfirmed"
+    TUBE = "tube"
+    BODY = "body"
+    OLDER = "older"
+    RECORD = "record"
+
+
+class Hidden(NamedTuple):
+    """
+    A range of LSNs that cannot be read.
+
+    :ivar types: how many records of each type cannot be read in the segment, by its seal; None if
+        no seal says so.
+    :ivar job_ids: the smallest and the largest job id in the segment, by its seal.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    types: Mapping[int, int] | None = None
+    job_ids: tuple[int, int] | None = None
+
+    def may_have(self, kinds: Iterable[int]) -> bool:
+        """Return True unless the seal proves that no record of these types is hidden."""
+        types = self.types
+        return types is None or any(types.get(kind, 0) > 0 for kind in kinds)
+
+    def may_be_of(self, job_id: int) -> bool:
+        """Return True unless the seal proves that no record of this job is hidden."""
+        return self.job_ids is None or self.job_ids[0] <= job_id <= self.job_ids[1]
+
+
+class SealedLoss:
+    """What a seal counts in its segment, less the records that can be read."""
+
+    def __init__(self, first_lsn: int) -> None:
+        """:param first_lsn: of the segment."""
+        self._first_lsn = first_lsn
+        self._found: Counter[int] = Counter()
+        self._lost: Counter[int] | None = None
+        self._job_ids = (0, 0)
+        self._seal_lsn = 0
+
+    def add(self, kind: int) -> None:
+        """Count a record; those with lower LSNs come first."""
+        self._found[kind] += 1
+
+    def add_seal(self, lsn: int, data: bytes) -> None:
+        """Compare with a SEAL.  One that was re-homed from another segment describes that one."""
+        seal = decode_seal(data)
+        if seal is not None and sum(seal.types.values()) == lsn - self._first_lsn:
+            self._lost = Counter(seal.types) - self._found
+            self._job_ids, self._seal_lsn = seal.jobs, lsn
+
+    def hidden(self, first_lsn: int, last_lsn: int) -> Hidden:
+        """Describe a range that cannot be read; a seal says nothing of what follows it."""
+        if self._lost is None or last_lsn > self._seal_lsn:
+            return Hidden(first_lsn, last_lsn)
+        return Hidden(first_lsn, last_lsn, self._lost, self._job_ids)
+
+
+def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Hidden]:
+    """
+    Find the ranges within a damaged segment.  What is missing at its end is not among them.
+
+    :param end: where the successor says that the data end; None for the newest segment.
+    """
+    loss = SealedLoss(header.first_lsn)
+    ranges = []
+    for piece in pieces(buffer, header, end):
+        frame = piece.frame if isinstance(piece, Hole) else piece
+        if frame is not None and (frame is piece or has_records(buffer, frame, frame.end)):
+            _count(loss, buffer, frame)
+        elif isinstance(piece, Hole) and piece.next_lsn and piece.next_lsn > piece.first_lsn:
+            ranges.append((piece.first_lsn, piece.next_lsn - 1))
+    for first_lsn, last_lsn in ranges:
+        yield loss.hidden(first_lsn, last_lsn)
+
+
+def _count(loss: SealedLoss, buffer: Buffer, frame: Frame) -> None:
+    for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
+        if kind == Seal.kind:
+            raw = frames.raw_record(buffer, frame, index)
+            if has_data(buffer, frame, raw):
+                loss.add_seal(frame.base_lsn + index, frames.data_of(buffer, frame, raw))
+        loss.add(kind)
+
+
+def has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
+    """Return True if a record's data have the checksum that it names."""
+    try:
+        return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
+    except NotUnderstood:
+        return False
+
+
+class Doubt(NamedTuple):
+    """
+    What hidden records may have done to a job.
+
+    :ivar is_outdated: its body and tags may be older than its newest ones.
+    :ivar hole: the first and last LSN of the range that is the reason.
+    """
+
+    why: Why
+    is_outdated: bool
+    hole: tuple[int, int]
+
+
+class HiddenRecords:
+    """Decides what of a job is certain: the one place for all tools."""
+
+    def __init__(self, ranges: Iterable[Hidden]) -> None:
+        ordered = sorted(ranges, key=lambda each: each.first_lsn)
+        self._deleting = [each for each in ordered if each.may_have((Kind.DELETE,))]
+        self._changing = [each for each in ordered if each.may_have(CHANGES)]
+        self._rewriting = [each for each in ordered if each.may_have(REWRITES)]
+        self._next = _next_of_other_jobs(self._rewriting)
+
+    def doubt(
+        self, job_id: int, full_lsn: int, lsn: int, deleted_lsn: int | None = None
+    ) -> Doubt | None:
+        """
+        Decide what is doubtful of a job; None if nothing is.
+
+        A record has the whole state of its job, except body and tags.  These are in its newest full
+        record, and a hidden MOVE or UPDATE behind that may have changed them.
+
+        :param full_lsn: its newest full record that is known, ``lsn`` its newest record.
+        :param deleted_lsn: the record that deletes it, None if it is not known to be deleted.
+        """
+        rewritten = self._rewritten(job_id, full_lsn, deleted_lsn)
+        changing = [(self._changing, Why.CHANGED)]
+        if deleted_lsn is None:
+            changing.insert(0, (self._deleting, Why.DELETED))
+        for ranges, why in changing:
+            at = _first_behind(ranges, lsn)
+            if at < len(ranges) and _is_before(ranges[at], deleted_lsn):
+                return Doubt(why, rewritten is not None, _lsns(ranges[at]))
+        return None if rewritten is None else Doubt(Why.OUTDATED, True, _lsns(rewritten))
+
+    def _rewritten(self, job_id: int, full_lsn: int, deleted_lsn: int | None) -> Hidden | None:
+        at = _first_behind(self._rewriting, full_lsn)
+        while at < len(self._rewriting) and _is_before(self._rewriting[at], deleted_lsn):
+            if self._rewriting[at].may_be_of(job_id):
+                return self._rewriting[at]
+            at = self._next[at]
+        return None
+
+
+def _first_behind(ranges: Sequence[Hidden], lsn: int) -> int:
+    return bisect_right(ranges, lsn, key=lambda each: each.first_lsn)
+
+
+def _is_before(each: Hidden, lsn: int | None) -> bool:
+    return lsn is None or each.first_lsn < lsn
+
+
+def _lsns(each: Hidden) -> tuple[int, int]:
+    return each.first_lsn, each.last_lsn
+
+
+def _next_of_other_jobs(ranges: Sequence[Hidden]) -> list[int]:
+    """For each range, where the next one with other job ids is: those of a segment share theirs."""
+    found = list(range(1, len(ranges) + 1))
+    for at, (each, following) in reversed(list(enumerate(pairwise(ranges)))):
+        if each.job_ids == following.job_ids:
+            found[at] = found[at + 1]
+    return found
