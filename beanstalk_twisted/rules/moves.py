@@ -38,6 +38,11 @@ class Moves:
         self._changes = changes
         self._timekeeping = timekeeping
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the disk is full."""
+        return self._changes.log.budget.is_short
+
     def has_room(self, job: Job, now_ns: int) -> bool:
         """Whether the log has room for a move of the job, and then for the end of all jobs."""
         changes = self._changes

@@ -37,6 +37,7 @@ from beanstalk_twisted.rules.policy_keys import (
 )
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
+from beanstalk_twisted.rules.unread_letters import UnreadLetters
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import POLICY
 from beanstalk_twisted.wire.yaml import Quoted, Value
@@ -93,6 +94,7 @@ class Policies(TubePolicies):
         self._reservations = reservations
         self._timekeeping = timekeeping
         self._moves = moves
+        self._unread = UnreadLetters(state, timekeeping, moves)
         self._recount: Recount | None = None
         timekeeping.policies = self
         moves.dead_letter_tube = _dead_letter_tube
@@ -264,11 +266,14 @@ class Policies(TubePolicies):
         reason = _reason_to_end(image, job, policy, now_ns)
         if reason is None:
             return self._timekeeping.change(_backed_off(image, policy, now_ns), now_ns)
+        is_deleted = reason is Reason.EXPIRED and policy.deletes_expired
+        if job.body is None and not is_deleted:
+            return self._unread.take_back(image, reason, _how(image, reason), now_ns)
         # Nobody is given the job in between.
         lsn = self._changes.make(image)
         job = self._state.jobs.get(image.job_id)
         assert job is not None
-        if reason is Reason.EXPIRED and policy.deletes_expired:
+        if is_deleted:
             self._delete_expired(job, tube, now_ns)
         elif not self._moves.dead_letter(job, reason, now_ns, _how(image, reason)):
             self._timekeeping.settle(tube, now_ns)
