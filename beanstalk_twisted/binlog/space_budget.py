@@ -161,16 +161,20 @@ class SpaceBudget:
     :ivar is_short: whether the disk has refused to give more.
     :ivar room_bytes: bytes that a segment usually has for records behind those that it opens with:
         at least as many as those, so that half of what is written is new.
+    :ivar reserve: bytes that jobs are not taken into, beside their deletions.
+    :ivar usual_bytes: that the next segments usually have; see `usual_size`.
+    :ivar stale: files that are too small to be used: see `take_stale`.
     """
 
     def __init__(self, segment_bytes: int) -> None:
         self.rest = self.overhead = 0
         self.is_short = False
-        self.room_bytes = segment_bytes
+        self.room_bytes = self.usual_bytes = segment_bytes
+        self.reserve = segment_bytes + segment_bytes // CHANGES_SHARE
+        self.stale: list[PreallocatedSegment] = []
         self._segment_bytes = segment_bytes
         self._head_bytes = 0
         self._preallocated: deque[PreallocatedSegment] = deque()
-        self._stale: list[PreallocatedSegment] = []
         self._usable_ahead = 0
         self._number = 0
 
@@ -186,17 +190,7 @@ class SpaceBudget:
     @property
     def preallocated_bytes(self) -> int:
         """Bytes of the preallocated segments."""
-        return sum([segment.size for segment in [*self._preallocated, *self._stale]])
-
-    @property
-    def reserve(self) -> int:
-        """Bytes that jobs are not taken into, beside their deletions."""
-        return self.room_bytes + self.room_bytes // CHANGES_SHARE
-
-    @property
-    def usual_bytes(self) -> int:
-        """Bytes that the next segments usually have; see `usual_size`."""
-        return self.usual_size(self.overhead, self._head_bytes)
+        return sum([segment.size for segment in [*self._preallocated, *self.stale]])
 
     def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
         """
@@ -224,11 +218,13 @@ class SpaceBudget:
         """
         self.rest, self.overhead, self._head_bytes = rest, overhead, head_bytes
         self.room_bytes = max(self._segment_bytes, head_bytes)
+        self.reserve = self.room_bytes + self.room_bytes // CHANGES_SHARE
+        self.usual_bytes = self.usual_size(overhead, head_bytes)
         if not self.is_short:
             stale = [each for each in self._preallocated if self._is_stale(each)]
             for segment in stale:
                 self._preallocated.remove(segment)
-            self._stale += stale
+            self.stale += stale
         self._count()
 
     def _is_stale(self, segment: PreallocatedSegment) -> bool:
@@ -236,13 +232,14 @@ class SpaceBudget:
         return segment.size < usual - usual // STALE_SHARE
 
     def take_stale(self) -> list[PreallocatedSegment]:
-        """The files that are too small to be used: whoever asks deletes them."""
-        stale, self._stale = self._stale, []
+        """The files that are too small to be used, for the caller to delete."""
+        stale, self.stale = self.stale, []
         return stale
 
     def name_tube(self, name_bytes: int) -> None:
         """The next segments have another tube to open with."""
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
+        self.usual_bytes = self.usual_size(self.overhead, self._head_bytes)
         self._count()
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:

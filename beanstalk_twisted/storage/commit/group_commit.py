@@ -264,9 +264,8 @@ class GroupCommit:
     def _begin_next(self) -> None:
         if self._fail_stop.has_failed or self._is_busy:
             return
-        stale = self._log.budget.take_stale()
-        if stale:
-            discard = partial(self._writer.discard, stale)
+        if self._log.budget.stale:
+            discard = partial(self._writer.discard, self._log.budget.take_stale())
             self._run(self._io.run, discard, self._discarded).addErrback(self._fail)
             return
         segment = self.space.next(is_ending=self._finished is not None)
