@@ -31,6 +31,7 @@ COMPILED = (
     "beanstalk_twisted.binlog.segments.framing",
     "beanstalk_twisted.binlog.space_budget",
     "beanstalk_twisted.jobs.bodies",
+    "beanstalk_twisted.jobs.body_room",
     "beanstalk_twisted.jobs.due",
     "beanstalk_twisted.jobs.failed_reads",
     "beanstalk_twisted.jobs.figures.histogram",

@@ -119,7 +119,7 @@ class Log:
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
-        self._limit = self._content = self._heads = 0
+        self._limit = self._content = self._heads = self._head_bytes = 0
         self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags, position.incompat)
 
@@ -480,8 +480,10 @@ class Log:
         )  # fmt: skip
         self._names = self._framing.index.tubes
         self._framing = Framing(salt)
+        before = self._open_bytes
         for record in opening.records:
             self._append(record)
+        self._head_bytes = self._open_bytes - before
         self._settle_in()
 
     def _settle_in(self, least: int = 0) -> None:
@@ -495,15 +497,14 @@ class Log:
         self._heads = len(self._open)
         self._content = self._begun_bytes()
         smallest = self._content + max(least, new_job_bytes(0))
-        # However much state a segment opens with: half of the usual size is free for new records.
-        usual = max(self.segment_bytes, self._content + self.segment_bytes // 2)
+        usual = self.budget.usual_size(self._content, self._head_bytes)
         self._file = self.budget.choose(smallest, usual)
         self._limit = self._file.size
         tubes = sum(isinstance(record, TubeDef) for record in self._open)
         growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
         # What is written again here, the next segments do not open with.
         opening = self._content - self._rehomed_bytes
-        self.budget.begin(self._limit - self._content, opening + growth)
+        self.budget.begin(self._limit - self._content, opening + growth, self._head_bytes)
 
     def _begun_bytes(self) -> int:
         """What the segment has when it begins, its end counted in."""

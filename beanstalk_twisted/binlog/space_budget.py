@@ -94,6 +94,12 @@ One part in so many of a segment is kept for changes that are no deletions, befo
 in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put has to wait.
 """
 
+STALE_SHARE: Final = 4
+"""
+A preallocated segment that lacks one part in this number of what is usual now was made when there
+were fewer tubes.  Once the next segment has opened it is deleted.
+"""
+
 
 class PreallocatedSegment(NamedTuple):
     """
@@ -153,14 +159,21 @@ class SpaceBudget:
     :ivar rest: bytes of the newest segment that are still free for records.
     :ivar overhead: bytes of the next segments that are never free for records.
     :ivar is_short: whether the disk has refused to give more.
+    :ivar room_bytes: bytes that a segment usually has for records behind those that it opens with:
+        at least as many as those, so that half of what is written is new.
     :ivar reserve: bytes that jobs are not taken into, beside their deletions.
+    :ivar usual_bytes: that the next segments usually have; see `usual_size`.
+    :ivar stale: files that are too small to be used: see `take_stale`.
     """
 
     def __init__(self, segment_bytes: int) -> None:
         self.rest = self.overhead = 0
         self.is_short = False
+        self.room_bytes = self.usual_bytes = segment_bytes
         self.reserve = segment_bytes + segment_bytes // CHANGES_SHARE
+        self.stale: list[PreallocatedSegment] = []
         self._segment_bytes = segment_bytes
+        self._head_bytes = 0
         self._preallocated: deque[PreallocatedSegment] = deque()
         self._usable_ahead = 0
         self._number = 0
@@ -177,7 +190,17 @@ class SpaceBudget:
     @property
     def preallocated_bytes(self) -> int:
         """Bytes of the preallocated segments."""
-        return sum([segment.size for segment in self._preallocated])
+        return sum([segment.size for segment in [*self._preallocated, *self.stale]])
+
+    def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
+        """
+        The size of a segment that has so many bytes when it begins: the size that was asked for, if
+        half of that is free; otherwise as much is free as there is to open with.
+
+        :param head_bytes: of them, those that each segment opens with.
+        """
+        half = self._segment_bytes // 2
+        return max(self._segment_bytes, begun_bytes + max(half, head_bytes))
 
     @property
     def run_records(self) -> int:
@@ -187,14 +210,36 @@ class SpaceBudget:
         """
         return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
-    def begin(self, rest: int, overhead: int) -> None:
-        """A segment begins; see `rest` and `overhead`."""
-        self.rest, self.overhead = rest, overhead
+    def begin(self, rest: int, overhead: int, head_bytes: int) -> None:
+        """
+        A segment begins; see `rest` and `overhead`.
+
+        :param head_bytes: that it opens with.
+        """
+        self.rest, self.overhead, self._head_bytes = rest, overhead, head_bytes
+        self.room_bytes = max(self._segment_bytes, head_bytes)
+        self.reserve = self.room_bytes + self.room_bytes // CHANGES_SHARE
+        self.usual_bytes = self.usual_size(overhead, head_bytes)
+        if not self.is_short:
+            stale = [each for each in self._preallocated if self._is_stale(each)]
+            for segment in stale:
+                self._preallocated.remove(segment)
+            self.stale += stale
         self._count()
+
+    def _is_stale(self, segment: PreallocatedSegment) -> bool:
+        usual = self.usual_bytes
+        return segment.size < usual - usual // STALE_SHARE
+
+    def take_stale(self) -> list[PreallocatedSegment]:
+        """The files that are too small to be used, for the caller to delete."""
+        stale, self.stale = self.stale, []
+        return stale
 
     def name_tube(self, name_bytes: int) -> None:
         """The next segments have another tube to open with."""
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
+        self.usual_bytes = self.usual_size(self.overhead, self._head_bytes)
         self._count()
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
@@ -221,7 +266,7 @@ class SpaceBudget:
         """
         if not self.is_short:
             return True
-        return self.free >= self._segment_bytes + (jobs + 1) * DELETE_BYTES
+        return self.free >= self.room_bytes + (jobs + 1) * DELETE_BYTES
 
     def takes_copies(self, record_bytes: int, jobs: int) -> bool:
         """Whether the living records of a segment can be written again, so that it can be freed."""
@@ -253,6 +298,8 @@ class SpaceBudget:
 
         :param least: bytes that it must have; ``usual`` if it has to be made.
         """
+        if not self.is_short:
+            least = max(least, usual - usual // STALE_SHARE)
         for segment in self._preallocated:
             if segment.size >= least:
                 self._preallocated.remove(segment)
@@ -270,13 +317,11 @@ class SpaceBudget:
         """A file that should be made ready ahead, if one is wanted."""
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
-        if self.free - wasted < promised + self._segment_bytes // CHANGES_SHARE:
-            # However small segments are: half of one is always free for records.
-            size = max(self._segment_bytes, self.overhead + self._segment_bytes // 2)
-            return self._another(size, is_ready=True)
+        if self.free - wasted < promised + self.room_bytes // CHANGES_SHARE:
+            return self._another(self.usual_bytes, is_ready=True)
         # Last, so that one that the disk cannot give does not stand in the way of the usual ones.
         size = self.overhead + demand.largest
-        is_large = demand.largest > max(self.rest, self._segment_bytes - self.overhead)
+        is_large = demand.largest > max(self.rest, self.usual_bytes - self.overhead)
         if is_large and not any(segment.size >= size for segment in self._preallocated):
             return self._another(size, is_ready=True)
         return None
@@ -295,7 +340,7 @@ class SpaceBudget:
 
         :return: the files that nobody needs any more.
         """
-        preallocated = list(self._preallocated)
+        preallocated = [*self._preallocated, *self.take_stale()]
         self._preallocated.clear()
         self._count()
         return preallocated

@@ -56,6 +56,13 @@ class Writer:
         except OSError as problem:
             raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
 
+    def discard(self, segments: Sequence[PreallocatedSegment]) -> None:
+        """Give the space of segments back that were made ready."""
+        for segment in segments:
+            # The next start removes what is left.
+            with contextlib.suppress(OSError):
+                self._directory.remove(spare_name(segment.number))
+
     def resume(self, seq: int) -> None:
         """
         Go on in a segment that is there.
@@ -90,10 +97,7 @@ class Writer:
         :raise WriteFailed: the disk refused the batch.
         """
         self.write(batch, sync=True)
-        for segment in preallocated:
-            # The next start removes what is left.
-            with contextlib.suppress(OSError):
-                self._directory.remove(spare_name(segment.number))
+        self.discard(preallocated)
 
     def sync(self) -> None:
         """

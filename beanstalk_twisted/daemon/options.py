@@ -161,9 +161,9 @@ GROUPS: Final = (
                "second; 0 is never.", str(DEFAULT_STALLED_S)),
         Option("max-log-bytes", "", "BYTES", "The most that the files of the log may have, at "
                "least six segments: beyond it puts get OUT_OF_MEMORY. 0 is no limit.", "0"),
-        Option("body-cache", "", "BYTES", "What bodies of jobs that no session holds may take of "
-               "memory; the others are in the log only, and read when they are asked for. Without "
-               "this a quarter of --max-memory."),
+        Option("body-cache", "", "BYTES", "What bodies may take of memory; the others are in the "
+               "log only, and read when they are asked for. Without this a quarter of "
+               "--max-memory."),
         Option("verify-on-start", "", "WHAT", "Look at all of the log before ports open: full; or "
                "at its records, and at bodies in the background: records.", "full"),
         Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "

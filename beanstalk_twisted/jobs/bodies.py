@@ -1,11 +1,11 @@
 """
-Which bodies are in memory: those that a session holds, those that are not durable yet, and of the
-others as many as fit (`--body-cache`).  The rest is in the log only, and read back when it is asked
-for.
+Which bodies are in memory: those that are not durable yet, and of the others as many as fit
+(`--body-cache`).  The rest is in the log only, and read back when it is asked for.  The body of a
+reserved job is in the log only again when its reply is made, if it was read back for that.
 
 Once half of what may be is taken, each body that comes into memory is noted, and those that were
 put last go first: workers take the oldest jobs of a tube, so that these are the last to be wanted.
-What was read back is behind all others.
+What was read back goes after all others, except that a job which a session was given goes first.
 """
 
 from collections import deque
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
+from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.jobs.failed_reads import NS, Failed, FailedReads, Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
@@ -51,6 +52,15 @@ KEEP_NS: Final = 2 * NS
 """
 For so long a body stays that was read for whoever comes again: those who look for it do so each
 second at least.
+"""
+
+KEPT_BYTES: Final = 16 << 20
+"""Bytes of such bodies: what a few tubes have read together to make dead letters."""
+
+UNDURABLE_BYTES: Final = 2 << 20
+"""
+Bytes of bodies beyond the cache, and at least as many again as the cache has, for which a sync is
+asked that nobody waits for (`--fsync never`): rare enough to cost nothing, and memory is bounded.
 """
 
 ALL_LSNS: Final = 1 << 63
@@ -94,6 +104,8 @@ class Bodies:
 
     :ivar is_on: whether bodies leave memory at all.
     :ivar most_bytes: of bodies that are to be in memory.
+    :ivar room: what bodies may take on their way to clients.
+    :ivar is_starved: whether the process got no memory for a body: then all leave that can.
     :ivar dropped: how many bodies have left memory; ``read`` how many came back, and ``lost`` of
         how many jobs they are lost.
     :ivar tell_lost: called with a job whose body is lost, and the time, each time it was asked for.
@@ -108,11 +120,15 @@ class Bodies:
         self.tell_lost: Callable[[int, int], None] = _nothing
         self.tell_failed: Callable[[int, int, int], None] = _nothing_put_off
         self.say_lost: Callable[[int, str], None] = _nothing_said
+        self.room = BodyRoom()
+        self.is_starved = False
         self._jobs = jobs
         self._ask: Ask | None = None
         self._look_jobs = DROP_JOBS
         self._fresh: deque[tuple[int, int]] = deque()
         self._settled: deque[int] = deque()
+        # Nobody but its session asks for the body of such a job, as a rule.
+        self._given: deque[int] = deque(maxlen=DROP_JOBS)
         self._note_above = 0
         self._is_loaded = self._is_noting_loaded = False
         self._reading: dict[int, BodyPlace] = {}
@@ -120,7 +136,9 @@ class Bodies:
         self._only_seen: set[int] = set()
         self._sees: dict[int, list[See]] = {}
         self._calls: dict[int, list[Call]] = {}
-        self._kept: dict[int, int] = {}
+        # By job, until when a body is kept, and its size; those that are kept longest come last.
+        self._kept: dict[int, tuple[int, int]] = {}
+        self._kept_bytes = 0
         self._failed = FailedReads()
         # The tubes that are read ahead of: how many jobs had been taken at the last look at each.
         self._looks: dict[int, int] = {}
@@ -171,7 +189,7 @@ class Bodies:
         it was, is done.
         """
         if self._kept:
-            self._kept.pop(job_id, None)
+            self._keep_no_longer(job_id)
         if self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
@@ -183,6 +201,10 @@ class Bodies:
         """
         settled = self._settle(durable_lsn)
         before = self.dropped
+        while self._given and self._is_over:
+            job_id = self._given.popleft()
+            if job_id not in self._kept:
+                self.dropped += self._jobs.drop_body(job_id, durable_lsn)
         for _ in range(min(self._look_jobs, len(self._settled))):
             if not self._is_over:
                 break
@@ -203,8 +225,19 @@ class Bodies:
         return len(self._fresh) + len(self._settled)
 
     @property
+    def undurable_lsn(self) -> int:
+        """
+        The LSN that has to be durable for bodies to leave memory, if they take much more than they
+        may; otherwise 0.
+        """
+        limit = self.most_bytes + max(self.most_bytes, UNDURABLE_BYTES)
+        is_over = self._jobs.loaded_bytes > limit or self.room.is_short
+        return self._fresh[-1][0] if self._fresh and is_over else 0
+
+    @property
     def _is_over(self) -> bool:
-        return self._jobs.loaded_bytes > self.most_bytes
+        loaded_bytes = self._jobs.loaded_bytes
+        return loaded_bytes > self.most_bytes or self.is_starved or self.room.is_short
 
     def _settle(self, durable_lsn: int) -> int:
         """:return: how many were looked at whose records are durable by now."""
@@ -215,14 +248,15 @@ class Bodies:
         return count
 
     def _drop(self, job_id: int, durable_lsn: int, now_ns: int) -> None:
-        if self._kept and self._kept.get(job_id, 0) > now_ns:
-            self._settled.appendleft(job_id)
-            return
-        self._kept.pop(job_id, None)
+        if self._kept and job_id in self._kept:
+            if self._kept[job_id][0] > now_ns:
+                self._settled.appendleft(job_id)
+                return
+            self._keep_no_longer(job_id)
         if self._jobs.drop_body(job_id, durable_lsn):
             self.dropped += 1
         elif self._jobs.may_leave(job_id):
-            # A session holds it, or it has changed, and that is not durable.
+            # It was stated again, and that is not durable.
             self._settled.appendleft(job_id)
 
     def _forget_gone(self) -> None:
@@ -257,7 +291,7 @@ class Bodies:
     def want(self, job_id: int, now_ns: int) -> bool:
         """
         Somebody needs a body, and comes again if it is not there.  One that cannot be read is left
-        alone: see `is_unreadable`.
+        alone: see `is_unreadable`.  While enough is read for such callers nothing more is.
 
         :return: whether it is.
         """
@@ -266,9 +300,31 @@ class Bodies:
             return True
         if self.is_unreadable(job_id, now_ns):
             return False
-        self._kept[job_id] = now_ns + KEEP_NS
+        if not self._keep(job_id, now_ns):
+            return False
         self._begin(job_id, place, is_wanted=True)
         return self._jobs.place(job_id) is None
+
+    def _keep(self, job_id: int, now_ns: int) -> bool:
+        """
+        Have a body stay that is going to be read.
+
+        :return: whether it may be read now.
+        """
+        self._keep_no_longer(job_id)
+        while self._kept and self._kept[oldest := next(iter(self._kept))][0] <= now_ns:
+            self._keep_no_longer(oldest)
+        size = self._jobs.weigh(job_id)[0]
+        most_bytes = min(KEPT_BYTES, self.room.most_bytes // 2)
+        if self._kept and (self._kept_bytes + size > most_bytes or self.room.is_short):
+            return False
+        self._kept[job_id] = now_ns + KEEP_NS, size
+        self._kept_bytes += size
+        return True
+
+    def _keep_no_longer(self, job_id: int) -> None:
+        if job_id in self._kept:
+            self._kept_bytes -= self._kept.pop(job_id)[1]
 
     def read_ahead(self, tube: Tube, taken: Job) -> None:
         """
@@ -278,6 +334,8 @@ class Bodies:
         :param taken: the job.
         """
         self._takes += 1
+        if taken.body is not None:
+            self._given.append(taken.job_id)
         is_late = taken.body is None and taken.job_id not in self._reading
         if tube.until_look > 1 and not is_late:
             tube.until_look -= 1
@@ -286,8 +344,9 @@ class Bodies:
 
     def look_ahead(self, tube: Tube) -> None:
         """Read the jobs of a tube that come next."""
-        if not tube.ready.count:
-            # Somebody waits for its first job, as clients do with tubes for replies to themselves.
+        if not tube.ready.count or self.is_starved or self.room.is_short:
+            # Somebody waits for its first job, as clients do with tubes for replies to themselves;
+            # or memory is wanted for what clients wait for.
             return
         tubes = max(AHEAD_TUBES, self._note_look(tube))
         jobs = max(2, AHEAD_JOBS * AHEAD_TUBES // tubes)
@@ -377,11 +436,13 @@ class Bodies:
                 self._jobs.load_body(job_id, body)
                 self._settled.appendleft(job_id)
         if place is None or isinstance(body, Unread):
-            self._kept.pop(job_id, None)
+            self._keep_no_longer(job_id)
         for see in self._sees.pop(job_id, ()):
             see(None if place is None else body)
         for call in self._calls.pop(job_id, ()):
             call(now_ns)
+        if place is not None and job_id not in self._kept:
+            self.dropped += self._jobs.drop_reserved(job_id, place)
 
     def _not_read(self, job_id: int, place: BodyPlace, unread: Unread, now_ns: int) -> None:
         failed, is_news = self._failed.note(job_id, place, unread, self.read, now_ns)

@@ -386,8 +386,7 @@ class JobTable:
 
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
         """
-        Leave a job's body to the log, unless a session holds the job, or its full record is not
-        known durable.
+        Leave a job's body to the log, unless its full record is not known durable.
 
         :return: whether that was done.
         """
@@ -396,8 +395,7 @@ class JobTable:
         if page is None or entry is None:
             return False
         if isinstance(entry, Job):
-            body = None if entry.state is RESERVED else entry.body
-            segment, full_lsn = entry.segment, entry.full_lsn
+            body, segment, full_lsn = entry.body, entry.segment, entry.full_lsn
         else:
             body = entry
             segment, full_lsn = page.home(slot)
@@ -409,6 +407,20 @@ class JobTable:
             page.entries[slot] = None
         self._count_loaded(-len(body), -BODY_OBJECT_BYTES)
         return True
+
+    def drop_reserved(self, job_id: int, place: BodyPlace) -> bool:
+        """
+        Leave the body of a job that a session holds to the log, if its full record is still there.
+
+        :return: whether that was done.
+        """
+        page = self._pages.get(job_id >> PAGE_BITS)
+        entry = None if page is None else page.entries[job_id & PAGE_MASK]
+        if not isinstance(entry, Job) or entry.state is not RESERVED or not entry.body:
+            return False
+        return BodyPlace(entry.segment, entry.full_lsn) == place and self.drop_body(
+            job_id, entry.full_lsn
+        )
 
     def load_body(self, job_id: int, body: bytes) -> None:
         """A job's body, which was in the log only, is in memory again."""

@@ -150,7 +150,7 @@ class ExecutionContext:
         self.now_ns = now_ns
         self.deliver = deliver
         self.failed = failed
-        self.durability = Durability()
+        self.durability = Durability(queue.state.bodies.room)
         self.observer: Observer | None = None
         self.gate: Gate | None = None
         self.late: dict[Session, Callable[[Answer], None]] = {}

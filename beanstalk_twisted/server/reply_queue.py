@@ -13,6 +13,7 @@ Nothing here is Twisted's, so that it can be compiled with the executor.
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
@@ -54,10 +55,12 @@ class Durability:
     :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
     :ivar holding: the queues with replies that wait for more, each once.
     :ivar lease: without it nothing may be sent, whatever it tells of; None where there is none.
+    :ivar room: where large replies count that are held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: BodyRoom | None = None) -> None:
         self.acknowledgeable_lsn = 0
+        self.room = BodyRoom() if room is None else room
         self.lease: HeldLease | None = None
         self._now_ns: Callable[[], int] = lambda: 0
         self.holding: list[ReplyQueue] = []
@@ -96,8 +99,8 @@ class ReplyQueue:
     """
 
     __slots__ = (
-        "_connection", "_durability", "_gathered", "_gathered_bytes", "_held", "_is_large",
-        "_output", "held_bytes", "lsn",
+        "_connection", "_counted_bytes", "_durability", "_gathered", "_gathered_bytes", "_held",
+        "_is_large", "_output", "held_bytes", "lsn",
     )  # fmt: skip
 
     def __init__(self, durability: Durability, output: Output, connection: Connection) -> None:
@@ -109,6 +112,8 @@ class ReplyQueue:
         self._is_large = False
         self._held: list[tuple[int, list[bytes]]] = []
         self.held_bytes = 0
+        # Of these, those that `BodyRoom` knows of: large replies, until nothing is held.
+        self._counted_bytes = 0
         self.lsn = 0
 
     @property
@@ -192,7 +197,11 @@ class ReplyQueue:
             if not self._held:
                 self._durability.add(self)
             self._held.append((self.lsn, pieces))
-            self.held_bytes += total_bytes(pieces)
+            size = total_bytes(pieces)
+            self.held_bytes += size
+            if size > MAX_JOINED_BYTES:
+                self._counted_bytes += size
+                self._durability.room.taken_bytes += size
             connection.replies_held()
 
     def release(self) -> bool:
@@ -207,6 +216,8 @@ class ReplyQueue:
             has_more = bool(self._held)
             if pieces:
                 self.held_bytes -= total_bytes(pieces)
+                if self._counted_bytes and not has_more:
+                    self._count_no_longer()
                 self._output.write(pieces)
                 if connection is not None:
                     connection.replies_released()
@@ -233,10 +244,15 @@ class ReplyQueue:
     def forget(self) -> None:
         """Drop all replies, and those to come: the connection has ended."""
         self._connection = None
+        self._count_no_longer()
         self._held.clear()
         self.held_bytes = 0
         self._gathered.clear()
         self._gathered_bytes = 0
+
+    def _count_no_longer(self) -> None:
+        self._durability.room.taken_bytes -= self._counted_bytes
+        self._counted_bytes = 0
 
 
 def total_bytes(pieces: list[bytes]) -> int:

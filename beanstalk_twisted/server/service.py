@@ -42,7 +42,7 @@ from beanstalk_twisted.server.connections.served import ServedConnections
 from beanstalk_twisted.server.connections.sessions import Sessions
 from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
-from beanstalk_twisted.server.headroom import Headroom
+from beanstalk_twisted.server.headroom import Headroom, can_have
 from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.settings import Settings
@@ -135,6 +135,9 @@ class BeanstalkService(Service):
         self.queue = WorkQueue(self.process.facts, COUNTERS, settings.max_job_bytes, self._headroom)
         self.queue.state.unique.most = settings.max_keys
         self.queue.state.jobs.keeps_places = settings.body_cache is not None
+        room = self.queue.state.bodies.room
+        room.limit(self.memory.most_bytes, lambda: max(0, -self.memory.room(0)))
+        room.has_memory = can_have
         self.queue.puts.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)

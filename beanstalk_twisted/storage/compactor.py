@@ -123,7 +123,8 @@ class Compactor:
         if self._waits_for_deletions:
             return False
         log = self._log
-        self._is_pressed |= log.budget.is_short or not log.may_allocate(AHEAD * log.segment_bytes)
+        budget = log.budget
+        self._is_pressed |= budget.is_short or not log.may_allocate(AHEAD * budget.usual_bytes)
         is_wanted = self._slices is not None or self._policy.should_compact(self._pressure())
         self._is_pressed &= is_wanted
         return is_wanted and self._has_room()
@@ -170,10 +171,10 @@ class Compactor:
     def _pressure(self) -> Pressure:
         log = self._log
         # Segments have heads: what lives takes as many more as it needs segments.
-        usable = max(log.segment_bytes - log.budget.overhead, log.segment_bytes // 2)
-        live = self._queue.state.live.live_bytes * log.segment_bytes // usable
+        size = log.budget.usual_bytes
+        live = self._queue.state.live.live_bytes * size // (size - log.budget.overhead)
         segments = log.segment - log.oldest
-        return Pressure(log.total_bytes, live, log.segment_bytes, segments, self._is_pressed)
+        return Pressure(log.total_bytes, live, size, segments, self._is_pressed)
 
     def _pace(self) -> float:
         return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000

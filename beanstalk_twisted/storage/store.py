@@ -177,6 +177,7 @@ class LogStore:
             self.reads = BodyReads(
                 LogBodyReader(environment.directory), read_io(), opened.log, queue,
                 environment.reactor, environment.clock, environment.failed, self._body_read,
+                self.committer.when_durable,
             )  # fmt: skip
         self._archiver: Archiver | None = None
         if make_archiver is not None:

@@ -1,9 +1,11 @@
 """What is in the queue, as values: for looking at it without asking over a connection."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, State
+from beanstalk_twisted.jobs.failed_reads import Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.storage.clock import NS
@@ -45,11 +47,13 @@ def look(state: QueueState, now_ns: int) -> list[JobView]:
     Give all jobs, by tube and state, and in each as they come up: ready ones in the order in which
     they are reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
     """
+    read: dict[int, bytes | Unread | None] = {}
     for number in state.jobs:
-        state.bodies.want(number, now_ns)
+        if not state.bodies.is_unreadable(number, now_ns):
+            state.bodies.look_at(number, partial(read.__setitem__, number))
     jobs = [job for number in state.jobs if (job := state.jobs.look(number)) is not None]
     jobs.sort(key=lambda job: (state.tubes.by_id(job.tube_id).place, *_place(job)))
-    return [_view(job, state, now_ns) for job in jobs]
+    return [_view(job, state, now_ns, read.get(job.job_id)) for job in jobs]
 
 
 def _place(job: Job) -> tuple[int, int, int]:
@@ -57,11 +61,12 @@ def _place(job: Job) -> tuple[int, int, int]:
     return STATES.index(job.state.name.lower()), first, job.job_id
 
 
-def _view(job: Job, state: QueueState, now_ns: int) -> JobView:
+def _view(job: Job, state: QueueState, now_ns: int, read: bytes | Unread | None) -> JobView:
+    body = job.body or (read if isinstance(read, bytes) else b"")
     has_time_left = job.state in (State.RESERVED, State.DELAYED) and job.deadline_ns < WITHHELD_NS
     return JobView(
         job.job_id, state.tubes.by_id(job.tube_id).name.decode(), job.state.name.lower(),
-        job.body or b"", job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
+        body, job.priority, job.delay_s, job.ttr_s, (now_ns - job.created_ns) / NS,
         (job.deadline_ns - now_ns) / NS if has_time_left else 0.0,
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks, job.holder,
     )  # fmt: skip

@@ -430,10 +430,20 @@ def test_the_next_segment_opens_with_the_state_of_that_moment() -> None:
     assert log.last_lsn == first.last_lsn + 5
 
 
-def test_half_of_a_segment_is_free_however_much_it_opens_with() -> None:
+@pytest.mark.parametrize("tubes", [1, 13, 14, 100])
+def test_as_much_is_free_as_a_segment_opens_with_and_half_of_its_size(tubes: int) -> None:
+    opening = [TubeDef(n, b"t" * 200) for n in range(tubes)]
+    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
+    head = tubes * (RECORD_BYTES + 200)
+    least = max(head, MIN_SEGMENT_BYTES // 2)
+    assert log.budget.rest >= least
+    if log.budget.usual_bytes > MIN_SEGMENT_BYTES:
+        assert log.budget.rest == least
+
+
+def test_a_segment_that_opens_with_many_tubes_has_room_for_jobs() -> None:
     opening = [TubeDef(n, b"t" * 200) for n in range(1, 100)]
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
-    assert log.budget.rest == MIN_SEGMENT_BYTES // 2
     start = taken(log)
     assert start.file is not None
     assert start.file.size > start.end > 2 * MIN_SEGMENT_BYTES

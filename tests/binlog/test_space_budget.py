@@ -40,7 +40,7 @@ MOST_SPARES = 64
 def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBudget:
     """A budget with so much left of its segment, and ready spares of these sizes."""
     budget = SpaceBudget(SEGMENT_BYTES)
-    budget.begin(rest, OVERHEAD)
+    budget.begin(rest, OVERHEAD, head_bytes=0)
     for number, size in enumerate(spares, start=1000):
         budget.add(PreallocatedSegment(number, size, True))
     budget.is_short = is_short
@@ -256,15 +256,17 @@ def fill(budget: SpaceBudget, demand: Demand) -> None:
     segment_bytes=st.integers(MIN_SEGMENT_BYTES, 1 << 20),
     rest=st.integers(-200, 1 << 20),
     overhead=st.integers(4_500, 100_000),
+    head=st.integers(0, 1 << 20),
     spares=st.lists(st.integers(1, 1 << 20), max_size=4),
     jobs=st.integers(0, 2_000),
     waiting=st.lists(st.integers(0, 1 << 20), min_size=1, max_size=3),
 )
 def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
-    segment_bytes: int, rest: int, overhead: int, spares: list[int], jobs: int, waiting: list[int]
-) -> None:
+    segment_bytes: int, rest: int, overhead: int, head: int, spares: list[int], jobs: int,
+    waiting: list[int],
+) -> None:  # fmt: skip
     budget = SpaceBudget(segment_bytes)
-    budget.begin(rest, overhead)
+    budget.begin(rest, overhead + head, head)
     for number, size in enumerate(spares, start=1000):
         budget.add(PreallocatedSegment(number, size, True))
     own = [new_job_bytes(size) for size in waiting]
@@ -278,6 +280,49 @@ def test_a_job_that_waits_is_taken_when_all_that_is_wanted_was_made(
         made += 1
         assert made <= most
     assert all(budget.takes_put(size, jobs) for size in waiting)
+
+
+# Where a segment opens with much.
+
+HEAD = 1 << 20
+
+
+def test_half_of_a_segment_that_opens_with_much_is_for_new_records() -> None:
+    budget = SpaceBudget(SEGMENT_BYTES)
+    for head in (0, SEGMENT_BYTES // 2, SEGMENT_BYTES // 2 + 1, HEAD):
+        budget.begin(0, head, head)
+        assert budget.usual_bytes == max(SEGMENT_BYTES, 2 * head)
+        assert budget.room_bytes == max(SEGMENT_BYTES, head)
+    wanted = budget.wanted(Demand())
+    assert wanted is not None and wanted.size == 2 * HEAD
+
+
+def test_spares_that_were_made_for_fewer_tubes_are_given_back_when_a_segment_opens() -> None:
+    small, enough = 2 * HEAD - HEAD // 2 - 1, 2 * HEAD - HEAD // 2
+    budget = budget_with(0, SEGMENT_BYTES, small, enough, 4 * HEAD)
+    assert budget.take_stale() == []
+    budget.begin(0, HEAD, HEAD)
+    assert budget.preallocated_bytes == SEGMENT_BYTES + small + enough + 4 * HEAD
+    assert [spare.size for spare in budget.take_stale()] == [SEGMENT_BYTES, small]
+    assert budget.take_stale() == []
+    assert budget.preallocated_bytes == enough + 4 * HEAD
+    assert [spare.size for spare in budget.leave()] == [enough, 4 * HEAD]
+
+
+def test_what_is_to_be_given_back_is_left_too_if_the_log_ends_first() -> None:
+    budget = budget_with(0, SEGMENT_BYTES)
+    budget.begin(0, HEAD, HEAD)
+    assert [spare.size for spare in budget.leave()] == [SEGMENT_BYTES]
+
+
+def test_a_spare_that_is_too_small_to_be_usual_is_used_on_a_full_disk_only() -> None:
+    least, usual = SEGMENT_BYTES, 2 * SEGMENT_BYTES
+    budget = budget_with(0, SEGMENT_BYTES)
+    assert budget.choose(least, usual).size == usual
+    budget = budget_with(0, SEGMENT_BYTES, is_short=True)
+    budget.begin(0, HEAD, HEAD)
+    assert budget.take_stale() == []
+    assert budget.choose(least, usual).size == SEGMENT_BYTES
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 16, 1000, 32_767, 65_535, 65_536, 1 << 20, 1 << 30])

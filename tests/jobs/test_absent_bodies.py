@@ -84,13 +84,28 @@ def test_a_body_whose_place_is_not_known_stays(lsn: int, segment: int) -> None:
     assert seen(table).body == b"hello"
 
 
-def test_the_body_of_a_job_that_a_session_holds_stays() -> None:
+def test_the_body_of_a_job_that_a_session_holds_leaves_too() -> None:
     table = table_of(5)
     job = held(table, 5)
-    assert not table.drop_body(5, durable_lsn=17)
+    assert not table.drop_body(5, durable_lsn=16)
+    assert table.drop_body(5, durable_lsn=17)
+    assert (job.body, job.body_bytes, table.loaded_bytes) == (None, 5, 0)
     job.state = State.BURIED
     table.keep(job)
-    assert table.drop_body(5, durable_lsn=17)
+    assert seen(table).body is None
+
+
+def test_a_body_that_was_read_for_who_holds_the_job_leaves_unless_it_was_stated_again() -> None:
+    table = table_of(5)
+    held(table, 5)
+    table.drop_body(5, durable_lsn=17)
+    place = table.place(5)
+    assert place is not None
+    table.load_body(5, b"hello")
+    assert not table.drop_reserved(5, place._replace(lsn=16))
+    assert table.drop_reserved(5, place)
+    assert not table.drop_reserved(5, place)
+    assert not table.drop_reserved(6, place)
 
 
 @KINDS

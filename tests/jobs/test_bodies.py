@@ -146,15 +146,11 @@ def test_a_body_that_is_not_durable_stays_however_many_there_are() -> None:
     assert world.loaded == []
 
 
-def test_a_body_that_a_session_holds_stays_and_goes_when_it_lets_go() -> None:
+def test_a_body_that_a_session_holds_leaves_too() -> None:
     world = World(0, jobs=1)
     job = world.state.jobs.get(1)
     assert job is not None
     job.state = State.RESERVED
-    world.state.jobs.keep(job)
-    world.drop()
-    assert world.loaded == [1]
-    job.state = State.READY
     world.state.jobs.keep(job)
     world.drop()
     assert world.loaded == []

@@ -190,17 +190,64 @@ def test_a_job_is_moved_and_changed_with_its_body() -> None:
     assert kept.job(1).priority == 5
 
 
-def test_the_body_of_a_reserved_job_stays_until_it_is_given_back() -> None:
+@pytest.mark.parametrize("body_cache", [0, 1000])
+def test_a_body_that_was_read_for_a_reserve_leaves_memory_with_the_reply(body_cache: int) -> None:
+    kept = Kept(body_cache)
+    kept.put(*[b"%0600d" % at for at in range(2)])
+    assert kept.job(2).body is None
+    kept.client.send(b"reserve-job 2\r\n")
+    kept.step()
+    assert kept.client.take() == b"RESERVED 2 600\r\n%0600d\r\n" % 1
+    assert kept.job(2).state is State.RESERVED
+    assert kept.job(2).body is None
+
+
+@pytest.mark.parametrize("command", [b"peek 1", b"move-job 1 b", b"update-job 1 5 0 60"])
+def test_what_asks_for_the_body_of_a_reserved_job_reads_it_again(command: bytes) -> None:
     kept = Kept()
     kept.put(b"hello")
     kept.client.send(b"reserve\r\n")
     kept.step()
-    assert kept.client.take() == b"RESERVED 1 5\r\nhello\r\n"
-    kept.put(b"other")
-    assert kept.job(1).body == b"hello"
-    kept.client.ask(b"release 1 0 0\r\n")
+    kept.client.take()
+    assert kept.client.ask(command + b"\r\n") == b""
+    kept.step()
+    words = {b"FOUND 1 5\r\nhello\r\n", b"MOVED\r\n", b"UPDATED\r\n"}
+    assert kept.client.take() in words
+    if command.startswith(b"peek"):
+        assert kept.client.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
     kept.server.advance()
-    assert kept.job(1).body is None
+    kept.other.send(b"peek 1\r\n")
+    while kept.reads:
+        kept.step()
+    assert kept.other.take() == b"FOUND 1 5\r\nhello\r\n"
+
+
+@pytest.mark.parametrize("way", ["release", "ttr", "end"])
+def test_a_dead_letter_whose_body_is_in_the_log_only_is_not_handed_out_in_between(
+    way: str,
+) -> None:
+    kept = Kept()
+    kept.client.ask(b"tube-policy default max-reserves=1 dead-letter=dead\r\n")
+    kept.put(b"hello")
+    worker = kept.server.connect()
+    worker.send(b"reserve\r\n")
+    kept.step()
+    assert worker.take() == b"RESERVED 1 5\r\nhello\r\n"
+    kept.other.send(b"reserve\r\n")
+    if way == "release":
+        assert worker.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
+    elif way == "ttr":
+        kept.server.advance(61)
+    else:
+        worker.hang_up()
+    kept.server.advance(1)
+    assert (kept.job(1).state, kept.job(1).reserves) == (State.DELAYED, 1)
+    while kept.reads:
+        kept.step()
+    kept.server.advance(1)
+    assert kept.job(1).state is State.BURIED
+    assert b'name: "dead"' in kept.client.ask(b"stats-tube dead\r\n")
+    assert kept.other.take() == b""
 
 
 def test_a_session_that_ends_while_its_body_is_read_leaves_the_job_ready() -> None:

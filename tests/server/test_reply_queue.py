@@ -65,6 +65,25 @@ def test_a_large_body_is_sent_from_where_it_lies_behind_what_was_said_before() -
         assert any(piece is reply.body for piece in pieces) is (size == MAX_JOINED_BYTES)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_large_replies_that_wait_for_the_disk_count_as_bodies_on_their_way(is_lost: bool) -> None:
+    place = Place()
+    room = place.durability.room
+    place.replies.add(b"INSERTED 1\r\n", 1)
+    place.replies.send()
+    assert room.taken_bytes == 0
+    reply = Reserved(1, bytes(2 * MAX_JOINED_BYTES), 0)
+    place.replies.add_job(reply, 2)
+    assert room.taken_bytes == len(reply.encode())
+    place.durability.advance(1)
+    assert room.taken_bytes == len(reply.encode())
+    if is_lost:
+        place.replies.forget()
+    else:
+        place.durability.advance(2)
+    assert room.taken_bytes == 0
+
+
 def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
     place = Place()
     reply = Reserved(1, bytes(MAX_JOINED_BYTES), 0)

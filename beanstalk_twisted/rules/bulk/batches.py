@@ -31,7 +31,8 @@ AT_ONCE_BYTES: Final = 16 << 10
 MAX_REPLY_BYTES: Final = 64 << 20
 """
 Bytes of bodies in one reply: 1,000 of the default largest size.  What a peer does not read keeps
-them in memory even if others delete the jobs meanwhile.
+them in memory even if others delete the jobs meanwhile; so there are fewer if memory is short
+(`BodyRoom.batch_bytes`).
 """
 
 
@@ -110,7 +111,8 @@ class DeleteBatch(Batch):
 
 class ReserveBatch(Batch):
     """
-    Reserves ready jobs, the best first, until there are enough or no more.
+    Reserves ready jobs, the best first, until there are enough or no more.  It has their bodies,
+    which may leave the queue's memory meanwhile.
 
     :ivar body_bytes: of the jobs so far.
     :ivar most: how many there may be.
@@ -127,19 +129,43 @@ class ReserveBatch(Batch):
         self.ends_ns = ends_ns
         self._state = state
         self._reservations = reservations
-        self._taken: list[int] = []
-        self._lsn = 0
+        # The body of each job, None until it is read.
+        self._taken: dict[int, bytes | None] = {}
+        self._lsn = self._taken_bytes = 0
+        self._most_bytes = min(MAX_REPLY_BYTES, state.bodies.room.batch_bytes)
 
     def add(self, job: Job) -> None:
         """Add a job that the session was given."""
-        self._taken.append(job.job_id)
+        self._taken[job.job_id] = None
         self.body_bytes += job.body_bytes
+        self._state.bodies.room.promised_bytes += job.body_bytes
         self._lsn = max(self._lsn, job.lsn)
+        self.receive(job.job_id)
 
     def absent(self) -> list[int]:
         """The jobs whose bodies have to be read first."""
-        jobs, held = self._state.jobs, self.session.reserved
-        return [each for each in self._taken if each in held and jobs.place(each) is not None]
+        held = self.session.reserved
+        absent = [each for each, body in self._taken.items() if body is None and each in held]
+        for each in absent:
+            self.receive(each)
+        return [each for each in absent if self._taken[each] is None]
+
+    def receive(self, job_id: int) -> None:
+        """Take the body of a job, if it is in memory."""
+        job, room = self._state.jobs.get(job_id), self._state.bodies.room
+        if job is not None and job.body is not None and self._taken[job_id] is None:
+            self._taken[job_id] = job.body
+            self._taken_bytes += job.body_bytes
+            room.taken_bytes += job.body_bytes
+            room.promised_bytes -= job.body_bytes
+
+    def let_go(self) -> None:
+        """Its reply is made, or nobody hears it."""
+        room = self._state.bodies.room
+        room.taken_bytes -= self._taken_bytes
+        room.promised_bytes -= self.body_bytes - self._taken_bytes
+        self.body_bytes = self._taken_bytes = 0
+        self._taken = {}
 
     def is_done_after_slice(self, now_ns: int) -> bool:
         if self.session.has_ended:
@@ -165,7 +191,7 @@ class ReserveBatch(Batch):
         job = None if key is None else self._state.jobs.get(key & ID_MASK)
         if job is None:
             return False
-        if self._taken and self.body_bytes + job.body_bytes > MAX_REPLY_BYTES:
+        if self._taken and self.body_bytes + job.body_bytes > self._most_bytes:
             self.session.forgo()
             return False
         self._reservations.hand_out(self.session, job, now_ns)
@@ -173,7 +199,8 @@ class ReserveBatch(Batch):
         return True
 
     def answer(self) -> Answer:
-        jobs = [Reserved(job.job_id, job.loaded_body, job.priority) for job in self._there()]
+        jobs = [Reserved(job.job_id, body, job.priority) for job, body in self._there()]
+        self.let_go()
         return ReservedBatch(jobs), self._lsn
 
     @property
@@ -181,13 +208,13 @@ class ReserveBatch(Batch):
         """Whether none of the jobs is left."""
         return next(self._there(), None) is None
 
-    def _there(self) -> Iterator[Job]:
+    def _there(self) -> Iterator[tuple[Job, bytes]]:
         """A TTR may have ended between two slices, or a body may be lost."""
         held = self.session.reserved
-        for each in self._taken:
+        for each, body in self._taken.items():
             job = self._state.jobs.get(each) if each in held else None
-            if job is not None and job.body is not None:
-                yield job
+            if job is not None and body is not None:
+                yield job, body
 
 
 class Batches:
@@ -285,17 +312,20 @@ class Batches:
         answer = self._reservations.busy_until(batch.session, again)
         if not absent:
             answer(now_ns)
+            batch.let_go()
             return
         left = len(absent)
 
-        def one_more(now_ns: int) -> None:
+        def one_more(job_id: int, now_ns: int) -> None:
             nonlocal left
+            batch.receive(job_id)
             left -= 1
             if not left:
                 answer(now_ns)
+                batch.let_go()
 
         for job_id in absent:
-            bodies.when_loaded(job_id, one_more)
+            bodies.when_loaded(job_id, partial(one_more, job_id))
 
     def _answer_or_wait(self, batch: ReserveBatch, now_ns: int) -> Answer | None:
         """

@@ -7,17 +7,19 @@ are sent through the socket itself.
 
 What the socket does not take waits here, as references to the replies: a thousand peers that do not
 read one large body do not cost a copy of it each.  The transport is given a page of it, and when
-that has left the socket is tried again.  So the two never mix.
+that has left the socket is tried again.  So the two never mix.  What waits counts in `BodyRoom`: it
+may be all that keeps a body in memory.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
-from twisted.internet.interfaces import IPullProducer
+from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.internet.tcp import Connection
 from zope.interface import implementer
 
+from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.server.reply_queue import total_bytes
 
 PORTION_BYTES: Final = 4 << 10
@@ -51,12 +53,22 @@ def is_plain(transport: object) -> bool:
 class Output:
     """Sends replies at once if the transport `is_plain`; otherwise through the transport."""
 
-    __slots__ = ("_is_direct", "_send", "_send_all", "_source", "_transport", "_waiting")
+    __slots__ = (
+        "_is_direct", "_is_full", "_room", "_send", "_send_all", "_source", "_transport",
+        "_waiting", "_waiting_bytes",
+    )  # fmt: skip
 
-    def __init__(self, transport: Any, source: Source) -> None:
-        """:param source: told to stop when the peer does not read, and to go on when it has."""
+    def __init__(self, transport: Any, source: Source, room: BodyRoom | None = None) -> None:
+        """
+        :param source: told to stop when the peer does not read, and to go on when it has.
+        :param room: where the bytes count that the peer has not taken.
+        """
         self._transport = transport
         self._source: Source | None = source
+        self._room = BodyRoom() if room is None else room
+        self._waiting_bytes = 0
+        # Of a transport that waits itself: whether it does.
+        self._is_full = False
         # What the peer has not taken, while there is something; the transport then feeds on us.
         self._waiting: deque[memoryview] | None = None
         self._is_direct = is_plain(transport)
@@ -65,14 +77,17 @@ class Output:
             self._send: Callable[[bytes | memoryview], int] = handle.send
             self._send_all: Callable[[Sequence[bytes]], int] = handle.sendmsg
         else:
-            transport.registerProducer(source, True)
+            transport.registerProducer(_Flow(self), True)
 
     def write(self, pieces: list[bytes]) -> None:
         """Send these behind all that was written before."""
         if self._waiting is not None:
             self._waiting.extend([memoryview(piece) for piece in pieces])
+            self._count(total_bytes(pieces))
         elif not self._is_direct:
             self._transport.writeSequence(pieces)
+            if self._is_full:
+                self._count(total_bytes(pieces))
         else:
             try:
                 if len(pieces) == 1:
@@ -94,13 +109,33 @@ class Output:
     def forget(self) -> None:
         """The connection has ended."""
         self._is_direct = False
+        self._is_full = False
         self._source = self._waiting = None
+        self._count(-self._waiting_bytes)
+
+    def filled(self) -> None:
+        """The transport waits for the peer."""
+        self._is_full = True
+        if self._source is not None:
+            self._source.pauseProducing()
+
+    def emptied(self) -> None:
+        """It has sent all."""
+        self._is_full = False
+        self._count(-self._waiting_bytes)
+        if self._source is not None:
+            self._source.resumeProducing()
+
+    def _count(self, change: int) -> None:
+        self._waiting_bytes += change
+        self._room.taken_bytes += change
 
     def _wait(self, pieces: list[bytes], sent: int) -> None:
         """:param sent: so many bytes of the pieces have left."""
         self._waiting = waiting = deque([memoryview(piece) for piece in pieces])
         while waiting and sent >= len(waiting[0]):
             sent -= len(waiting.popleft())
+        self._count(sum(map(_kept_bytes, waiting)))
         if sent:
             waiting[0] = waiting[0][sent:]
         if self._source is not None:
@@ -132,7 +167,7 @@ class Output:
                 return
             left -= max(sent, 1)
             if sent == len(piece):
-                waiting.popleft()
+                self._count(-_kept_bytes(waiting.popleft()))
             else:
                 waiting[0] = piece[sent:]
 
@@ -142,8 +177,32 @@ class Output:
         if len(piece) > PORTION_BYTES:
             waiting[0] = piece[PORTION_BYTES:]
         else:
-            waiting.popleft()
+            self._count(-_kept_bytes(waiting.popleft()))
         return bytes(piece[:PORTION_BYTES])
 
     def stopProducing(self) -> None:
         self.forget()
+
+
+def _kept_bytes(piece: memoryview) -> int:
+    """:return: the bytes that are kept in memory by what is left of a reply's piece."""
+    return len(cast(bytes, piece.obj))
+
+
+@implementer(IPushProducer)
+class _Flow:
+    """What a transport that waits itself tells an output."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def pauseProducing(self) -> None:
+        self._output.filled()
+
+    def resumeProducing(self) -> None:
+        self._output.emptied()
+
+    def stopProducing(self) -> None:
+        """Nothing to do: the connection ends."""

@@ -16,7 +16,8 @@ Commands stop when the connection has had its share of a turn, and while a `rese
 work runs, the peer does not read its replies or too many are held.  The socket is still read, so
 that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
 bounded amount of memory: that buffer, one body, batch or line, `MAX_HELD_BYTES` of replies, what
-the transport buffers, `MAX_GATHERED_BYTES` included, and the reply to one `reserve-batch`.
+the transport buffers, `MAX_GATHERED_BYTES` included, and one reply, which is no larger than a body
+or 1 MiB while memory is short (`BodyRoom`).
 
 Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
 too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
@@ -117,7 +118,7 @@ class BeanstalkProtocol(LineReceiver):
         """Small replies leave at once."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
-        self._output = Output(self.transport, self)
+        self._output = Output(self.transport, self, self._context.durability.room)
         self._feed = self._host.feed(self)
         self.session = self._host.connected(self)
         self.replies = ReplyQueue(self._context.durability, self._output, self)

@@ -67,6 +67,15 @@ to a busy reactor a piece of work costs as much as some tens of bodies, since th
 the interpreter back.
 """
 
+PIECE_BYTES: Final = 4 << 20
+"""Bytes of bodies after which a piece of work ends: 64 of the default largest size."""
+
+ROOM_S: Final = 0.02
+"""Seconds until it is looked again whether there is memory for a body that waits for it."""
+
+LEAST_MEMORY_BYTES: Final = 4 << 20
+"""What the process has to have left to read more bodies: half of what connections leave."""
+
 US: Final = 1000
 MS: Final = 1000 * US
 
@@ -122,11 +131,13 @@ class BodyReads:
     def __init__(
         self, reader: BodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
         clock: LogClock, failed: FailStop, ended: Callable[[], None],
+        when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """
         :param io: runs the reads, and nothing else.
         :param log: where the bodies are.
         :param ended: called when a read has ended, and its job was seen to.
+        :param when_durable: has the log synced up to an LSN, whatever the policy, and calls then.
         """
         self.times = Histogram(READ_BOUNDS_NS)
         self._reader = reader
@@ -138,6 +149,7 @@ class BodyReads:
         self._clock = clock
         self._fail_stop = failed
         self._ended = ended
+        self._when_durable = when_durable
         self.failed_reads = 0
         self._failing: dict[int, _Failing] = {}
         self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
@@ -148,7 +160,8 @@ class BodyReads:
         self._ahead: dict[int, _Asked] = {}
         self._refused: dict[int, _Asked] = {}
         self._under_way: set[int] = set()
-        self._is_reading = False
+        self._is_reading = self._is_syncing = False
+        self._next_look: IDelayedCall | None = None
         self._next_drop: IDelayedCall | None = None
         self._next_refusals: IDelayedCall | None = None
 
@@ -161,10 +174,10 @@ class BodyReads:
         """Read nothing more; whoever waits for a body is told nothing."""
         self._is_stopped = True
         self._failures.stop()
-        for call in (self._next_drop, self._next_refusals):
+        for call in (self._next_drop, self._next_refusals, self._next_look):
             if call is not None:
                 call.cancel()
-        self._next_drop = self._next_refusals = None
+        self._next_drop = self._next_refusals = self._next_look = None
 
     def close(self) -> None:
         """End the thread."""
@@ -183,6 +196,14 @@ class BodyReads:
         self._next_drop = None
         if self._bodies.drop_slice(self._binlog.durable_lsn, self._clock.now_ns()):
             self._next_drop = self._reactor.callLater(0, self._drop_slice)
+            return
+        lsn = self._bodies.undurable_lsn
+        if lsn and not self._is_syncing:
+            self._is_syncing = True
+            self._when_durable(lsn, self._is_durable)
+
+    def _is_durable(self) -> None:
+        self._is_syncing = False
 
     def _ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
         if self._is_stopped:
@@ -238,27 +259,69 @@ class BodyReads:
 
     def _read_next(self) -> None:
         """Read some bodies, unless others are being read; those that somebody waits for first."""
-        waiting, most = (self._wanted, WANTED_READS) if self._wanted else (self._ahead, AHEAD_READS)
-        if self._is_reading or not waiting:
+        if self._is_reading:
             return
-        batch = [waiting.pop(job_id) for job_id in list(islice(waiting, most))]
+        batch, size = self._next_piece(self._wanted, WANTED_READS)
+        if not batch and not self._bodies.is_starved:
+            batch, size = self._next_piece(self._ahead, AHEAD_READS)
+        if not batch:
+            return
+        self._bodies.room.taken_bytes += size
         self._under_way.update([each.job_id for each in batch])
         self._is_reading = True
         reading = self._io.run(
             partial(self._reader.read_all, [(each.place, each.job_id) for each in batch])
         )
-        reading.addCallbacks(partial(self._were_read, batch), partial(self._failed, batch))
+        reading.addCallbacks(
+            partial(self._were_read, batch, size), partial(self._failed, batch, size)
+        )
+
+    def _next_piece(self, waiting: dict[int, _Asked], most: int) -> tuple[list[_Asked], int]:
+        """
+        Take bodies that may be read together.
+
+        :return: none if there is no memory for any; otherwise those, and their bytes.
+        """
+        jobs, room = self._queue.state.jobs, self._bodies.room
+        batch: list[_Asked] = []
+        size = 0
+        for job_id in waiting:
+            more = jobs.weigh(job_id)[0] if job_id in jobs else 0
+            if (batch and size + more > PIECE_BYTES) or len(batch) == most:
+                break
+            if room.takes(more) or not more:
+                batch.append(waiting[job_id])
+                size += more
+        self._bodies.is_starved = bool(batch) and not room.has_memory(LEAST_MEMORY_BYTES + size)
+        if self._bodies.is_starved:
+            batch.clear()
+        for each in batch:
+            del waiting[each.job_id]
+        if waiting and not batch and self._next_look is None:
+            self._next_look = self._reactor.callLater(ROOM_S, self._look_again)
+        return batch, size
 
     @fail_stop
-    def _failed(self, batch: Sequence[_Asked], failure: Failure) -> None:
+    def _look_again(self) -> None:
+        """There may be memory for a body by now."""
+        self._next_look = None
+        self.drop()
+        self._read_next()
+
+    @fail_stop
+    def _failed(self, batch: Sequence[_Asked], size: int, failure: Failure) -> None:
         assert isinstance(failure.value, Exception)
-        self._took(batch, [failure.value] * len(batch))
+        self._took(batch, [failure.value] * len(batch), size)
 
     @fail_stop
-    def _were_read(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
-        self._took(batch, bodies)
+    def _were_read(
+        self, batch: Sequence[_Asked], size: int, bodies: Sequence[bytes | Exception]
+    ) -> None:
+        self._took(batch, bodies, size)
 
-    def _took(self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception]) -> None:
+    def _took(
+        self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception], size: int
+    ) -> None:
         self._is_reading = False
         if self._is_stopped:
             return
@@ -278,6 +341,9 @@ class BodyReads:
                 self._bodies.arrived(asked.job_id, body, now_ns)
             else:
                 self._arrives(asked, body)
+        # Until here they were in memory in any case; a reply that was not read yet counts itself.
+        self._bodies.room.taken_bytes -= size
+        self._read_next()
         if self._asking:
             # Read at once: a command or a timer is under way, and what it leaves is seen to behind.
             return

@@ -264,6 +264,10 @@ class GroupCommit:
     def _begin_next(self) -> None:
         if self._fail_stop.has_failed or self._is_busy:
             return
+        if self._log.budget.stale:
+            discard = partial(self._writer.discard, self._log.budget.take_stale())
+            self._run(self._io.run, discard, self._discarded).addErrback(self._fail)
+            return
         segment = self.space.next(is_ending=self._finished is not None)
         if segment is not None and self._may_prepare(segment):
             self._prepare(segment)
@@ -479,6 +483,9 @@ class GroupCommit:
         )
         self.space.was_refused(Failure(problem))
         return False
+
+    def _discarded(self, ignored: None) -> None:
+        self._advance()
 
     def _prepare(self, segment: PreallocatedSegment) -> None:
         self._taken_ns = self._now_ns()

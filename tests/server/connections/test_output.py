@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
+from beanstalk_twisted.jobs.body_room import BodyRoom
 from beanstalk_twisted.server.connections.output import (
     MAX_PIECES,
     MAX_SEND_BYTES,
@@ -30,7 +31,8 @@ class Replying(Wire):
     def __init__(self) -> None:
         super().__init__(HandReactor())
         self.said: list[str] = []
-        self.output = Output(self.transport, self)
+        self.room = BodyRoom()
+        self.output = Output(self.transport, self, self.room)
 
     def pauseProducing(self) -> None:
         """See `Source`."""
@@ -85,6 +87,24 @@ def test_a_connection_that_is_to_end_still_says_all(wire: Replying) -> None:
     assert wire.read_on() == MUCH + b"twothree"
 
 
+def test_replies_count_whole_until_the_peer_has_read_them(wire: Replying) -> None:
+    wire.output.write([b"DELETED\r\n"])
+    assert wire.room.taken_bytes == 0
+    wire.output.write([MUCH])
+    assert wire.room.taken_bytes == len(MUCH), "all of it stays in memory"
+    wire.output.write([b"two"])
+    assert wire.room.taken_bytes == len(MUCH) + 3
+    assert wire.read_on() == b"DELETED\r\n" + MUCH + b"two"
+    assert wire.room.taken_bytes == 0
+
+
+def test_what_a_peer_has_not_read_counts_no_more_when_it_has_gone(wire: Replying) -> None:
+    wire.output.write([MUCH])
+    wire.output.forget()
+    wire.output.write([b"two"])
+    assert wire.room.taken_bytes == 0
+
+
 def test_a_broken_connection_is_left_to_twisted(wire: Replying) -> None:
     wire.far.close()
     wire.output.write([b"DELETED\r\n"])
@@ -104,13 +124,17 @@ def test_what_is_encrypted_or_wrapped_goes_through_the_transport(wire: Replying)
     assert not is_plain(transport)
     transport.unregisterProducer()
     wire.said.clear()
-    output = Output(transport, wire)
+    output = Output(transport, wire, wire.room)
     output.write([b"x" * OUTPUT_LIMIT_BYTES])
     assert wire.said == []
     output.write([b"y"])
     assert wire.said == ["pause"]
-    assert len(transport.drain()) == OUTPUT_LIMIT_BYTES + 1
+    wire.said.clear()
+    output.write([b"zz"])
+    assert wire.room.taken_bytes == 3
+    assert len(transport.drain()) == OUTPUT_LIMIT_BYTES + 3
     assert wire.said == ["pause", "go on"]
+    assert wire.room.taken_bytes == 0
 
 
 def test_peers_that_do_not_read_a_large_reply_cost_no_copy_of_it() -> None:
