@@ -266,6 +266,7 @@ class ListeningService(Service):
         """Ports, then the queue; bounded by `STOP_LIMIT_S`."""
         super().stopService()
         self._manager.stopping()
+        self.queue.begin_stop()
         stopping = ensureDeferred(self._stop())
         stopping.addTimeout(STOP_LIMIT_S, self._clock)
         return stopping.addErrback(self._left_undone)
