@@ -378,7 +378,8 @@ class EpollReader:
         Accept some of a port's connections.  They are read next, and polled from then on: polled
         before, they would keep the place that they have in the epoll's queue now.
         """
-        self._accepted = accepted = {}
+        accepted: dict[int, SocketSource] = {}
+        self._accepted = accepted
         try:
             self._ports[descriptor].accept()
         finally:
