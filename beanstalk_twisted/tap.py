@@ -34,6 +34,7 @@ from beanstalk_twisted.daemon.signals import (
     Signalled,
     StopTwice,
     drain_on_signal,
+    ignore_others,
     reload_on_signal,
 )
 from beanstalk_twisted.server.access.authentication import HashingThreads
@@ -105,6 +106,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         reactor.addSystemEventTrigger("before", "shutdown", accept_errors.stop)
         hangup = Hangup(was_there=told.get(HAD_TERMINAL))
         reload_on_signal(signalled, reactor, [log.reopen, reload], hangup)
+        ignore_others()
         let_through()
         own_log = Logger("beanstalk_twisted.tap")
         for warning in options["warnings"]:

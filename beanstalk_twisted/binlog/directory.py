@@ -13,8 +13,8 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.segments.frames import Buffer
@@ -36,6 +36,12 @@ _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 """How a file is opened for writing: never through a symbolic link, which may lead to any file that
 the server's user may write."""
 
+MAX_READ_TRIES: Final = 1_000
+"""Calls of a read after EINTR and EAGAIN, some milliseconds: what cannot be read is read later."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 JOINED_BYTES: Final = 1 << 20
 """Up to so many bytes are copied to be written in one call; more have a call for each of their
 frames, which are mostly as large, and no copy."""
@@ -50,6 +56,18 @@ class DiskSpace(NamedTuple):
 
     free_bytes: int
     size_bytes: int
+
+
+def retried(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """
+    Call the kernel again after EINTR and EAGAIN, which say nothing of the disk.  If that never
+    ends, it is as a call that hangs: the watchdog gives up.
+    """
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except (BlockingIOError, InterruptedError):
+            os.sched_yield()
 
 
 class File(Protocol):
@@ -181,23 +199,23 @@ class RealFile(File):
         for chunk in chunks:
             view = memoryview(chunk)
             while view:
-                count = os.pwrite(self._fd, view, offset)
+                count = retried(os.pwrite, self._fd, view, offset)
                 view = view[count:]
                 offset += count
 
     def allocate(self, size: int) -> None:
         """File systems that cannot reserve space go without: it only makes later syncs cheaper."""
         try:
-            os.posix_fallocate(self._fd, 0, size)
+            retried(os.posix_fallocate, self._fd, 0, size)
         except OSError as problem:
             if problem.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        retried(os.ftruncate, self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        retried(os.fdatasync, self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -236,7 +254,7 @@ class RealDirectory(Directory):
         """
         try:
             with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
+                retried(os.mkdir, self.path, 0o700)
             if not stat.S_ISDIR(os.stat(self.path).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path)
             if os.statvfs(self.path).f_flag & os.ST_RDONLY:
@@ -283,14 +301,14 @@ class RealDirectory(Directory):
             ) from problem
 
     def _lock(self, text: str) -> None:
-        mine = os.open(self._path(LOCKS[0]), _OURS | os.O_CREAT, 0o600)
+        mine = retried(os.open, self._path(LOCKS[0]), _OURS | os.O_CREAT, 0o600)
         self._locks.append(mine)
         try:
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(mine, 200, 0).decode("utf-8", "replace").strip()
+            holder = retried(os.pread, mine, 200, 0).decode("utf-8", "replace").strip()
             raise LockHeld(self._lock_message(holder or "an unknown process")) from None
-        theirs = os.open(self._path(LOCKS[1]), _OURS | os.O_CREAT, 0o600)
+        theirs = retried(os.open, self._path(LOCKS[1]), _OURS | os.O_CREAT, 0o600)
         self._locks.append(theirs)
         try:
             fcntl.lockf(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,8 +316,8 @@ class RealDirectory(Directory):
             if problem.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise LockHeld(self._lock_message("a C beanstalkd")) from None
-        os.ftruncate(mine, 0)
-        os.pwrite(mine, text.encode(), 0)
+        retried(os.ftruncate, mine, 0)
+        retried(os.pwrite, mine, text.encode(), 0)
 
     def refuse_if_beanstalkd_runs(self) -> None:
         """
@@ -329,7 +347,7 @@ class RealDirectory(Directory):
         return self._mapped(name, start, end)
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             return read_range(fd, start, end)
         finally:
@@ -339,7 +357,7 @@ class RealDirectory(Directory):
         return os.stat(self._path(name), follow_symlinks=False).st_size
 
     def _mapped(self, name: str, start: int, end: int) -> Buffer:
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             return _mapped(fd, start, end, name in self._with_gaps)
         finally:
@@ -350,23 +368,23 @@ class RealDirectory(Directory):
 
     def forget_cached(self, name: str) -> None:
         """Advice to the kernel; it may not follow."""
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            retried(os.posix_fadvise, fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
 
     def create(self, name: str) -> RealFile:
-        return RealFile(os.open(self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
+        return RealFile(retried(os.open, self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open(self, name: str) -> RealFile:
-        return RealFile(os.open(self._path(name), _OURS))
+        return RealFile(retried(os.open, self._path(name), _OURS))
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(self._path(old), self._path(new))
+        retried(os.rename, self._path(old), self._path(new))
 
     def remove(self, name: str) -> None:
-        os.unlink(self._path(name))
+        retried(os.unlink, self._path(name))
 
     def displaced(self, name: str, file: File) -> str:
         assert isinstance(file, RealFile)
@@ -384,10 +402,10 @@ class RealDirectory(Directory):
         return DiskSpace(found.f_bavail * found.f_frsize, blocks * found.f_frsize)
 
     def cut(self, name: str, size: int) -> None:
-        fd = os.open(self._path(name), _OURS)
+        fd = retried(os.open, self._path(name), _OURS)
         try:
-            os.ftruncate(fd, size)
-            os.fdatasync(fd)
+            retried(os.ftruncate, fd, size)
+            retried(os.fdatasync, fd)
         finally:
             os.close(fd)
 
@@ -397,7 +415,7 @@ class RealDirectory(Directory):
     def quarantine(self, name: str, content: Buffer) -> str:
         folder = self._path(QUARANTINE)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
+            retried(os.mkdir, folder, 0o700)
         if os.path.islink(folder):
             raise OSError(errno.ELOOP, "it is a symbolic link", folder)
         whole = bytes(content)
@@ -406,7 +424,7 @@ class RealDirectory(Directory):
             path += "+"
         if not os.path.exists(path):
             _write_whole(f"{path}.part", whole)
-            os.rename(f"{path}.part", path)
+            retried(os.rename, f"{path}.part", path)
         sync_directory(folder)
         return path
 
@@ -438,7 +456,7 @@ def holder_of(path: str) -> int:
     :raise OSError: there is a ``lock`` that may not be looked at.
     """
     try:
-        fd = os.open(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        fd = retried(os.open, os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return 0
     try:
@@ -473,12 +491,12 @@ def _write_whole(path: str, content: bytes) -> None:
 
     :raise OSError: it cannot be written.  Nothing is left of it.
     """
-    copy = RealFile(os.open(path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
+    copy = RealFile(retried(os.open, path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
     try:
         copy.write_at(0, [content])
         copy.sync()
     except OSError:
-        os.unlink(path)
+        retried(os.unlink, path)
         raise
     finally:
         copy.close()
@@ -505,16 +523,25 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
     :raise OSError: the disk cannot read it.
     """
-    content = os.pread(fd, max(0, end - start), start)
-    while (at := start + len(content)) < end and (part := os.pread(fd, end - at, at)):
+    content = _read_at(fd, max(0, end - start), start)
+    while (at := start + len(content)) < end and (part := _read_at(fd, end - at, at)):
         content += part
     return content
 
 
+def _read_at(fd: int, size: int, offset: int) -> bytes:
+    for _ in range(MAX_READ_TRIES - 1):
+        try:
+            return os.pread(fd, size, offset)
+        except (BlockingIOError, InterruptedError):
+            os.sched_yield()
+    return os.pread(fd, size, offset)
+
+
 def sync_directory(path: str) -> None:
     """Return when all names in a directory survive a power loss."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = retried(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        retried(os.fsync, fd)
     finally:
         os.close(fd)

@@ -1,14 +1,14 @@
 """
 Signals that come while the server is still being imported: nothing of Twisted is imported here.
 
-SIGHUP and SIGUSR1 would end a process that has no handlers yet.  They are held back, which the
-kernel does, so what has come is delivered when `signals` has set its handlers.
+SIGHUP, SIGUSR1 and SIGUSR2 would end a process that has no handlers yet.  They are held back, which
+the kernel does, so what has come is delivered when `signals` has set its handlers.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # ``signal`` itself takes its time.
 import os
 
-HELD = (signal.SIGHUP, signal.SIGUSR1)
+HELD = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def hold_back() -> None:

@@ -30,6 +30,7 @@ from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.server.connections.accepting import AcceptLimiter, WatchedConnection
+from beanstalk_twisted.server.connections.epoll_reader import EpollReader
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.version import BUILD
 
@@ -114,6 +115,12 @@ class OpenPorts:
             port.transport = WatchedConnection
         if IReactorFDSet.providedBy(self._clock):
             self._limiters.append(AcceptLimiter(self._clock, port))
+
+    def move_to(self, hub: EpollReader | None) -> None:
+        """Let the hub accept the connections, if there is one."""
+        if hub is not None:
+            for limiter in self._limiters:
+                limiter.move_to(hub)
 
     def announce(self, announcements: Sequence[str]) -> None:
         """Log where they listen."""
@@ -227,6 +234,7 @@ class ListeningService(Service):
         # Nobody is served before the reactor turns.  A port that is taken leaves the log alone.
         announcements = self._open_ports.open()
         self.queue.startService()
+        self._open_ports.move_to(self.queue.connections.hub)
         self._open_ports.announce(announcements)
 
     def _in_words(self) -> str:
@@ -262,6 +270,7 @@ class ListeningService(Service):
         """Ports, then the queue; bounded by `STOP_LIMIT_S`."""
         super().stopService()
         self._manager.stopping()
+        self.queue.begin_stop()
         stopping = ensureDeferred(self._stop())
         stopping.addTimeout(STOP_LIMIT_S, self._clock)
         return stopping.addErrback(self._left_undone)

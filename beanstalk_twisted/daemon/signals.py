@@ -2,7 +2,8 @@
 What signals do: drain, reopen and read again, stop in order, stop at once.
 
 SIGUSR1 drains, as beanstalkd's does.  Differs from beanstalkd: SIGHUP ends only a server whose
-terminal is gone, and SIGTERM and SIGINT end it at once only when they come twice.
+terminal is gone, SIGTERM and SIGINT end it at once only when they come twice, and `IGNORED` not at
+all.
 """
 
 import os
@@ -22,6 +23,16 @@ from beanstalk_twisted.storage.io_thread import Reactor
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
+IGNORED: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPOLL", "SIGSTKFLT", "SIGPWR")
+    if hasattr(signal, name)
+)
+"""
+Signals that have no meaning here, and would end the process without an ordered stop.  Those that
+say that it is to end, or that something is broken, keep what they do.
+"""
+
 KILLED: Final = 128
 """What a shell adds to the number of the signal that has ended a process."""
 
@@ -39,6 +50,16 @@ class Signalled(Protocol):
 
     def drain(self) -> None:
         """Take no new jobs from now on."""
+
+    def begin_stop(self) -> None:
+        """Let connections that end from now on change nothing."""
+
+
+def ignore_others() -> None:
+    """Ignore the signals of `IGNORED` that nobody handles."""
+    for number in IGNORED:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def drain_on_signal(service: Signalled, reactor: Reactor) -> None:
@@ -128,6 +149,7 @@ class StopTwice:
                 self._end(KILLED + number, lambda: self._tell_end(number))
                 return
             self._is_stopping = True
+            self._service.begin_stop()
             name = signal.Signals(number).name
             self._reactor.callFromThread(self._service.audit.tell, name, "stop")
             first(number, frame)

@@ -171,12 +171,16 @@ class WorkQueue:
         default.watching += 1
         return session
 
-    def disconnect(self, session: Session, now_ns: int) -> None:
-        """A connection has ended: its jobs are ready again, in the order it reserved them."""
+    def forget_waits(self, session: Session) -> None:
+        """End what a connection that has ended waits for; its jobs and tubes stay as they are."""
         session.has_ended = True
         self.job_waits.forget(session)
         self.reservations.forget(session)
         self.puts.forget(session)
+
+    def disconnect(self, session: Session, now_ns: int) -> None:
+        """A connection has ended: its jobs are ready again, in the order it reserved them."""
+        self.forget_waits(session)
         if session.quota is not None:
             # Its jobs count until they are given back.
             session.quota.disconnect(len(session.watching), 0)

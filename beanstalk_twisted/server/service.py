@@ -294,6 +294,13 @@ class BeanstalkService(Service):
         self._store.tell(self.process.log)
         self._store.start()
 
+    def begin_stop(self) -> None:
+        """
+        Let connections that end from now on change nothing, as if the process was killed.  Called
+        in a handler of a signal too.
+        """
+        self.connections.is_stopping = True
+
     def stopService(self) -> "Deferred[None]":
         """Begin no new command; write what was begun to disk, answer it, close the connections."""
         was_running = self.running

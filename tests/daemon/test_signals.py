@@ -12,14 +12,16 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.signals import (
+    IGNORED,
     Hangup,
     StopTwice,
     drain_on_signal,
+    ignore_others,
     reload_on_signal,
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
 
-NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, *IGNORED)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +114,17 @@ def test_a_terminal_that_went_before_the_handlers_were_set_is_known_of(
     was_there: bool | None, has_come: bool
 ) -> None:
     assert Hangup(lambda: False, was_there).has_come == has_come
+
+
+@pytest.mark.parametrize("number", IGNORED)
+def test_a_signal_without_a_meaning_is_ignored_unless_it_is_handled(number: int) -> None:
+    ignore_others()
+    signal.raise_signal(number)
+    heard = list[int]()
+    signal.signal(number, lambda received, frame: heard.append(received))
+    ignore_others()
+    signal.raise_signal(number)
+    assert heard == [number]
 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.binlog.directory import MAX_READ_TRIES
 from tests.faults.disk import FOR_EVER, Call, FaultyDisk, Rule
 from tests.journal import Crowd
 from tests.server_process import Connection, ServerProcess
@@ -101,6 +102,62 @@ def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
     disk.obey()
     with disk.serve() as server:
         assert server.connect().ask(b"peek 1\r\n").startswith(b"FOUND 1 7\r\n")
+
+
+AGAIN = {"EAGAIN": errno.EAGAIN, "EINTR": errno.EINTR}
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("error", AGAIN.values(), ids=AGAIN)
+@EACH_WAY
+def test_a_call_that_is_to_be_made_again_is_made_again(
+    error: int, way: str, tmp_path: Path
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    calls = ("write", "sync", "allocate", "open", "truncate", "rename", "syncdir", "unlink")
+    body = b"x" * 4_000
+    with disk.serve("-s", SEGMENT_BYTES, "--on-io-error", way) as server:
+        connection = server.connect()
+        assert put(connection, b"first") == b"INSERTED 1\r\n"
+        disk.obey(*[Rule(call, "fail", error, times=3) for call in calls])
+        for job_id in range(2, 20):
+            assert put(connection, body) == b"INSERTED %d\r\n" % job_id
+            assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
+        server.terminate()
+        said = server.ended()[1]
+    assert "Going on" not in said
+    failed = {call.call for call in disk.calls() if call.error == error}
+    assert failed >= {"write", "sync", "allocate", "open", "rename", "syncdir"}
+    disk.obey()
+    with disk.serve() as server:
+        assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 5\r\nfirst\r\n"
+
+
+def test_a_read_is_made_again(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("--body-cache", 0) as server:
+        client = server.connect()
+        assert put(client, b"first") == b"INSERTED 1\r\n"
+        disk.obey(Rule("read", "fail", errno.EAGAIN, times=MAX_READ_TRIES - 1))
+        assert client.ask(b"peek 1\r\n") == b"FOUND 1 5\r\nfirst\r\n"
+        server.terminate()
+        assert "body-read-failed" not in server.ended()[1]
+
+
+def test_a_write_that_never_ends_otherwise_ends_the_server_as_a_disk_that_hangs(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("--fsync-timeout", 1) as server:
+        connection = server.connect()
+        assert put(connection, b"safe") == b"INSERTED 1\r\n"
+        disk.obey(Rule("write", "fail", errno.EAGAIN, times=FOR_EVER))
+        assert put(connection, b"lost?") == b""
+        status, said = server.ended()
+    assert (status, "the disk hangs" in said) == (74, True), said
+    disk.obey()
+    with disk.serve() as server:
+        assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
 
 
 @pytest.mark.exhaustive

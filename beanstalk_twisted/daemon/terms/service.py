@@ -168,6 +168,10 @@ class ReplicatedService(Service):
         """Take no new jobs from now on, as long as this term lasts."""
         self.term.queue.drain()
 
+    def begin_stop(self) -> None:
+        """Let connections that end from now on change nothing."""
+        self.term.queue.begin_stop()
+
     # The start.
 
     def startService(self) -> None:

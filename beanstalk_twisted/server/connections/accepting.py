@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.server.connections.epoll_reader import EpollReader
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
@@ -32,17 +33,38 @@ MAX_ACCEPTS: Final = 8
 
 @implementer(IReadDescriptor)
 class AcceptLimiter:
-    """Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor."""
+    """
+    Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor or a turn
+    of the hub.
+    """
 
     def __init__(self, reactor: IReactorFDSet, port: Port) -> None:
         self._reactor = reactor
         self._port = port
+        self._hub: EpollReader | None = None
         reactor.removeReader(port)
         reactor.addReader(self)
 
+    def move_to(self, hub: EpollReader) -> None:
+        """Let the hub accept: in the order in which connections and commands have come."""
+        self._reactor.removeReader(self)
+        self._hub = hub
+        hub.add_port(self)
+
     def stop(self) -> None:
         """Take no more; call this before the port stops listening."""
+        if self._hub is not None:
+            self._hub.remove_port(self)
         self._reactor.removeReader(self)
+
+    # What the hub calls.
+
+    def accept(self) -> None:
+        self.doRead()
+
+    def give_back(self) -> None:
+        self._hub = None
+        self._reactor.addReader(self)
 
     # What the reactor calls.
 

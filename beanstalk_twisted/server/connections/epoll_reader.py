@@ -6,13 +6,22 @@ through four functions.  An `EpollReader` is one descriptor of the reactor, an e
 holds the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads
 all of them once; at its end the log is written, and replies leave.
 
-It only receives.  When a socket has ended, its transport is told at once, as by Twisted's reactor:
-what others have sent since then was sent later, and is to find the jobs of that peer back.
+What became readable first is read first.  The epoll is edge-triggered: level-triggered, the kernel
+keeps a socket that it has reported in its place in the queue until the next poll, so that its next
+command would pass what others have sent, or closed, meanwhile.  The ports are in the same epoll,
+and what a new connection has sent is read when it is accepted, in the place of the port.  The end
+of a connection is read with the last bytes before it.
 
-A peer on this machine may have sent its next command by the time the replies have left.  So the
-sockets are looked at once more, of a lone client for a while (`BusyPollPolicy`), and there may be
-another turn before the reactor goes on, unless a reply waits for the disk.  After `AGAIN_NS` the
-reactor has its turn, and a lone client is looked for behind that.
+Differs from beanstalkd: there, a new connection's first command comes after what known connections
+have sent meanwhile.
+
+It only receives.  When a socket has ended, its transport is notified immediately, as by Twisted's
+reactor: commands that others have sent later must find that peer's jobs released.
+
+A peer on this machine may have sent its next command by the time the replies have left.  So several
+sockets are looked at once more, that of a lone client for a while (`BusyPollPolicy`), and there may
+be another turn before the reactor goes on, unless a reply waits for the disk.  After `AGAIN_NS` the
+reactor has its turn.  A lone client is looked for after that, and input that is left over is read.
 """
 
 import select
@@ -38,6 +47,9 @@ READ_BYTES: Final = 64 << 10
 MAX_READS: Final = 256
 """Sockets read in a turn: then so many replies wait for one write of the log."""
 
+READABLE: Final = select.EPOLLIN | select.EPOLLPRI | select.EPOLLRDHUP | select.EPOLLET
+"""What is polled for; urgent data (EPOLLPRI) cuts a read short."""
+
 LIMIT_NS: Final = 2 * TURN_NS
 """
 How long a turn may take, but for the last socket in it, before timers and new connections have
@@ -51,6 +63,13 @@ HTTP and new connections wait for it, each time that they need the reactor.
 """
 
 
+ARRIVED: Final = select.EPOLLIN
+"""The event of a connection that has sent bytes, and not ended."""
+
+FIRST: Final = 0
+"""In place of events: a connection that was accepted just now."""
+
+
 class HubReactor(Clock, Protocol):
     """What is needed of a reactor."""
 
@@ -59,6 +78,19 @@ class HubReactor(Clock, Protocol):
 
     def removeReader(self, reader: IReadDescriptor) -> object:
         """Do not call it any more."""
+
+
+class Acceptor(Protocol):
+    """A port that listens."""
+
+    def fileno(self) -> int:
+        """The descriptor of its socket."""
+
+    def accept(self) -> None:
+        """Accept the next few connections."""
+
+    def give_back(self) -> None:
+        """The reactor calls from now on."""
 
 
 class SocketSource:
@@ -79,11 +111,12 @@ class SocketSource:
         transport.pauseProducing()
         hub.add(self)
 
-    def read(self, now_ns: int) -> None:
+    def read(self, now_ns: int, events: int) -> None:
         """
         Deliver what has come, or the end of the connection.
 
         :param now_ns: passed on.
+        :param events: those of the poll.
         """
         try:
             arrived = self._receive(READ_BYTES)
@@ -95,6 +128,8 @@ class SocketSource:
             return
         if arrived:
             self._received(arrived, now_ns)
+            if events != ARRIVED or len(arrived) == READ_BYTES:
+                self._hub.read_on(self, events, is_cut=len(arrived) == READ_BYTES)
         else:
             self.close()
             self.transport.readConnectionLost(Failure(CONNECTION_DONE))
@@ -157,9 +192,12 @@ class EpollReader:
         self._begin_turn = begin_turn
         self._end_turn = end_turn
         self._busy_poll = BusyPollPolicy(busy_poll_us)
-        self._look_call: IDelayedCall | None = None
+        self._next_call: IDelayedCall | None = None
         self._epoll = select.epoll()
         self._feeds: dict[int, SocketSource] = {}
+        self._ports: dict[int, Acceptor] = {}
+        # While a port accepts: its connections, by descriptor.
+        self._accepted: dict[int, SocketSource] | None = None
         reactor.addReader(self)
 
     def feed(self, transport: Any, received: Callable[[bytes, int], None]) -> SocketSource | None:
@@ -178,7 +216,10 @@ class EpollReader:
             feed.give_back()
         elif feed.fd not in self._feeds:
             self._feeds[feed.fd] = feed
-            self._epoll.register(feed.fd, select.EPOLLIN)
+            if self._accepted is None:
+                self._epoll.register(feed.fd, READABLE)
+            else:
+                self._accepted[feed.fd] = feed
 
     def remove(self, feed: SocketSource) -> None:
         """Do not poll this socket.  One that was closed has left the epoll by itself."""
@@ -187,17 +228,43 @@ class EpollReader:
             with suppress(OSError):
                 self._epoll.unregister(feed.fd)
 
+    def read_on(self, feed: SocketSource, events: int, is_cut: bool) -> None:
+        """
+        Read a socket again that may have more, such as its end.
+
+        :param is_cut: whether it has brought `READ_BYTES`; then others are read before.
+        """
+        # One that is registered after this is reported then.
+        if events != FIRST and self._feeds.get(feed.fd) is feed:
+            if is_cut:
+                self._epoll.modify(feed.fd, READABLE)
+            else:
+                self._ready.append((feed.fd, events))
+
+    def add_port(self, port: Acceptor) -> None:
+        """Accept the connections of a port from now on."""
+        self._ports[port.fileno()] = port
+        self._epoll.register(port.fileno(), READABLE)
+
+    def remove_port(self, port: Acceptor) -> None:
+        """Accept no more connections of a port."""
+        if self._ports.pop(port.fileno(), None) is not None:
+            self._epoll.unregister(port.fileno())
+
     def close(self) -> None:
-        """Read nothing more; Twisted reads what is still connected."""
+        """Read nothing more; Twisted reads what is still connected or listens."""
         self._reactor.removeReader(self)
-        if self._look_call is not None:
-            self._look_call.cancel()
-            self._look_call = None
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
         feeds, self._feeds = list(self._feeds.values()), {}
+        ports, self._ports = list(self._ports.values()), {}
         self._ready.clear()
         self._epoll.close()
         for feed in feeds:
             feed.give_back()
+        for port in ports:
+            port.give_back()
 
     # What the reactor calls.
 
@@ -206,16 +273,13 @@ class EpollReader:
         return -1 if self._epoll.closed else self._epoll.fileno()
 
     def doRead(self) -> None:
-        """Take turns, unless a look that comes next will."""
-        if self._look_call is None:
+        """Take turns, unless a call that comes next will."""
+        if self._next_call is None:
             self._begin()
 
     @fail_stop
     def _begin(self) -> None:
-        if len(self._feeds) == 1 and not self._ready:
-            # The reactor says that the epoll can be read, and so whose socket it is.
-            self._ready.append((next(iter(self._feeds)), select.EPOLLIN))
-        elif not self._ready:
+        if not self._ready:
             self._look()
         self._take_turns()
 
@@ -226,21 +290,30 @@ class EpollReader:
             ready = self._ready
             socket = ready[0][0] if len(ready) == 1 else SEVERAL
             if not self._turn(now_ns):
-                return
+                break
             is_lone = self._busy_poll.take(socket)
             now_ns = self._now_ns()
             if now_ns >= ends_ns:
                 if is_lone:
-                    self._look_call = self._reactor.callLater(0, self._look_again)
-                return
-            if not self._look() and not (is_lone and self._look_on(now_ns)):
-                return
+                    self._call_soon()
+                break
+            # One connection has just been answered: only a lone client is looked for.
+            may_look = is_lone or len(self._feeds) > 1
+            if not may_look or not (self._look_on(now_ns) if is_lone else self._look()):
+                break
+        # The reactor is not told of what the epoll has reported already.
+        if self._ready:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        if self._next_call is None:
+            self._next_call = self._reactor.callLater(0, self._go_on)
 
     @fail_stop
-    def _look_again(self) -> None:
+    def _go_on(self) -> None:
         """The reactor has had its turn."""
-        self._look_call = None
-        if self._look_on(self._now_ns()):
+        self._next_call = None
+        if self._ready or self._look_on(self._now_ns()):
             self._take_turns()
 
     def _look_on(self, now_ns: int) -> bool:
@@ -276,16 +349,22 @@ class EpollReader:
         ends_ns = now_ns + LIMIT_NS
         self._begin_turn(len(ready))
         while ready:
-            # A connection may have ended since it was found ready.
-            feed = self._feeds.get(ready.pop()[0])
+            descriptor, events = ready.pop()
+            feed = self._feeds.get(descriptor)
             if feed is None:
+                # A connection may have ended since it was found ready.
+                if descriptor in self._ports:
+                    self._accept(descriptor)
+                    now_ns = self._now_ns()
                 continue
             began_ns = now_ns
             try:
-                feed.read(now_ns)
+                feed.read(now_ns, events)
             except Exception:
                 self.log.failure("while reading a connection", event="read-failed")
                 feed.fail()
+            if events == FIRST and self._feeds.get(descriptor) is feed:
+                self._epoll.register(descriptor, READABLE)
             now_ns = self._now_ns()
             if now_ns > ends_ns:
                 # Whatever is slow ends here: it takes no look of its own.
@@ -293,6 +372,21 @@ class EpollReader:
                     self._slow(feed.transport, now_ns - began_ns)
                 break
         return self._end_turn() and not ready
+
+    def _accept(self, descriptor: int) -> None:
+        """
+        Accept some of a port's connections.  They are read next, and polled from then on: polled
+        before, they would keep the place that they have in the epoll's queue now.
+        """
+        accepted: dict[int, SocketSource] = {}
+        self._accepted = accepted
+        try:
+            self._ports[descriptor].accept()
+        finally:
+            self._accepted = None
+        # It is reported again if there are more.
+        self._epoll.modify(descriptor, READABLE)
+        self._ready.extend([(each, FIRST) for each in reversed(accepted)])
 
     def logPrefix(self) -> str:
         return "hub"

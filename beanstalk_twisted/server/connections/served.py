@@ -29,6 +29,8 @@ class ServedConnections:
     :ivar ended: called with each session that has ended.
     :ivar stalled: how many were closed since what they had begun did not go on.
     :ivar wrapped_ended: how many have ended that were not plain ones (`is_plain`).
+    :ivar is_stopping: whether the server stops: connections that end change no job and no tube, as
+        if the process was killed.
     :ivar is_log_congested: tells whether so much is on its way to disk that those who wait for it
         should not be read.
     """
@@ -50,6 +52,7 @@ class ServedConnections:
         self.hub: EpollReader | None = None
         self.ended: Callable[[Session], None] = lambda session: None
         self.stalled = self.wrapped_ended = 0
+        self.is_stopping = False
         self.is_log_congested: Callable[[], bool] = lambda: False
         self._fail_stop = ends
         self._headroom = headroom
@@ -122,7 +125,10 @@ class ServedConnections:
         self._limits.disconnected(session)
         self._owing.forget(protocol)
         self.wrapped_ended += not is_plain(protocol.transport)
-        self.context.queue.disconnect(session, self.context.now_ns())
+        if self.is_stopping:
+            self.context.queue.forget_waits(session)
+        else:
+            self.context.queue.disconnect(session, self.context.now_ns())
         self.ended(session)
         if self.settings.verbosity:
             self.log.info(
@@ -143,6 +149,7 @@ class ServedConnections:
 
     def stop(self) -> None:
         """Have them begin no more commands; leave no timer."""
+        self.is_stopping = True
         self._limits.stop()
         self._owing.stop()
         for protocol in list(self._sessions.connections.values()):

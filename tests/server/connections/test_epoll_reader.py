@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import select
+import socket
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -94,6 +95,12 @@ class Bench:
         self.hub.doRead()
         return list(self.heard)
 
+    def next_turn(self) -> list[Any]:
+        """Let the reactor make the calls that are due, and say what was heard."""
+        self.heard.clear()
+        self.reactor.run_until_current()
+        return list(self.heard)
+
     def close(self) -> None:
         """End the hub and the connections."""
         self.hub.close()
@@ -141,6 +148,114 @@ def test_many_sockets_are_read_in_several_turns_and_none_is_left_out(bench: Benc
     assert {number for number, _ in first[1:-1] + second[1:-1]} == set(range(count))
 
 
+def test_what_became_readable_first_is_read_first_whoever_was_read_before(bench: Bench) -> None:
+    (first, _), (second, _) = bench.wire(), bench.wire()
+    for wire, other in [(first, second), (second, first)] * 2:
+        wire.far.send(b"known")
+        bench.turn()
+        other.far.send(b"a")
+        wire.far.send(b"b")
+        numbers = [number for number, _ in bench.turn()[1:-1]]
+        assert numbers == [bench.wires.index(other), bench.wires.index(wire)]
+
+
+class ListeningPort:
+    """
+    A port of the hub's.
+
+    :ivar given_back: whether the reactor has it again.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._waiting: list[Wire] = []
+        self.given_back = False
+        self.fileno = self._socket.fileno
+        bench.hub.add_port(self)
+
+    def connect(self, data: bytes = b"") -> Wire:
+        """Connect a peer that sends this at once."""
+        self._waiting.append(Wire(self._bench.reactor))
+        self._bench.wires.append(self._waiting[-1])
+        self._waiting[-1].far.send(data)
+        socket.create_connection(self._socket.getsockname(), timeout=10).close()
+        return self._waiting[-1]
+
+    def accept(self) -> None:
+        """Accept one connection."""
+        wire = self._waiting.pop(0)
+        self._socket.accept()[0].close()
+        assert self._bench.hub.feed(wire.transport, self._bench.hear) is not None
+
+    def give_back(self) -> None:
+        """The hub has ended."""
+        self.given_back = True
+
+    def close(self) -> None:
+        """End it."""
+        self._bench.hub.remove_port(self)
+        self._socket.close()
+
+
+@pytest.fixture
+def port(bench: Bench) -> Iterator[ListeningPort]:
+    made = ListeningPort(bench)
+    yield made
+    made.close()
+
+
+def test_the_first_bytes_of_a_new_connection_are_read_before_what_others_send_later(
+    bench: Bench, port: ListeningPort
+) -> None:
+    known, _ = bench.wire()
+    known.far.send(b"earlier")
+    bench.turn()
+    port.connect(b"new")
+    known.far.send(b"later")
+    assert bench.turn() == ["begin", b"new", (0, b"later"), "end"]
+
+
+def test_a_new_connection_comes_after_what_others_have_sent_before(
+    bench: Bench, port: ListeningPort
+) -> None:
+    known, _ = bench.wire()
+    known.far.send(b"earlier")
+    port.connect(b"new")
+    assert bench.turn() == ["begin", (0, b"earlier"), b"new", "end"]
+
+
+def test_a_connection_that_was_accepted_is_read_in_its_order_from_then_on(
+    bench: Bench, port: ListeningPort
+) -> None:
+    known, _ = bench.wire()
+    new = port.connect(b"first")
+    assert bench.turn() == ["begin", b"first", "end"]
+    known.far.send(b"earlier")
+    new.far.send(b"later")
+    assert bench.turn() == ["begin", (0, b"earlier"), b"later", "end"]
+    silent = port.connect()
+    assert bench.turn() == ["begin", "end"]
+    silent.far.send(b"now")
+    assert bench.turn() == ["begin", b"now", "end"]
+
+
+def test_connections_that_a_port_has_left_are_accepted_in_the_next_turn(
+    bench: Bench, port: ListeningPort
+) -> None:
+    for data in (b"a", b"b"):
+        port.connect(data)
+    assert bench.turn() == ["begin", b"a", "end"]
+    assert select.select([bench.hub], [], [], 0)[0] == [bench.hub]
+    assert bench.turn() == ["begin", b"b", "end"]
+    assert select.select([bench.hub], [], [], 0)[0] == []
+
+
+def test_a_hub_that_ends_gives_its_ports_back(bench: Bench, port: ListeningPort) -> None:
+    bench.hub.close()
+    assert port.given_back
+
+
 def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     bench: Bench,
 ) -> None:
@@ -157,7 +272,8 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     first = bench.turn()
     assert first == ["begin", b"0", b"1", b"2", "end"]
     wires[0].far.send(b"again")
-    assert bench.turn() == ["begin", b"3", "end"]
+    assert bench.turn() == []
+    assert bench.next_turn() == ["begin", b"3", "end"]
     assert bench.turn() == ["begin", b"again", "end"]
 
 
@@ -197,7 +313,7 @@ def test_what_a_connection_brings_comes_with_the_time_that_it_is_then(bench: Ben
 
 
 def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench: Bench) -> None:
-    wire, _ = bench.wire()
+    (wire, _), _ = bench.wire(), bench.wire()
     rest = [b"b", b"c"]
 
     def answer() -> bool:
@@ -214,7 +330,7 @@ def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench
 def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
     bench: Bench,
 ) -> None:
-    wire, _ = bench.wire()
+    (wire, _), _ = bench.wire(), bench.wire()
 
     def answer() -> bool:
         bench.now_ns += AGAIN_NS // 2
@@ -474,8 +590,7 @@ def test_the_end_of_a_connection_is_told_in_the_turn_that_finds_it(bench: Bench)
     wire.transport.protocol = Ending(bench.heard.append)
     wire.far.send(b"a")
     wire.far.shutdown(1)
-    assert bench.turn() == ["begin", (0, b"a"), "end"]
-    assert bench.turn() == ["begin", ConnectionDone, "end"]
+    assert bench.turn() == ["begin", (0, b"a"), ConnectionDone, "end"]
     assert bench.reactor.readers == [bench.hub]
     assert bench.turn() == ["begin", "end"]
 
@@ -648,11 +763,13 @@ PUT = b"put 0 0 60 1\r\nx\r\n"
 
 def test_commands_that_follow_each_other_at_once_need_one_call_of_the_reactor() -> None:
     server = HubServer()
-    wire = Wire(server.reactor)
+    wire, idle = Wire(server.reactor), Wire(server.reactor)
+    server.hear(idle, b"")
     server.hear(wire, PUT, b"reserve\r\n", b"delete 1\r\n")
     server.call_hub()
     assert wire.read() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n"
     wire.close()
+    idle.close()
 
 
 def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_other() -> None:
