@@ -121,8 +121,8 @@ class Executor:
                 parsed = dialect.parse(line)
             except ParseError as error:
                 answer = self._refuse_line(line, end + 2, error)
-                if answer is None:
-                    return STOPPED if self.is_over else LEFT
+                if answer is None and not self.is_over:
+                    return LEFT
             if parsed is not None:
                 command, args, _ = parsed
                 self._command = command
