@@ -274,9 +274,8 @@ def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
     from beanstalk_twisted.web.site import HttpSettings
 
     settings = HttpSettings(
-        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
-        options["has_messagebird"],
-    )  # fmt: skip
+        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"]
+    )
     return make_site(service, settings, reactor)
 
 

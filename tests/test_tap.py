@@ -119,7 +119,6 @@ def test_without_options_these_hold() -> None:
         "http": [],
         "http_hosts": [],
         "http_write": False,
-        "has_messagebird": False,
         "metrics-tubes": "100",
         "metrics_tubes": 100,
         "endpoints_http": [],

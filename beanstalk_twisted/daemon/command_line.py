@@ -151,7 +151,6 @@ class Options(usage.Options):
         self["http"] = []
         self["http_hosts"] = []
         self["http_write"] = False
-        self["has_messagebird"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -175,11 +174,6 @@ class Options(usage.Options):
         if not HOST_NAME.fullmatch(name):
             raise usage.UsageError(f"--http-host needs a host name without a port, not {name!r}")
         self["http_hosts"].append(name.lower().rstrip("."))
-
-    def opt_metrics_compat(self, names: str) -> None:
-        if names != "messagebird":
-            raise usage.UsageError(f"--metrics-compat is messagebird, not {names!r}")
-        self["has_messagebird"] = True
 
     def opt_http_write(self) -> None:
         self["http_write"] = True
@@ -316,11 +310,8 @@ class Options(usage.Options):
         self["endpoints_v1"] = passed_v1 + old
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
         self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
-        given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
-        if given and not self["http"]:
-            raise usage.UsageError(
-                "--http-host, --http-write and --metrics-compat need --http, where to listen"
-            )
+        if (self["http_hosts"] or self["http_write"]) and not self["http"]:
+            raise usage.UsageError("--http-host and --http-write need --http, where to listen")
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _limits(self) -> Limits:

@@ -147,8 +147,6 @@ GROUPS: Final = (
                "IP addresses and localhost. May be repeated."),
         Option("metrics-tubes", "", "N", "Tubes with metrics of their own: those in trouble and "
                "the most active ones; the others are one sum.", str(DEFAULT_METRICS_TUBES)),
-        Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
-               "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
     )),
     Group("Limits", (
