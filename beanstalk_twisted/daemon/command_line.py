@@ -26,7 +26,6 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.daemon.inherited_sockets import (
     NAME,
-    NAME_V1,
     NOT_PASSED,
     InheritedSocket,
     endpoints_named,
@@ -298,16 +297,15 @@ class Options(usage.Options):
         if 0 < self["slow_ms"] < MIN_SLOW_MS:
             self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
         self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
-        passed, passed_v1 = self._passed()
+        passed = self._passed()
         modern = self["listen"] or ([] if passed else [self._address()])
-        if self["replication"] is not None and (passed or passed_v1):
+        if self["replication"] is not None and passed:
             raise usage.UsageError(
                 "--replicate and sockets of the service manager exclude each other: nobody may "
                 "reach a standby; name an address by --listen"
             )
         self["endpoints"] = passed + [_endpoint("--listen", text) for text in modern]
-        old = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
-        self["endpoints_v1"] = passed_v1 + old
+        self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
         self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
         if (self["http_hosts"] or self["http_write"]) and not self["http"]:
@@ -330,19 +328,18 @@ class Options(usage.Options):
         least = LEAST_LOG_SEGMENTS * self["segment_bytes"]
         return self._limited("max-log-bytes", least, NO_LIMIT) if 0 < most < least else most
 
-    def _passed(self) -> tuple[list[Any], list[Any]]:
+    def _passed(self) -> list[Any]:
         """
-        :return: endpoints of the sockets that the service manager has passed, those of protocol v1
-            behind; none if another address was named.
+        :return: endpoints of the sockets that the service manager has passed; none if another
+            address was named.
         """
         if self["listen"] or not (self["address"] is self["port"] is None):
-            return [], []
+            return []
         from twisted.internet import reactor
 
         sockets = inherited(reactor, os.environ)
         try:
             passed = endpoints_named(reactor, sockets, NAME)
-            passed_v1 = endpoints_named(reactor, sockets, NAME_V1)
         except ValueError as problem:
             raise usage.UsageError(str(problem)) from None
         if sockets and not passed:
@@ -352,7 +349,7 @@ class Options(usage.Options):
                 f"FileDescriptorName={NAME} in the socket unit, or name one by --listen "
                 f"systemd:domain=INET:name=NAME, or another address"
             )
-        return passed, passed_v1
+        return passed
 
     def _policy(self) -> Policy:
         spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)

@@ -18,7 +18,7 @@ from typing import Final
 
 from beanstalk_twisted.wire import grammar, replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.dialects import MODERN, Dialect
+from beanstalk_twisted.wire.dialects import Dialect
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
 from beanstalk_twisted.wire.rights import Needs
 
@@ -126,16 +126,6 @@ def rows(ttr_s: int) -> tuple[Command, ...]:
             needs=Needs(rights.LOOK, rights.JOB),
         ),
     )
-
-
-DIALECTS: Final = (MODERN.name, NAME)
-"""All that there are, by their names."""
-
-
-def check_dialect(name: str) -> None:
-    """:raise ValueError: there is none of this name."""
-    if name not in DIALECTS:
-        raise ValueError(f"no dialect: {name!r}; there are {', '.join(DIALECTS)}")
 
 
 def dialect(ttr_s: int = DEFAULT_TTR_S) -> Dialect:
