@@ -76,7 +76,6 @@ from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.wire.v1 import MAX_TTR_S, MIN_TTR_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -103,8 +102,8 @@ GIVEN: Final = {
         name: OPTIONS[name].default
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
-            "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
-            "metrics-tubes", "busy-poll", *REPLICATION_NUMBERS,
+            "max-connections-per-address", "stalled-timeout", "slow-command", "metrics-tubes",
+            "busy-poll", *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -296,7 +295,6 @@ class Options(usage.Options):
         self["slow_ms"] = self._limited("slow-command", 0, MAX_SLOW_MS)
         if 0 < self["slow_ms"] < MIN_SLOW_MS:
             self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
-        self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
         passed = self._passed()
         modern = self["listen"] or ([] if passed else [self._address()])
         if self["replication"] is not None and passed:

@@ -25,7 +25,6 @@ from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
-from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
 ADDRESS: Final = "127.0.0.1"
 """Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
@@ -175,8 +174,6 @@ GROUPS: Final = (
                str(MAX_KEYS)),
         Option("tubes", "", "FILE", "Hold the policies of tubes that this file has; SIGHUP reads "
                "it again."),
-        Option("v1-ttr", "", "S", "The TTR of jobs that are put in protocol v1, seconds.",
-               str(DEFAULT_TTR_S)),
     )),
     Group("Process", (
         Option("user", "u", "NAME", "Become this user, and its group, before anything is "
