@@ -80,7 +80,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         may_rehome=options["may_rehome"], max_connections=_max_connections(options),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
-        v1_ttr_s=options["v1_ttr_s"], fsync_inline_us=options["fsync_inline_us"],
+        fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
         verify=options["verify"], busy_poll_us=_busy_poll_us(options, _processors()),
@@ -276,9 +276,8 @@ def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
     from beanstalk_twisted.web.site import HttpSettings
 
     settings = HttpSettings(
-        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"],
-        options["has_messagebird"],
-    )  # fmt: skip
+        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"]
+    )
     return make_site(service, settings, reactor)
 
 

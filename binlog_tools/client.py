@@ -41,15 +41,7 @@ class Reply(NamedTuple):
 
         :raise Lost: there is none.
         """
-        return self.number_at(1)
-
-    def number_at(self, place: int) -> int:
-        """
-        The number in this place of the first line; the name is in place 0.
-
-        :raise Lost: there is none.
-        """
-        words = self.words[place : place + 1]
+        words = self.words[1:2]
         return whole_number(b"".join(words).decode("ascii", "replace"))
 
     def __str__(self) -> str:

@@ -57,7 +57,6 @@ from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, _busy_poll_us, makeService
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_FOR_HEALTH
-from beanstalk_twisted.wire.grammar import MAX_U32
 
 NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")
 """What is neither ``always`` nor ``never`` nor a number of milliseconds."""
@@ -119,7 +118,6 @@ def test_without_options_these_hold() -> None:
         "http": [],
         "http_hosts": [],
         "http_write": False,
-        "has_messagebird": False,
         "metrics-tubes": "100",
         "metrics_tubes": 100,
         "endpoints_http": [],
@@ -154,8 +152,6 @@ def test_without_options_these_hold() -> None:
         "tubes": None,
         "uid_gid": None,
         "user": None,
-        "v1-ttr": "120",
-        "v1_ttr_s": 120,
         "verbosity": 0,
         "warnings": [],
     }
@@ -397,20 +393,6 @@ def test_on_one_processor_the_client_needs_it_and_is_not_looked_for(
     processors: int, limit_us: int
 ) -> None:
     assert _busy_poll_us(parsed("--busy-poll=70"), processors) == limit_us
-
-
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [(0, 1), (1, 1), (2, 2), (120, 120), (MAX_U32 - 1, MAX_U32 - 1), (MAX_U32, MAX_U32),
-     (MAX_U32 + 1, MAX_U32)],
-)  # fmt: skip
-def test_the_ttr_of_the_older_dialect_is_brought_into_range_with_a_warning(
-    given: int, taken: int
-) -> None:
-    options = parsed("--v1-ttr", str(given))
-    assert options["v1_ttr_s"] == taken
-    warning = f"--v1-ttr {given} is out of range; {taken} is used"
-    assert options["warnings"] == ([] if given == taken else [warning])
 
 
 @pytest.mark.parametrize(
@@ -721,10 +703,10 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--listen-v1", "11301"], "--listen-v1 11301"),
         (["--listen-v1", "tcp:65536"], "--listen-v1 tcp:65536: port 65536"),
         (["--listen-v1", "nonesuch:1"], "--listen-v1 nonesuch:1"),
-        (["--v1-ttr", "2m"], "--v1-ttr needs a whole number, 0 or more, not '2m'"),
-        (["--v1-ttr=-1"], "--v1-ttr needs a whole number, 0 or more, not '-1'"),
+        (["--max-keys", "2m"], "--max-keys needs a whole number, 0 or more, not '2m'"),
+        (["--max-keys=-1"], "--max-keys needs a whole number, 0 or more, not '-1'"),
         (["--tubes="], "--tubes needs the name of a file"),
-        (["--v1-ttr="], "--v1-ttr needs a whole number, 0 or more, not ''"),
+        (["--max-keys="], "--max-keys needs a whole number, 0 or more, not ''"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_exit_code_5(
@@ -754,7 +736,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_settings_reach_the_service() -> None:
-    words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3", "--v1-ttr=8"]
+    words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3"]
     words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345", "--busy-poll=0"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     words += ["--max-log-bytes=99999", "--binlog=/nowhere", "--body-cache=17"]
@@ -765,7 +747,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
-    assert (settings.v1_ttr_s, settings.fsync_inline_us, settings.busy_poll_us) == (8, 70, 0)
+    assert (settings.fsync_inline_us, settings.busy_poll_us) == (70, 0)
     assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
     assert settings.body_cache == settings.log.body_cache == 17
     assert "bodies in memory up to 17 bytes" in settings.in_words("/nowhere", has_hub=True)

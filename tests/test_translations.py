@@ -184,7 +184,7 @@ def test_punctuation_beside_chinese_is_chinese(page: Path) -> None:
 # The code's tables.
 
 
-DIALECTS = (COMMANDS, v1.dialect().rows)
+DIALECTS = (COMMANDS, v1.DIALECT.rows)
 
 
 def line_of(command: Command) -> list[str]:

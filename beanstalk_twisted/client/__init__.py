@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.commands.extension_specs import NewJob as NewJob
     from beanstalk_twisted.client.commands.hashed_keys import hashed_key as hashed_key
     from beanstalk_twisted.client.commands.specs import Job as Job
-    from beanstalk_twisted.client.commands.specs_v1 import JobV1 as JobV1
     from beanstalk_twisted.client.commands.tags import Inserted as Inserted
     from beanstalk_twisted.client.commands.tags import Tags as Tags
     from beanstalk_twisted.client.connection import Connection as Connection
@@ -48,7 +47,6 @@ else:
         "connection": "Connection connect",
         "commands.specs": "Job",
         "commands.hashed_keys": "hashed_key",
-        "commands.specs_v1": "JobV1",
         "stats": "ConnectionStats GroupStats JobStats ListedJob ReplicationStats ServerStats "
         "TubePolicy TubeStats",
         "commands.extension_specs": "BatchDeleted JobPage NewJob",

@@ -30,7 +30,6 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands import specs_v1 as specs_v1
 from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.methods import Args
@@ -42,7 +41,6 @@ from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.giving_back import GivingBack
 from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
 from beanstalk_twisted.client.pending import (
-    QUITS,
     Ended,
     Implicit,
     Pending,
@@ -51,9 +49,6 @@ from beanstalk_twisted.client.pending import (
 )
 from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
-from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.v1 import NAME as V1
-from beanstalk_twisted.wire.v1 import check_dialect
 
 T = TypeVar("T")
 
@@ -81,18 +76,15 @@ class Connection(Protocol, ExtensionCommands):
     def __init__(
         self, clock: IReactorTime, *, grace_s: float = GRACE_S,
         made: Callable[["Connection"], object] = lambda connection: None,
-        ended: Callable[[Ended], object] = lose_all, dialect: str = MODERN.name, server: str = "",
+        ended: Callable[[Ended], object] = lose_all, server: str = "",
     ) -> None:  # fmt: skip
         """
         :param made: called when the connection is there.
         :param ended: called when it is no more, with what is left to be told.
-        :param dialect: what the server's port speaks, ``modern`` or ``v1``.
         :param server: what to call it in errors.
         """
-        check_dialect(dialect)
         check_seconds("grace_s", grace_s)
         self.is_open = False
-        self._is_v1 = dialect == V1
         self._announcement = Announcement(server)
         self._clock: Any = clock
         # The service puts its own in the place of this one: there, who waits goes on waiting.
@@ -120,8 +112,6 @@ class Connection(Protocol, ExtensionCommands):
     ) -> Deferred[Any]:  # fmt: skip
         if reserved_on is not None and reserved_on is not self:
             return fail(reservation_lost(spec, args))
-        if self._is_v1:
-            spec, args = specs_v1.in_v1(spec, args, tube)
         request = Pending(self._forget, spec, args, body)
         request.mean(self._choice, tube)
         deferred = request.deferred
@@ -187,7 +177,7 @@ class Connection(Protocol, ExtensionCommands):
         else:
             request.is_begun = request.is_sent = True
             self._write(request.encode(), is_alone)
-        if spec in QUITS:
+        if spec is specs.QUIT:
             self.is_open = False
 
     def _is_too_early(self, request: Pending) -> bool:
@@ -369,8 +359,6 @@ class Connection(Protocol, ExtensionCommands):
             request.fail(error)
             return
         request.succeed(result)
-        if request.spec is specs_v1.QUIT:
-            self.part()
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
         """
@@ -426,12 +414,11 @@ class Connection(Protocol, ExtensionCommands):
 
 def connect(
     endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
-    dialect: str = MODERN.name, token: str | None = None,
+    token: str | None = None,
 ) -> Deferred[Connection]:  # fmt: skip
     """
     Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
 
-    :param dialect: what the server's port speaks, ``modern`` or ``v1``.
     :param token: shown before anything else; None for none, or for that of the address.
     :return: fails with `errors.Unauthorized` if the token is nobody's, and with `errors.TlsFailed`
         if TLS does.
@@ -440,7 +427,7 @@ def connect(
     if isinstance(endpoint, str):
         endpoint, in_address = without_token(endpoint)
         token = token or in_address
-    protocol = Connection(reactor, grace_s=grace_s, dialect=dialect, server=shown(endpoint))
+    protocol = Connection(reactor, grace_s=grace_s, server=shown(endpoint))
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
     return made if token is None else made.addCallback(_authorized, token)
 

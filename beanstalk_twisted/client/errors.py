@@ -145,20 +145,6 @@ class Buried(ErrorReply):
     meaning = "the server took the job but could not queue it, and has buried it; kick it later"
 
 
-class NotInserted(ErrorReply):
-    """NOT_INSERTED, in protocol v1."""
-
-    word = b"NOT_INSERTED"
-    meaning = "the server takes no new jobs, has no room, or the body is too large; nothing was put"
-
-
-class NotReleased(ErrorReply):
-    """NOT_RELEASED, in protocol v1."""
-
-    word = b"NOT_RELEASED"
-    meaning = "the server could not queue the job, and has buried it instead; kick it later"
-
-
 class InternalError(ErrorReply):
     word = b"INTERNAL_ERROR"
     meaning = "a fault in the server; its log has the details"
@@ -316,10 +302,6 @@ class NoHost(ClientError):
 def without_server(reason: BaseException) -> object:
     """Give what to say of a reason where the server is named already."""
     return reason.fault if isinstance(reason, TlsFailed) else reason
-
-
-class NotInDialect(ClientError):
-    """The dialect that was chosen has no such command.  Nothing was sent."""
 
 
 class _Lost(ClientError):

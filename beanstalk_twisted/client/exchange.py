@@ -13,25 +13,21 @@ from typing import Any, Final, Generic, TypeVar
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands import specs_v1 as specs_v1
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.reading import Impossible, ReplyReader
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.grammar import CRLF
 
 _WATCHING: Final = CHOOSING - {specs.USE}
-_RESERVES: Final = (specs.RESERVE, specs_v1.RESERVE)
-_ANY_JOB: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT))
+_ANY_JOB: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT))
 _NOT_PASSED: Final = _WATCHING | {extended.CANCEL_RESERVE}
 """Behind one of these a `reserve` does not ask for the same as one before it."""
 
-RESERVING: Final = frozenset((*_RESERVES, specs.RESERVE_WITH_TIMEOUT, specs.RESERVE_JOB))
+RESERVING: Final = _ANY_JOB | {specs.RESERVE_JOB}
 WAITING: Final = _ANY_JOB | {extended.RESERVE_BATCH, extended.WAIT_JOB}
 """Commands whose answer may be long in coming, and that of all behind them with it."""
 
-_ENDING: Final = frozenset((
-    specs.DELETE, specs.RELEASE, specs.BURY, specs_v1.DELETE, specs_v1.RELEASE, specs_v1.BURY,
-))  # fmt: skip
+_ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
 
 
 class Request:
@@ -103,7 +99,7 @@ class Exchange(Generic[R]):
         orphan = self._orphan
         if orphan is not None and request.spec in _NOT_PASSED:
             self._orphan = None
-        elif orphan is not None and request.spec in _RESERVES:
+        elif orphan is not None and request.spec is specs.RESERVE:
             self._orphan = None
             self.unanswered[self.unanswered.index(orphan)] = request
             request.is_begun = request.is_sent = True
@@ -182,7 +178,7 @@ class Exchange(Generic[R]):
         """Let the next `reserve` take the place of this one, if it asks for the same."""
         if self._orphan is request:
             self._orphan = None
-        if request.spec in _RESERVES and self._is_last_word_on_watching(request):
+        if request.spec is specs.RESERVE and self._is_last_word_on_watching(request):
             self._orphan = request
 
     def _note(self, request: R, reply: Reply) -> None:

@@ -8,7 +8,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs_v1 import NumberAndPriority
 from beanstalk_twisted.client.stats import JobStats
 
 # That of the connection, whose log line it was first.
@@ -45,7 +44,7 @@ class GivingBack:
 
         def release(stats: JobStats) -> Deferred[None]:
             self.awaited -= 1
-            released = self._release(job_id, stats.pri)
+            released = self._send_first(lambda: self._commands.release(job_id, priority=stats.pri))
             self._send_postponed()
             return released
 
@@ -58,9 +57,6 @@ class GivingBack:
             _log.info("job {job}, which nobody wants, not released: {why}",
                       job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
-        if isinstance(job_id, NumberAndPriority):
-            self._release(job_id, job_id.priority).addErrback(note)
-            return
         self.awaited += 1
         asked = self._send_first(lambda: self._commands.stats_job(job_id))
         asked.addErrback(give_up).addCallback(release).addErrback(note)
@@ -75,6 +71,3 @@ class GivingBack:
             self.give(job_id)
         self.awaited -= 1
         self._send_postponed()
-
-    def _release(self, job_id: int, priority: int) -> Deferred[None]:
-        return self._send_first(lambda: self._commands.release(job_id, priority=priority))

@@ -1,19 +1,16 @@
 """Requests whose answers somebody waits for, and what becomes of them when a connection ends."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands import specs_v1 as specs_v1
 from beanstalk_twisted.client.commands.methods import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
-
-QUITS: Final = (specs.QUIT, specs_v1.QUIT)
 
 
 class Pending(Request):
@@ -81,7 +78,7 @@ class Pending(Request):
         """
         if self.is_forgotten:
             return None
-        if self.spec in QUITS and self.is_sent:
+        if self.spec is specs.QUIT and self.is_sent:
             self.succeed(None)
             return None
         may_be_done = self.is_sent or self.lost is not None

@@ -29,7 +29,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands import specs_v1 as specs_v1
 from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
@@ -51,9 +50,6 @@ from beanstalk_twisted.client.pending import (
 )
 from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
-from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.v1 import NAME as V1
-from beanstalk_twisted.wire.v1 import check_dialect
 
 
 class Losses(NamedTuple):
@@ -85,8 +81,7 @@ class Client(ClientService, ExtensionCommands):
         grace_s: float = GRACE_S, backoff: Backoff | None = None,
         connected: Callable[[], object] = lambda: None,
         lost: Callable[[Losses], object] = lambda losses: None,
-        probes: bool = False, logs: bool = True, dialect: str = MODERN.name,
-        token: str | None = None,
+        probes: bool = False, logs: bool = True, token: str | None = None,
     ) -> None:  # fmt: skip
         """
         :param endpoint: where the server is: an address as of `client.addresses`, such as
@@ -98,22 +93,17 @@ class Client(ClientService, ExtensionCommands):
         :param probes: ask the server at once which commands it has beside beanstalkd's own;
             otherwise the first of them does, and each connection from then on.
         :param logs: write to Twisted's log that the server is not there, and that it is again.
-        :param dialect: what the server's port speaks, ``modern`` or ``v1``, which has fewer
-            commands and is never probed.
         :param token: shown on each connection before anything else (`auth`); None for none.
         :raise ValueError: the text names no server, or a file that cannot be used; there is no such
-            dialect, time or token, or v1 has a token.
+            time or token.
         :raise TypeError: it is neither text nor an endpoint.
         """
-        check_dialect(dialect)
         reactor = reactor or the_reactor()
         if isinstance(endpoint, str):
             endpoint, in_address = without_token(endpoint)
             token = in_address if token is None else token
         if token is not None:
             AUTH_TOKEN.line((token,))
-            if dialect == V1:
-                raise ValueError("protocol v1 has no tokens")
         check_seconds("grace_s", grace_s)
         self._token = token
         self._backoff = backoff or Backoff(any_random)
@@ -126,9 +116,7 @@ class Client(ClientService, ExtensionCommands):
         self._grace_s = grace_s
         self._connected = connected
         self._lost = lost
-        self._dialect = dialect
-        self._is_v1 = dialect == V1
-        self._probes = probes and not self._is_v1
+        self._probes = probes
         self._ready: Connection | None = None
         self._newest: Connection | None = None
         # With a token: the connection whose server has taken it, and who waits for one.
@@ -153,8 +141,6 @@ class Client(ClientService, ExtensionCommands):
             ready = None
         if reserved_on is not None and reserved_on is not ready:
             return fail(reservation_lost(spec, args))
-        if self._is_v1:
-            spec, args = specs_v1.in_v1(spec, args, tube)
         request = Pending(self._forget, spec, args, body)
         if spec.is_extended:
             self._probes = True
@@ -275,7 +261,7 @@ class Client(ClientService, ExtensionCommands):
     def _connection(self) -> Connection:
         return Connection(
             self._reactor, grace_s=self._grace_s, made=self._greet, ended=self._end,
-            dialect=self._dialect, server=self._logged_endpoint.name,
+            server=self._logged_endpoint.name,
         )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
@@ -299,7 +285,7 @@ class Client(ClientService, ExtensionCommands):
         self._tell_authorized(connection)
 
     def _restore(self, connection: Connection) -> None:
-        commands = [] if self._is_v1 else self._tubes.commands()
+        commands = self._tubes.commands()
         asked: list[Deferred[Any]] = [connection.send(*command) for command in commands[:1]]
         if self._probes:  # Ahead of what has to wait for the answer.
             asked.append(connection.probe())
@@ -382,8 +368,9 @@ class Client(ClientService, ExtensionCommands):
             self._tell_end()
             return
         if isinstance(ended.reason, errors.BadReply):
-            self._log.warn("no server of our protocol ({dialect}): {error}; it is tried again",
-                           dialect=self._dialect, error=ended.reason)  # fmt: skip
+            self._log.warn(
+                "no server of our protocol: {error}; it is tried again", error=ended.reason
+            )
             self._backoff.disappointed()
         left = [request for request in ended.left if not isinstance(request, Implicit)]
         gone = [request for request in left if not self._can_repeat(request)]

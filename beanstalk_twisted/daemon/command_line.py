@@ -26,7 +26,6 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.daemon.inherited_sockets import (
     NAME,
-    NAME_V1,
     NOT_PASSED,
     InheritedSocket,
     endpoints_named,
@@ -77,7 +76,6 @@ from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.wire.v1 import MAX_TTR_S, MIN_TTR_S
 
 BACKLOG: Final = 1024
 """Connections that the kernel may keep for us, as beanstalkd's."""
@@ -104,8 +102,8 @@ GIVEN: Final = {
         name: OPTIONS[name].default
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
-            "max-connections-per-address", "stalled-timeout", "slow-command", "v1-ttr",
-            "metrics-tubes", "busy-poll", *REPLICATION_NUMBERS,
+            "max-connections-per-address", "stalled-timeout", "slow-command", "metrics-tubes",
+            "busy-poll", *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -151,7 +149,6 @@ class Options(usage.Options):
         self["http"] = []
         self["http_hosts"] = []
         self["http_write"] = False
-        self["has_messagebird"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
@@ -175,11 +172,6 @@ class Options(usage.Options):
         if not HOST_NAME.fullmatch(name):
             raise usage.UsageError(f"--http-host needs a host name without a port, not {name!r}")
         self["http_hosts"].append(name.lower().rstrip("."))
-
-    def opt_metrics_compat(self, names: str) -> None:
-        if names != "messagebird":
-            raise usage.UsageError(f"--metrics-compat is messagebird, not {names!r}")
-        self["has_messagebird"] = True
 
     def opt_http_write(self) -> None:
         self["http_write"] = True
@@ -303,24 +295,19 @@ class Options(usage.Options):
         self["slow_ms"] = self._limited("slow-command", 0, MAX_SLOW_MS)
         if 0 < self["slow_ms"] < MIN_SLOW_MS:
             self["slow_ms"] = self._limited("slow-command", MIN_SLOW_MS, MAX_SLOW_MS)
-        self["v1_ttr_s"] = self._limited("v1-ttr", MIN_TTR_S, MAX_TTR_S)
-        passed, passed_v1 = self._passed()
+        passed = self._passed()
         modern = self["listen"] or ([] if passed else [self._address()])
-        if self["replication"] is not None and (passed or passed_v1):
+        if self["replication"] is not None and passed:
             raise usage.UsageError(
                 "--replicate and sockets of the service manager exclude each other: nobody may "
                 "reach a standby; name an address by --listen"
             )
         self["endpoints"] = passed + [_endpoint("--listen", text) for text in modern]
-        old = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
-        self["endpoints_v1"] = passed_v1 + old
+        self["endpoints_v1"] = [_endpoint("--listen-v1", text) for text in self["listen_v1"]]
         self["endpoints_http"] = [_endpoint("--http", http_endpoint(text)) for text in self["http"]]
         self["metrics_tubes"] = self._limited("metrics-tubes", 0, MAX_METRICS_TUBES)
-        given = self["http_hosts"] or self["http_write"] or self["has_messagebird"]
-        if given and not self["http"]:
-            raise usage.UsageError(
-                "--http-host, --http-write and --metrics-compat need --http, where to listen"
-            )
+        if (self["http_hosts"] or self["http_write"]) and not self["http"]:
+            raise usage.UsageError("--http-host and --http-write need --http, where to listen")
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _limits(self) -> Limits:
@@ -339,19 +326,18 @@ class Options(usage.Options):
         least = LEAST_LOG_SEGMENTS * self["segment_bytes"]
         return self._limited("max-log-bytes", least, NO_LIMIT) if 0 < most < least else most
 
-    def _passed(self) -> tuple[list[Any], list[Any]]:
+    def _passed(self) -> list[Any]:
         """
-        :return: endpoints of the sockets that the service manager has passed, those of protocol v1
-            behind; none if another address was named.
+        :return: endpoints of the sockets that the service manager has passed; none if another
+            address was named.
         """
         if self["listen"] or not (self["address"] is self["port"] is None):
-            return [], []
+            return []
         from twisted.internet import reactor
 
         sockets = inherited(reactor, os.environ)
         try:
             passed = endpoints_named(reactor, sockets, NAME)
-            passed_v1 = endpoints_named(reactor, sockets, NAME_V1)
         except ValueError as problem:
             raise usage.UsageError(str(problem)) from None
         if sockets and not passed:
@@ -361,7 +347,7 @@ class Options(usage.Options):
                 f"FileDescriptorName={NAME} in the socket unit, or name one by --listen "
                 f"systemd:domain=INET:name=NAME, or another address"
             )
-        return passed, passed_v1
+        return passed
 
     def _policy(self) -> Policy:
         spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)

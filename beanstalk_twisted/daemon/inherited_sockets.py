@@ -20,10 +20,6 @@ from zope.interface import implementer
 NAME: Final = "beanstalk"
 """``FileDescriptorName=`` of the sockets that are served without being asked for."""
 
-NAME_V1: Final = "beanstalk-v1"
-"""That of those which speak protocol v1."""
-
-
 NOT_PASSED: Final = (
     "no such socket was passed to this process; a socket unit passes it, under the name of its "
     "FileDescriptorName="

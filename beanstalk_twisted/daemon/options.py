@@ -25,7 +25,6 @@ from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_S
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
-from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
 ADDRESS: Final = "127.0.0.1"
 """Differs from beanstalkd: it listens on all addresses, and the protocol knows no passwords."""
@@ -147,8 +146,6 @@ GROUPS: Final = (
                "IP addresses and localhost. May be repeated."),
         Option("metrics-tubes", "", "N", "Tubes with metrics of their own: those in trouble and "
                "the most active ones; the others are one sum.", str(DEFAULT_METRICS_TUBES)),
-        Option("metrics-compat", "", "NAMES", "Give metrics the names of another exporter too: "
-               "messagebird."),
         Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
     )),
     Group("Limits", (
@@ -177,8 +174,6 @@ GROUPS: Final = (
                str(MAX_KEYS)),
         Option("tubes", "", "FILE", "Hold the policies of tubes that this file has; SIGHUP reads "
                "it again."),
-        Option("v1-ttr", "", "S", "The TTR of jobs that are put in protocol v1, seconds.",
-               str(DEFAULT_TTR_S)),
     )),
     Group("Process", (
         Option("user", "u", "NAME", "Become this user, and its group, before anything is "

@@ -23,7 +23,7 @@ SHOWN_BYTES: Final = 80
 SHOWN_DIGITS: Final = 10
 """Of a number: as many as any has but ids."""
 
-WORDS: Final = frozenset(row.name.encode().split()[0] for row in (*MODERN.rows, *v1.dialect().rows))
+WORDS: Final = frozenset(row.name.encode().split()[0] for row in (*MODERN.rows, *v1.ROWS))
 """The first words of all commands."""
 
 MS: Final = 1_000_000

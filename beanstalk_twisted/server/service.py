@@ -163,7 +163,7 @@ class BeanstalkService(Service):
         self.connections.ended = self._session_ended
         self._modern = BeanstalkFactory(self.connections)
         self.factory: Factory = self._modern
-        self.factory_v1: Factory = BeanstalkFactory(self.connections, v1.dialect(settings.v1_ttr_s))
+        self.factory_v1: Factory = BeanstalkFactory(self.connections, v1.DIALECT)
         self.loading = 0, 0.0
         self.access: AccessControl | None = None
         self.is_released = False

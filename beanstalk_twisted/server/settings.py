@@ -13,7 +13,6 @@ from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
-from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -83,7 +82,6 @@ class Settings(NamedTuple):
     :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
     :ivar busy_poll_us: see `BusyPollPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
-    :ivar v1_ttr_s: the TTR of jobs that are put in the older dialect.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
@@ -102,7 +100,6 @@ class Settings(NamedTuple):
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
     has_hub: bool = True
-    v1_ttr_s: int = DEFAULT_TTR_S
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS

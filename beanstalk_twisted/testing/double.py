@@ -21,7 +21,6 @@ from beanstalk_twisted.testing.endpoint import MemoryEndpoint
 from beanstalk_twisted.testing.faults import Faults
 from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.memory_server import READ_BYTES
-from beanstalk_twisted.wire.v1 import check_dialect
 
 T = TypeVar("T")
 
@@ -61,19 +60,15 @@ class Double(Inspection, Faults):
             raise ValueError(f"put into {tube!r}: {said.decode().strip()}")
         return int(said.split()[1])
 
-    def connect(self, dialect: str | None = None) -> Conversation:
+    def connect(self) -> Conversation:
         """
         Make a connection of the test's own, for raw bytes.
 
-        :param dialect: what it speaks, if not that of the double.
-        :raise ValueError: there is no such dialect.
         :raise ConnectionRefusedError: the server is down.
         """
-        if dialect is not None:
-            check_dialect(dialect)
         with self._turn():
             self._check_up()
-            talk = Conversation(self._make_wire(dialect), self._turn)
+            talk = Conversation(self._make_wire(), self._turn)
             self.network.links.append(talk)
         return talk
 

@@ -9,8 +9,6 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.network import Network
 from beanstalk_twisted.testing.recording import RecordedServer, RecordedService
 from beanstalk_twisted.testing.wire import Wire
-from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.v1 import check_dialect
 
 
 class Harness:
@@ -21,18 +19,12 @@ class Harness:
     :ivar is_up: whether it runs.
     """
 
-    def __init__(
-        self, *, has_log: bool = True, max_job_bytes: int = 65_535, dialect: str = MODERN.name
-    ) -> None:
+    def __init__(self, *, has_log: bool = True, max_job_bytes: int = 65_535) -> None:
         """
         :param has_log: whether jobs survive a restart: the log is kept in memory, and a reply waits
             for it as it does for a disk.
         :param max_job_bytes: the largest body, bytes.
-        :param dialect: what the code under test speaks: ``modern``, or ``v1``.
-        :raise ValueError: there is no such dialect.
         """
-        check_dialect(dialect)
-        self._dialect = dialect
         directory = MemoryDirectory() if has_log else None
         self.server = RecordedServer(directory=directory, max_job_bytes=max_job_bytes)
         self.network = Network(self.server)
@@ -93,8 +85,8 @@ class Harness:
         if not self.is_up:
             raise ConnectionRefusedError("the double is down; start() begins another process")
 
-    def _make_wire(self, dialect: str | None = None) -> Wire:
-        wire = Wire(self.server, dialect or self._dialect)
+    def _make_wire(self) -> Wire:
+        wire = Wire(self.server)
         wire.is_held, wire.delay_s = self._is_holding, self._delay_s
         self._wires.append(wire)
         return wire

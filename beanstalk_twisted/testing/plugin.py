@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "beanstalk"
 
-OF_BOTH = ("has_log", "max_job_bytes", "dialect")
+OF_BOTH = ("has_log", "max_job_bytes")
 OF_THE_OTHER = {"beanstalk": ("clock", "port"), "beanstalk_server": ("piece_bytes", "uses_reactor")}
 """
 Options that a fixture has not, but the other one: a mark on a module, or on a test that has both,

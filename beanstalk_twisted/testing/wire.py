@@ -10,7 +10,6 @@ from collections import deque
 from typing import Final
 
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import CRLF
 
 WITH_BODY: Final = frozenset((b"RESERVED", b"FOUND", b"OK"))
@@ -29,8 +28,8 @@ class Wire:
     :ivar delay_s: how long each reply is on its way.
     """
 
-    def __init__(self, server: MemoryServer, dialect: str = MODERN.name) -> None:
-        self.peer: Client = server.connect(dialect)
+    def __init__(self, server: MemoryServer) -> None:
+        self.peer: Client = server.connect()
         self.number: int = self.peer.protocol.session.number
         self.is_dropped = False
         self.is_held = False

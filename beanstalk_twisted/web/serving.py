@@ -40,7 +40,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     overview = Overview(service, may_write=settings.may_write)
     metrics = Metrics(
         service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
-        settings.metrics_tubes, overview.oldest, has_messagebird=settings.has_messagebird,
+        settings.metrics_tubes, overview.oldest,
     )  # fmt: skip
     static = StaticFiles()
     live = Live(overview.figures, overview.about, overview.run, reactor)

@@ -76,13 +76,11 @@ class HttpSettings(NamedTuple):
     :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
     :ivar may_write: whether anything may be changed.
     :ivar metrics_tubes: how many tubes have metrics of their own.
-    :ivar has_messagebird: whether metrics have the names of messagebird/beanstalkd_exporter too.
     """
 
     names: frozenset[str] = frozenset()
     may_write: bool = False
     metrics_tubes: int = 100
-    has_messagebird: bool = False
 
 
 class Part(Protocol):

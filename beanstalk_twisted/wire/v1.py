@@ -2,7 +2,7 @@
 The first protocol, v1, from before tubes, delays and TTRs: one more table beside `commands`.
 
 - Each row names an operation of `commands`, so rules, log and counters are shared.  A field that v1
-  does not write has a fixed value (`grammar.implied`): delay 0, and the server's TTR.
+  does not write has a fixed value (`grammar.implied`): delay 0, and the TTR `TTR_S`.
 - A row has a function that writes its replies where v1 writes them differently.
 - A command is a whole word, since v1's words are starts of later ones (``peek-ready`` is none of
   v1).  A waiting `reserve` does not end when a TTR is about to.  Connections use and watch
@@ -18,18 +18,14 @@ from typing import Final
 
 from beanstalk_twisted.wire import grammar, replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.dialects import MODERN, Dialect
+from beanstalk_twisted.wire.dialects import Dialect
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
 from beanstalk_twisted.wire.rights import Needs
 
 NAME: Final = "v1"
 
-DEFAULT_TTR_S: Final = 120
-"""TTR of jobs put in this dialect, seconds, unless told: what its servers gave all jobs."""
-
-MIN_TTR_S: Final = 1
-MAX_TTR_S: Final = grammar.MAX_U32
-"""The protocol's own bounds for a TTR, where 0 means 1."""
+TTR_S: Final = 120
+"""TTR of jobs put in v1, seconds: what its servers gave all jobs, and its workers expect."""
 
 INSERTED: Final = Word(b"INSERTED")
 NOT_INSERTED: Final = Word(b"NOT_INSERTED")
@@ -94,54 +90,37 @@ def _only(keys: Sequence[str], reply: Reply) -> Reply:
     return replies.statistics((key, values[key]) for key in keys)
 
 
-def rows(ttr_s: int) -> tuple[Command, ...]:
-    """The table."""
-    put = (
-        grammar.PRIORITY, grammar.implied("delay", 0), grammar.implied("ttr", ttr_s), grammar.BYTES,
-    )  # fmt: skip
-    release = (grammar.JOB_ID, grammar.PRIORITY, grammar.implied("delay", 0))
-    bury = (grammar.JOB_ID, grammar.PRIORITY)
-    one_job = (grammar.JOB_ID,)
-    row = partial(Command, is_whole_word=True)
-    return (
-        row(b"put ", put, has_body=True, write=_write_put, needs=Needs(rights.PUT, rights.USED)),
-        row(b"reserve", write=_write_reserve, needs=Needs(rights.RESERVE, rights.WATCHED)),
-        row(b"delete ", one_job, needs=Needs(rights.RESERVE, rights.HELD)),
-        row(b"release ", release, write=_write_release, needs=Needs(rights.RESERVE, rights.JOB)),
-        row(b"bury ", bury, needs=Needs(rights.RESERVE, rights.JOB)),
-        row(
-            b"peek",
-            operation="peek-buried",
-            write=_write_peek,
-            needs=Needs(rights.LOOK, rights.USED),
-        ),
-        row(b"peek ", one_job, write=_write_peek, needs=Needs(rights.LOOK, rights.JOB)),
-        row(b"kick ", (grammar.COUNT,), needs=Needs(rights.MANAGE, rights.USED)),
-        row(b"stats", write=_write_server, needs=Needs(rights.LOOK, rights.SOME)),
-        row(
-            b"stats ",
-            one_job,
-            operation="stats-job",
-            write=_write_job,
-            needs=Needs(rights.LOOK, rights.JOB),
-        ),
-    )
+_PUT: Final = (
+    grammar.PRIORITY, grammar.implied("delay", 0), grammar.implied("ttr", TTR_S), grammar.BYTES,
+)  # fmt: skip
+_RELEASE: Final = (grammar.JOB_ID, grammar.PRIORITY, grammar.implied("delay", 0))
+_BURY: Final = (grammar.JOB_ID, grammar.PRIORITY)
+_ONE_JOB: Final = (grammar.JOB_ID,)
+_row: Final = partial(Command, is_whole_word=True)
 
+ROWS: Final = (
+    _row(b"put ", _PUT, has_body=True, write=_write_put, needs=Needs(rights.PUT, rights.USED)),
+    _row(b"reserve", write=_write_reserve, needs=Needs(rights.RESERVE, rights.WATCHED)),
+    _row(b"delete ", _ONE_JOB, needs=Needs(rights.RESERVE, rights.HELD)),
+    _row(b"release ", _RELEASE, write=_write_release, needs=Needs(rights.RESERVE, rights.JOB)),
+    _row(b"bury ", _BURY, needs=Needs(rights.RESERVE, rights.JOB)),
+    _row(
+        b"peek",
+        operation="peek-buried",
+        write=_write_peek,
+        needs=Needs(rights.LOOK, rights.USED),
+    ),
+    _row(b"peek ", _ONE_JOB, write=_write_peek, needs=Needs(rights.LOOK, rights.JOB)),
+    _row(b"kick ", (grammar.COUNT,), needs=Needs(rights.MANAGE, rights.USED)),
+    _row(b"stats", write=_write_server, needs=Needs(rights.LOOK, rights.SOME)),
+    _row(
+        b"stats ",
+        _ONE_JOB,
+        operation="stats-job",
+        write=_write_job,
+        needs=Needs(rights.LOOK, rights.JOB),
+    ),
+)
+"""All commands."""
 
-DIALECTS: Final = (MODERN.name, NAME)
-"""All that there are, by their names."""
-
-
-def check_dialect(name: str) -> None:
-    """:raise ValueError: there is none of this name."""
-    if name not in DIALECTS:
-        raise ValueError(f"no dialect: {name!r}; there are {', '.join(DIALECTS)}")
-
-
-def dialect(ttr_s: int = DEFAULT_TTR_S) -> Dialect:
-    """
-    The dialect of ports whose jobs get this TTR.
-
-    :param ttr_s: seconds, `MIN_TTR_S` to `MAX_TTR_S`.
-    """
-    return Dialect(NAME, rows(ttr_s), hears_deadlines=False)
+DIALECT: Final = Dialect(NAME, ROWS, hears_deadlines=False)

@@ -292,13 +292,3 @@ def test_an_error_names_the_server_as_the_application_does() -> None:
     drain = connection.drain()
     world.settle()
     assert error(drain, errors.NotAnnounced).server == repr(world.endpoint)
-
-
-def test_protocol_v1_has_none_of_them() -> None:
-    line = Line(dialect="v1")
-    for call in CALLS.values():
-        with pytest.raises(errors.NotInDialect):
-            call(line.connection)
-    with pytest.raises(errors.NotInDialect):
-        line.connection.probe()
-    assert line.sent() == b""

@@ -15,7 +15,6 @@ from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.server.access.authentication import InlineHashing
-from beanstalk_twisted.wire.v1 import NAME as V1
 from tests.client.world import Line, World, error, is_waiting, result
 from tests.server.access.meeting import OTHER_TOKEN, TOKEN, rules
 
@@ -286,11 +285,6 @@ def test_the_client_for_several_servers_does_not_show_it_to_others() -> None:
     pool = Pool([f"beanstalk://:{SECRET}@127.0.0.1:1"], ["t"], reactor=World().clock)
     assert pool.split.server_of("t") == "tcp:127.0.0.1:1"
     assert SECRET not in repr([vars(each) for each in (pool, *pool._members.values())])
-
-
-def test_v1_has_no_tokens() -> None:
-    with pytest.raises(ValueError, match="v1 has no tokens"):
-        World().client(token=SECRET, dialect=V1)
 
 
 @pytest.mark.parametrize("is_right", [True, False])

@@ -450,6 +450,23 @@ def test_an_unknown_reply_costs_one_connection() -> None:
     assert world.result(client.put(b"y")) > 0
 
 
+def test_a_server_of_another_protocol_is_tried_less_and_less_often() -> None:
+    world, connects = World(), []
+
+    def surprise() -> None:
+        connects.append(world.clock.seconds())
+        world.link.transport.unsent += b"SURPRISE\r\n"
+
+    backoff = Backoff(lambda: 1.0)
+    client = Client(world.endpoint, reactor=world.clock, backoff=backoff, connected=surprise)
+    client.startService()
+    waiting = client.reserve()
+    world.advance(60)
+    # After 0.1, 0.2, 0.4 seconds and so on, up to 30; without the backoff it would be 600 times.
+    assert 5 <= len(connects) <= 12
+    assert is_waiting(waiting)
+
+
 def test_an_application_that_fails_when_told_harms_nobody(clean_reactor: list[Failure]) -> None:
     def fail(*_: object) -> None:
         raise KeyError("mine")

@@ -83,10 +83,11 @@ def ask(family: int, address: Any, request: bytes) -> bytes:
 USED = b"USING default\r\n"
 
 
-def test_sockets_of_the_name_are_served_without_an_option(tmp_path: Path) -> None:
+def test_sockets_of_the_name_need_no_option_and_others_do(tmp_path: Path) -> None:
     with listening() as first, listening() as second, listening() as old:
-        sockets = [("beanstalk", first), ("beanstalk-v1", old), ("beanstalk", second)]
-        with ActivatedServer(tmp_path, sockets) as server:
+        sockets = [("beanstalk", first), ("old", old), ("beanstalk", second)]
+        options = ("--listen-v1", "systemd:domain=INET:name=old")
+        with ActivatedServer(tmp_path, sockets, *options) as server:
             for each in (first, second):
                 assert ask(socket.AF_INET, each.getsockname(), b"list-tube-used\r\n") == USED
             reply = ask(socket.AF_INET, old.getsockname(), b"list-tube-used\r\n")

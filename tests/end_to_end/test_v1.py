@@ -20,12 +20,12 @@ def serving(tmp_path: Path, *options: object) -> ServerProcess:
 
 
 def test_old_and_modern_clients_do_each_others_jobs(tmp_path: Path) -> None:
-    with serving(tmp_path, "--v1-ttr", 77) as server:
+    with serving(tmp_path) as server:
         old = Connection(server.port_v1())
         with greenstalk.Client(("127.0.0.1", server.port())) as modern:
             assert old.ask(b"put 5 3\r\nold\r\n") == b"INSERTED\r\n"
             job = modern.reserve(timeout=0)
-            assert (job.id, job.body, modern.stats_job(job)["ttr"]) == (1, "old", 77)
+            assert (job.id, job.body, modern.stats_job(job)["ttr"]) == (1, "old", 120)
             modern.delete(job)
             old.send(b"reserve\r\n")
             modern.put("modern", priority=9)

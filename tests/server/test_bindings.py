@@ -9,7 +9,7 @@ from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
 from tests.rules.conversation import Server
 
 METHODS = methods_of(Server().queue)
-ALL_COMMANDS = (*COMMANDS, TAGGED_PUT, *EXTENSIONS, *v1.dialect().rows)
+ALL_COMMANDS = (*COMMANDS, TAGGED_PUT, *EXTENSIONS, *v1.DIALECT.rows)
 
 
 def test_each_of_beanstalkds_commands_but_quit_is_the_queues_method_of_that_name() -> None:

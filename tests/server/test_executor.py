@@ -399,7 +399,7 @@ def test_what_an_observer_plants_is_answered_to_a_long_line_too() -> None:
 
 
 def test_v1_has_no_long_lines() -> None:
-    place = Place(dialect=v1.dialect())
+    place = Place(dialect=v1.DIALECT)
     incoming = place.executor.begin_long_line(LONG[:224])
     assert incoming.receive(LONG + b"\r\nuse") == b"use"
     assert place.finish(incoming) == b"BAD_FORMAT\r\n"
@@ -488,13 +488,13 @@ def test_an_observer_hears_of_a_line_that_is_too_long() -> None:
 
 
 def test_answers_are_written_in_the_words_of_the_dialect() -> None:
-    place = Place(dialect=v1.dialect())
+    place = Place(dialect=v1.DIALECT)
     assert place.execute(b"put 5 1\r\nx\r\nreserve\r\nfoo\r\nrelease 1 7\r\n") == ALL
     assert place.sent == [b"INSERTED\r\nRESERVED 1 5 1\r\nx\r\nUNKNOWN_COMMAND\r\nRELEASED\r\n"]
 
 
 def test_a_connection_whose_answer_has_no_words_is_over() -> None:
-    place = Place(dialect=v1.dialect())
+    place = Place(dialect=v1.DIALECT)
     onlooker = place.context.observer = Onlooker()
     assert place.execute(b"reserve\r\n") == STOPPED
     assert not place.executor.is_over

@@ -200,7 +200,7 @@ class Path:
         self.server = MemoryServer(directory=directory, io=lambda: self.io, max_job_bytes=LARGEST)
         service = self.server.service
         service.factory = makes(service.connections)
-        service.factory_v1 = makes(service.connections, v1.dialect())
+        service.factory_v1 = makes(service.connections, v1.DIALECT)
         self.clients = [self.server.connect(dialect) for _ in range(CLIENTS)]
 
     def send(self, number: int, packet: bytes, seconds: float) -> list[bytes]:

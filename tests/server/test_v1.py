@@ -326,16 +326,15 @@ def test_a_reserve_that_begins_at_any_time_before_a_ttr_ends_gets_that_job_again
 
 
 def test_the_shortest_ttr_is_a_second_and_is_waited_out() -> None:
-    server = MemoryServer(is_started=False)
-    server.settings = server.settings._replace(v1_ttr_s=1)
-    server.start()
-    old = server.connect("v1")
-    old.ask(b"put 3 1\r\nx\r\nreserve\r\nreserve\r\n")
+    server = MemoryServer()
+    old, modern = server.connect("v1"), server.connect()
+    modern.ask(b"put 3 0 1 1\r\nx\r\n")
+    old.ask(b"reserve\r\nreserve\r\n")
     for timeouts in range(1, 4):
         server.advance(1)
         assert old.take() == b"RESERVED 1 3 1\r\nx\r\n"
         old.ask(b"reserve\r\n")
-        shown = numbers(server.connect().ask(b"stats-job 1\r\n"))
+        shown = numbers(modern.ask(b"stats-job 1\r\n"))
         assert (shown["timeouts"], shown["ttr"]) == (str(timeouts), "1")
 
 

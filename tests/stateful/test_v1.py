@@ -25,14 +25,14 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.testing.views import JobView, look
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.v1 import TTR_S
 
 OLD: Final = 3
 """Clients that speak v1 on one server, and its translation on the other."""
 
-TTR_S: Final = 4
 LARGEST: Final = 20
 PRIORITIES = st.sampled_from([0, 1, 5, 4294967295])
-SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.5, 4.0, 9.0])
+SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.5, 9.0, TTR_S - 1, TTR_S - 0.5, TTR_S])
 BODIES = st.one_of(
     st.binary(max_size=LARGEST + 2), st.sampled_from([b"", b"\r\n", b"x" * LARGEST, b"peek\r\n"])
 )
@@ -78,13 +78,9 @@ class Translation(RuleBasedStateMachine):
         self._connect()
 
     def _serve(self, is_logged: bool) -> MemoryServer:
-        server = MemoryServer(
-            directory=MemoryDirectory() if is_logged else None, max_job_bytes=LARGEST,
-            is_started=False,
-        )  # fmt: skip
-        server.settings = server.settings._replace(v1_ttr_s=TTR_S)
-        server.start()
-        return server
+        return MemoryServer(
+            directory=MemoryDirectory() if is_logged else None, max_job_bytes=LARGEST
+        )
 
     def _connect(self) -> None:
         self.pairs = [

@@ -34,7 +34,7 @@ def lines(draw: st.DrawFn) -> bytes:
     return "".join([*parts, draw(GAPS)]).encode()
 
 
-DIALECTS = (MODERN, v1.dialect())
+DIALECTS = (MODERN, v1.DIALECT)
 
 
 def meaning(understand: Callable[[bytes], Parsed], line: bytes) -> object:

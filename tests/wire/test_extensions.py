@@ -138,7 +138,7 @@ def test_a_plain_watch_is_that_of_beanstalkd() -> None:
 
 
 def test_other_dialects_have_no_weights() -> None:
-    assert meaning(v1.dialect().parse, b"watch a 5") == (UNKNOWN_COMMAND, None)
+    assert meaning(v1.DIALECT.parse, b"watch a 5") == (UNKNOWN_COMMAND, None)
 
 
 @pytest.mark.parametrize(

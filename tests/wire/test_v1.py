@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.wire import grammar, replies, v1
+from beanstalk_twisted.wire import replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import Found, Inserted, Reply, Reserved
-from beanstalk_twisted.wire.v1 import DEFAULT_TTR_S, JOB_KEYS, SERVER_KEYS
+from beanstalk_twisted.wire.v1 import JOB_KEYS, SERVER_KEYS, TTR_S
 
-V1 = v1.dialect()
+V1 = v1.DIALECT
 ROWS = {row.prefix: row for row in V1.rows}
 BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
 U32, U64 = 4294967295, 18446744073709551615
@@ -50,9 +50,9 @@ def test_only_a_put_has_a_body() -> None:
 # Lines.
 
 UNDERSTOOD: list[tuple[bytes, bytes, tuple[Any, ...]]] = [
-    (b"put 1 2", b"put ", (1, 0, DEFAULT_TTR_S, 2)),
-    (b"put 4294967295 4294967295", b"put ", (U32, 0, DEFAULT_TTR_S, U32)),
-    (b"put   01   02", b"put ", (1, 0, DEFAULT_TTR_S, 2)),
+    (b"put 1 2", b"put ", (1, 0, TTR_S, 2)),
+    (b"put 4294967295 4294967295", b"put ", (U32, 0, TTR_S, U32)),
+    (b"put   01   02", b"put ", (1, 0, TTR_S, 2)),
     (b"reserve", b"reserve", ()),
     (b"delete 18446744073709551615", b"delete ", (U64,)),
     (b"release 1 4294967295", b"release ", (1, U32, 0)),
@@ -74,11 +74,6 @@ def test_a_line_means_its_row_and_the_values_that_its_method_takes(
 ) -> None:
     parsed = V1.parse(line)
     assert (parsed[0].prefix, *parsed[1:]) == (prefix, args, False)
-
-
-@pytest.mark.parametrize("ttr_s", [1, 7, U32])
-def test_the_ttr_of_a_put_is_that_of_the_port(ttr_s: int) -> None:
-    assert v1.dialect(ttr_s).parse(b"put 1 2")[1] == (1, 0, ttr_s, 2)
 
 
 def refusal(line: bytes) -> bytes:
@@ -131,7 +126,7 @@ def test_wrong_arguments_are_a_bad_format(line: bytes) -> None:
 @pytest.mark.parametrize("junk", [b" ", b"x", b" 6", b" 0 60 6"], ids=repr)
 def test_what_follows_the_size_of_a_put_is_left_to_be_judged(junk: bytes) -> None:
     _, args, has_junk = V1.parse(b"put 0 5" + junk)
-    assert args == (0, 0, DEFAULT_TTR_S, 5)
+    assert args == (0, 0, TTR_S, 5)
     assert has_junk
 
 
@@ -207,6 +202,5 @@ def test_statistics_show_the_keys_of_the_dialect_in_its_order(
     assert write(everything) == b"OK %d\r\n%s\r\n" % (len(body), body)
 
 
-def test_the_numbers_of_the_dialect_are_those_that_its_description_gives() -> None:
-    assert DEFAULT_TTR_S == 120
-    assert (v1.MIN_TTR_S, v1.MAX_TTR_S) == (1, grammar.MAX_U32)
+def test_the_ttr_is_the_one_that_servers_of_the_dialect_gave_all_jobs() -> None:
+    assert TTR_S == 120

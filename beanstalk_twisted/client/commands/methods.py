@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
-from beanstalk_twisted.client.commands.specs_v1 import JobV1
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
 
 DEFAULT_PRIORITY: Final = 1 << 16
@@ -29,12 +28,6 @@ AnyJob = Job | int
 
 def job_number(job: AnyJob) -> int:
     return job.id if isinstance(job, Job) else job
-
-
-def _priority(job: AnyJob, given: int | None) -> int:
-    if given is not None:
-        return given
-    return job.priority if isinstance(job, JobV1) else DEFAULT_PRIORITY
 
 
 def tube_bytes(name: str | bytes) -> bytes:
@@ -106,9 +99,8 @@ class Commands:
         :param priority: 0 is the most urgent.
         :param delay: seconds until it is ready.
         :param ttr: seconds a worker has for it; the server makes 0 to 1.
-        :return: the job's number; None in protocol v1, which does not tell it.
+        :return: the job's number.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.
-        :raise NotInserted: likewise, in protocol v1.
         :raise Buried: there is one, but it is buried.
         :raise Unanswered: with a ``tube`` that the server has refused to use: it may be in another.
         """
@@ -168,24 +160,22 @@ class Commands:
         return self._send_of(specs.DELETE, job)
 
     def release(
-        self, job: AnyJob, *, priority: int | None = None, delay: int = 0
+        self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
     ) -> Deferred[None]:
         """
         Give back a job that we have reserved.
 
-        :param priority: `DEFAULT_PRIORITY` without one; in v1, which tells it, the job's own.
         :raise NotFound: we have not, or no longer.
         """
-        return self._send_of(specs.RELEASE, job, _priority(job, priority), delay)
+        return self._send_of(specs.RELEASE, job, priority, delay)
 
-    def bury(self, job: AnyJob, *, priority: int | None = None) -> Deferred[None]:
+    def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
         """
         Put aside a job that we have reserved, until it is kicked.
 
-        :param priority: as of `release`.
         :raise NotFound: we have not, or no longer.
         """
-        return self._send_of(specs.BURY, job, _priority(job, priority))
+        return self._send_of(specs.BURY, job, priority)
 
     def touch(self, job: AnyJob) -> Deferred[None]:
         """

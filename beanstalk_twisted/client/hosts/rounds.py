@@ -39,8 +39,7 @@ _ANSWER: Final = re.compile(rb"[A-Z][A-Z_]{1,39}( [!-~]{1,200})?\r\n")
 
 def is_answer(received: bytes) -> bool:
     """
-    Whether a host has answered: ``USING default``, or a refusal, such as ``UNKNOWN_COMMAND`` in
-    protocol v1.
+    Whether a host has answered: ``USING default``, or a refusal.
 
     :param received: all that has come from it.
     :return: False if more has to come.

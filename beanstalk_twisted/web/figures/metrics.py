@@ -142,7 +142,7 @@ class Metrics:
 
     def __init__(
         self, service: BeanstalkService, lags: Histogram, http: Callable[[], tuple[int, int, int]],
-        most_tubes: int, oldest: OldestReady, *, has_messagebird: bool = False,
+        most_tubes: int, oldest: OldestReady,
     ) -> None:  # fmt: skip
         """
         :param lags: of the reactor.
@@ -150,14 +150,12 @@ class Metrics:
             there were.
         :param most_tubes: how many tubes are shown one by one.
         :param oldest: finds the oldest ready job.
-        :param has_messagebird: whether messagebird/beanstalkd_exporter's names are there too.
         """
         self._service = service
         self._lags = lags
         self._http = http
         self._most_tubes = most_tubes
         self._oldest = oldest
-        self._has_messagebird = has_messagebird
 
     def metrics(self, call: Call) -> Document:
         """All of them, in the format that the request prefers."""
@@ -176,8 +174,7 @@ class Metrics:
             out.end()
             yield out.take()
             return
-        pairs = service.queue.server_pairs()
-        _write_server(out, pairs)
+        _write_server(out, service.queue.server_pairs())
         _write_errors(out, service.queue.tally.errors)
         _write_process(out)
         figures = service.log_figures()
@@ -194,8 +191,6 @@ class Metrics:
         name, text = "beanstalkd_tubes_without_workers", "Tubes with ready jobs that nobody watches"
         out.single(name, "gauge", text, survey.unwatched)
         yield from _tubes(out, survey)
-        if self._has_messagebird:
-            yield from _messagebird(out, pairs, survey.shown)
         out.end()
         yield out.take()
 
@@ -516,29 +511,3 @@ def _tube_histograms(
                 values = getattr(tube.times, field)
                 out.histogram(name, f'tube="{escaped(tube.name)}"', values, bounds)
         yield out.take()
-
-
-MESSAGEBIRD_TUBE: Final = {
-    "current_jobs_urgent": "urgent", "current_jobs_ready": "ready",
-    "current_jobs_reserved": "reserved", "current_jobs_delayed": "delayed",
-    "current_jobs_buried": "buried", "total_jobs": "total_jobs", "current_using": "using",
-    "current_watching": "watching", "current_waiting": "waiting", "cmd_delete": "deletes",
-    "cmd_pause_tube": "pauses",
-}  # fmt: skip
-
-
-def _messagebird(out: Writer, pairs: Pairs, tubes: list[TubeFigures]) -> Iterator[bytes]:
-    """
-    Each number of `stats` and `stats-tube` under its own name, as messagebird/beanstalkd_exporter
-    has them: all are gauges there.
-    """
-    for key, value in pairs:
-        if key in GAUGES or key.startswith(("cmd-", "current-jobs-")):
-            out.single(key.replace("-", "_"), "gauge", f"{key} of stats", float(str(value)))
-    yield out.take()
-    for key, field in MESSAGEBIRD_TUBE.items():
-        out.head(f"tube_{key}", "gauge", f"{key.replace('_', '-')} of stats-tube")
-        for tube in tubes:
-            labels = f'{{tube="{escaped(tube.name)}"}}'
-            out.sample(f"tube_{key}", labels, getattr(tube, field))
-    yield out.take()

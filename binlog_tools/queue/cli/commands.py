@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import click
 
@@ -38,50 +38,22 @@ HERE: Final = "binlog_tools.queue.cli"
 PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "forget_key"}
 """Functions that cannot be named like their subcommands."""
 
-
-COMMANDS_V1: Final[Mapping[str, str]] = {
-    "put": "v1", "reserve": "v1", "delete": "v1", "kick": "v1", "stats": "v1",
-}  # fmt: skip
-"""The same for those that the older dialect has."""
-
-V1: Final = "v1"
-DIALECTS: Final = ("modern", V1)
-"""As the server's table has them, which would take its time to import."""
-
 STREAMS: Final = (
     ("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
 )  # fmt: skip
 """Of a process, by number; how each is opened, and the mode of its file."""
 
 
-def _places(commands: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-    return {
+class Commands(LateGroup):
+    """The subcommands, and what is said when one fails."""
+
+    places: ClassVar = {
         name: (
             module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
             PYTHON_NAMES.get(name, name),
         )
-        for name, module in commands.items()
+        for name, module in COMMANDS.items()
     }
-
-
-class CommandsV1(LateGroup):
-    """The subcommands in the older dialect."""
-
-    places = _places(COMMANDS_V1)
-
-
-class Commands(LateGroup):
-    """The subcommands, and what is said when one fails."""
-
-    places = _places(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Name all subcommands; in the older dialect there are fewer."""
-        if ctx.params.get("dialect") != V1:
-            return super().get_command(ctx, name)
-        if name in self.places and name not in COMMANDS_V1:
-            ctx.fail(f"protocol v1 has no {name}, only {', '.join(COMMANDS_V1)}")
-        return CommandsV1().get_command(ctx, name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -112,16 +84,11 @@ class Commands(LateGroup):
     help="For the subcommand, if that has none of its own.",
 )  # fmt: skip
 @click.option(
-    "--dialect", type=click.Choice(DIALECTS), default=DIALECTS[0], show_default=True,
-    help="What the server's port speaks; v1, of old servers, has only "
-    + ", ".join(COMMANDS_V1) + ".",
-)  # fmt: skip
-@click.option(
     "--token-file", type=click.Path(), metavar="FILE",
     help="Show the server the token in this file before anything else; also BEANSTALK_TOKEN, the "
     "token itself.",
 )  # fmt: skip
-def cli(address: Address | None, dialect: str, token_file: str | None) -> None:
+def cli(address: Address | None, token_file: str | None) -> None:
     """
     Put jobs into a beanstalkd, take them out, look at them and after them.
 

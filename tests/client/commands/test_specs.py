@@ -157,8 +157,7 @@ def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
 
 
 def test_there_is_a_class_for_every_error_of_the_protocols_page() -> None:
-    rows = table(PROTOCOL, "Replies") + table(PROTOCOL, "Replies of v1")
-    words = {reply.split()[0].encode() for reply in names_in(rows)}
+    words = {reply.split()[0].encode() for reply in names_in(table(PROTOCOL, "Replies"))}
     successes = {spec.success for spec in SPECS.values() if spec is not specs.BURY}
     # docs/extensions.md, "Replies".
     others = errors.CannotHandOver, errors.Duplicate, errors.Unauthorized

@@ -163,13 +163,6 @@ def test_only_tags_that_are_used_need_be_known() -> None:
     assert error(asked[1], errors.NotAnnounced).words == ("put con:",)
 
 
-def test_a_server_of_the_first_protocol_knows_no_tags() -> None:
-    line = Line(dialect="v1")
-    with pytest.raises(errors.NotInDialect, match="put: there are no tags in protocol v1"):
-        line.connection.put(b"x", tags=ALL)
-    assert line.sent() == b""
-
-
 # Lost connections.
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
@@ -13,7 +12,6 @@ from beanstalk_twisted.client.hosts.endpoint import Host, HostsEndpoint
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.reconnecting import FIRST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.testing.double import Beanstalk
 from tests.client.fleet import Fleet
 from tests.client.world import error, is_waiting, result
 
@@ -110,15 +108,6 @@ def test_the_log_says_which_host_serves_when_that_changes() -> None:
     assert len(told) == 2
     assert "which b serves" in told[0]
     assert "no host answers: b: Connection was refused" in told[1]
-
-
-@pytest.mark.beanstalk(dialect="v1", uses_reactor=False)
-def test_a_server_of_the_first_protocol_answers_too(beanstalk: Beanstalk) -> None:
-    hosts = HostsEndpoint(cast(Any, beanstalk.clock), [Host("a", beanstalk.endpoint)] * 2)
-    client = Client(hosts, reactor=beanstalk.clock, dialect="v1", backoff=Backoff(lambda: 1.0))
-    client.startService()
-    assert beanstalk.result(client.put(b"x")) is None
-    assert hosts.host == "a"
 
 
 def test_a_server_of_a_pool_may_be_a_queue_on_several_hosts() -> None:

@@ -25,7 +25,7 @@ REFUSED = b"UNAUTHORIZED\r\n"
 PUT_X = b"put 0 0 60 1\r\nx\r\n"
 
 ROWS = (*GUARDED.rows, TAGGED_PUT)
-V1_ROWS = v1.dialect().rows
+V1_ROWS = v1.DIALECT.rows
 WITH_TUBES = [row for row in ROWS if not row.ends_connection and row.name != "auth"]
 
 WAYS = ("token", "certificate", "uid", "gid", "listener", "anonymous", "introduced")

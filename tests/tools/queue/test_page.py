@@ -22,21 +22,16 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "cli.md"
 
 
-def blocks_of(text: str) -> list[str]:
-    """Give the blocks of shell in a part of a page."""
-    return re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def test_all_commands_are_listed_in_the_order_of_the_help() -> None:
     assert names_in(table(PAGE, "beanstalk")) == list(commands.COMMANDS)
 
 
 def calls() -> list[str]:
-    """All calls of the command in the pages' blocks, but for those in the older dialect."""
+    """All calls of the command in the pages' blocks."""
     found = []
     for page in (PAGE, ROOT / "README.md"):
         for block in blocks(page, "sh"):
-            lines = [line for line in block.splitlines() if "--dialect v1" not in line]
+            lines = block.splitlines()
             found += [line for line in lines if re.search(r"\bbeanstalk [-a-z]", line)]
     return found
 
@@ -59,25 +54,6 @@ def test_every_example_is_a_call_that_the_command_understands(line: str) -> None
     command = commands.cli.get_command(click.Context(commands.cli), words[1])
     assert command is not None, line
     command.make_context(words[1], words[2:])
-
-
-def calls_in_v1() -> list[str]:
-    """Those in the older dialect."""
-    (block,) = blocks_of(section(PAGE, "Protocol v1"))
-    return block.splitlines()
-
-
-def test_there_are_examples_of_all_commands_of_the_older_dialect() -> None:
-    named = [line.partition("--dialect v1 ")[2].split()[0] for line in calls_in_v1()]
-    assert list(dict.fromkeys(named)) == list(commands.COMMANDS_V1)
-
-
-@pytest.mark.parametrize("line", calls_in_v1())
-def test_every_example_of_the_older_dialect_is_understood(line: str) -> None:
-    words = shlex.split(line.partition("beanstalk --dialect v1 ")[2])
-    command = commands.CommandsV1().get_command(click.Context(commands.cli), words[0])
-    assert command is not None, line
-    command.make_context(words[0], words[1:])
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

@@ -31,12 +31,9 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 class Scraper:
     """A server and who scrapes it."""
 
-    def __init__(
-        self, server: MemoryServer, most_tubes: int = 100, *, has_messagebird: bool = False
-    ) -> None:
+    def __init__(self, server: MemoryServer, most_tubes: int = 100) -> None:
         self.server = server
-        settings = HttpSettings(metrics_tubes=most_tubes, has_messagebird=has_messagebird)
-        self.site = site_of(server, settings)
+        self.site = site_of(server, HttpSettings(metrics_tubes=most_tubes))
         self.browser = self.browse()
         self.client = server.connect()
 
@@ -475,15 +472,6 @@ def test_with_an_interval_what_was_answered_is_unsynced_until_the_sync() -> None
     assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") == pytest.approx(6)
     scraper.server.advance(10)
     assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") < 5
-
-
-def test_the_names_of_messagebird_are_there_if_asked_for() -> None:
-    scraper = Scraper(MemoryServer(), has_messagebird=True)
-    scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\n")
-    assert scraper.value("current_jobs_ready") == 1
-    assert scraper.value("cmd_put") == 1
-    assert scraper.value("tube_current_jobs_ready", tube="mail") == 1
-    assert ("current_jobs_ready", ()) not in Scraper(MemoryServer()).samples()
 
 
 def speak_tls(server: MemoryServer) -> None:

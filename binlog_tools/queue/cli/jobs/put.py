@@ -31,7 +31,7 @@ from binlog_tools.queue.extensions import (
 )
 from binlog_tools.queue.server import NO_ROOM, STATES, WINDOW, Queue, Refused, put_request
 
-GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG", b"NOT_INSERTED")
+GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 """After other answers the rest is not sent: it would be refused too, or misunderstood."""
 
 ANSWERS_S: Final = 5.0
@@ -120,7 +120,7 @@ class Putter:
 
     def __init__(
         self, queue: Queue, requests: Requests, of_lines: bool,
-        show: Callable[[Reply], object] = lambda reply: None, window: int = WINDOW,
+        show: Callable[[Reply], object], window: int = WINDOW,
     ) -> None:  # fmt: skip
         """
         :param of_lines: each line of the input is a job.

@@ -108,8 +108,7 @@ COMMANDS = [
     "reserve --json --bury",
     "put x", "put x --json", "delete 1", "bury 1", "kick 1", "kick -n 1", "kick --all",
     "move there 1", "tubes", "tubes --json", "stats", "stats --json", "stats -j 1", "pause t 1",
-    "top -n 1", "top -n 1 --json", "delete -t t --state ready --all --yes", "--dialect v1 stats",
-    "--dialect v1 reserve --delete", "--dialect v1 put x", "--dialect v1 kick -n 1",
+    "top -n 1", "top -n 1 --json", "delete -t t --state ready --all --yes",
     "list t", "list t --json", "connections", "connections --json", "flush t -y", "wait 1",
     "drain", "undrain", "move there --from t",
 ]  # fmt: skip
