@@ -364,7 +364,9 @@ class EpollReader:
                 self.log.failure("while reading a connection", event="read-failed")
                 feed.fail()
             if events == FIRST and self._feeds.get(descriptor) is feed:
-                self._epoll.register(descriptor, READABLE)
+                # One that was paused and resumed meanwhile is registered.
+                with suppress(FileExistsError):
+                    self._epoll.register(descriptor, READABLE)
             now_ns = self._now_ns()
             if now_ns > ends_ns:
                 # Whatever is slow ends here: it takes no look of its own.
@@ -384,8 +386,9 @@ class EpollReader:
             self._ports[descriptor].accept()
         finally:
             self._accepted = None
-        # It is reported again if there are more.
-        self._epoll.modify(descriptor, READABLE)
+        if descriptor in self._ports:
+            # It is reported again if there are more.
+            self._epoll.modify(descriptor, READABLE)
         self._ready.extend([(each, FIRST) for each in reversed(accepted)])
 
     def logPrefix(self) -> str:

@@ -164,11 +164,14 @@ class ListeningPort:
     A port of the hub's.
 
     :ivar given_back: whether the reactor has it again.
+    :ivar sources: the connections that were accepted; each calls ``received``.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._socket = socket.create_server(("127.0.0.1", 0))
+        self.sources: list[SocketSource] = []
+        self.received = bench.hear
         self._waiting: list[Wire] = []
         self.given_back = False
         self.fileno = self._socket.fileno
@@ -186,7 +189,9 @@ class ListeningPort:
         """Accept one connection."""
         wire = self._waiting.pop(0)
         self._socket.accept()[0].close()
-        assert self._bench.hub.feed(wire.transport, self._bench.hear) is not None
+        source = self._bench.hub.feed(wire.transport, self.received)
+        assert source is not None
+        self.sources.append(source)
 
     def give_back(self) -> None:
         """The hub has ended."""
@@ -238,6 +243,35 @@ def test_a_connection_that_was_accepted_is_read_in_its_order_from_then_on(
     assert bench.turn() == ["begin", "end"]
     silent.far.send(b"now")
     assert bench.turn() == ["begin", b"now", "end"]
+
+
+def test_a_new_connection_may_be_paused_and_resumed_by_its_first_bytes(
+    bench: Bench, port: ListeningPort
+) -> None:
+    def pause_and_resume(data: bytes, now_ns: int) -> None:
+        port.sources[0].pauseProducing()
+        port.sources[0].resumeProducing()
+        bench.hear(data, now_ns)
+
+    port.received = pause_and_resume
+    new = port.connect(b"first")
+    assert bench.turn() == ["begin", b"first", "end"]
+    new.far.send(b"later")
+    assert bench.turn() == ["begin", b"later", "end"]
+    assert bench.failures == []
+
+
+def test_a_port_may_be_closed_while_it_accepts(bench: Bench, port: ListeningPort) -> None:
+    accept = port.accept
+
+    def accept_and_leave() -> None:
+        accept()
+        bench.hub.remove_port(port)
+
+    port.accept = accept_and_leave  # type: ignore[method-assign]
+    port.connect(b"last")
+    assert bench.turn() == ["begin", b"last", "end"]
+    assert bench.failures == []
 
 
 def test_connections_that_a_port_has_left_are_accepted_in_the_next_turn(
