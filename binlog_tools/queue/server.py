@@ -39,7 +39,7 @@ OF_TUBE_IN_USE: Final = (
     "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
 )  # fmt: skip
 OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "forget-key", "kick-dead",
+    "watch", "list-jobs", "stats-tube", "flush-tube", "forget-key", "kick-dead",
     "pause-tube", "tube-policy",
 )  # fmt: skip
 OF_NO_TUBE: Final = (
