@@ -29,8 +29,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "reporting": BELOW | {"storing"},
     # What users import or run.
     "errors": BELOW,
-    "java": BELOW,
-    "pyfiles": frozenset(),
     "source": BELOW | {"files", "segments", "reading", "following"},
     "sink": BELOW | {"writing"},
     "stream_metrics": BELOW | {"following"},
@@ -39,7 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tasks": frozenset(),
     "frames": BELOW | {"storing", "tasks"},
     "events": BELOW | {"segments", "reading", "source", "storing", "frames", "tasks"},
-    "session": BELOW | {"errors", "java", "source", "sink"},
+    "session": BELOW | {"errors", "source", "sink"},
     "cli": BELOW | {
         "segments", "reading", "storing", "tables", "source", "events", "session", "tasks",
         "histories", "live", "stream_metrics",

@@ -32,6 +32,11 @@ _CODES_BY_EXIT: Final = {
     76: ("SINK_REPLY", "SINK_NO_TAG"),
 }  # fmt: skip
 
+JAVA_ADVICE: Final = (
+    "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME, or "
+    "in a checkout of beanstalk-twisted: pip install '.[java]'"
+)
+
 CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}
 """The codes, and with which number a program ends because of one (sysexits.h)."""
 
