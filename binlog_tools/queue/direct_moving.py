@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 from binlog_tools.queue.extensions import Extensions, can_page
-from binlog_tools.queue.following import next_number
 from binlog_tools.queue.moving import Moved
 from binlog_tools.queue.server import Queue, Refused
 
@@ -69,7 +68,7 @@ class DirectMover:
         if not self._queue.stats_tube(source).number(key):
             return
         # Before they are counted, so that all that were put before are among those.
-        end = next_number(self._queue)
+        end = self._queue.next_id()
         left = self._queue.stats_tube(source).number(key)
         left = left if most is None else min(left, most)
         for page in self._pages(source, state, end):

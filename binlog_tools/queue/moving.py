@@ -13,7 +13,6 @@ that was put since.
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
@@ -58,7 +57,7 @@ class Mover:
         if self._queue.stats_tube(source)[key] == "0":
             return
         # Before they are counted, so that all that were put before are among those.
-        self._end = next_number(self._queue)
+        self._end = self._queue.next_id()
         stats = self._queue.stats_tube(source)
         left = stats.number(key)
         left = left if most is None else min(left, most)

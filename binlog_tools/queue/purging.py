@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from binlog_tools.queue.batch_moving import BATCH_JOBS
 from binlog_tools.queue.extensions import Extensions, can_page
-from binlog_tools.queue.following import next_number
 from binlog_tools.queue.server import Job, Queue, Refused
 
 
@@ -53,7 +52,7 @@ class TubePurge:
         self._queue = queue
         self._tube = tube
         # Before anybody is asked: what comes while he thinks is not what he agreed to.
-        self._end = next_number(queue) if self.total else 0
+        self._end = queue.next_id() if self.total else 0
 
     @property
     def total(self) -> int:

@@ -27,11 +27,19 @@ STATES: Final = ("ready", "delayed", "buried")
 """The states of a job that nobody has reserved."""
 
 
+MARK_TUBE: Final = b"beanstalk-mark"
+"""The tube of the job that `Queue.next_id` puts."""
+
+MARK_PRIORITY: Final = (1 << 32) - 1
+MARK_DELAY_S: Final = 3600
+"""Its delay, seconds, so that no worker gets it, even one that watches this tube."""
+
+
 OF_TUBE_IN_USE: Final = (
     "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
 )  # fmt: skip
 OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "truncate", "forget-key", "kick-dead",
+    "watch", "list-jobs", "stats-tube", "flush-tube", "forget-key", "kick-dead",
     "pause-tube", "tube-policy",
 )  # fmt: skip
 OF_NO_TUBE: Final = (
@@ -231,6 +239,21 @@ class Queue:
         """
         reply = self.ask(put_request(body, priority, delay_s, ttr_s), b"INSERTED", what="put")
         return reply.number
+
+    def next_id(self) -> float:
+        """
+        Return the id of the next job, by putting a job into `MARK_TUBE` and deleting it; infinity
+        if the server refuses new jobs.
+        """
+        self.use(MARK_TUBE)
+        try:
+            mark = self.put(b"", MARK_PRIORITY, MARK_DELAY_S, 1)
+        except Refused as refused:
+            if refused.reply == b"DRAINING":
+                return float("inf")
+            raise
+        self.delete(mark)
+        return mark + 1
 
     def reserve(self, timeout_s: float | None) -> Job | None:
         """Wait for a job, for ever with None."""

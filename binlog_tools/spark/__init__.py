@@ -4,6 +4,5 @@ The history of queues as tables, at any size: the log and its archives, read by 
 A row is a record; ``(server, lsn)`` names it, and ``(server, job)`` its job.  The log is read once,
 into Parquet (`events`), of which the other pipelines make their tables.
 
-Executors need the zip of `pyfiles`, numpy and pyarrow, and neither Twisted nor anything compiled by
-us.
+Executors need our modules, numpy and pyarrow, and neither Twisted nor anything compiled by us.
 """

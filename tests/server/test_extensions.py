@@ -46,7 +46,7 @@ def test_a_flush_is_answered_in_its_place_and_others_are_served_meanwhile() -> N
 
 @pytest.mark.parametrize("cut", range(1, 15))
 def test_a_flush_may_come_in_pieces_and_behind_a_body(cut: int) -> None:
-    line = b"put 0 0 1 1\r\nx\r\ntruncate a\r\nflush-tube default all\r\n"
+    line = b"put 0 0 1 1\r\nx\r\nflush-tube a\r\nflush-tube default all\r\n"
     client = MemoryServer().connect()
     replies = b""
     for at in range(0, len(line), cut):
@@ -57,7 +57,7 @@ def test_a_flush_may_come_in_pieces_and_behind_a_body(cut: int) -> None:
 def test_a_bad_line_changes_nothing_and_a_body_is_no_command() -> None:
     client = MemoryServer().connect()
     assert client.ask(b"put 0 0 1 18\r\nflush-tube default\r\n") == b"INSERTED 1\r\n"
-    assert client.ask(b"flush-tube default 1\r\nflush-tube\r\ntruncate -a\r\n") == (
+    assert client.ask(b"flush-tube default 1\r\nflush-tube\r\nflush-tube -a\r\n") == (
         b"BAD_FORMAT\r\n" * 3
     )
     assert client.ask(b"peek 1\r\n") == b"FOUND 1 18\r\nflush-tube default\r\n"

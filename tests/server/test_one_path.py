@@ -50,7 +50,7 @@ OTHERS = (
     b"foo\r\n", b"\r\n", b"\n\r\n", b"\r\r\n", b"a\0\r\n", b"delete \r\n", b"delete 1 \r\n",
     b"x" * 222 + b"\r\n", b"x" * 223 + b"\r\n", b"\r" * 224 + b"\n", b"y" * 500 + b"\r\n",
     b"put 0 0 1 5 junk\r\nabcde\r\n", b"put 0 0 1\r\n", b"put 0 0 1 -1\r\n", b"peek\r\n",
-    b"flush-tube default\r\n", b"truncate a buried\r\n", b"flush-tube a x\r\n", b"drain\r\n",
+    b"flush-tube default\r\n", b"flush-tube a buried\r\n", b"flush-tube a x\r\n", b"drain\r\n",
     b"list-jobs default all 2\r\n", b"list-jobs a ready 1 r0-1\r\n", b"list-jobs a all 1 x\r\n",
     b"undrain\r\n", b"capabilities\r\n", b"move-job 1 a\r\n", b"move-job 2 default\r\n",
     b"move-job 3 a\r\n", b"move-job 1 -\r\n", b"kick-dead a 5\r\n", b"stats-job 1\r\n",

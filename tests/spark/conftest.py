@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.spark.history import SMALL, Made, make
-from binlog_tools.spark.java import NoJava, find_java
+from binlog_tools.spark.definitions.errors import CodedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,11 @@ carry it out.  Those of other processes (test_cluster.py, the kills) are as Spar
 
 def need_java() -> None:
     """Skip with what to do, where there is no Java; but what runs for all must not skip this."""
+    from binlog_tools.spark.session import prepare_java
+
     try:
-        find_java(os.environ)
-    except NoJava as problem:
+        prepare_java(os.environ)
+    except CodedError as problem:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(problem))

@@ -1,6 +1,6 @@
 """
 A cluster of a master and two workers, whose executors have no disk with the log on it and no
-package of ours: the log is in S3 alone, the code in the zip, beside numpy and pyarrow.
+package of ours: the log is in S3 alone, the code in the wheel, beside numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -19,8 +20,6 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.object_storage.arrow import open_store
-from binlog_tools.spark.java import find_java
-from binlog_tools.spark.pyfiles import make_zip
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import CREDENTIALS, S3Server
@@ -28,6 +27,8 @@ from tests.spark.conftest import JAVA, need_java
 from tests.spark.histories import any_log
 from tests.spark.remote import as_archived
 from tests.spark.without_spark import read
+from tests.test_packaging import source as source
+from tests.test_packaging import wheel as wheel
 from tests.tools.folders import archived
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
@@ -48,7 +49,8 @@ def place(_):
     import importlib.util, os
     import binlog_tools
     names = ("twisted", "click", "pandas", "deltalake")
-    found = {name: importlib.util.find_spec(name) is not None for name in names}
+    # The plugin in the wheel may make a namespace, without an origin, of Twisted's name.
+    found = {name: bool(getattr(importlib.util.find_spec(name), "origin", None)) for name in names}
     return [(os.getcwd(), binlog_tools.__file__, found)]
 
 rows = reader.load(url)
@@ -118,7 +120,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def test_executors_without_a_shared_disk_read_an_archive_in_s3(
-    s3: S3Server, tmp_path: Path
+    s3: S3Server, wheel: Path, tmp_path: Path
 ) -> None:
     need_java()
     import pyspark
@@ -128,16 +130,16 @@ def test_executors_without_a_shared_disk_read_an_archive_in_s3(
     for name, raw in as_archived(FILES).items():
         store.write(f"{raw[64:80].hex()}/{name}", [raw])
     zipped, job = tmp_path / "beanstalk_spark.zip", tmp_path / "job.py"
-    make_zip(str(zipped))
+    shutil.copy(wheel, zipped)
     job.write_text(JOB)
     python = bare_python(tmp_path)
-    home = find_java(os.environ).home
     environment = {
         **CREDENTIALS, "PATH": os.environ["PATH"], "HOME": str(tmp_path),
-        **({"JAVA_HOME": home} if home else {}), "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "128m",
         "SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_SUBMIT_OPTS": JAVA,
         "PYSPARK_PYTHON": str(python), "TZ": "UTC",
+        **{name: value for name, value in os.environ.items() if name == "JAVA_HOME"},
     }  # fmt: skip
     with processes(environment, tmp_path) as master:
         done = subprocess.run(

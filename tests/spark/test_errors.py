@@ -6,9 +6,8 @@ import pickle
 
 import pytest
 
-from binlog_tools.spark.definitions.errors import SourceError, damaged
+from binlog_tools.spark.definitions.errors import CodedError, SourceError, damaged
 from binlog_tools.spark.errors import exit_code, explain_error
-from binlog_tools.spark.java import NoJava
 from binlog_tools.spark.session import explained
 
 STACKS = """[PYTHON_DATA_SOURCE_ERROR] Failed to generate partitions: Traceback
@@ -56,8 +55,8 @@ def test_other_errors_of_python_and_of_spark_are_cut_to_a_line() -> None:
         ),
         (
             "Traceback:\n  File x\nModuleNotFoundError: No module named 'binlog_tools'\n\nJVM",
-            "the workers' Python has no binlog_tools; give them ours: python -m "
-            "binlog_tools.spark.pyfiles, and spark-submit --py-files beanstalk_spark.zip",
+            "the workers' Python has no binlog_tools; give them our wheel, renamed: spark-submit "
+            "--py-files beanstalk_spark.zip",
         ),
         (
             "An error occurred while calling z:collectAndServe.\n: Job aborted: "
@@ -82,7 +81,7 @@ def test_an_error_has_one_line_and_survives_the_way_from_the_workers() -> None:
 def test_a_program_ends_with_the_line_and_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     for error, code in [
         (SourceError("BINLOG_OPTION", "option x: unknown"), 64),
-        (NoJava("There is no Java here."), 69),
+        (CodedError("NO_JAVA", "there is no java"), 69),
         (RuntimeError(STACKS), 66),
     ]:
         with pytest.raises(SystemExit) as ended, explained():

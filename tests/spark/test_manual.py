@@ -69,14 +69,6 @@ def test_the_manual_has_every_column_and_option_of_a_write() -> None:
     assert options == [[f"`{name}`", meaning] for name, meaning in SINK_OPTIONS.items()]
 
 
-def test_the_manual_has_every_option_of_a_rebuild() -> None:
-    rows, *_ = tables(section(DOCS / "spark-rebuilding.md", "Rebuilding a log"))
-    told = {word.strip("`") for row in rows for word in row[0].split(", ")}
-    command = cli.commands["rebuild"]
-    known = {word for option in command.params for word in option.opts if word.startswith("-")}
-    assert told == known
-
-
 def test_the_manual_has_every_error_and_its_exit_code() -> None:
     (rows,) = tables(section(MANUAL, "Errors"))
     told = [(code, int(number)) for number, _, codes in rows for code in CODE.findall(codes)]

@@ -11,11 +11,6 @@ from tests.tools.cli.newer_logs import FIELDS, NEWER, WRITER, newer_log
 from tests.tools.folders import contents, written
 
 COMMANDS = {
-    "rebuild": ("rebuild", "LOG", "-o", "NEW", "--single"),
-    "rebuild with all consent": (
-        "rebuild", "LOG", "-o", "NEW", "--single", "--damage", "skip", "--accept-gap",
-    ),
-    "rebuild --dry-run": ("rebuild", "LOG", "-o", "NEW", "--dry-run"),
     "events": ("events", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
     "tables": ("tables", "LOG", "-o", "NEW", "--damage", "skip", "--dry-run"),
 }  # fmt: skip

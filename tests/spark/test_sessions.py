@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from binlog_tools.spark.definitions.errors import CODES
-from binlog_tools.spark.java import prepare_java
+from binlog_tools.spark.session import prepare_java
 from binlog_tools.spark.source import BinlogReader, BinlogSource
 from binlog_tools.spark.tasks import in_tasks
 from tests.binlog.scribe import segment_files

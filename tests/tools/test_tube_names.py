@@ -1,15 +1,10 @@
 """The names that clients may use for tubes."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.wire import grammar
-from binlog_tools.spark.pyfiles import make_zip
 from binlog_tools.tube_names import NoTube, is_tube_name, quoted
 
 ALPHABET = st.sampled_from([bytes((code,)) for code in range(256)])
@@ -42,20 +37,3 @@ def test_each_byte_counts_at_the_beginning_and_behind_it(code: int) -> None:
 def test_a_wrong_one_is_told_on_one_line() -> None:
     assert quoted(b"a\r\n\xff") == r"'a\r\n\\xff'"
     assert str(NoTube(b"a b")).startswith("'a b' is not the name of a tube: 1 to 200 of ")
-
-
-def test_executors_of_spark_can_ask_too(tmp_path: Path) -> None:
-    """Of the server's package they have what reads a log, and no more."""
-    make_zip(str(tmp_path / "ours.zip"))
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from binlog_tools import client\n"
-        "from binlog_tools.spark.writing import options\n"
-        "assert client.__file__.startswith(sys.argv[1])\n"
-        "client.tube_request(b'use', b'mail')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "ours.zip")],
-        capture_output=True, text=True, cwd=tmp_path, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr

@@ -462,4 +462,4 @@ STATS_REPLICATION: Final = ExtensionSpec(
 SPECS: Final = {
     spec.form: spec for spec in list(globals().values()) if isinstance(spec, ExtensionSpec)
 }
-"""All of them, by their forms; `truncate` says the same as `flush-tube`."""
+"""All of them, by their forms."""

@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "delete": "jobs.delete", "bury": "jobs.peek", "kick": "jobs.peek", "move": "jobs.move",
     "edit": "jobs.edit", "wait": "wait", "flush": "jobs.flush", "forget-key": "jobs.flush",
     "tubes": "tubes", "stats": "tubes",
-    "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top", "tail": "tail",
+    "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top",
     "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access.command", "access": "binlog_tools.access.command",

@@ -138,14 +138,6 @@ def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     return values[0]
 
 
-def interval(least_s: float, default_s: float) -> Callable[[F], F]:
-    """``--interval``."""
-    return click.option(
-        "-i", "--interval", type=click.FloatRange(least_s, 3600), default=default_s,
-        show_default=True, metavar="S", help="Seconds between two looks.",
-    )  # fmt: skip
-
-
 lines: Final = click.option(
     "-l", "--lines", is_flag=True, help="Each line of the input is a job."
 )  # fmt: skip

@@ -57,7 +57,10 @@ CHART_COLUMNS: Final = 100
 
 @click.command("top")
 @options.server
-@options.interval(least_s=0.1, default_s=2.0)
+@click.option(
+    "-i", "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
+    metavar="S", help="Seconds between two looks.",
+)  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many looks.")
 @click.option(
     "--sort",

@@ -3,6 +3,6 @@ The pipelines as programs: what ``python -m binlog_tools.spark`` runs, and the o
 Spark part that prints and exits.
 
 One module for a command or a few (`main` lists them); what they do is done in the other packages:
-`segments`, `reading`, `surviving`, `storing`, `tables`, `source`, `events`, `rebuilding`,
-`session`, `tasks`, `histories`, `live`, `stream_metrics`.
+`segments`, `reading`, `storing`, `tables`, `source`, `events`, `session`, `tasks`, `histories`,
+`live`, `stream_metrics`.
 """

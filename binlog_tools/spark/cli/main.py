@@ -4,7 +4,6 @@ import click
 
 from binlog_tools.spark.cli.events import events, optimize
 from binlog_tools.spark.cli.live import live
-from binlog_tools.spark.cli.rebuild import rebuild_log
 from binlog_tools.spark.cli.tables import SINGLE, poison, snapshot, tables
 
 
@@ -15,10 +14,8 @@ def cli() -> None:
 
     INPUT is an events table (as `events` writes it), or logs: directories of servers,
     archives, segments, patterns. Convert logs once with `events`; the others then are faster.
-
-    `rebuild` makes no table, but a log.
     """
 
 
-for _each in (events, optimize, *SINGLE, tables, poison, snapshot, rebuild_log, live):
+for _each in (events, optimize, *SINGLE, tables, poison, snapshot, live):
     cli.add_command(_each)

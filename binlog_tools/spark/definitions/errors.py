@@ -13,24 +13,29 @@ from binlog_tools.logs.sources import NoLog
 
 _CODES_BY_EXIT: Final = {
     64: (
-        "BINLOG_OPTION", "BINLOG_SCHEMA", "REBUILD_SERVERS", "TABLE_OPTION", "SINK_OPTION",
+        "BINLOG_OPTION", "BINLOG_SCHEMA", "TABLE_OPTION", "SINK_OPTION",
         "SINK_MODE", "SINK_COLUMNS", "SINK_SPECULATION",
     ),
     65: (
         "BINLOG_DAMAGED", "BINLOG_NUMBER_TOO_LARGE", "BINLOG_HISTORIES_DIFFER", "BINLOG_CHANGED",
         "TABLE_COLUMN", "SINK_VALUE", "SINK_JOB_TOO_BIG", "SINK_RESUME",
     ),
-    66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "REBUILD_GAP", "TABLE_NOT_FOUND"),
+    66: ("BINLOG_TRIMMED", "BINLOG_NOT_FOUND", "BINLOG_NO_LOG", "TABLE_NOT_FOUND"),
     69: (
         "TABLE_FORMAT", "NO_JAVA", "NO_PACKAGE", "WORKER_PYTHON", "SPARK_TOO_OLD",
         "SPARK_NO_SERVER", "SINK_NO_SERVER",
     ),
-    73: ("REBUILD_TARGET", "TABLE_EXISTS", "TABLE_UNWRITABLE"),
+    73: ("TABLE_EXISTS", "TABLE_UNWRITABLE"),
     74: ("BINLOG_UNREADABLE",),
     75: ("TABLE_BUSY", "SINK_CONNECTION_LOST", "SINK_REFUSED", "SINK_TWICE"),
     76: ("SINK_REPLY", "SINK_NO_TAG"),
     78: ("BINLOG_UNKNOWN_FORMAT",),
 }  # fmt: skip
+
+JAVA_ADVICE: Final = (
+    "Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless, or set JAVA_HOME, or "
+    "in a checkout of beanstalk-twisted: pip install '.[java]'"
+)
 
 CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for code in codes}
 """The codes, and with which number a program ends because of one (sysexits.h)."""

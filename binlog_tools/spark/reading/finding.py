@@ -6,12 +6,12 @@ From paths to the segments of logs, each once (`candidates`), with how far it ma
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.survey import beanstalkd_file, import_command
 from beanstalk_twisted.object_storage.store import BadUrl, is_url
 from binlog_tools.logs.opening import open_sources
-from binlog_tools.logs.sources import NoLog, parse_archived_name
+from binlog_tools.logs.sources import parse_archived_name
 from binlog_tools.spark.definitions.addresses import name_of
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import expanded
@@ -23,10 +23,7 @@ from binlog_tools.spark.reading.candidates import (
     one_of_each,
     remote_candidates,
 )
-from binlog_tools.spark.reading.measuring import Segment, Tail, measured
-from binlog_tools.spark.segments.durable import durable_part, loaded_part
-
-_TAILS: Final[tuple[Tail, Tail]] = (durable_part, loaded_part)
+from binlog_tools.spark.reading.measuring import Segment, measured
 
 
 def segments_are(first: int, last: int) -> str:
@@ -60,28 +57,22 @@ class Findings(NamedTuple):
     gaps: list[Gap]
 
 
-def find(
-    paths: Iterable[str], with_live: bool = True, as_at_a_start: bool = False, seals_from: int = 0,
-    away: list[OSError] | None = None,
-) -> Findings:  # fmt: skip
+def find(paths: Iterable[str], with_live: bool = True, seals_from: int = 0) -> Findings:
     """
     The segments that these paths name.
 
     :param paths: directories of servers, archives or stores in them, files, URLs of such, or
         patterns.
     :param with_live: whether those that are being written are read, as far as they are durable.
-    :param as_at_a_start: these are read as far as a server would that starts on them.
     :param seals_from: as of `measured`.
-    :param away: URLs that do not answer are left out, if other paths have segments, and told here.
     :raise SourceError: there are none, two differ that should be the same, one is of a newer
         version.
     """
     paths = list(paths)
     try:
-        found = _candidates(list(_named(paths, away)), away)
+        found = _candidates([each for path in paths for each in named(path)])
         chosen = one_of_each(each for each in found if isinstance(each, Candidate))
-        unfinished = _TAILS[as_at_a_start] if with_live else None
-        segments = measured(chosen, unfinished, seals_from)
+        segments = measured(chosen, with_live, seals_from)
     except OSError as problem:
         raise unreadable(problem, ", ".join(paths)) from None
     except BadUrl as problem:
@@ -91,35 +82,11 @@ def find(
     return Findings(segments, broken, list(_gaps(segments, folders)))
 
 
-def _named(paths: list[str], away: list[OSError] | None) -> Iterator[str]:
-    """What the patterns among the paths stand for."""
-    for path in paths:
-        try:
-            yield from named(path)
-        except OSError as problem:
-            _leave_out(path, problem, away)
-
-
-def _leave_out(path: str, problem: OSError, away: list[OSError] | None) -> None:
-    """:raise OSError: the problem, if it is not that a URL does not answer."""
-    is_answer = isinstance(problem, NoLog | FileNotFoundError)
-    if away is None or not is_url(path) or is_answer:
-        raise problem
-    away.append(problem)
-
-
-def _candidates(
-    paths: list[str], away: list[OSError] | None = None
-) -> list[Candidate | BrokenFile]:
+def _candidates(paths: list[str]) -> list[Candidate | BrokenFile]:
     sources = open_sources(path for path in paths if not is_url(path))
     found = [each for source in sources for each in candidates(source)]
     for url in filter(is_url, paths):
-        try:
-            found += remote_candidates(url)
-        except OSError as problem:
-            _leave_out(url, problem, away)
-    if away and not found:
-        raise away[0]
+        found += remote_candidates(url)
     if not found:
         raise _nothing(paths)
     return found

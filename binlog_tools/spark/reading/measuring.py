@@ -3,7 +3,7 @@ How far each segment may be read: its successor says it; else its seal, even whe
 of it; else, while a server writes it, the watermark (`durable`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -21,11 +21,8 @@ from beanstalk_twisted.binlog.segments.seals import FoundSeal, SealIndex, read_s
 from binlog_tools.spark.definitions.addresses import name_of, split, within
 from binlog_tools.spark.files.opening import BadRange, open_file
 from binlog_tools.spark.reading.candidates import LOOKS_AT_ONCE, Candidate, Key
-from binlog_tools.spark.segments.durable import Durable
+from binlog_tools.spark.segments.durable import durable_part
 from binlog_tools.spark.segments.framing import Stretch, is_intact
-
-Tail = Callable[[memoryview, SegmentHeader, Stretch, bool], Durable]
-"""What says how far the newest segment is read."""
 
 
 class Segment(NamedTuple):
@@ -56,12 +53,12 @@ class Segment(NamedTuple):
 
 
 def measured(
-    chosen: Mapping[Key, Candidate], unfinished: Tail | None, seals_from: int = 0
-) -> list[Segment]:
+    chosen: Mapping[Key, Candidate], with_live: bool, seals_from: int = 0
+) -> list[Segment]:  # fmt: skip
     """
     How far each segment may be read; those are left out of which nothing may.
 
-    :param unfinished: what says it of those that are being written; None: they are not read.
+    :param with_live: whether those that are being written are read, as far as they are durable.
     :param seals_from: smaller segments whose end is known without their seal are measured without.
     """
 
@@ -69,7 +66,7 @@ def measured(
         each, after = chosen[key], chosen.get(_next(key))
         try:
             header = after.header if after else _beside(each)
-            return _measure(each, header, unfinished, seals_from)
+            return _measure(each, header, with_live, seals_from)
         except FileNotFoundError:
             return None
         except BadRange:
@@ -120,7 +117,7 @@ def _up_to(after: SegmentHeader) -> tuple[int, int]:
 
 
 def _measure(
-    each: Candidate, after: SegmentHeader | None, unfinished: Tail | None, seals_from: int
+    each: Candidate, after: SegmentHeader | None, with_live: bool, seals_from: int
 ) -> Segment | None:
     if after is not None and each.size < seals_from:
         return _segment(each, *_up_to(after))
@@ -133,7 +130,7 @@ def _measure(
         return _segment(each, seal.end, seal.next_lsn, seal)
     if each.is_archived:
         return _segment(each, _without_trailer(each), None)
-    return _measure_unfinished(each, unfinished) if unfinished else None
+    return _measure_unfinished(each) if with_live else None
 
 
 def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
@@ -169,13 +166,13 @@ def _without_trailer(each: Candidate) -> int:
     return each.size - TRAILER_BYTES if end.endswith(b"TQLEND\r\n") else each.size
 
 
-def _measure_unfinished(each: Candidate, tail: Tail) -> Segment | None:
+def _measure_unfinished(each: Candidate) -> Segment | None:
     """A segment that a server may be writing, or was writing when it crashed."""
     with open_file(each.path, each.size) as file:
         buffer = memoryview(file.snapshot())
     whole = Stretch(SEGMENT_HEADER_BYTES, _without_trailer(each), each.header.first_lsn)
     is_complete = each.from_folder and not each.is_in_use
-    found = tail(buffer, each.header, whole, is_complete)
+    found = durable_part(buffer, each.header, whole, is_complete)
     if found.end == SEGMENT_HEADER_BYTES:
         return None
     stretch = Stretch(SEGMENT_HEADER_BYTES, found.end, each.header.first_lsn)

@@ -36,16 +36,14 @@ class Opened(NamedTuple):
     :ivar place: with the path of the file that was there.
     :ivar buffer: the stretch of the share is in it, and what is needed to read that.
     :ivar tubes: the names that its seal says, None if it has none.
-    :ivar is_mapped: the file is shown, and not a copy of it.
     """
 
     place: Place
     buffer: memoryview
     tubes: Mapping[int, bytes] | None
-    is_mapped: bool
 
 
-def open_share(
+def _open_share(
     share: Share, may_be_shorter: bool = False, open_one: Callable[[str], LogFile] = open_file
 ) -> Opened:
     """
@@ -86,7 +84,7 @@ def _opened(file: LogFile, share: Share) -> Opened:
     if tubes is share.tubes is None and not file.is_local:
         # Its tubes have to be searched for, from its beginning.
         buffer = file.view(share.size, 0, share.stretch.end)
-    return Opened(place, buffer, tubes, file.is_local)
+    return Opened(place, buffer, tubes)
 
 
 def _extent(file: LogFile, share: Share) -> tuple[int, int]:
@@ -156,7 +154,7 @@ def open_soundest(
     first: Opened | SourceError | None = None
     for each in (share, *(_of_copy(share, path) for path in share.copies)):
         try:
-            opened = open_share(each, each is not share, open_one)
+            opened = _open_share(each, each is not share, open_one)
         except SourceError as problem:
             first = first or problem
             continue

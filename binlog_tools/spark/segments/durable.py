@@ -110,20 +110,6 @@ def durable_part(
     return durable._replace(end=rest) if is_complete else durable
 
 
-def loaded_part(
-    buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
-) -> Durable:
-    """
-    What of the newest segment a server that starts now would load: also intact frames behind what
-    is durable.
-    """
-    found = durable_part(buffer, header, stretch, is_complete)
-    at, lsn, last_ns = found.end, found.next_lsn, found.last_ns
-    for frame in frames.in_order(buffer, at, stretch.end, header.salt, lsn):
-        at, lsn, last_ns = frame.end, frame.next_lsn, frame.time_ns
-    return Durable(at, lsn, found.first_ns or last_ns, last_ns)
-
-
 def _break(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
 ) -> tuple[int, int]:

@@ -108,8 +108,7 @@ def sample(spec: specs.ExtensionSpec) -> list[Any]:
 def test_every_row_of_the_table_has_a_spec_and_every_spec_a_row() -> None:
     rows = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)}
     rows["put <tags>"] = TAGGED_PUT
-    assert rows["truncate"].operation == "flush-tube"
-    assert set(SPECS) == set(rows) - {"truncate"}
+    assert set(SPECS) == set(rows)
     assert all(spec.row is rows[name] and spec.is_extended for name, spec in SPECS.items())
     assert SPECS["put <tags>"].name == "put"
 
@@ -169,9 +168,7 @@ def test_a_batch_is_of_1_to_1000_jobs_and_its_line_of_21000_bytes() -> None:
 def test_the_replies_of_the_page_are_those_a_client_expects() -> None:
     for line, replies, *_ in table(PAGE, "Commands"):
         word = quoted(line).split()[0]
-        spec = SPECS.get({"watch": "watch <weight>", "put": "put <tags>"}.get(word, word))
-        if spec is None:
-            continue  # `truncate`.
+        spec = SPECS[{"watch": "watch <weight>", "put": "put <tags>"}.get(word, word)]
         documented = {word.encode() for word in re.findall(r"`([A-Z_]+)`", replies)}
         always = {kind.word for kind in stock._ANY_COMMAND}
         failures = set(spec.replies) - always

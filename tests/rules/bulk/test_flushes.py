@@ -13,8 +13,6 @@ from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import full_disk
 from tests.rules.tagged import put
 
-WORDS = pytest.mark.parametrize("word", ["flush-tube", "truncate"])
-
 
 def one_of_each(client: Client) -> dict[str, int]:
     """Put a job into each state."""
@@ -33,20 +31,17 @@ def counted(client: Client, key: str) -> int:
     return int(client.asks(f"stats-tube {used.split()[1]}")[key])
 
 
-@WORDS
 @pytest.mark.parametrize(
     ("state", "gone"),
     [("", ["buried", "delayed", "ready"]), (" all", ["buried", "delayed", "ready"]),
      (" ready", ["ready"]), (" delayed", ["delayed"]), (" buried", ["buried"])],
 )  # fmt: skip
-def test_what_is_in_the_state_is_deleted_and_nothing_else(
-    word: str, state: str, gone: list[str]
-) -> None:
+def test_what_is_in_the_state_is_deleted_and_nothing_else(state: str, gone: list[str]) -> None:
     client = Server().connect()
     jobs = one_of_each(client)
     client.says("use other")
     others = one_of_each(client)
-    assert client.says(f"{word} default{state}") == f"FLUSHED {len(gone)}"
+    assert client.says(f"flush-tube default{state}") == f"FLUSHED {len(gone)}"
     for name, job_id in jobs.items():
         assert (client.says(f"stats-job {job_id}") == "NOT_FOUND") == (name in gone)
         assert client.asks(f"stats-job {others[name]}")["state"] == name
@@ -267,10 +262,6 @@ def test_a_namesake_of_a_tube_that_went_meanwhile_is_left_alone() -> None:
     server.finish_slices()
     assert client.hears() == f"FLUSHED {SLICE_JOBS}"
     assert other.asks(f"stats-job {late}")["tube"] == "a"
-
-
-def test_capabilities_name_both_words() -> None:
-    assert {"flush-tube", "truncate"} <= set(Server().connect().lists("capabilities"))
 
 
 # Against plain lists, with others at work between the slices.

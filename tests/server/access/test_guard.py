@@ -111,7 +111,7 @@ def sent(row: Command, tube: bytes, job_id: int) -> bytes:
     for field in row.fields:
         word = {"tube": tube, "id": b"%d" % job_id, "ids": b"%d" % job_id}.get(field.name)
         words.append(SAMPLES[field.name] if word is None else word)
-    if row.name == "flush-tube" or row.name == "truncate":
+    if row.name == "flush-tube":
         words[-1] = b"buried"
     line = b" ".join([row.name.encode(), *words]).rstrip() + b"\r\n"
     body = b"0 0 60 1\r\nx\r\n" if row.is_batch else b"x\r\n"

@@ -366,29 +366,6 @@ def test_diff_tells_fields(log: Path, tmp_path: Path) -> None:
     assert run("diff", EVERY_KIND, tmp_path / "new", "--ignore", "kicks").exit_code == 0
 
 
-@pytest.mark.exhaustive
-def test_diff_with_a_server(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p", "0", "-b", tmp_path / "own"), tmp_path) as server:
-        client = server.connect()
-        client.ask(b"put 0 0 60 5\r\nhello\r\n")
-        address = f"127.0.0.1:{server.port()}"
-        assert run("diff", tmp_path / "own", address).exit_code == 0
-        result = run("diff", EVERY_KIND, address)
-        told = documents(run("diff", "--json", EVERY_KIND, address))
-        client.close()
-    assert result.exit_code == 1
-    assert [row[:2] for row in rows(result)[:-1]] == [["a", "8"], ["a", "9"]]
-    assert rows(result)[-1] == ["b", "-", "jobs", "-", "1"]
-    assert told[-1] == {"v": 1, "job": None, "where": "b", "fields": {}, "jobs": 1}
-    assert "has 1 job that" in result.stderr
-
-
-def test_diff_with_what_is_neither_log_nor_server() -> None:
-    result = run("diff", EVERY_KIND, "/nowhere/x:y")
-    assert result.exit_code == 2
-    assert "there is no such log" in result.stderr
-
-
 def test_archive_verify(tmp_path: Path) -> None:
     root = archived(tmp_path / "archive", five_segments())
     result = run("archive-verify", root)

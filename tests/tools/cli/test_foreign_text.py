@@ -106,8 +106,8 @@ def test_a_spreadsheet_takes_no_cell_for_a_formula(tmp_path: Path, name: str) ->
 
 PRINTING = {
     "binlog_tools/console/output.py", "binlog_tools/cli/completion.py",
-    "binlog_tools/queue/cli/tail.py", "binlog_tools/queue/cli/top.py",
-    "binlog_tools/spark/java.py", "binlog_tools/spark/errors.py", "binlog_tools/spark/session.py",
+    "binlog_tools/queue/cli/top.py",
+    "binlog_tools/spark/errors.py", "binlog_tools/spark/session.py",
 }  # fmt: skip
 """What prints by itself, and escapes what it has of others."""
 

@@ -101,7 +101,6 @@ SHOWN: dict[str, tuple[Asked, int, str]] = {
         "2 jobs put",
     ),
     "diff": (lambda on: ["diff", on.log(), on.deleted()], 1, "only in "),
-    "diff with a server": (lambda on: ["diff", on.deleted(), on.server], 1, "job 4: only in A"),
     "archive-verify": (lambda on: ["archive-verify", on.archive()], 3, "segment 3 is missing"),
     "backup": (lambda on: ["backup", on.log(), "-o", on.path / "bs.tar"], 0, "up to LSN 3"),
     "restore": (lambda on: ["restore", on.backup(), "-o", on.new], 0, "up to LSN 3"),

@@ -1,20 +1,12 @@
-"""What differs between two logs, or between a log and a running server."""
+"""What differs between two logs."""
 
-import time
 from pathlib import Path
 
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.tags import Tags
-from binlog_tools.client import Connection, Reply
-from binlog_tools.inspect.comparing import (
-    FIELDS,
-    WINDOW_JOBS,
-    Difference,
-    ServerComparison,
-    compare_logs,
-)
+from binlog_tools.inspect.comparing import FIELDS, Difference, compare_logs
 from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
@@ -22,8 +14,6 @@ from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredJob
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.scribe import NS, T0, files_of
-from tests.server_process import Connection as Client
-from tests.server_process import ServerProcess, ours
 from tests.tools.conversation import Conversation
 from tests.tools.folders import written
 from tests.tools.logs.test_new_log import job, made
@@ -85,75 +75,3 @@ def test_of_bodies_size_and_checksum_are_told(tmp_path: Path) -> None:
     one, two = found.fields["body"]
     assert str(one).startswith("5 bytes, CRC ")
     assert one != two
-
-
-# A running server.
-
-
-@pytest.fixture
-def server(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Ours, with a log."""
-    with ServerProcess(ours("-p", "0", "-b", tmp_path / "log"), tmp_path) as process:
-        yield process
-
-
-def filled(server: ServerProcess) -> Client:
-    """A server with jobs in all states, more than are asked for at once."""
-    client = server.connect()
-    for n in range(WINDOW_JOBS + 6):
-        body = b"job %d" % n
-        request = b"put 1024 %d 60 %d\r\n%b\r\n" % (600 if n % 5 == 4 else 0, len(body), body)
-        assert client.ask(request).startswith(b"INSERTED")
-    assert client.ask(b"reserve-job 1\r\n").startswith(b"RESERVED")
-    assert client.ask(b"bury 1 7\r\n") == b"BURIED\r\n"
-    assert client.ask(b"reserve-job 2\r\n").startswith(b"RESERVED")
-    return client
-
-
-def differences(server: ServerProcess, path: Path) -> tuple[list[Difference], int | None]:
-    """What differs, and how many jobs the log does not name."""
-    with Connection("127.0.0.1", server.port()) as line:
-        comparison = ServerComparison(open_source(str(path)), line)
-        found = list(comparison.differences(EVERYTHING, time.time_ns()))
-        return found, comparison.unknown_to_log
-
-
-@pytest.mark.exhaustive
-def test_a_servers_own_log_does_not_differ_from_it(server: ServerProcess, tmp_path: Path) -> None:
-    client = filled(server)
-    assert differences(server, tmp_path / "log") == ([], 0)
-    client.close()
-
-
-@pytest.mark.exhaustive
-def test_what_has_changed_since_a_copy_is_told(server: ServerProcess, tmp_path: Path) -> None:
-    from tests.tools.folders import contents
-
-    client = filled(server)
-    files = {n: raw for n, raw in contents(tmp_path / "log").items() if n.endswith(".tql")}
-    copy = written(tmp_path / "copy", files)
-    client.ask(b"kick-job 1\r\n")
-    client.ask(b"delete 3\r\n")
-    client.ask(b"put 0 0 9 3\r\nnew\r\n")
-    found, others = differences(server, copy)
-    assert [(each.job_id, each.where) for each in found] == [(1, "both"), (3, "a")]
-    assert found[0].fields == {"state": ("buried", "ready"), "kicks": (0, 1)}
-    assert others == 1
-    client.close()
-
-
-def test_when_jobs_are_chosen_nothing_is_said_of_others(tmp_path: Path) -> None:
-    log_of(tmp_path / "log", job(1))
-
-    class Empty:
-        def send(self, request: bytes) -> None:
-            """See `Line`."""
-
-        def reply(self) -> Reply:
-            """See `Line`."""
-            return Reply((b"NOT_FOUND",))
-
-    chosen = Selection(tubes=frozenset({b"default"}))
-    comparison = ServerComparison(open_source(str(tmp_path / "log")), Empty())
-    assert [each.where for each in comparison.differences(chosen, T0)] == ["a"]
-    assert comparison.unknown_to_log is None

@@ -9,9 +9,8 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.extensions import EXTENSIONS
 from binlog_tools.client import Reply
-from binlog_tools.queue.following import OWN_TUBE
 from binlog_tools.queue.moving import Broken
-from binlog_tools.queue.server import Queue
+from binlog_tools.queue.server import MARK_TUBE, Queue
 from tests.server_process import body_bytes
 
 EXTENDED = frozenset(row.name for row in EXTENSIONS if not row.form)
@@ -140,7 +139,7 @@ def broken_off(
         try:
             move(line)
         except (OSError, Broken) as problem:
-            yield problem, [job for job in jobs_of(server) if job[0].encode() != OWN_TUBE]
+            yield problem, [job for job in jobs_of(server) if job[0].encode() != MARK_TUBE]
         else:
             assert line.sent == breaks_at - 1 and breaks_at > first + 7
             return

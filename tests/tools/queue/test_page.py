@@ -15,7 +15,7 @@ from binlog_tools.queue import direct_moving
 from binlog_tools.queue.batch_moving import BATCH_JOBS
 from binlog_tools.queue.cli import commands, execution, exits, wait
 from binlog_tools.queue.cli.listing import LISTED
-from binlog_tools.queue.following import OWN_TUBE
+from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,4 +78,4 @@ def test_the_numbers_and_names_of_the_text_are_those_of_the_code() -> None:
     assert f"asks for {direct_moving.BATCH_JOBS} jobs at once" in section(PAGE, "move")
     assert f"up to {MAX_BATCH_JOBS:,} at once" in section(PAGE, "put")
     assert all(f"`{state}`" in section(PAGE, "list") for state in LISTED[1:])
-    assert f"`{OWN_TUBE.decode()}`" in section(PAGE, "tail")
+    assert f"`{MARK_TUBE.decode()}`" in section(PAGE, "peek, delete, bury, kick")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.following import Follower
 from binlog_tools.queue.purging import StateResult, TubePurge
 from binlog_tools.queue.server import STATES, Queue, Refused
 from tests.tools.queue.lines import MemoryLine, filled, jobs_of
@@ -120,11 +119,3 @@ def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
     assert line.sent == 1
     with pytest.raises(Refused, match="there is no tube nowhere"):
         TubePurge(Queue(line), b"nowhere", ["buried"])
-
-
-def test_tails_do_not_take_its_own_job_for_one_they_missed() -> None:
-    server = filled("ready")
-    follower = Follower(Queue(MemoryLine(server)), [])
-    list(purge(server, "ready").run())
-    assert list(follower.new()) == []
-    assert follower.missed == 0

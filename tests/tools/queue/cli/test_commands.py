@@ -872,22 +872,6 @@ def test_what_is_not_there_is_named(server: Server, words: str, message: str) ->
     assert message in result.stderr
 
 
-def test_tail_shows_new_jobs_and_leaves_them(server: Server) -> None:
-    process = server.start("tail", "-t", "tailed", "-i", "0.05", "-n", "2", "--json")
-    assert process.stdout is not None
-    # It has begun when its own job is gone again: each of ours is put behind that.
-    own = int(server.run("put", "-t", "other", "x"))
-    jobs: list[int] = []
-    while process.poll() is None:
-        jobs.append(int(server.run("put", "-t", "tailed", f"job {len(jobs)}")))
-    said, _ = process.communicate(timeout=LIMIT_S)
-    seen = [json.loads(line) for line in said.splitlines()]
-    assert len(seen) == 2 and own not in [each["id"] for each in seen]
-    for each in seen:
-        assert each["body"] == f"job {jobs.index(each['id'])}"
-        assert server.state(each["id"]) == "ready"
-
-
 # The shell.
 
 
@@ -937,7 +921,7 @@ def test_the_server_may_stand_before_the_subcommand_or_behind_it(server: Server)
 
 
 def test_without_a_server_it_ends_with_4() -> None:
-    for words in (["stats"], ["put", "x"], ["top"], ["tail"]):
+    for words in (["stats"], ["put", "x"], ["top"]):
         result = CliRunner().invoke(cli, [*words, "-s", "127.0.0.1:1"])
         assert (result.exit_code, result.stderr) == (
             4,
@@ -1063,7 +1047,7 @@ def test_a_closed_input_puts_nothing(server: Server) -> None:
 @pytest.mark.parametrize("data", [b"hello", b"---\na: b\n"], ids=str)
 @pytest.mark.parametrize(
     "words",
-    ["tubes", "stats", "top", "kick --all", "move a --from b", "tail", "list", "connections"],
+    ["tubes", "stats", "top", "kick --all", "move a --from b", "list", "connections"],
 )
 def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
