@@ -162,14 +162,14 @@ class DeadLetters:
             if not jobs.count:
                 del self._by_tube[tags.dead_from]
 
-    def enter_state(self, job: Job) -> None:
-        """A job with tags has come into its state."""
-        if job.state is BURIED and job.tags is not None and job.tags.dead_from:
+    def enter_buried(self, job: Job) -> None:
+        """Count a job that is buried, if it is a dead letter."""
+        if job.tags is not None and job.tags.dead_from:
             self.buried += 1
 
-    def leave_state(self, job: Job) -> None:
-        """A job with tags is about to leave its state, and still has its tags."""
-        if job.state is BURIED and job.tags is not None and job.tags.dead_from:
+    def leave_buried(self, job: Job) -> None:
+        """A buried job is about to leave this state, and still has its tags."""
+        if job.tags is not None and job.tags.dead_from:
             self.buried -= 1
 
     def of(self, name: bytes) -> OrderedJobs | None:

@@ -220,7 +220,8 @@ class QueueState(Queues):
         for job in tagged:
             assert job.state is state
             self.groups.leave_state(job)
-            self.dead_letters.leave_state(job)
+            if state is BURIED:
+                self.dead_letters.leave_buried(job)
         if tube.totals is not None and tube.totals.aside:
             for job_id in job_ids:
                 tube.totals.come_back(self.jobs.job(job_id))
@@ -392,8 +393,9 @@ class QueueState(Queues):
         """
         assert job.tags is not None
         self.groups.leave_state(job)
-        self.dead_letters.leave_state(job)
         key, state = job.tags.concurrency_key, job.state
+        if state is BURIED:
+            self.dead_letters.leave_buried(job)
         if key and state is READY:
             job.state = GONE
             self.concurrency.leave(job, tube, is_taken=is_taken)
@@ -415,7 +417,8 @@ class QueueState(Queues):
         if key and job.state is RESERVED:
             self.concurrency.begin(key)
         self.groups.enter_state(job)
-        self.dead_letters.enter_state(job)
+        if job.state is BURIED:
+            self.dead_letters.enter_buried(job)
 
     def _is_as(self, image: JobImage) -> bool:
         """Whether a COPY says nothing new of its job, but where it is."""

@@ -157,9 +157,8 @@ class Tube:
         for quota in self.quotas or ():
             quota.count(jobs, body_bytes)
 
-    def count_keys(self, change: int) -> None:
-        """Count unique keys that are taken, or free again."""
-        self.keys += change
+    def count_keys_for_quotas(self, change: int) -> None:
+        """Count unique keys that are taken, or free again, for those whose tube it is."""
         for quota in self.quotas or ():
             quota.keys += change
 

@@ -242,15 +242,16 @@ class Puts:
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
         jobs = self._state.ends
-        again = [size for size in (self.sliced_bytes, self.withheld_bytes) if size]
-        if copy_bytes is None and not self._waiting and not again:
+        has_again = self.sliced_bytes or self.withheld_bytes
+        if copy_bytes is None and not self._waiting and not has_again:
             return Demand(jobs)
         # Each is deleted one day, those that wait too; the log has room for one more anyway.
         jobs += sum([waiting.jobs - 1 for waiting in self._waiting])
         sizes = [new_job_bytes(waiting.size) for waiting in self._waiting]
         if copy_bytes is not None:
             sizes.append(new_job_bytes(copy_bytes))
-        sizes += [new_job_bytes(size) for size in again]
+        again = (self.sliced_bytes, self.withheld_bytes)
+        sizes += [new_job_bytes(size) for size in again if size]
         return Demand(jobs, sum(sizes), max(sizes))
 
     def _wait_with(

@@ -107,7 +107,7 @@ class Timekeeping:
 
         They and large work share `SLICE_JOBS`; the next tick does what is left.
         """
-        self.begin_slice()
+        self.slice_left = SLICE_JOBS
         if self._resting:
             self._slices += [work for due_ns, work in self._resting if due_ns <= now_ns]
             self._resting = [each for each in self._resting if each[0] > now_ns]
@@ -119,8 +119,7 @@ class Timekeeping:
         self._end_keys(now_ns)
         self._end_deadlines(now_ns)
         if self._state.tagged:
-            self._take_share()
-            self._consequences.go_on(now_ns, self.slice_left)
+            self._consequences.go_on(now_ns, max(self.slice_left, LEAST_SHARE_JOBS))
 
     def next_due_ns(self) -> int | None:
         if self._slices or (self._state.tagged and self._consequences.are_due):
@@ -210,9 +209,6 @@ class Timekeeping:
         """What is done from now on counts for a slice of its own."""
         self.slice_left = SLICE_JOBS
 
-    def _take_share(self) -> None:
-        self.slice_left = max(self.slice_left, LEAST_SHARE_JOBS)
-
     def rewrite(self, body_bytes: int) -> None:
         """A job was written again in this slice, with its body."""
         self.slice_left -= REWRITTEN_JOBS + body_bytes // REWRITTEN_BYTES
@@ -250,7 +246,8 @@ class Timekeeping:
             return
 
     def _end_delays(self, now_ns: int) -> None:
-        self._take_share()
+        if self.slice_left < LEAST_SHARE_JOBS:
+            self.slice_left = LEAST_SHARE_JOBS
         while self.slice_left > 0:
             tube = self._delays.pop_due(now_ns)
             if tube is None:
@@ -268,7 +265,8 @@ class Timekeeping:
         return now_ns if next_ns is None else min(now_ns, next_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
-        self._take_share()
+        if self.slice_left < LEAST_SHARE_JOBS:
+            self.slice_left = LEAST_SHARE_JOBS
         tubes = []
         while self.slice_left > 0 and (tube := self._pauses.pop_due(now_ns)) is not None:
             tubes.append(tube)
@@ -287,13 +285,15 @@ class Timekeeping:
             self.arm(tube)
 
     def _end_keys(self, now_ns: int) -> None:
-        self._take_share()
+        if self.slice_left < LEAST_SHARE_JOBS:
+            self.slice_left = LEAST_SHARE_JOBS
         for tube in self._state.unique.end(now_ns, self.slice_left):
             self.slice_left -= 1
             self.drop_if_unused(tube, now_ns)
 
     def _end_deadlines(self, now_ns: int) -> None:
-        self._take_share()
+        if self.slice_left < LEAST_SHARE_JOBS:
+            self.slice_left = LEAST_SHARE_JOBS
         while self.slice_left > 0:
             session = self._reservations.deadlines.pop_due(now_ns)
             if session is None:

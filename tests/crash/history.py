@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.bodies import BodyReader
-from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.jobs import (
+    FULL,
+    WITHHELD_NS,
+    BodyPlace,
+    JobImage,
+    Kind,
+    Reason,
+    State,
+)
 from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
@@ -84,6 +92,19 @@ class Picture(NamedTuple):
     tubes: list[TubeSeen]
     dead: dict[bytes, list[int]]
     policies: dict[TubeSeen, Mapping[str, str]]
+
+    def without_unlogged_waits(self, logged: "Picture") -> "Picture":
+        """
+        The same as the log has it: a job that is too old waits to be a dead letter without a record
+        that says so, since a restart finds it too old again.
+        """
+        jobs = dict(self.jobs)
+        for job_id, job in self.jobs.items():
+            known = logged.jobs.get(job_id)
+            if job.deadline_ns == WITHHELD_NS + Reason.EXPIRED and known is not None:
+                assert job.state is State.DELAYED and known.state in (State.READY, State.DELAYED)
+                jobs[job_id] = job._replace(state=known.state, deadline_ns=known.deadline_ns)
+        return self._replace(jobs=jobs)
 
 
 def tube_seen(tube: Tube) -> TubeSeen:

@@ -218,6 +218,7 @@ class Promises:
         if self._queue is not None:
             seen = picture(self._queue, now_ns, self.reader)
             expected = self.history.expected(self.history.last_lsn, now_ns)
+            seen = seen.without_unlogged_waits(expected)
             ours, theirs = (
                 (each.jobs, each.pauses, each.dead, each.policies) for each in (seen, expected)
             )

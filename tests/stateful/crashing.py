@@ -111,13 +111,14 @@ class Crashing(Talking):
         dead = [job.dead_from for job in self.model.jobs.values() if job.dead_from] or [tube]
         died = dead[places[0] % len(dead)]
         queued = len(self.model.of(tube, "ready", "delayed", "buried"))
+        left = [at for at in self.model.remembered if at[0] == tube]
         lines = "".join(map(lines_of, jobs))
 
         def kicks(most: int) -> Step:
             return lambda model: model.kick_dead(died, most)
 
-        def flushes(most: int) -> Step:
-            return lambda model: model.flush(tube, "", most)
+        def flushes(most: int, keys: int = 0) -> Step:
+            return lambda model: model.flush(tube, "", most, keys)
 
         return {
             "put-batch": Deed(
@@ -141,7 +142,11 @@ class Crashing(Talking):
             ),
             "flush-tube": Deed(
                 f"flush-tube {tube}\r\n",
-                [flushes(most) for most in range(1, max(queued, 1) + 1)], [],
+                [
+                    *[flushes(most) for most in range(1, max(queued, 1) + 1)],
+                    *[flushes(max(queued, 1), keys) for keys in range(1, len(left) + 1)],
+                ],
+                [],
             ),
             "tube-policy": Deed(
                 f"tube-policy {tube} max-jobs=9 backoff=10:2:20\r\n",

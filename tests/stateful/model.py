@@ -345,11 +345,15 @@ class Model:
         job.tube = self.rules(job.tube).get("dead-letter", job.tube)
         self.entomb(job)
 
-    def drop(self, job: Job) -> None:
-        """A job is deleted."""
+    def drop(self, job: Job, *, forgets: bool = False) -> None:
+        """
+        A job is deleted.
+
+        :param forgets: whether its key is not remembered.
+        """
         del self.jobs[job.job_id]
         self.gone.append(job.job_id)
-        if job.holds_key and job.unique_s:
+        if job.holds_key and job.unique_s and not forgets:
             until = self.ahead(job.unique_s)
             self.remembered[job.tube, job.unique] = job.job_id, until
         self.told_end(job, "DELETED")

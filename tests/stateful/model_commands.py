@@ -239,12 +239,19 @@ class Commands(Model):
         self.settle()
         return "UPDATED\r\n"
 
-    def flush(self, tube: str, state: str, most: int = LIMIT) -> str:
-        """:param most: so many jobs, in their order, are deleted before it ends for good."""
+    def flush(self, tube: str, state: str, most: int = LIMIT, keys: int = LIMIT) -> str:
+        """
+        :param most: this many jobs, in their order, are deleted before it ends permanently.
+        :param keys: after that, this many keys of deleted jobs are forgotten, if all jobs are.
+        """
         states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]
         flushed = [job for each in states for job in self.of(tube, each)][:most]
+        is_all = state in ("", "all")
         for job in flushed:
-            self.drop(job)
+            self.drop(job, forgets=is_all)
+        if is_all and not self.of(tube, "delayed", "buried", "ready"):
+            for at in [at for at in self.remembered if at[0] == tube][:keys]:
+                del self.remembered[at]
         self.settle()
         return f"FLUSHED {len(flushed)}\r\n"
 

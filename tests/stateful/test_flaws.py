@@ -86,9 +86,9 @@ class GroupOfOneHasEnded(Commands):
 
 
 class RemembersTooLong(Commands):
-    def drop(self, job: Job) -> None:
+    def drop(self, job: Job, *, forgets: bool = False) -> None:
         job.unique_s += bool(job.unique_s)
-        super().drop(job)
+        super().drop(job, forgets=forgets)
 
 
 class ForgetsKeysAtAStart(Commands):
@@ -145,8 +145,8 @@ class CountsABatchAsOneJob(Commands):
 
 
 class EndsAGroupOneJobEarly(Commands):
-    def drop(self, job: Job) -> None:
-        super().drop(job)
+    def drop(self, job: Job, *, forgets: bool = False) -> None:
+        super().drop(job, forgets=forgets)
         for each in self.jobs.values():
             if each.is_waiting and each.after == job.group and len(self.members(job.group)) == 1:
                 self.let_go(each, each.created + each.delay * TICKS)

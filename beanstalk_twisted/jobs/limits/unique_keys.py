@@ -67,8 +67,8 @@ class UniqueKeys:
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
         """:return: the id of the job that has the key or had it; None if it is free."""
         job_id = self._living.get((tube_id, key))
-        if job_id is None:
-            found = self.find(tube_id, key)
+        if job_id is None and tube_id in self._remembered:
+            found = self._remembered[tube_id].get(key)
             if found is not None and found.record.until_ns > now_ns:
                 job_id = found.record.job_id
         return job_id
@@ -91,11 +91,15 @@ class UniqueKeys:
         """A job is there.  A dead letter leaves its key to others."""
         tags = job.tags
         if tags is not None and tags.holds_key:
-            found = self.find(job.tube_id, tags.unique_key)
-            if found is not None:
-                self.forget(found)
+            tube = self._tubes.by_id(job.tube_id)
+            if tube.remembered:
+                found = self.find(job.tube_id, tags.unique_key)
+                if found is not None:
+                    self.forget(found)
             self._living[job.tube_id, tags.unique_key] = job.job_id
-            self._tubes.by_id(job.tube_id).count_keys(1)
+            tube.keys += 1
+            if tube.quotas is not None:
+                tube.count_keys_for_quotas(1)
             self.lasting += tags.leaves_key
 
     def leave(self, job: Job) -> None:
@@ -103,7 +107,10 @@ class UniqueKeys:
         tags = job.tags
         if tags is not None and tags.holds_key:
             del self._living[job.tube_id, tags.unique_key]
-            self._tubes.by_id(job.tube_id).count_keys(-1)
+            tube = self._tubes.by_id(job.tube_id)
+            tube.keys -= 1
+            if tube.quotas is not None:
+                tube.count_keys_for_quotas(-1)
             self.lasting -= tags.leaves_key
 
     def remember(self, record: RememberedKey, segment: int) -> None:
@@ -120,7 +127,8 @@ class UniqueKeys:
             self._ends.add(record.until_ns, record.job_id)
             tube = self._tubes.by_id(record.tube_id)
             tube.remembered += 1
-            tube.count_keys(1)
+            tube.keys += 1
+            tube.count_keys_for_quotas(1)
             self._live.enter(segment, len(record.key))
 
     def of_job(self, job_id: int) -> Remembered | None:
@@ -173,5 +181,6 @@ class UniqueKeys:
         self._ends.discard(record.until_ns, record.job_id)
         tube = self._tubes.by_id(record.tube_id)
         tube.remembered -= 1
-        tube.count_keys(-1)
+        tube.keys -= 1
+        tube.count_keys_for_quotas(-1)
         self._live.leave(found.segment, len(record.key))

@@ -67,7 +67,7 @@ ARRIVED: Final = select.EPOLLIN
 """The event of a connection that has sent bytes, and not ended."""
 
 FIRST: Final = 0
-"""In place of events: a connection that was accepted just now."""
+"""In place of events, and the only one that is false: a connection that was accepted just now."""
 
 
 class HubReactor(Clock, Protocol):
@@ -363,7 +363,7 @@ class EpollReader:
             except Exception:
                 self.log.failure("while reading a connection", event="read-failed")
                 feed.fail()
-            if events == FIRST and self._feeds.get(descriptor) is feed:
+            if not events and self._feeds.get(descriptor) is feed:
                 # One that was paused and resumed meanwhile is registered.
                 with suppress(FileExistsError):
                     self._epoll.register(descriptor, READABLE)

@@ -61,8 +61,8 @@ COLUMNS: Final = (
     Column("delay_s", "bigint", "as last given, in seconds"),
     Column("ttr_s", "bigint", "as last given, in seconds"),
     Column("deadline", "timestamp", "when it becomes ready, its TTR ends, or it was buried; of "
-           "`key`, how long it is remembered; null in other states, and while it waits for a "
-           "group"),
+           "`key`, how long it is remembered; null in other states, while it waits for a group, "
+           "and while it waits to be a dead letter"),
     Column("deadline_ns", "bigint", "the same, ns since the epoch"),
     Column("reserves", "bigint", "reservations so far, this event included"),
     Column("timeouts", "bigint", "ends of its TTR so far"),

@@ -63,10 +63,22 @@ class Regions:
 
 
 def _is_in_a_hole(found: Salvaged, full: Full) -> bool:
-    """What was not promised to be there is a place that is torn."""
+    """
+    What was not promised to be there is torn, or in a hole, or in a damaged place after the last
+    frame that is sound.
+    """
     salvage = found.report.salvage
     is_torn = salvage.torn_lsn is not None and full.lsn >= salvage.torn_lsn
-    return is_torn or any(hole.first_lsn <= full.lsn <= hole.last_lsn for hole in salvage.holes)
+    is_last = any(
+        place.name == full.record.name and place.offset <= full.record.start < place.end
+        and full.lsn >= place.expected_lsn
+        for place in salvage.places[-1:]
+    )  # fmt: skip
+    return (
+        is_torn
+        or is_last
+        or any(hole.first_lsn <= full.lsn <= hole.last_lsn for hole in salvage.holes)
+    )
 
 
 def see_that_places_are_in_order(found: Salvaged, files: Files) -> None:

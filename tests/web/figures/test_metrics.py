@@ -90,8 +90,8 @@ def test_bodies_are_counted_where_they_are() -> None:
     scraper.ask(b"reserve\r\n")
     text = scraper.text()
     for line in (
-        "beanstalkd_bodies_memory_bytes 5", "beanstalkd_bodies_log_bytes 3",
-        "beanstalkd_bodies_dropped_total 2", "beanstalkd_bodies_read_total 1",
+        "beanstalkd_bodies_memory_bytes 0", "beanstalkd_bodies_log_bytes 8",
+        "beanstalkd_bodies_dropped_total 3", "beanstalkd_bodies_read_total 1",
         "beanstalkd_bodies_lost_total 0", "beanstalkd_bodies_failed_total 0",
         "beanstalkd_body_read_seconds_count 1",
     ):  # fmt: skip
