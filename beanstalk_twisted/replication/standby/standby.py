@@ -3,7 +3,7 @@ A standby: it joins its log to the stream, follows it, and when the active serve
 time of a lease it begins the next segment, first in the stream, then here.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
@@ -30,6 +31,7 @@ from beanstalk_twisted.replication.standby.reception import Reception
 from beanstalk_twisted.replication.standby.succeeding import Begun, Succeeding, Succession
 from beanstalk_twisted.replication.start.joining import Joined, Joining
 from beanstalk_twisted.replication.start.lineage import newer_message, not_whole
+from beanstalk_twisted.replication.start.older import find_older
 from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import (
     Ends,
@@ -240,7 +242,11 @@ class Standby:
         def progress(position: int, last: int) -> None:
             self._doing = f"{JOINS}: message {position} of {last}"
 
-        joining = Joining(self._directory, self._io, self._asking.ask, self._stream, progress)
+        # What is in the stream by then was sent before: silence counts from here on.
+        joining = Joining(
+            self._directory, self._io, self._asking.ask, self._stream, progress,
+            lambda: self._silence.heard(self._now_ns()),
+        )  # fmt: skip
         try:
             joined = await joining.join(self._queue, self._clock, self._log)
         finally:
@@ -272,16 +278,38 @@ class Standby:
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._reception.newest = joined.position
-        self._read_to = joined.last
+        self._read_to = self._reception.old_to = joined.last
         self._first_positions = joined.first_positions
         self._mark = joined.mark
         self._gaps.displaced_to = joined.displaced_to
-        self._silence.heard(self._now_ns())
+        self._active = joined.said.name
+        self._hear_lease(joined.said.lease_s)
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = FOLLOWS
         self._reception.follow()
         self._wake()
+        if joined.older:
+            self._spawn(self._find_older(joined.older))
+
+    async def _find_older(self, headers: Sequence[SegmentHeader]) -> None:
+        """
+        Find the positions that only purging needs, while this standby follows already.  An answer
+        that does not come says nothing of the active server here.
+        """
+        asking = Asking(
+            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
+        )  # fmt: skip
+        await find_older(
+            self._stream, asking.ask, headers,
+            lambda seq, position: self._first_positions.setdefault(seq, position),
+        )  # fmt: skip
+
+    def _hear_lease(self, seconds: float) -> None:
+        """The active server has a lease of so many seconds; 0 if that was not said."""
+        if seconds:
+            self.heard_lease_s = seconds
+            self._silence.lasts(seconds)
 
     # Receiving.
 
@@ -407,9 +435,7 @@ class Standby:
             # More may be missing by now than when the gap was seen first.
             self._missing.look()
         self._mark.note(note, self._position, self._log.last_lsn)
-        if said.lease_s:
-            self.heard_lease_s = said.lease_s
-            self._silence.lasts(said.lease_s)
+        self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._reception.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
@@ -451,7 +477,7 @@ class Standby:
     def _look(self) -> None:
         if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
             self._wake()
-        elif not self._is_caught_up or self._mark.is_filling:
+        elif not self._is_caught_up or self._mark.is_filling or self._is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
@@ -459,6 +485,16 @@ class Standby:
     @property
     def _is_caught_up(self) -> bool:
         return self._reception.is_empty and self._slices is None
+
+    @property
+    def _is_reading(self) -> bool:
+        """
+        Whether messages are on their way that were there before.  If none has come for the time of
+        a lease, they have expired, or have to be asked for anew.
+        """
+        lease_ns = int(self._silence.seconds * 1e9)
+        is_moving = self._now_ns() < self._reception.moved_ns + lease_ns
+        return is_moving and self._reception.newest < self._read_to
 
     async def _try(self) -> None:
         """The active server is silent: begin a segment, if nothing else is in the stream."""

@@ -17,14 +17,21 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.roster import Identity
+from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.start import loss_note
 from beanstalk_twisted.replication.start.filling import fill
 from beanstalk_twisted.replication.start.local_log import Unheard
 from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import Stream, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
-from beanstalk_twisted.replication.stream.messages import NO_TERM, encode_write, term_of, write_of
+from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
+    Kind,
+    encode_note,
+    encode_write,
+    term_of,
+    write_of,
+)
 from beanstalk_twisted.replication.waits import Waits
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -175,7 +182,7 @@ class Succeeding:
         self, beginning: Beginning, appender: Appender, lease: HeldLease
     ) -> Begun:  # fmt: skip
         """
-        Append the first batch of a segment.
+        Append the first batch of a segment, and the lease of this server's term.
 
         :raise WrongPosition: another server was first.
         """
@@ -185,6 +192,10 @@ class Succeeding:
         # Nothing of a server that is not the first one may come in behind that one.
         position = await self._waits.wait(appender.append(first))
         appended = [appender.append(payload) for payload in others]
+        # Who hears of this term hears how long its lease is, and nothing is said before.
+        text = note_text(self._who, lease_s=lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, max(0, appender.term.first_lsn - 1), self._clock.now_ns(), text)
+        appended.append(appender.append(note))
         try:
             for each in appended:
                 await self._waits.wait(each)
