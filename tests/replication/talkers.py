@@ -473,9 +473,5 @@ class Talker:
             self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
             if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:
                 job.deletes_sent -= 1
-        if (
-            self.verb == b"peek"
-            and not job.deletes_sent
-            and job.told_s < self._sent_s
-        ):
+        if self.verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
             self._memory.blame(f"job {job.job_id} is not found, and nobody has deleted it")

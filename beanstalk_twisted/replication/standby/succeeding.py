@@ -192,16 +192,16 @@ class Succeeding:
         # Nothing of a server that is not the first one may come in behind that one.
         position = await self._waits.wait(appender.append(first))
         appended = [appender.append(payload) for payload in others]
-        # Who hears of this term hears how long its lease is, and nothing is said before.
-        text = note_text(self._who, lease_s=lease.seconds)
-        note = encode_note(Kind.HEARTBEAT, max(0, appender.term.first_lsn - 1), self._clock.now_ns(), text)
-        appended.append(appender.append(note))
         try:
             for each in appended:
                 await self._waits.wait(each)
         finally:
             for each in appended:
                 each.addErrback(_ignore)
+        # Nothing is said to anybody before the lease is in the stream, which does not expire.
+        text = note_text(self._who, lease_s=lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
+        await self._waits.wait(appender.append(note))
         return Begun(beginning, appender, lease, position)
 
     async def write(

@@ -16,6 +16,7 @@ from beanstalk_twisted.replication.start.lineage import newer_message
 from beanstalk_twisted.replication.start.reading import StreamReader
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
     FillMark,
     Kind,
     Malformed,
@@ -105,7 +106,8 @@ class Beginnings:
                 high = middle
             else:
                 low = message.position + 1
-        found = await self.first_from(low, header.seq)
+        # A note among writes under way tells of no more than was acknowledged.
+        found = await self.first_from(max(self._reader.ends.first, low - MAX_IN_FLIGHT), header.seq)
         if found is not None:
             await self.look_before(found.position)
         return found

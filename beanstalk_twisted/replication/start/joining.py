@@ -226,9 +226,7 @@ class Joining:
         joined = self._joined(going.done, {**positions, **going.seen})
         older = [segment.header for segment in reversed(found.survey.segments)
                  if segment.header.seq < min(positions)]  # fmt: skip
-        return joined._replace(
-            displaced_to=going.displaced_to, said=going.said, older=tuple(older)
-        )
+        return joined._replace(displaced_to=going.displaced_to, said=going.said, older=tuple(older))
 
     # Finding where both are the same.
 

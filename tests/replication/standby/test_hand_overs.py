@@ -22,8 +22,11 @@ from tests.replication.world import Process, World
 JOBS = 12
 """Puts and deletes of each term."""
 
-MOST_REQUESTS = 10
-"""For joining, of a server that was away for a short time: no search by LSN."""
+MOST_REQUESTS = 20
+"""
+For joining, of a server that was away for a short time: no search by LSN, and each read gives 64
+messages here.
+"""
 
 
 def handed_over(cluster: Cluster, terms: int) -> tuple[Host, Host]:
