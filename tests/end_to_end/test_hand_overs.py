@@ -42,6 +42,11 @@ class Putting:
         self._is_over.set()
         self._thread.join()
 
+    def wait_for_more(self) -> None:
+        """Wait until a job was taken that is put from now on."""
+        known = len(self.ids)
+        wait_for(lambda: len(self.ids) > known + 1)
+
     def _run(self) -> None:
         last_s = time.monotonic()
         while not self._is_over.is_set():
@@ -106,6 +111,8 @@ def test_no_silence_is_longer_than_the_lease_and_2_s(tmp_path: Path, count: int)
                     asked = Connection(servers.ports[active])
                     assert asked.ask(b"promote\r\n").startswith(b"HANDING_OVER ")
                     asked.close()
+                # Two in a row without a reply between them would be one silence.
+                client.wait_for_more()
             followed(servers)
         assert client.longest_s < LEASE_S + MARGIN_S
         assert client.ids == sorted(set(client.ids))

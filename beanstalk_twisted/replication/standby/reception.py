@@ -72,6 +72,13 @@ class Reception:
         self.follow()
         self._silence.heard(self._now_ns())
 
+    def is_reading(self, patience_ns: int) -> bool:
+        """
+        Whether messages up to ``old_to`` are on their way.  If none has come for this time they
+        have expired, or have to be asked for anew.
+        """
+        return self.newest < self.old_to and self._now_ns() < self.moved_ns + patience_ns
+
     @property
     def is_empty(self) -> bool:
         """Whether all that was received was taken."""

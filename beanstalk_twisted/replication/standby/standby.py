@@ -3,7 +3,7 @@ A standby: it joins its log to the stream, follows it, and when the active serve
 time of a lease it begins the next segment, first in the stream, then here.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,7 +12,6 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
@@ -26,12 +25,12 @@ from beanstalk_twisted.replication.standby.figures import (
     why_active,
     why_not_in_sync,
 )
+from beanstalk_twisted.replication.standby.first_positions import FirstPositions
 from beanstalk_twisted.replication.standby.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.standby.reception import Reception
 from beanstalk_twisted.replication.standby.succeeding import Begun, Succeeding, Succession
 from beanstalk_twisted.replication.start.joining import Joined, Joining
 from beanstalk_twisted.replication.start.lineage import newer_message, not_whole
-from beanstalk_twisted.replication.start.older import find_older
 from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import (
     Ends,
@@ -120,13 +119,12 @@ class Standby:
         self._copy = LogCopy(SegmentFiles(directory, segment_bytes), io, reactor, self._fail)
         self._assembler = Assembler()
         self._silence = Silence(lease_s, now_ns())
-        self._first_positions: dict[int, int] = {}
+        self._first_positions = FirstPositions(self._log, stream, self._spawn)
         self._begins_at = 0
         self._mark = FillMark()
         self._received_lsn = 0
         self._begun_ns, self._has_joined = now_ns(), False
         self._position = 0
-        self._read_to = 0
         self._handed_over_by = ""
         self._strays = 0
         self._gaps = Gaps()
@@ -176,8 +174,8 @@ class Standby:
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             why = why_not_in_sync(
-                self._stream.url, self._mark, is_silent, self._position, self._read_to, self._log,
-                self._gaps,
+                self._stream.url, self._mark, is_silent, self._position, self._reception.old_to,
+                self._log, self._gaps,
             )  # fmt: skip
             doing = why or FOLLOWS
         return StandbyFigures(
@@ -195,17 +193,8 @@ class Standby:
 
     @property
     def first_in_use(self) -> int:
-        """
-        Position of the first message of the oldest segment in use whose position is known; 0 if
-        none is.
-        """
-        alive = self._alive()
-        return alive[min(alive)] if alive else 0
-
-    def _alive(self) -> dict[int, int]:
-        """Positions of the first message of segments that are not dead."""
-        oldest = min(self._log.segments, default=0)
-        return {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
+        """Where the oldest segment in use begins, as far as that is known; 0 if it is not."""
+        return self._first_positions.first_in_use
 
     # The end.
 
@@ -278,8 +267,12 @@ class Standby:
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._reception.newest = joined.position
-        self._read_to = self._reception.old_to = joined.last
-        self._first_positions = joined.first_positions
+        self._reception.old_to = joined.last
+        # An answer that does not come says nothing of the active server there.
+        asking = Asking(
+            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
+        )  # fmt: skip
+        self._first_positions.begin(joined.first_positions, joined.older, asking.ask)
         self._mark = joined.mark
         self._gaps.displaced_to = joined.displaced_to
         self._active = joined.said.name
@@ -289,21 +282,6 @@ class Standby:
         self._doing = FOLLOWS
         self._reception.follow()
         self._wake()
-        if joined.older:
-            self._spawn(self._find_older(joined.older))
-
-    async def _find_older(self, headers: Sequence[SegmentHeader]) -> None:
-        """
-        Find the positions that only purging needs, while this standby follows already.  An answer
-        that does not come says nothing of the active server here.
-        """
-        asking = Asking(
-            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
-        )  # fmt: skip
-        await find_older(
-            self._stream, asking.ask, headers,
-            lambda seq, position: self._first_positions.setdefault(seq, position),
-        )  # fmt: skip
 
     def _hear_lease(self, seconds: float) -> None:
         """The active server has a lease of so many seconds; 0 if that was not said."""
@@ -399,14 +377,14 @@ class Standby:
             return
         piece = self._log.take(write)
         if isinstance(piece, Stray):
-            self._mark.came_again(write, self._first_positions, self._begins_at)
+            self._mark.came_again(write, self._first_positions.known, self._begins_at)
             self._stray(piece, write.last_lsn)
             return
         self._strays = 0
         self._gaps.went_on()
         self._heard(write.time_ns)
         if write.begins:
-            self._first_positions[write.segment] = self._begins_at
+            self._first_positions.known[write.segment] = self._begins_at
             self._mark.began()
             self._handed_over_by = ""
         self._copy.add(piece)
@@ -448,7 +426,7 @@ class Standby:
         The active server has sent a message at this log time.  If that was since this one has
         joined it is now there; what was in the stream before may be of any age.
         """
-        if self._position > self._read_to:
+        if self._position > self._reception.old_to:
             self._clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
@@ -475,9 +453,10 @@ class Standby:
             self._waking = self._reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
+        is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
         if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
             self._wake()
-        elif not self._is_caught_up or self._mark.is_filling or self._is_reading:
+        elif not self._is_caught_up or self._mark.is_filling or is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
@@ -485,16 +464,6 @@ class Standby:
     @property
     def _is_caught_up(self) -> bool:
         return self._reception.is_empty and self._slices is None
-
-    @property
-    def _is_reading(self) -> bool:
-        """
-        Whether messages are on their way that were there before.  If none has come for the time of
-        a lease, they have expired, or have to be asked for anew.
-        """
-        lease_ns = int(self._silence.seconds * 1e9)
-        is_moving = self._now_ns() < self._reception.moved_ns + lease_ns
-        return is_moving and self._reception.newest < self._read_to
 
     async def _try(self) -> None:
         """The active server is silent: begin a segment, if nothing else is in the stream."""
@@ -563,7 +532,7 @@ class Standby:
             self._silence.heard(self._now_ns())
             self._doing = FOLLOWS
             return False
-        await self._write(begun, self._alive(), why)
+        await self._write(begun, self._first_positions.alive, why)
         return True
 
     async def _write(
