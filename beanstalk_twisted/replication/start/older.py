@@ -9,7 +9,7 @@ from beanstalk_twisted.replication.stream.door import Stream
 
 
 async def find_older(
-    stream: Stream, ask: Ask, headers: Sequence[SegmentHeader], found: Callable[[int, int], None]
+    stream: Stream, ask: Ask, headers: Sequence[SegmentHeader], found: Callable[[int, int], object]
 ) -> None:
     """
     Find the first message of each segment, up to one that the stream has not.
