@@ -83,6 +83,26 @@ def test_the_silence_counts_while_a_server_joins() -> None:
     assert again.is_active, again.outcome
 
 
+def slow_delivery(kind: str) -> Fate:
+    """What a follower gets takes its time."""
+    return Fate(0.0, 0.2) if kind == "deliver" else Fate()
+
+
+def test_the_silence_counts_while_a_server_reads() -> None:
+    cluster = Cluster()
+    active, _ = handed_over(cluster, 24)
+    cluster.go(LEASE_S, active)
+    fresh = cluster.start("fresh")
+    fresh.stream.fate = slow_delivery
+    active.stream.cut()
+    began_s = cluster.reactor.seconds()
+    while fresh.standby.figures().position < cluster.log.newest:
+        cluster.go(0.1)
+    assert cluster.reactor.seconds() - began_s > LEASE_S
+    cluster.go(0.5)
+    assert fresh.is_active, fresh.outcome
+
+
 def test_who_joins_slowly_leaves_an_active_server_alone() -> None:
     cluster = Cluster()
     active, before = handed_over(cluster, 5)
@@ -122,8 +142,10 @@ def test_an_old_handing_over_is_none_if_messages_follow_in_the_next_delivery(mor
     second.beat()
     cluster.go(0.3)
     late = cluster.start("c")
-    cluster.go(LEASE_S - 0.3)
-    assert late.outcome is None
+    late.stream.fate = slow_delivery
+    # The lease of the second server is not over, and it is silent.
+    cluster.go(LEASE_S / 2)
+    assert late.outcome is None and late.standby.figures().is_in_sync
     for _ in range(8):
         second.beat()
         cluster.go(LEASE_S / 2)
