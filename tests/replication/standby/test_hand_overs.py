@@ -85,7 +85,7 @@ def test_the_silence_counts_while_a_server_joins() -> None:
 
 def slow_delivery(kind: str) -> Fate:
     """What a follower gets takes its time."""
-    return Fate(0.0, 0.2) if kind == "deliver" else Fate()
+    return Fate(0.0, 0.3) if kind == "deliver" else Fate()
 
 
 def test_the_silence_counts_while_a_server_reads() -> None:
@@ -99,7 +99,7 @@ def test_the_silence_counts_while_a_server_reads() -> None:
     while fresh.standby.figures().position < cluster.log.newest:
         cluster.go(0.1)
     assert cluster.reactor.seconds() - began_s > LEASE_S
-    cluster.go(0.5)
+    cluster.go(0.3)
     assert fresh.is_active, fresh.outcome
 
 
