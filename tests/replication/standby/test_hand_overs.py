@@ -90,7 +90,7 @@ def slow_delivery(kind: str) -> Fate:
 
 def test_the_silence_counts_while_a_server_reads() -> None:
     cluster = Cluster()
-    active, _ = handed_over(cluster, 40)
+    active, _ = handed_over(cluster, 34)
     cluster.go(LEASE_S, active)
     fresh = cluster.start("fresh")
     fresh.stream.fate = slow_delivery
