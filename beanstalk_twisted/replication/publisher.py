@@ -190,6 +190,8 @@ class Publisher:
         appended = [self._append(part) for part in parts]
         if batch.begins:
             appended[0].addCallback(self._note_first, batch.seq)
+            # Each segment is followed by the lease: who begins to read there learns it.
+            self._say_alive(expires=False)
         appended[-1].addCallback(self._acknowledge, batch.last_lsn)
         for each in appended:
             each.addErrback(self._fell)
@@ -255,9 +257,9 @@ class Publisher:
             due_ns = self._lease.heartbeat_due_ns(self.appender.sent_ns)
         self._set_timer(self._beat, (due_ns - now_ns) / NS)
 
-    def _say_alive(self) -> None:
+    def _say_alive(self, expires: bool = True) -> None:
         self._said_ns = self._times.monotonic_ns()
-        said = self._note(Kind.HEARTBEAT, expires=True)
+        said = self._note(Kind.HEARTBEAT, expires=expires)
         said.addCallback(self._acknowledge, 0).addErrback(self._fell)
 
     def _note(self, kind: Kind, to: str = "", expires: bool = False) -> "Deferred[int]":

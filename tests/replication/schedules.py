@@ -132,9 +132,6 @@ class Schedule(Mishaps):
         self._active_last = self.hosts[0]
         self.memory.has_rules = draw.randrange(3) == 0
         if draw.randrange(12) == 0:
-            self.memory.leases_differ = True
-            # Who starts reads how long the lease of the active server is.
-            log.expire_s = max(log.expire_s, 2 * LONGEST_LEASE_S)
             for host, lease_s in zip(
                 self.hosts, draw.sample((1, 3, LONGEST_LEASE_S), 3), strict=False
             ):
@@ -331,7 +328,7 @@ class Schedule(Mishaps):
         self._settle()
         left = jobs_of(active.queue)
         bodies = {job_id: body for job_id, (body, *_) in left.items()}
-        for violation in check(self.memory.history, bodies, self._margin_s, LONG_TTR_S):
+        for violation in check(self.memory.history, bodies, MARGIN_S, LONG_TTR_S):
             events = [event._replace(body=event.body[:20]) for event in violation.events]
             self._broken(f"{violation.fault.value}: job {violation.job}: {events}")
         for job_id, (_, priority, _, state) in left.items():
@@ -340,14 +337,6 @@ class Schedule(Mishaps):
             if host is not active:
                 self._same(host, left, jobs_of(host.queue), "its memory")
         self._check_logs(active, left)
-
-    @property
-    def _margin_s(self) -> float:
-        """
-        How long a job may be in two hands: a reply leaves while the lease of its server lasts,
-        which a standby with a shorter one does not know that has heard nothing of it.
-        """
-        return MARGIN_S + (LONGEST_LEASE_S if self.memory.leases_differ else 0)
 
     def _check_logs(self, active: Host, left: dict[int, Left]) -> None:
         files = contents(active.directory)

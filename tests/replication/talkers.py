@@ -75,8 +75,6 @@ class Memory:
     :ivar jobs: those whose ids were told, by id.
     :ivar history: for `history.check`.
     :ivar has_rules: whether a tube may have a policy.
-    :ivar leases_differ: whether servers have leases of several lengths: then replies may be late,
-        since one that has just started does not know how long that of the active server is.
     """
 
     def __init__(self, now_s: Callable[[], float], log: ReplicatedLog) -> None:
@@ -87,7 +85,7 @@ class Memory:
         self.counts: Counter[str] = Counter()
         self.log = log
         self.faults: list[str] = []
-        self.leases_differ = self.has_rules = False
+        self.has_rules = False
         self._reservations: Counter[int] = Counter()
         self._counted: set[tuple[int, int, bytes]] = set()
         log.blame = self.blame
@@ -378,7 +376,7 @@ class Talker:
         log, line = self._memory.log, output.partition(b"\r\n")[0]
         if line.split()[0] not in NEED_NO_LEASE:
             is_stale = log.active is not self._process or self._made_s < log.since_s
-            if is_stale and not self._memory.leases_differ:
+            if is_stale:
                 self._memory.blame(f"stale: {self.host.name} says {line!r} to {self.verb!r}")
         if self.host.is_silent:
             self._unheard.append(output)
@@ -467,7 +465,7 @@ class Talker:
             self._memory.blame(
                 f"job {job_id} has the body {rest[:20]!r} instead of {job.body[:20]!r}"
             )
-        if job.deleted_s < self._sent_s and not self._memory.leases_differ:
+        if job.deleted_s < self._sent_s:
             self._memory.blame(f"job {job_id} is told of, which was deleted")
 
     def _not_found(self, job: Job, word: bytes) -> None:
@@ -475,10 +473,5 @@ class Talker:
             self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
             if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:
                 job.deletes_sent -= 1
-        if (
-            self.verb == b"peek"
-            and not self._memory.leases_differ
-            and not job.deletes_sent
-            and job.told_s < self._sent_s
-        ):
+        if self.verb == b"peek" and not job.deletes_sent and job.told_s < self._sent_s:
             self._memory.blame(f"job {job.job_id} is not found, and nobody has deleted it")

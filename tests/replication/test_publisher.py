@@ -24,7 +24,9 @@ from beanstalk_twisted.replication.stream.messages import (
     PART_BYTES,
     Kind,
     Note,
+    Part,
     Write,
+    decode,
     encode_write,
 )
 from beanstalk_twisted.storage.commit.fsync_policy import NEVER
@@ -244,6 +246,19 @@ def test_what_is_dead_is_purged() -> None:
     active.publisher.trimmed(2)
     active.reactor.pass_s(1.0)
     assert min(active.messages.messages) == first
+
+
+def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    active.reactor.pass_s(active.messages.expire_s + 1)
+    found = [decode(payload) for payload in active.messages.messages.values()]
+    begins = [at for at, each in enumerate(found) if isinstance(each, Part) and each.write.begins]
+    # The first one was there before this publisher.
+    for at in begins[1:]:
+        note = next(each for each in found[at:] if isinstance(each, Note))
+        assert note.kind is Kind.HEARTBEAT and read_note(note.text).lease_s == LEASE_S
+    assert len(begins) > 2
 
 
 def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:

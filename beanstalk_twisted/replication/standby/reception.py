@@ -20,6 +20,9 @@ class Reception:
     :ivar following: what is under way; None while nothing is asked for.
     :ivar newest: position of the newest message that was received.
     :ivar waiting_bytes: of those that were not taken.
+    :ivar old_to: position of the newest message that was in the stream when the silence began: up
+        to it nothing tells of a server that is active now.
+    :ivar moved_ns: when a message came last, or messages were asked for, by the monotonic clock.
     :ivar behind_since_ns: since when there are any, by the monotonic clock; None if there are none.
     """
 
@@ -29,12 +32,13 @@ class Reception:
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """
-        :param silence: ended by whatever comes of a queue.
+        :param silence: ended by whatever comes of a queue behind ``old_to``.
         :param spawn: goes on with a coroutine.
         :param arrived: called when messages were received.
         """
         self.following: Receiver | None = None
-        self.newest = 0
+        self.newest = self.old_to = 0
+        self.moved_ns = 0
         self.waiting_bytes = 0
         self.behind_since_ns: int | None = None
         self._stream = stream
@@ -54,6 +58,7 @@ class Reception:
             self.newest + 1, following.receive, following.ended
         )
         self.following = following
+        self.moved_ns = self._now_ns()
 
     def leave(self) -> None:
         """Ask for nothing more."""
@@ -67,6 +72,13 @@ class Reception:
         self.follow()
         self._silence.heard(self._now_ns())
 
+    def is_reading(self, patience_ns: int) -> bool:
+        """
+        Whether messages up to ``old_to`` are on their way.  If none has come for this time they
+        have expired, or have to be asked for anew.
+        """
+        return self.newest < self.old_to and self._now_ns() < self.moved_ns + patience_ns
+
     @property
     def is_empty(self) -> bool:
         """Whether all that was received was taken."""
@@ -79,8 +91,12 @@ class Reception:
         return message
 
     def _receive(self, messages: Sequence[Message]) -> None:
-        if any(is_of_queue(message.payload) for message in messages):
-            self._silence.heard(self._now_ns())
+        self.moved_ns = self._now_ns()
+        heard = [each.position for each in messages if is_of_queue(each.payload)]
+        if heard and heard[-1] > self.old_to:
+            self._silence.heard(self.moved_ns)
+        elif heard:
+            self._silence.read()
         for message in messages:
             if message.position <= self.newest:
                 continue

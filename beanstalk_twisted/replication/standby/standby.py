@@ -25,6 +25,7 @@ from beanstalk_twisted.replication.standby.figures import (
     why_active,
     why_not_in_sync,
 )
+from beanstalk_twisted.replication.standby.first_positions import FirstPositions
 from beanstalk_twisted.replication.standby.log_copy import LogCopy, SegmentFiles
 from beanstalk_twisted.replication.standby.reception import Reception
 from beanstalk_twisted.replication.standby.succeeding import Begun, Succeeding, Succession
@@ -118,13 +119,12 @@ class Standby:
         self._copy = LogCopy(SegmentFiles(directory, segment_bytes), io, reactor, self._fail)
         self._assembler = Assembler()
         self._silence = Silence(lease_s, now_ns())
-        self._first_positions: dict[int, int] = {}
+        self._first_positions = FirstPositions(self._log, stream, self._spawn)
         self._begins_at = 0
         self._mark = FillMark()
         self._received_lsn = 0
         self._begun_ns, self._has_joined = now_ns(), False
         self._position = 0
-        self._read_to = 0
         self._handed_over_by = ""
         self._strays = 0
         self._gaps = Gaps()
@@ -174,8 +174,8 @@ class Standby:
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
             why = why_not_in_sync(
-                self._stream.url, self._mark, is_silent, self._position, self._read_to, self._log,
-                self._gaps,
+                self._stream.url, self._mark, is_silent, self._position, self._reception.old_to,
+                self._log, self._gaps,
             )  # fmt: skip
             doing = why or FOLLOWS
         return StandbyFigures(
@@ -193,17 +193,8 @@ class Standby:
 
     @property
     def first_in_use(self) -> int:
-        """
-        Position of the first message of the oldest segment in use whose position is known; 0 if
-        none is.
-        """
-        alive = self._alive()
-        return alive[min(alive)] if alive else 0
-
-    def _alive(self) -> dict[int, int]:
-        """Positions of the first message of segments that are not dead."""
-        oldest = min(self._log.segments, default=0)
-        return {seq: at for seq, at in self._first_positions.items() if seq >= oldest}
+        """Where the oldest segment in use begins, as far as that is known; 0 if it is not."""
+        return self._first_positions.first_in_use
 
     # The end.
 
@@ -240,7 +231,11 @@ class Standby:
         def progress(position: int, last: int) -> None:
             self._doing = f"{JOINS}: message {position} of {last}"
 
-        joining = Joining(self._directory, self._io, self._asking.ask, self._stream, progress)
+        # What is in the stream by then was sent before: silence counts from here on.
+        joining = Joining(
+            self._directory, self._io, self._asking.ask, self._stream, progress,
+            lambda: self._silence.heard(self._now_ns()),
+        )  # fmt: skip
         try:
             joined = await joining.join(self._queue, self._clock, self._log)
         finally:
@@ -272,16 +267,27 @@ class Standby:
 
     def _go_on_from(self, joined: Joined) -> None:
         self._position = self._reception.newest = joined.position
-        self._read_to = joined.last
-        self._first_positions = joined.first_positions
+        self._reception.old_to = joined.last
+        # An answer that does not come says nothing of the active server there.
+        asking = Asking(
+            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
+        )  # fmt: skip
+        self._first_positions.begin(joined.first_positions, joined.older, asking.ask)
         self._mark = joined.mark
         self._gaps.displaced_to = joined.displaced_to
-        self._silence.heard(self._now_ns())
+        self._active = joined.said.name
+        self._hear_lease(joined.said.lease_s)
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
         self._doing = FOLLOWS
         self._reception.follow()
         self._wake()
+
+    def _hear_lease(self, seconds: float) -> None:
+        """The active server has a lease of so many seconds; 0 if that was not said."""
+        if seconds:
+            self.heard_lease_s = seconds
+            self._silence.lasts(seconds)
 
     # Receiving.
 
@@ -371,14 +377,14 @@ class Standby:
             return
         piece = self._log.take(write)
         if isinstance(piece, Stray):
-            self._mark.came_again(write, self._first_positions, self._begins_at)
+            self._mark.came_again(write, self._first_positions.known, self._begins_at)
             self._stray(piece, write.last_lsn)
             return
         self._strays = 0
         self._gaps.went_on()
         self._heard(write.time_ns)
         if write.begins:
-            self._first_positions[write.segment] = self._begins_at
+            self._first_positions.known[write.segment] = self._begins_at
             self._mark.began()
             self._handed_over_by = ""
         self._copy.add(piece)
@@ -407,9 +413,7 @@ class Standby:
             # More may be missing by now than when the gap was seen first.
             self._missing.look()
         self._mark.note(note, self._position, self._log.last_lsn)
-        if said.lease_s:
-            self.heard_lease_s = said.lease_s
-            self._silence.lasts(said.lease_s)
+        self._hear_lease(said.lease_s)
         # What was received behind it says that another server has begun.
         is_newest = self._position == self._reception.newest
         self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
@@ -422,7 +426,7 @@ class Standby:
         The active server has sent a message at this log time.  If that was since this one has
         joined it is now there; what was in the stream before may be of any age.
         """
-        if self._position > self._read_to:
+        if self._position > self._reception.old_to:
             self._clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
@@ -449,9 +453,10 @@ class Standby:
             self._waking = self._reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
+        is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
         if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
             self._wake()
-        elif not self._is_caught_up or self._mark.is_filling:
+        elif not self._is_caught_up or self._mark.is_filling or is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
             self._spawn(self._try())
@@ -527,7 +532,7 @@ class Standby:
             self._silence.heard(self._now_ns())
             self._doing = FOLLOWS
             return False
-        await self._write(begun, self._alive(), why)
+        await self._write(begun, self._first_positions.alive, why)
         return True
 
     async def _write(

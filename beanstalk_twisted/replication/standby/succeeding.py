@@ -17,14 +17,21 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.roster import Identity
+from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.start import loss_note
 from beanstalk_twisted.replication.start.filling import fill
 from beanstalk_twisted.replication.start.local_log import Unheard
 from beanstalk_twisted.replication.start.reading import Behind
 from beanstalk_twisted.replication.stream.door import Stream, WrongPosition
 from beanstalk_twisted.replication.stream.lease import HeldLease
-from beanstalk_twisted.replication.stream.messages import NO_TERM, encode_write, term_of, write_of
+from beanstalk_twisted.replication.stream.messages import (
+    NO_TERM,
+    Kind,
+    encode_note,
+    encode_write,
+    term_of,
+    write_of,
+)
 from beanstalk_twisted.replication.waits import Waits
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
@@ -175,7 +182,7 @@ class Succeeding:
         self, beginning: Beginning, appender: Appender, lease: HeldLease
     ) -> Begun:  # fmt: skip
         """
-        Append the first batch of a segment.
+        Append the first batch of a segment, and the lease of this server's term.
 
         :raise WrongPosition: another server was first.
         """
@@ -191,6 +198,10 @@ class Succeeding:
         finally:
             for each in appended:
                 each.addErrback(_ignore)
+        # Nothing is said to anybody before the lease is in the stream, which does not expire.
+        text = note_text(self._who, lease_s=lease.seconds)
+        note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
+        await self._waits.wait(appender.append(note))
         return Begun(beginning, appender, lease, position)
 
     async def write(

@@ -16,6 +16,7 @@ from beanstalk_twisted.replication.start.lineage import newer_message
 from beanstalk_twisted.replication.start.reading import StreamReader
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
     FillMark,
     Kind,
     Malformed,
@@ -26,6 +27,12 @@ from beanstalk_twisted.replication.stream.messages import (
 
 MAX_LOOKED_THROUGH: Final = 10_000
 """Messages of a queue among which the beginning of a segment is looked for; its LSN leads there."""
+
+NEAR_MESSAGES: Final = 512
+"""
+Messages before the beginning of a segment that are read for those of others: when servers become
+active in quick succession, a search for each would take as many round trips as there are segments.
+"""
 
 
 class Beginning(NamedTuple):
@@ -50,6 +57,7 @@ class Beginnings:
         """
         self.is_of_queue = False
         self._foreign = 0, 0
+        self._near: dict[SegmentHeader, Beginning] = {}
         self._reader = reader
         self._url = url
         self._progress = progress
@@ -58,30 +66,38 @@ class Beginnings:
         self, position: int, seq: int | None = None, mark: FillMark | None = None
     ) -> Beginning | None:
         """
-        The first one at a position or behind it.
+        Find the first one at a position or behind it.
 
         :param seq: of the segment; None for any.
         :param mark: told of notes on the way; says which may be the first one of the stream.
         :raise Incompatible: a later version has written to the stream.
         """
-        for _ in range(MAX_LOOKED_THROUGH):
-            message = await self._first_of_queue(position, self._reader.ends.last + 1)
-            if message is None:
-                break
+        message = await self._first_of_queue(position, self._reader.ends.last + 1)
+        ahead = None
+        looked = 0
+        while message is not None and looked < MAX_LOOKED_THROUGH:
             at, found = message.position, decode(message.payload)
-            position = at + 1
             if isinstance(found, Malformed) and found.is_newer:
                 raise newer_message(self._url, at, found.why)
-            self.is_of_queue = self.is_of_queue or not isinstance(found, Malformed)
+            if isinstance(found, Malformed):
+                self._progress(at, self._reader.ends.last)
+            else:
+                self.is_of_queue = True
+                looked += 1
             if isinstance(found, Note) and mark is not None:
                 mark.note(found, at, 0)
             beginning = _beginning(message, found)
             if beginning is not None and _is_meant(beginning.header.seq, seq, mark):
                 return beginning
+            # Most are found at once; what is looked through is read in batches.
+            ahead = ahead or self._reader.all_from(at + 1)
+            message = await ahead.next()
         return None
 
     async def find(self, header: SegmentHeader) -> Beginning | None:
-        """Where the stream begins a segment, by the LSN that it begins with."""
+        """Find where the stream begins a segment, by the LSN that it begins with."""
+        if (near := self._near.get(header)) is not None:
+            return near
         low, high = self._reader.ends
         while low < high:
             middle = (low + high) // 2
@@ -90,7 +106,36 @@ class Beginnings:
                 high = middle
             else:
                 low = message.position + 1
-        return await self.first_from(low, header.seq)
+        # A note among writes under way tells of no more than was acknowledged.
+        found = await self.first_from(max(self._reader.ends.first, low - MAX_IN_FLIGHT), header.seq)
+        if found is not None:
+            await self.look_before(found.position)
+        return found
+
+    async def look_before(self, position: int) -> None:
+        """
+        Note the segments that begin shortly before a position: none of them needs a search of its
+        own.  One counts only if no message before it tells of its records: else it may be a copy.
+        """
+        first = max(self._reader.ends.first, position - NEAR_MESSAGES)
+        is_all = first == self._reader.ends.first
+        for beginning, last_lsn in await self.between(first, position):
+            if last_lsn < beginning.header.first_lsn and (last_lsn or is_all):
+                self._near.setdefault(beginning.header, beginning)
+
+    async def between(self, position: int, below: int) -> list[tuple[Beginning, int]]:
+        """
+        Read those from a position on that are below another one, in order; each with the highest
+        LSN that a message before it tells of, 0 if none does.
+        """
+        found: list[tuple[Beginning, int]] = []
+        ahead, last_lsn = self._reader.all_from(position), 0
+        while (message := await ahead.next()) is not None and message.position < below:
+            beginning = _beginning(message, decode(message.payload))
+            if beginning is not None:
+                found.append((beginning, last_lsn))
+            last_lsn = max(last_lsn, _last_lsn(message))
+        return found
 
     async def all_from(
         self, position: int

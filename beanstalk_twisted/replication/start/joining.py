@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.roster import NoteText, read_note
 from beanstalk_twisted.replication.start import loss_note
 from beanstalk_twisted.replication.start.beginnings import Beginning, Beginnings
 from beanstalk_twisted.replication.start.comparison import Comparison
@@ -72,11 +73,13 @@ class Joined(NamedTuple):
     Where to follow.
 
     :ivar position: of the last message that the local log has.
-    :ivar first_positions: of the first message of each segment.
+    :ivar first_positions: of the first message of segments, of the newest ones at least.
     :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
     :ivar last: position of the newest message when joining began.
     :ivar displaced_to: of `Gaps`, for what comes behind.
+    :ivar said: what the newest note says that names a lease: who was active there.
+    :ivar older: headers of the segments here before those, the newest first.
     """
 
     position: int
@@ -85,6 +88,8 @@ class Joined(NamedTuple):
     fills: bool
     last: int
     displaced_to: int = 0
+    said: NoteText = NoteText()
+    older: tuple[SegmentHeader, ...] = ()
 
 
 class Joining:
@@ -97,9 +102,11 @@ class Joining:
     def __init__(
         self, directory: Directory, io: Io, ask: Ask, stream: Stream,
         progress: Callable[[int, int], None] = lambda position, last: None,
+        began: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """
         :param io: reads and writes the directory.
+        :param began: called when `Joined.last` is known.
         :param progress: told the position of a message that is to be compared, and of the last one.
         """
         self._directory = directory
@@ -107,6 +114,7 @@ class Joining:
         self._url = stream.url
         self._reader = StreamReader(stream, ask)
         self._progress = progress
+        self._began = began
         self.notes: list[str] = []
         self._beginnings = Beginnings(self._reader, stream.url, progress)
         self._mark = FillMark()
@@ -127,6 +135,7 @@ class Joining:
         """
         survey = await self._on_disk(self._look)
         ends = await self._reader.begin()
+        self._began()
         if ends.is_empty:
             return self._joined(ends.last, fills=bool(survey.names_of_segments))
         first = await self._beginnings.first_from(ends.first, mark=self._mark)
@@ -215,7 +224,9 @@ class Joining:
             ) from problem
         log.go_on_from(replay)
         joined = self._joined(going.done, {**positions, **going.seen})
-        return joined._replace(displaced_to=going.displaced_to)
+        older = [segment.header for segment in reversed(found.survey.segments)
+                 if segment.header.seq < min(positions)]  # fmt: skip
+        return joined._replace(displaced_to=going.displaced_to, said=going.said, older=tuple(older))
 
     # Finding where both are the same.
 
@@ -229,6 +240,8 @@ class Joining:
             segment.header for segment in reversed(found.survey.segments)
             if first.header.seq <= segment.header.seq <= found.first_bad
         ]  # fmt: skip
+        # Most servers were away for a short time.
+        await self._beginnings.look_before(self._reader.ends.last + 1)
         positions = await self._positions(headers, self._beginnings.find)
         if headers and not positions:
             # Somebody who repeats messages may have led astray.  Else nothing here can be kept, and
@@ -252,11 +265,11 @@ class Joining:
         """
         positions: dict[int, int] = {}
         for header in headers:
+            if _in_place(positions):
+                break
             beginning = await find(header)
             if beginning is not None and beginning.header == header:
                 positions[header.seq] = beginning.position
-            elif _in_place(positions):
-                break
             else:
                 positions.clear()
         return positions
@@ -271,13 +284,8 @@ class Joining:
         oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
         at = max(first.position, positions[oldest] - MAX_DISPLACED)
-        while (begun := await self._beginnings.first_from(at)) is not None:
-            if begun.position >= positions[oldest]:
-                break
-            if begun.header.incarnation > ours.incarnation:
-                break
-            at = begun.position + 1
-        return begun is not None and begun.position < positions[oldest]
+        before = await self._beginnings.between(at, positions[oldest])
+        return any(begun.header.incarnation > ours.incarnation for begun, _ in before)
 
     async def _refuse_loss(
         self, found: LocalLog, first: Beginning, common: int | None, positions: dict[int, int],
@@ -376,6 +384,7 @@ class _Going:
     :ivar done: position of the last message that the local log has.
     :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
     :ivar differs: whether the local log lacks what came last, or has something else.
+    :ivar said: what the newest note says that names a lease.
     """
 
     def __init__(self, url: str, position: int, mark: FillMark) -> None:
@@ -383,6 +392,8 @@ class _Going:
         self.done = self.seen_to = position - 1
         self.seen: dict[int, int] = {}
         self.differs = False
+        self.said = NoteText()
+        self._is_handed_over = False
         self._mark = mark
         self._assembler = Assembler()
         self._gaps = Gaps()
@@ -409,6 +420,7 @@ class _Going:
         :raise Incompatible: a later version has sent it.
         """
         self._gaps.step(self.seen_to, message.position)
+        self._is_handed_over = False
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
             raise newer_message(self._url, message.position, found.why)
@@ -424,6 +436,10 @@ class _Going:
 
     def _note(self, note: Note, position: int) -> None:
         self._mark.note(note, position, self._last_lsn)
+        said = read_note(note.text)
+        self.said = said if said.lease_s else self.said
+        # Who follows looks whether it is to begin at once.
+        self._is_handed_over = note.kind is Kind.HANDED_OVER
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
             self._gaps.went_on()
@@ -454,7 +470,7 @@ class _Going:
 
     def _past(self, position: int) -> None:
         """All of the message there is done."""
-        if not self._assembler.is_midway:
+        if not (self._assembler.is_midway or self._is_handed_over):
             self.done = self._gaps.known_to(position)
 
     @property

@@ -93,26 +93,40 @@ class Ahead:
         :return: the next message; None at the end.
         :raise Behind: it was purged.
         """
-        if not self._read and self._position <= self._reader.ends.last:
-            self._read.extend(await self._reader.some_from(self._position))
+        if not self._read:
+            await self._read_on()
         if not self._read:
             message = await self._reader.first_from(self._position)
         else:
             message = self._read.popleft()
-            if message.position > self._position:
-                await self._reader.refuse_purged(self._position)
         if message is not None:
             self._position = message.position + 1
         return message
 
+    async def _read_on(self) -> None:
+        """
+        :raise Behind: what is missing in what comes was purged.  The stream is asked once, however
+            many gaps there are: it is purged from its beginning on.
+        """
+        if self._position > self._reader.ends.last:
+            return
+        found = await self._reader.some_from(self._position)
+        expected = self._position
+        for message in found:
+            if message.position > expected:
+                await self._reader.refuse_purged(expected)
+                break
+            expected = message.position + 1
+        self._read.extend(found)
+
     async def some(self) -> list[Message]:
         """
-        :return: the next messages, without a gap, at most `SOME`; empty at the end.
+        :return: the next messages, at most `SOME`; empty at the end.
         :raise Behind: they were purged.
         """
         message = await self.next()
         some = [] if message is None else [message]
-        while self._read and self._read[0].position == self._position and len(some) < SOME:
+        while self._read and len(some) < SOME:
             some.append(self._read.popleft())
-            self._position += 1
+            self._position = some[-1].position + 1
         return some

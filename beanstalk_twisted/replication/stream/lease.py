@@ -59,6 +59,7 @@ class Silence:
     def __init__(self, seconds: float, now_ns: int) -> None:
         self._own_ns = self._ns = int(seconds * 1e9)
         self._since_ns = now_ns
+        self._is_handed_over = False
 
     @property
     def seconds(self) -> float:
@@ -72,11 +73,16 @@ class Silence:
     def heard(self, now_ns: int) -> None:
         """A message has come, or the stream can be reached again."""
         self._since_ns = now_ns
+        self._is_handed_over = False
 
     def handed_over(self) -> None:
-        """The active server has said that it ends."""
-        self._since_ns -= self._ns
+        """The newest message says that the active server has ended."""
+        self._is_handed_over = True
+
+    def read(self) -> None:
+        """A message has come that was in the stream when the silence began."""
+        self._is_handed_over = False
 
     def over_ns(self) -> int:
         """When this standby may try to become active."""
-        return self._since_ns + self._ns
+        return self._since_ns + (0 if self._is_handed_over else self._ns)

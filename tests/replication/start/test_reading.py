@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.start.reading import Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import READ_MESSAGES, MemoryStream
+from beanstalk_twisted.replication.stream.memory import READ_MESSAGES, Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from tests.replication.simulated import SimulatedReactor
@@ -28,7 +28,8 @@ class Bench:
         for at in range(count):
             self.log.append(b"%d" % (at + 1), at)
         self.reactor = SimulatedReactor()
-        self.reader = StreamReader(MemoryStream(self.log, self.reactor), self.ask)
+        self.stream = MemoryStream(self.log, self.reactor)
+        self.reader = StreamReader(self.stream, self.ask)
 
     async def ask(self, ask: Callable[[], Future[T]]) -> T:
         """See `Ask`."""
@@ -75,6 +76,22 @@ def test_all_that_is_left_is_read_once_in_order(gone: set[int]) -> None:
         behind = [each for each in left if each >= at]
         found = bench.done(bench.reader.first_from(at))
         assert found == (Message(behind[0], b"%d" % behind[0]) if behind else None)
+
+
+def test_the_stream_is_asked_once_a_batch_whether_what_is_missing_was_purged() -> None:
+    bench = Bench(4 * READ_MESSAGES)
+    for position in range(2, 4 * READ_MESSAGES, 2):
+        bench.log.expire(position)
+    bench.done(bench.reader.begin())
+    asked: list[str] = []
+
+    def note(kind: str) -> Fate:
+        asked.append(kind)
+        return Fate()
+
+    bench.stream.fate = note
+    assert len(bench.done(bench.all_from(1))) == 2 * READ_MESSAGES + 1
+    assert asked.count("ends") <= asked.count("read") <= 4
 
 
 def test_what_was_purged_meanwhile_is_not_taken_for_expired() -> None:
