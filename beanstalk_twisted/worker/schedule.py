@@ -21,7 +21,7 @@ from beanstalk_twisted.worker.attempts.verdicts import MAX_U32
 try:
     from cronsim import CronSim, CronSimError
 except ModuleNotFoundError:
-    raise ImportError("recurring jobs need cronsim: pip install cronsim") from None
+    raise ImportError("recurring jobs and --preview need cronsim: pip install cronsim") from None
 
 LATE_S: Final = 60
 """Seconds after its time in which a run is no missed one: servers and schedulers are restarted."""

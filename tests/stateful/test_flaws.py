@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.sampling import one_in
-from tests.stateful.model import TICKS, Bucket, Job
+from tests.stateful.model import LIMIT, TICKS, Bucket, Job
 from tests.stateful.model_commands import Commands
 from tests.stateful.scenes import Scenes
 from tests.stateful.test_everything import ALL_EXAMPLES, STEPS
@@ -103,8 +103,8 @@ class ReservesOneMoreOfABatch(Commands):
 
 
 class FlushesAllButOne(Commands):
-    def flush(self, tube: str, state: str, most: int = 9) -> str:
-        return super().flush(tube, state, most)
+    def flush(self, tube: str, state: str, most: int = 9, keys: int = LIMIT) -> str:
+        return super().flush(tube, state, most, keys)
 
 
 class HalfABatch(Commands):

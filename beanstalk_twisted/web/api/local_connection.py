@@ -26,7 +26,7 @@ from beanstalk_twisted.web.exchange import Refusal
 T = TypeVar("T")
 
 STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
-    (errors.NotFound, 404, "there is no such tube or job, or another connection has it reserved"),
+    (errors.NotFound, 404, "no such tube, job or remembered key, or others have it reserved"),
     (errors.Draining, 503, "the server drains: new jobs are refused"),
     (errors.JobTooBig, 413, "the body is larger than --max-job-size"),
     (

@@ -94,6 +94,9 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
     """:return: the tags of the options that were given, as on the line; empty for none."""
     given = {name: tagged[name] for name in TAGS if tagged[name] is not None}
     fields: dict[str, Any] = {}
+    for name in given:
+        if f"{name}_by" in given:
+            raise click.UsageError(f"give one of {_option(name)} and {_option(name)}-by, not both")
     for name, value in given.items():
         own = _tag_fields(name, value)
         _checked(f"{_option(name)} {value!r}", own)
