@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.start.older import find_older
-from beanstalk_twisted.replication.start.reading import Ask
+from beanstalk_twisted.replication.start.beginnings import Beginnings
+from beanstalk_twisted.replication.start.reading import Ask, Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Stream
 
 
@@ -21,7 +21,7 @@ class FirstPositions:
     ) -> None:
         """
         :param log: says which segments are not dead.
-        :param spawn: goes on with a coroutine.
+        :param spawn: runs a coroutine.
         """
         self.known: dict[int, int] = {}
         self._log = log
@@ -30,13 +30,28 @@ class FirstPositions:
 
     def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
         """
-        Take what joining has found, and look for the segments before these meanwhile.
+        Take what joining has found, and look for the segments before these in the background.
 
         :param older: their headers, the newest first.
         """
         self.known = known
         if older:
-            self._spawn(find_older(self._stream, ask, older, known.setdefault))
+            self._spawn(self._find(older, ask))
+
+    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
+        """Find the first message of each segment, up to one that the stream has not."""
+        reader = StreamReader(self._stream, ask)
+        beginnings = Beginnings(reader, self._stream.url, lambda position, last: None)
+        await reader.begin()
+        for header in headers:
+            try:
+                beginning = await beginnings.find(header)
+            except Behind:
+                # Purged meanwhile: it is dead, and so are those before it.
+                return
+            if beginning is None or beginning.header != header:
+                return
+            self.known.setdefault(header.seq, beginning.position)
 
     @property
     def alive(self) -> dict[int, int]:
