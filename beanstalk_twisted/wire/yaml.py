@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 _NO_STRING: Final = rb"""(?i:
-    [+-]?(?:[0-9][0-9_]*+(?:\.[0-9_]*+)?+|\.[0-9_]++)(?:e[+-]?[0-9]++)?+
+    [+-]?(?:[0-9][0-9_]*+(?:\.[0-9_]*+)?|\.[0-9_]++)(?:e[+-]?[0-9]++)?
     |[+-]?\.(?:inf|nan)
     |[+-]?0(?:x[0-9a-f_]++|o[0-7_]++|b[01_]++)
     |[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}
@@ -19,7 +19,8 @@ _NO_STRING: Final = rb"""(?i:
 )"""
 """
 Names that some reader (PyYAML, Psych, Go, YAML 1.1 or 1.2) takes for a number, a date, a truth
-value or null.  What else YAML knows, such as ``~``, ``1:30`` and ``<<``, is no name of a tube.
+value or null.  What else YAML knows, such as ``~``, ``1:30`` and ``<<``, is no name of a tube.  No
+group is possessive: before 3.11.5 CPython can take half of one (gh-106052).
 """
 
 _is_no_string: Final = re.compile(_NO_STRING, re.VERBOSE).fullmatch
