@@ -292,23 +292,24 @@ def test_no_job_is_certain_that_is_not_as_it_was(
     assert certain["proven"] and certain["outdated?"], certain
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
 def test_no_deleted_job_is_certain_that_is_not_as_it_was(
-    seed: int, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
-    truth = truth_of(seed, folder)
-    everything = undeleted(folder / f"sound-{seed}")
-    damager = Damager(truth, seed + 10)
     whys: Counter[str | None] = Counter()
-    for number in range(share(500, 25)):
-        log = written(folder / f"half-{seed}", damager.damaged())
-        for job_id, job in undeleted(log).items():
-            whys[job["why"]] += 1
-            if job["why"] is None:
-                assert not differences(job, everything[job_id]), (seed, number, job_id)
-        shutil.rmtree(log)
-    assert whys[None] and whys["outdated?"] + whys["changed?"], whys
+    for seed in range(1, 5):
+        truth = truth_of(seed, folder)
+        everything = undeleted(folder / f"sound-{seed}")
+        damager = Damager(truth, seed + 10)
+        for number in range(share(500, 25)):
+            log = written(folder / f"half-{seed}", damager.damaged())
+            for job_id, job in undeleted(log).items():
+                whys[job["why"]] += 1
+                if job["why"] is None:
+                    assert not differences(job, everything[job_id]), (seed, number, job_id)
+            shutil.rmtree(log)
+    # Of all four: whether one has a deleted job that may be outdated depends on how it was cut.
+    assert whys[None] and whys["outdated?"], whys
 
 
 def undeleted(path: Path) -> dict[int, Fields]:
