@@ -13,6 +13,7 @@ that: as a plain call, since Deferreds would take a tenth of its command.
 """
 
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -170,6 +171,8 @@ class IoThread(WatchableIo):
 
     def _main(self) -> None:
         """What work raises is told as its outcome; so this is about the telling, and the looks."""
+        # Signals are the main thread's, which has to see a stop before what comes after it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             while (work := self._next()) is not None:
                 work()

@@ -18,7 +18,8 @@ def test_two_servers_need_the_same_instructions(capsys: pytest.CaptureFixture[st
     counts = [int(re.findall(r"[\d,]{4,}", row)[0].replace(",", "")) for row in rows]
     assert len(counts) == 16
     assert min(counts) > 1000
-    assert [row for row in rows if "not used" in row] == []
+    # The machine's own timers are some 1 % of so few commands.
+    assert max(float(row.split("|")[-2].split()[0]) for row in rows) < 3
 
 
 @pytest.mark.parametrize(

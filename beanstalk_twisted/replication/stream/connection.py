@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import socket
 import ssl
 import threading
@@ -204,6 +205,8 @@ class Connection:
         await client.subscribe(subject, cb=give)
 
     def _run(self) -> None:
+        # Signals are the main thread's.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._main())
