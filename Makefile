@@ -70,6 +70,7 @@ browser: ## install what the tests of the console need beside node and chromium,
 lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.docstrings
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
 

@@ -79,7 +79,6 @@ class Queue:
 
 
 def put_command() -> bytes:
-    """:return: a `put`."""
     return b"put " + put_job()
 
 

@@ -147,7 +147,7 @@ class MemoryFile(File):
         """Let go of the file."""
 
     def is_named(self, names: dict[str, _Inode], name: str) -> bool:
-        """:return: whether a name leads to this file."""
+        """Tell whether a name leads to this file."""
         return names.get(name) is self._inode
 
 

@@ -51,7 +51,7 @@ class Incoming:
             self._memory.hold(-kept)
 
     def _may_keep(self, size: int) -> bool:
-        """:return: whether there is memory for so many bytes of a job; they count from now on."""
+        """Reserve memory for bytes of a job, if there is enough."""
         if not self._memory.takes_all(size, size):
             return False
         self._kept_bytes += size

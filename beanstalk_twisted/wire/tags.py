@@ -56,9 +56,10 @@ class PutTags(NamedTuple):
 
 def has_tags(line: bytes, start: int = 0) -> bool:
     """
+    Tell whether a tag's word follows the size.
+
     :param line: or its beginning; it may be wrong.
     :param start: where the first of the four numbers stands.
-    :return: whether a tag's word follows the size.
     """
     return _BEGINNING.match(line, start) is not None
 
