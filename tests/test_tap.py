@@ -27,7 +27,6 @@ from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
     MAX_PACE_MS,
-    MAX_SPARE_SEGMENTS,
     MIN_FACTOR,
     Policy,
 )
@@ -104,7 +103,6 @@ def test_without_options_these_hold() -> None:
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
         "compaction-pace": "5",
-        "compaction-spare-segments": "2",
         "binlog-archive": None,
         "binlog-archive-age": "300",
         "fsync": ALWAYS,
@@ -269,8 +267,7 @@ def test_the_interval_between_syncs_is_brought_into_range_with_a_warning(
         (["-F", "--on-io-error=exit", "-F"], "-F, --on-io-error"),
         (["--fsync-timeout=9", "-s", "9000"], "--segment-size, --fsync-timeout"),
         (["--fsync-inline=0"], "--fsync-inline"),
-        (["--compaction-pace=0", "--compaction-factor=3", "--compaction-spare-segments=3"],
-         "--compaction-factor, --compaction-spare-segments, --compaction-pace"),
+        (["--compaction-factor=3"], "--compaction-factor"),
     ],
 )  # fmt: skip
 def test_who_says_how_a_log_is_kept_and_names_none_is_warned(words: list[str], idle: str) -> None:
@@ -317,8 +314,6 @@ def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str
     [
         (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
         (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
-        (["--compaction-spare-segments=1"], Policy(spare_segments=1)),
-        (["--compaction-spare-segments=1000"], Policy(spare_segments=MAX_SPARE_SEGMENTS)),
         (["--compaction-pace=0"], Policy(pace_ms=0)),
         (["--compaction-pace=1000"], Policy(pace_ms=MAX_PACE_MS)),
     ],
@@ -334,8 +329,6 @@ def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> N
         ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
         ("--compaction-factor=0", Policy(factor=MIN_FACTOR)),
         ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
-        ("--compaction-spare-segments=0", Policy(spare_segments=1)),
-        ("--compaction-spare-segments=1001", Policy(spare_segments=MAX_SPARE_SEGMENTS)),
         ("--compaction-pace=1001", Policy(pace_ms=MAX_PACE_MS)),
     ],
 )

@@ -15,7 +15,6 @@ from twisted.python import usage
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
     MAX_PACE_MS,
-    MAX_SPARE_SEGMENTS,
     MIN_FACTOR,
     Policy,
 )
@@ -87,8 +86,8 @@ ENCRYPTED: Final = ("tls:", "mtls:")
 """Endpoints of ours; Twisted's own ``tls:`` does not ask for certificates, nor count failures."""
 
 LOG_NUMBERS: Final = (
-    "segment-size", "compaction-factor", "compaction-spare-segments", "compaction-pace",
-    "fsync-timeout", "fsync-inline", "max-log-bytes",
+    "segment-size", "compaction-factor", "compaction-pace", "fsync-timeout", "fsync-inline",
+    "max-log-bytes",
 )  # fmt: skip
 """Numbers that have no effect without a log."""
 
@@ -350,7 +349,6 @@ class Options(usage.Options):
         return passed
 
     def _policy(self) -> Policy:
-        spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
         text = self["compaction-factor"]
         factor = decimal("--compaction-factor", text)
         limited = min(max(factor, MIN_FACTOR), MAX_FACTOR)
@@ -358,7 +356,7 @@ class Options(usage.Options):
             self["warnings"].append(
                 f"--compaction-factor {text} is out of range; {limited} is used"
             )
-        return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
+        return Policy(limited, pace_ms=self._limited("compaction-pace", 0, MAX_PACE_MS))
 
     def _warn_of_idle(self) -> None:
         """Warn of options about the log without a log."""

@@ -114,10 +114,8 @@ GROUPS: Final = (
                "standby, go on as one; or exit, end with 75.", "standby"),
     )),
     Group("Compaction", (
-        Option("compaction-factor", "", "N", "The log may be so many times as large as what "
-               "lives in it; more writes less.", str(POLICY.factor)),
-        Option("compaction-spare-segments", "", "N", "And so many segments larger, so that a "
-               "small log is left alone.", str(POLICY.spare_segments)),
+        Option("compaction-factor", "", "N", "Compact the log when it is larger than N times "
+               "what lives in it, plus two segments; more writes less.", str(POLICY.factor)),
         Option("compaction-pace", "", "MS", "Milliseconds between two slices of compaction; "
                "more disturbs clients less.", str(POLICY.pace_ms)),
     )),
