@@ -26,7 +26,6 @@ from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
-    MAX_PACE_MS,
     MIN_FACTOR,
     Policy,
 )
@@ -102,7 +101,6 @@ def test_without_options_these_hold() -> None:
         "verify-on-start": "full",
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
-        "compaction-pace": "5",
         "binlog-archive": None,
         "binlog-archive-age": "300",
         "fsync": ALWAYS,
@@ -314,8 +312,6 @@ def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str
     [
         (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
         (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
-        (["--compaction-pace=0"], Policy(pace_ms=0)),
-        (["--compaction-pace=1000"], Policy(pace_ms=MAX_PACE_MS)),
     ],
 )
 def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
@@ -329,7 +325,6 @@ def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> N
         ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
         ("--compaction-factor=0", Policy(factor=MIN_FACTOR)),
         ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
-        ("--compaction-pace=1001", Policy(pace_ms=MAX_PACE_MS)),
     ],
 )
 def test_how_compaction_goes_is_brought_into_range_with_a_warning(
@@ -671,7 +666,6 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--compaction-factor=-1"], "--compaction-factor needs a number, 0 or more, not '-1'"),
         (["--compaction-factor=nan"], "--compaction-factor needs a number, 0 or more, not 'nan'"),
         (["--compaction-factor=inf"], "--compaction-factor needs a number, 0 or more, not 'inf'"),
-        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, 0 or more, not '1.5'"),
         (["-z", ""], "--max-job-size needs a whole number, 0 or more, not ''"),
         (["-z", "-1"], "--max-job-size needs a whole number, 0 or more, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),

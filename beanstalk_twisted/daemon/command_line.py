@@ -14,7 +14,6 @@ from twisted.python import usage
 
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
-    MAX_PACE_MS,
     MIN_FACTOR,
     Policy,
 )
@@ -86,8 +85,7 @@ ENCRYPTED: Final = ("tls:", "mtls:")
 """Endpoints of ours; Twisted's own ``tls:`` does not ask for certificates, nor count failures."""
 
 LOG_NUMBERS: Final = (
-    "segment-size", "compaction-factor", "compaction-pace", "fsync-timeout", "fsync-inline",
-    "max-log-bytes",
+    "segment-size", "compaction-factor", "fsync-timeout", "fsync-inline", "max-log-bytes",
 )  # fmt: skip
 """Numbers that have no effect without a log."""
 
@@ -356,7 +354,7 @@ class Options(usage.Options):
             self["warnings"].append(
                 f"--compaction-factor {text} is out of range; {limited} is used"
             )
-        return Policy(limited, pace_ms=self._limited("compaction-pace", 0, MAX_PACE_MS))
+        return Policy(limited)
 
     def _warn_of_idle(self) -> None:
         """Warn of options about the log without a log."""

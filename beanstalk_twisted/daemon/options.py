@@ -116,8 +116,6 @@ GROUPS: Final = (
     Group("Compaction", (
         Option("compaction-factor", "", "N", "Compact the log when it is larger than N times "
                "what lives in it, plus two segments; more writes less.", str(POLICY.factor)),
-        Option("compaction-pace", "", "MS", "Milliseconds between two slices of compaction; "
-               "more disturbs clients less.", str(POLICY.pace_ms)),
     )),
     Group("Network", (
         Option("address", "l", "ADDRESS", "Listen on this address or host name, or unix:PATH.",
