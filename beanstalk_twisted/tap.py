@@ -79,7 +79,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
         may_rehome=options["may_rehome"], max_connections=_max_connections(options),
         compaction=options["compaction"],
-        fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
+        fsync_timeout_s=options["fsync_timeout_s"],
         fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=limits, body_cache=_body_cache(options, limits.memory_bytes),

@@ -67,6 +67,20 @@ def ours_at_once(*options: object) -> list[str]:
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
 
+WITHOUT_EPOLL = """
+import select
+for name in [each for each in dir(select) if "epoll" in each.lower()]:
+    delattr(select, name)
+from beanstalk_twisted.__main__ import main
+main()
+"""
+
+
+def ours_without_epoll(*options: object) -> list[str]:
+    """Give the command that runs our server as on a system without epoll: Twisted reads."""
+    return [sys.executable, "-c", WITHOUT_EPOLL, *map(str, options)]
+
+
 def theirs(*options: object) -> list[str]:
     """Give the command that runs the real one.  With -V it tells its port."""
     return [real_beanstalkd(), "-V", "-l", "127.0.0.1", *map(str, options)]

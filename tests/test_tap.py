@@ -108,7 +108,6 @@ def test_without_options_these_hold() -> None:
         "fsync_inline_us": 300,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
-        "has_hub": True,
         "busy-poll": "60",
         "busy_poll_us": 60,
         "http": [],
@@ -291,15 +290,6 @@ def test_who_says_how_a_lone_client_is_synced_and_syncs_before_no_reply_is_warne
     for given in (["--fsync-inline", value, *words], [*words, "--fsync-inline", value]):
         assert parsed("-b/x", *given)["warnings"] == [warning]
     assert parsed("-b/x", *words)["warnings"] == []
-
-
-@pytest.mark.parametrize("value", ["0", "59", "1000"])
-def test_who_says_how_long_a_lone_client_is_looked_for_and_has_no_hub_is_warned(value: str) -> None:
-    words = ["--busy-poll", value]
-    warning = "--hub off, so --busy-poll has no effect"
-    assert parsed(*words, "--hub=off")["warnings"] == [warning]
-    assert parsed("--hub=off", "-b/x", *words)["warnings"] == [warning]
-    assert parsed(*words)["warnings"] == parsed("--hub=off")["warnings"] == []
 
 
 @pytest.mark.parametrize("words", [[], ["--fsync=always"], ["-f0"], ["-F", "--fsync=always"]])

@@ -149,7 +149,6 @@ class Options(usage.Options):
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
-        self["has_hub"] = True
         self["exits_when_fenced"] = None
         self["is_temporary"] = False
         self["log_format"], self["log_level"] = LOG_DEFAULTS
@@ -206,11 +205,6 @@ class Options(usage.Options):
 
     def opt_on_fenced(self, what: str) -> None:
         self["exits_when_fenced"] = _one_of("--on-fenced", what, ("standby", "exit")) == "exit"
-
-    def opt_hub(self, when: str) -> None:
-        if when not in ("auto", "off"):
-            raise usage.UsageError(f"--hub is auto or off, not {when!r}")
-        self["has_hub"] = when == "auto"
 
     def opt_log_format(self, name: str) -> None:
         self["log_format"] = _one_of("--log-format", name, FORMATS)
@@ -282,7 +276,6 @@ class Options(usage.Options):
             self._warn_of_no_syncs()
         else:
             self._warn_of_idle()
-        self._warn_of_no_hub()
         self._check_archive()
         for name in ("access", "tubes"):
             if self[name] is not None:
@@ -398,12 +391,6 @@ class Options(usage.Options):
                 f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
                 f"--{name}"
             )
-
-    def _warn_of_no_hub(self) -> None:
-        """Warn of ``--busy-poll`` where Twisted reads the connections."""
-        name = "busy-poll"
-        if self[name] != self.defaults[name] and not self["has_hub"]:
-            self["warnings"].append(f"--hub off, so --{name} has no effect")
 
     def _check_replication(self) -> None:
         """Without ``--replicate`` nothing of it is imported."""

@@ -128,8 +128,6 @@ GROUPS: Final = (
                "which speak protocol v1, on the same jobs. May be repeated."),
         Option("access", "", "FILE", "Ask who connects for the rights that this file gives; "
                "SIGHUP reads it again. Without it everybody may do everything."),
-        Option("hub", "", "WHEN", "auto: one reader for all connections where it can be; off: "
-               "Twisted reads each.", "auto"),
         Option("busy-poll", "", "US", "Look for the next command of a client that is alone for "
                "so many microseconds before the server sleeps; 0 is never.",
                str(DEFAULT_BUSY_POLL_US)),

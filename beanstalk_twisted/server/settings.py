@@ -79,7 +79,6 @@ class Settings(NamedTuple):
         the log always gets its own.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
-    :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
     :ivar busy_poll_us: see `BusyPollPolicy`.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
@@ -99,7 +98,6 @@ class Settings(NamedTuple):
     may_rehome: bool = True
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
-    has_hub: bool = True
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS

@@ -1,5 +1,5 @@
 """
-Clients of all manners on real sockets: with the hub and without it, nobody notices a difference.
+Clients of all manners on real sockets: with epoll and without it, replies are the same.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,12 @@ from tests.server_process import (
     ServerProcess,
     UnixConnection,
     ours_at_once,
+    ours_without_epoll,
 )
 
-BOTH = pytest.mark.parametrize("hub", ["auto", "off"])
+Command = Callable[..., list[str]]
+
+BOTH = pytest.mark.parametrize("command", [ours_at_once, ours_without_epoll])
 KINDS = pytest.mark.parametrize("kind", ["memory", "log"])
 
 FLOOD = 60_000
@@ -29,10 +32,10 @@ FLOOD = 60_000
 
 
 @pytest.fixture
-def server(tmp_path: Path, hub: str, kind: str) -> Iterator[ServerProcess]:
+def server(tmp_path: Path, command: Command, kind: str) -> Iterator[ServerProcess]:
     """Run a server each way."""
     log = ["-b", tmp_path / "log"] if kind == "log" else []
-    with ServerProcess(ours_at_once("-p0", "--hub", hub, *log), tmp_path) as process:
+    with ServerProcess(command("-p0", *log), tmp_path) as process:
         yield process
 
 
@@ -207,12 +210,12 @@ def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
 @BOTH
 @KINDS
 def test_what_a_closed_connection_did_is_seen_by_the_next_one(
-    tmp_path: Path, hub: str, kind: str, family: str
+    tmp_path: Path, command: Command, kind: str, family: str
 ) -> None:
     log = ["-b", tmp_path / "log"] if kind == "log" else []
     path = tmp_path / "socket" if family == "unix" else None
     address = ["-p0"] if path is None else ["-l", f"unix:{path}"]
-    with ServerProcess(ours_at_once(*address, "--hub", hub, *log), tmp_path) as server:
+    with ServerProcess(command(*address, *log), tmp_path) as server:
         server.wait_for("listening")
         for _ in range(CONNECTIONS):
             client = connected(server, path)
