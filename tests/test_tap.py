@@ -45,7 +45,6 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
-from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
@@ -108,8 +107,6 @@ def test_without_options_these_hold() -> None:
         "fsync_inline_us": 300,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
-        "busy-poll": "60",
-        "busy_poll_us": 60,
         "http": [],
         "http_hosts": [],
         "http_write": False,
@@ -352,7 +349,6 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
     [
         ("fsync-timeout", "fsync_timeout_s", MAX_LIMIT_S),
         ("fsync-inline", "fsync_inline_us", MAX_LIMIT_US),
-        ("busy-poll", "busy_poll_us", MAX_BUSY_POLL_US),
     ],
 )
 @pytest.mark.parametrize("beyond", [False, True])
@@ -366,11 +362,11 @@ def test_times_from_0_up_are_brought_into_range_with_a_warning(
         assert options["warnings"] == ([warning] if beyond else [])
 
 
-@pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 70), (64, 70)])
+@pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 60), (64, 60)])
 def test_on_one_processor_the_client_needs_it_and_is_not_looked_for(
     processors: int, limit_us: int
 ) -> None:
-    assert _busy_poll_us(parsed("--busy-poll=70"), processors) == limit_us
+    assert _busy_poll_us(processors) == limit_us
 
 
 @pytest.mark.parametrize(
@@ -714,7 +710,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3"]
-    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345", "--busy-poll=0"]
+    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     words += ["--max-log-bytes=99999", "--binlog=/nowhere", "--body-cache=17"]
     options = parsed(*words)
@@ -724,7 +720,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
-    assert (settings.fsync_inline_us, settings.busy_poll_us) == (70, 0)
+    assert settings.fsync_inline_us == 70
     assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
     assert settings.body_cache == settings.log.body_cache == 17
     assert "bodies in memory up to 17 bytes" in settings.in_words("/nowhere", has_hub=True)

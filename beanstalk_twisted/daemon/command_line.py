@@ -58,7 +58,6 @@ from beanstalk_twisted.daemon.replication_options import (
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
-from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import (
@@ -100,7 +99,7 @@ GIVEN: Final = {
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
             "max-connections-per-address", "stalled-timeout", "slow-command", "metrics-tubes",
-            "busy-poll", *REPLICATION_NUMBERS,
+            *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -265,7 +264,6 @@ class Options(usage.Options):
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
-        self["busy_poll_us"] = self._limited("busy-poll", 0, MAX_BUSY_POLL_US)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         self._check_replication()

@@ -19,7 +19,6 @@ from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.daemon.replication_options import DEFAULT_LEASE_S, DEFAULT_TIMEOUT_S
 from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.connections.busy_poll import DEFAULT_BUSY_POLL_US
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
@@ -128,9 +127,6 @@ GROUPS: Final = (
                "which speak protocol v1, on the same jobs. May be repeated."),
         Option("access", "", "FILE", "Ask who connects for the rights that this file gives; "
                "SIGHUP reads it again. Without it everybody may do everything."),
-        Option("busy-poll", "", "US", "Look for the next command of a client that is alone for "
-               "so many microseconds before the server sleeps; 0 is never.",
-               str(DEFAULT_BUSY_POLL_US)),
     )),
     Group("HTTP", (
         Option("http", "", "ENDPOINT", "Serve a console, health checks, metrics and an API over "
