@@ -46,6 +46,7 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.removed_options import removed_among
 from beanstalk_twisted.daemon.replication_options import (
     MAX_LEASE_S,
     MAX_TIMEOUT_S,
@@ -237,12 +238,16 @@ class Options(usage.Options):
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Wrong options are one line and exit code 5."""
+        """
+        Wrong options are one line and exit code 5; removed ones are a line each, all at once.
+        """
+        words = sys.argv[1:] if options is None else options
         try:
-            super().parseOptions(options)
+            super().parseOptions(words)
         except usage.UsageError as error:
-            message = " ".join(str(error).split())
-            print(f"{self.command}: {message}; --help shows the options", file=sys.stderr)
+            message = f"{' '.join(str(error).split())}; --help shows the options"
+            for line in removed_among(words) or [message]:
+                print(f"{self.command}: {line}", file=sys.stderr)
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:
