@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -79,6 +79,11 @@ main()
 def ours_without_epoll(*options: object) -> list[str]:
     """Give the command that runs our server as on a system without epoll: Twisted reads."""
     return [sys.executable, "-c", WITHOUT_EPOLL, *map(str, options)]
+
+
+Command = Callable[..., list[str]]
+
+WITH_AND_WITHOUT_EPOLL = pytest.mark.parametrize("command", [ours_at_once, ours_without_epoll])
 
 
 def theirs(*options: object) -> list[str]:

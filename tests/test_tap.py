@@ -295,32 +295,17 @@ def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str
 
 
 @pytest.mark.parametrize(
-    ("words", "policy"),
-    [
-        (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
-        (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
-    ],
-)
-def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
-    assert parsed("-b/x", *words)["compaction"] == policy
-    assert parsed("-b/x", *words)["warnings"] == []
-
-
-@pytest.mark.parametrize(
-    ("word", "policy"),
-    [
-        ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
-        ("--compaction-factor=0", Policy(factor=MIN_FACTOR)),
-        ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
-    ],
-)
-def test_how_compaction_goes_is_brought_into_range_with_a_warning(
-    word: str, policy: Policy
+    ("given", "taken"),
+    [("0", MIN_FACTOR), ("1.24", MIN_FACTOR), ("1.25", MIN_FACTOR), ("3", 3.0),
+     ("100", MAX_FACTOR), ("100.1", MAX_FACTOR)],
+)  # fmt: skip
+def test_the_factor_of_compaction_is_brought_into_range_with_a_warning(
+    given: str, taken: float
 ) -> None:
-    options = parsed("-b/x", word)
-    assert options["compaction"] == policy
-    (warning,) = options["warnings"]
-    assert warning.startswith(word.replace("=", " ") + " is out of range; ")
+    options = parsed("-b/x", f"--compaction-factor={given}")
+    assert options["compaction"] == Policy(factor=taken)
+    warning = f"--compaction-factor {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if float(given) == taken else [warning])
 
 
 @pytest.mark.parametrize("names", [("-s", "segment"), ("--segment-size", "segment")])

@@ -4,12 +4,12 @@ What each check says of the facts that it is given.
 A check is a function of its facts alone: no file, clock or process is asked here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from beanstalk_twisted.daemon.removed_options import removed_among
 from binlog_tools.console.wording import told
-from binlog_tools.doctor.units import Configured
 from binlog_tools.logs.quantities import format_size
 
 Level = Literal["ok", "warning", "problem"]
@@ -137,9 +137,9 @@ def options(found: ServerOptions, words: Sequence[str] = ()) -> Iterator[Finding
         yield Finding("options", "ok", f"binlog {found.binlog}")
 
 
-def services(found: Iterable[Configured]) -> Iterator[Finding]:
+def services(found: Mapping[Path, Sequence[str]]) -> Iterator[Finding]:
     """Find removed options in the files of services."""
-    for path, words in found:
+    for path, words in found.items():
         for what in removed_among(words):
             yield Finding("services", "problem", f"{path}: {what}", "change that file")
 

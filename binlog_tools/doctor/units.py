@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 FOLDERS: Final = (
     "etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
@@ -15,23 +15,18 @@ FOLDERS: Final = (
 DEFAULTS: Final = "etc/default/beanstalk-twisted"
 """The file for options that our unit and the Debian package name."""
 
-PATTERNS: Final = ("*.service", "*.service.d/*.conf")
-
 COMMENTS: Final = re.compile(r"^[ \t]*[#;].*\n?", re.MULTILINE)
 
 SEPARATORS: Final = re.compile(r"[\s\"'=]+")
 """Between words, also of a shell's command line or a variable."""
 
 
-class Configured(NamedTuple):
-    """Words of the command lines that a file has; an option and its value are two of them."""
+def configured(root: Path = Path("/")) -> Mapping[Path, list[str]]:
+    """
+    Read the files of all servers, and the file for options.
 
-    path: str
-    words: list[str]
-
-
-def configured(root: Path = Path("/")) -> list[Configured]:
-    """Read the files of all servers, and the file for options."""
+    :return: the words of the command lines that each has; an option and its value are two.
+    """
     found: dict[Path, list[str]] = {root / DEFAULTS: []}
     for files in _services(root).values():
         commands = _effective("ExecStart", files)
@@ -45,15 +40,15 @@ def configured(root: Path = Path("/")) -> list[Configured]:
         if not words:
             # The last value of a variable holds.
             words += _words(" ".join(dict(_assignments(path)).values()))
-    return [Configured(str(path), words) for path, words in found.items() if words]
+    return found
 
 
 def _services(root: Path) -> Mapping[str, list[Path]]:
     """Return the files of each service that are in force: its unit, then its drop-ins by name."""
     files: dict[str, Path] = {}
     for folder in FOLDERS:
-        for pattern in PATTERNS:
-            for path in sorted((root / folder).glob(pattern)):
+        for pattern in ("*.service", "*.service.d/*.conf"):
+            for path in (root / folder).glob(pattern):
                 files.setdefault(str(path.relative_to(root / folder)), path)
     services: dict[str, list[Path]] = {}
     for name in sorted(files, key=lambda each: (each.count("/"), each.rpartition("/")[2])):
@@ -78,8 +73,7 @@ def _assignments(path: Path) -> Iterator[tuple[str, str]]:
     text = ""
     with suppress(OSError):
         text = path.read_text(errors="replace")
-    lines = COMMENTS.sub("", text).replace("\\\n", " ").splitlines()
-    for line in lines:
+    for line in COMMENTS.sub("", text).replace("\\\n", " ").splitlines():
         name, _, value = line.partition("=")
         yield name.strip(), value.strip()
 

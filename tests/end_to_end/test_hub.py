@@ -8,23 +8,20 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.server_process import (
     LIMIT_S,
+    WITH_AND_WITHOUT_EPOLL,
+    Command,
     Connection,
     ServerProcess,
     UnixConnection,
-    ours_at_once,
-    ours_without_epoll,
 )
 
-Command = Callable[..., list[str]]
-
-BOTH = pytest.mark.parametrize("command", [ours_at_once, ours_without_epoll])
 KINDS = pytest.mark.parametrize("kind", ["memory", "log"])
 
 FLOOD = 60_000
@@ -53,7 +50,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
     count = 2_000
@@ -68,7 +65,7 @@ def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess) -> None:
     clients = [server.connect() for _ in range(20)]
@@ -84,7 +81,7 @@ def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess)
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -94,7 +91,7 @@ def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
 def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
@@ -114,7 +111,7 @@ def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
 
 
 @pytest.mark.one_in(2)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @pytest.mark.parametrize("kind", ["memory"])
 def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess) -> None:
     request, reply = b"list-tubes-watched\r\n", b"OK 14\r\n---\n- default\n\r\n"
@@ -149,7 +146,7 @@ def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess)
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
     body = bytes(range(256)) * 255
@@ -165,7 +162,7 @@ def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -177,7 +174,7 @@ def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -207,7 +204,7 @@ def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", ["tcp", "unix"])
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_what_a_closed_connection_did_is_seen_by_the_next_one(
     tmp_path: Path, command: Command, kind: str, family: str

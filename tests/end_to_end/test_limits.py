@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import greenstalk
@@ -10,20 +9,17 @@ import pytest
 
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from tests.server_process import (
+    WITH_AND_WITHOUT_EPOLL,
+    Command,
     Connection,
     ServerProcess,
     UnixConnection,
     ours_at_once,
-    ours_without_epoll,
 )
-
-Command = Callable[..., list[str]]
-
-BOTH = pytest.mark.parametrize("command", [ours_at_once, ours_without_epoll])
 
 
 @pytest.mark.one_in(2)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Command) -> None:
     options = ["--max-connections=2", "-b", "log"]
     listen = ["--listen=tcp:0:interface=127.0.0.1", f"--listen=unix:{tmp_path}/socket"]
@@ -43,7 +39,7 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Co
 
 
 @pytest.mark.one_in(2)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(
     tmp_path: Path, command: Command
 ) -> None:
@@ -61,7 +57,7 @@ def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(
 
 
 @pytest.mark.one_in(2)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
     tmp_path: Path, command: Command
 ) -> None:
