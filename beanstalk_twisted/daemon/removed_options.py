@@ -10,6 +10,7 @@ REMOVED: Final = {
     "http-report": "have any web server show the folder of reports",
     "hub": "on Linux all plain connections share one reader",
     "metrics-compat": "have Prometheus rename the metrics by metric_relabel_configs",
+    "on-io-error": "a failed write or sync ends the server with exit code 74",
     "v1-ttr": "jobs put in protocol v1 have a TTR of 120 seconds",
 }
 """By the name of the option."""
