@@ -39,6 +39,7 @@ from beanstalk_twisted.daemon.signals import (
 )
 from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
+from beanstalk_twisted.server.connections.busy_poll import BUSY_POLL_US
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver
@@ -79,11 +80,11 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
         may_rehome=options["may_rehome"], max_connections=_max_connections(options),
         compaction=options["compaction"],
-        fsync_timeout_s=options["fsync_timeout_s"], has_hub=options["has_hub"],
+        fsync_timeout_s=options["fsync_timeout_s"],
         fsync_inline_us=options["fsync_inline_us"],
         max_keys=options["max_keys"], slow_ms=options["slow_ms"],
         limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
-        verify=options["verify"], busy_poll_us=_busy_poll_us(options, _processors()),
+        verify=options["verify"], busy_poll_us=_busy_poll_us(_processors()),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -323,10 +324,9 @@ def _warn_of_descriptors(options: Options) -> None:
         )
 
 
-def _busy_poll_us(options: Options, processors: int) -> int:
+def _busy_poll_us(processors: int) -> int:
     """Where there is one processor the client needs it to send its next command."""
-    limit_us: int = options["busy_poll_us"]
-    return limit_us if processors > 1 else 0
+    return BUSY_POLL_US if processors > 1 else 0
 
 
 def _processors() -> int:

@@ -42,13 +42,11 @@ class Way(NamedTuple):
     name: str
     listen: str
     words: str = ""
-    options: tuple[str, ...] = ()
 
 
 AT: Final = "interface=127.0.0.1"
 WAYS: Final = (
-    Way("plain, hub", f"tcp:0:{AT}"),
-    Way("plain, --hub off", f"tcp:0:{AT}", options=("--hub", "off")),
+    Way("plain", f"tcp:0:{AT}"),
     Way("tls:", "tls:0:{0}/server:" + AT, "TLS"),
     Way("mtls:", "mtls:0:{0}/server:ca={0}/roots/ca.pem:crl={0}/revoked.crl:" + AT, "TLS with "
         "client certificates"),
@@ -60,7 +58,7 @@ class Server:
 
     def __init__(self, way: Way, certificates: Certificates, folder: Path) -> None:
         listen = way.listen.format(certificates.folder)
-        self.process = ServerProcess(ours_at_once("--listen", listen, *way.options), folder)
+        self.process = ServerProcess(ours_at_once("--listen", listen), folder)
         self.port = self.process.port_of(way.words) if way.words else self.process.port()
         self._context: ssl.SSLContext | None = None
         if way.words:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -65,6 +65,25 @@ def ours_at_once(*options: object) -> list[str]:
     Give the command that runs our server and nothing else: it starts in two thirds of the time.
     """
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
+
+
+WITHOUT_EPOLL = """
+import select
+for name in [each for each in dir(select) if "epoll" in each.lower()]:
+    delattr(select, name)
+from beanstalk_twisted.__main__ import main
+main()
+"""
+
+
+def ours_without_epoll(*options: object) -> list[str]:
+    """Give the command that runs our server as on a system without epoll: Twisted reads."""
+    return [sys.executable, "-c", WITHOUT_EPOLL, *map(str, options)]
+
+
+Command = Callable[..., list[str]]
+
+WITH_AND_WITHOUT_EPOLL = pytest.mark.parametrize("command", [ours_at_once, ours_without_epoll])
 
 
 def theirs(*options: object) -> list[str]:

@@ -55,6 +55,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "exports", "printable", "toml", "version", "storage.commit.inline_sync", "daemon.gc_control",
+    "daemon.removed_options",
     "web.guards", "web.figures.history", "web.routes",
     "server.bindings", "server.connections.busy_poll", "server.execution_context",
     "server.executor", "server.incoming",

@@ -26,8 +26,6 @@ from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
-    MAX_PACE_MS,
-    MAX_SPARE_SEGMENTS,
     MIN_FACTOR,
     Policy,
 )
@@ -47,7 +45,6 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
-from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
@@ -103,8 +100,6 @@ def test_without_options_these_hold() -> None:
         "verify-on-start": "full",
         "compaction": Policy(factor=2.0, spare_segments=2, pace_ms=5),
         "compaction-factor": "2.0",
-        "compaction-pace": "5",
-        "compaction-spare-segments": "2",
         "binlog-archive": None,
         "binlog-archive-age": "300",
         "fsync": ALWAYS,
@@ -112,9 +107,6 @@ def test_without_options_these_hold() -> None:
         "fsync_inline_us": 300,
         "fsync-timeout": "60",
         "fsync_timeout_s": 60,
-        "has_hub": True,
-        "busy-poll": "60",
-        "busy_poll_us": 60,
         "http": [],
         "http_hosts": [],
         "http_write": False,
@@ -269,8 +261,7 @@ def test_the_interval_between_syncs_is_brought_into_range_with_a_warning(
         (["-F", "--on-io-error=exit", "-F"], "-F, --on-io-error"),
         (["--fsync-timeout=9", "-s", "9000"], "--segment-size, --fsync-timeout"),
         (["--fsync-inline=0"], "--fsync-inline"),
-        (["--compaction-pace=0", "--compaction-factor=3", "--compaction-spare-segments=3"],
-         "--compaction-factor, --compaction-spare-segments, --compaction-pace"),
+        (["--compaction-factor=3"], "--compaction-factor"),
     ],
 )  # fmt: skip
 def test_who_says_how_a_log_is_kept_and_names_none_is_warned(words: list[str], idle: str) -> None:
@@ -298,54 +289,23 @@ def test_who_says_how_a_lone_client_is_synced_and_syncs_before_no_reply_is_warne
     assert parsed("-b/x", *words)["warnings"] == []
 
 
-@pytest.mark.parametrize("value", ["0", "59", "1000"])
-def test_who_says_how_long_a_lone_client_is_looked_for_and_has_no_hub_is_warned(value: str) -> None:
-    words = ["--busy-poll", value]
-    warning = "--hub off, so --busy-poll has no effect"
-    assert parsed(*words, "--hub=off")["warnings"] == [warning]
-    assert parsed("--hub=off", "-b/x", *words)["warnings"] == [warning]
-    assert parsed(*words)["warnings"] == parsed("--hub=off")["warnings"] == []
-
-
 @pytest.mark.parametrize("words", [[], ["--fsync=always"], ["-f0"], ["-F", "--fsync=always"]])
 def test_who_syncs_before_each_reply_may_say_so_of_a_lone_client(words: list[str]) -> None:
     assert parsed("-b/x", "--fsync-inline=0", *words)["warnings"] == []
 
 
 @pytest.mark.parametrize(
-    ("words", "policy"),
-    [
-        (["--compaction-factor=1.25"], Policy(factor=MIN_FACTOR)),
-        (["--compaction-factor=100"], Policy(factor=MAX_FACTOR)),
-        (["--compaction-spare-segments=1"], Policy(spare_segments=1)),
-        (["--compaction-spare-segments=1000"], Policy(spare_segments=MAX_SPARE_SEGMENTS)),
-        (["--compaction-pace=0"], Policy(pace_ms=0)),
-        (["--compaction-pace=1000"], Policy(pace_ms=MAX_PACE_MS)),
-    ],
-)
-def test_compaction_can_be_told_how_to_go(words: list[str], policy: Policy) -> None:
-    assert parsed("-b/x", *words)["compaction"] == policy
-    assert parsed("-b/x", *words)["warnings"] == []
-
-
-@pytest.mark.parametrize(
-    ("word", "policy"),
-    [
-        ("--compaction-factor=1.24", Policy(factor=MIN_FACTOR)),
-        ("--compaction-factor=0", Policy(factor=MIN_FACTOR)),
-        ("--compaction-factor=100.1", Policy(factor=MAX_FACTOR)),
-        ("--compaction-spare-segments=0", Policy(spare_segments=1)),
-        ("--compaction-spare-segments=1001", Policy(spare_segments=MAX_SPARE_SEGMENTS)),
-        ("--compaction-pace=1001", Policy(pace_ms=MAX_PACE_MS)),
-    ],
-)
-def test_how_compaction_goes_is_brought_into_range_with_a_warning(
-    word: str, policy: Policy
+    ("given", "taken"),
+    [("0", MIN_FACTOR), ("1.24", MIN_FACTOR), ("1.25", MIN_FACTOR), ("3", 3.0),
+     ("100", MAX_FACTOR), ("100.1", MAX_FACTOR)],
+)  # fmt: skip
+def test_the_factor_of_compaction_is_brought_into_range_with_a_warning(
+    given: str, taken: float
 ) -> None:
-    options = parsed("-b/x", word)
-    assert options["compaction"] == policy
-    (warning,) = options["warnings"]
-    assert warning.startswith(word.replace("=", " ") + " is out of range; ")
+    options = parsed("-b/x", f"--compaction-factor={given}")
+    assert options["compaction"] == Policy(factor=taken)
+    warning = f"--compaction-factor {given} is out of range; {taken} is used"
+    assert options["warnings"] == ([] if float(given) == taken else [warning])
 
 
 @pytest.mark.parametrize("names", [("-s", "segment"), ("--segment-size", "segment")])
@@ -374,7 +334,6 @@ def test_a_segments_size_is_brought_into_range_with_a_warning(
     [
         ("fsync-timeout", "fsync_timeout_s", MAX_LIMIT_S),
         ("fsync-inline", "fsync_inline_us", MAX_LIMIT_US),
-        ("busy-poll", "busy_poll_us", MAX_BUSY_POLL_US),
     ],
 )
 @pytest.mark.parametrize("beyond", [False, True])
@@ -388,11 +347,11 @@ def test_times_from_0_up_are_brought_into_range_with_a_warning(
         assert options["warnings"] == ([warning] if beyond else [])
 
 
-@pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 70), (64, 70)])
+@pytest.mark.parametrize(("processors", "limit_us"), [(1, 0), (2, 60), (64, 60)])
 def test_on_one_processor_the_client_needs_it_and_is_not_looked_for(
     processors: int, limit_us: int
 ) -> None:
-    assert _busy_poll_us(parsed("--busy-poll=70"), processors) == limit_us
+    assert _busy_poll_us(processors) == limit_us
 
 
 @pytest.mark.parametrize(
@@ -678,7 +637,6 @@ def test_a_port_may_be_named_in_an_endpoint(text: str) -> None:
         (["--compaction-factor=-1"], "--compaction-factor needs a number, 0 or more, not '-1'"),
         (["--compaction-factor=nan"], "--compaction-factor needs a number, 0 or more, not 'nan'"),
         (["--compaction-factor=inf"], "--compaction-factor needs a number, 0 or more, not 'inf'"),
-        (["--compaction-pace=1.5"], "--compaction-pace needs a whole number, 0 or more, not '1.5'"),
         (["-z", ""], "--max-job-size needs a whole number, 0 or more, not ''"),
         (["-z", "-1"], "--max-job-size needs a whole number, 0 or more, not '-1'"),
         (["-z", "²"], "--max-job-size needs a whole number"),
@@ -737,7 +695,7 @@ def test_making_the_service_opens_and_makes_nothing(tmp_path: Path) -> None:
 
 def test_the_settings_reach_the_service() -> None:
     words = ["-z", "10", "-s", "9000", "-f", "7", "-VV", "--compaction-factor", "3"]
-    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345", "--busy-poll=0"]
+    words += ["--fsync-inline=70", "--max-keys=6", "--max-memory=12345"]
     words += ["--max-connections=8", "--max-connections-per-address=2", "--stalled-timeout=9"]
     words += ["--max-log-bytes=99999", "--binlog=/nowhere", "--body-cache=17"]
     options = parsed(*words)
@@ -747,7 +705,7 @@ def test_the_settings_reach_the_service() -> None:
     assert settings[:4] == (10, 9000, FsyncPolicy(0.007), 2)
     assert settings.pidfile == ""
     assert settings.compaction == Policy(factor=3)
-    assert (settings.fsync_inline_us, settings.busy_poll_us) == (70, 0)
+    assert settings.fsync_inline_us == 70
     assert settings.limits == Limits(12_345, 8, 2, 9, 99_999)
     assert settings.body_cache == settings.log.body_cache == 17
     assert "bodies in memory up to 17 bytes" in settings.in_words("/nowhere", has_hub=True)

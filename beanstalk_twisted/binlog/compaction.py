@@ -53,11 +53,6 @@ MIN_FACTOR: Final = 1.25
 MAX_FACTOR: Final = 100.0
 """Nearer to 1 each living byte is written over and over; 100 is as good as never."""
 
-MAX_SPARE_SEGMENTS: Final = 1000
-
-MAX_PACE_MS: Final = 1000
-"""At one slice a second some tens of KB are freed in that time: nobody wants it slower."""
-
 
 class Policy(NamedTuple):
     """

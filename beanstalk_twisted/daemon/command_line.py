@@ -14,8 +14,6 @@ from twisted.python import usage
 
 from beanstalk_twisted.binlog.compaction import (
     MAX_FACTOR,
-    MAX_PACE_MS,
-    MAX_SPARE_SEGMENTS,
     MIN_FACTOR,
     Policy,
 )
@@ -48,6 +46,7 @@ from beanstalk_twisted.daemon.options import (
     port_number,
     whole_number,
 )
+from beanstalk_twisted.daemon.removed_options import removed_among
 from beanstalk_twisted.daemon.replication_options import (
     MAX_LEASE_S,
     MAX_TIMEOUT_S,
@@ -60,7 +59,6 @@ from beanstalk_twisted.daemon.replication_options import (
 )
 from beanstalk_twisted.daemon.unix_sockets import UnixListener
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
-from beanstalk_twisted.server.connections.busy_poll import MAX_BUSY_POLL_US
 from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
 from beanstalk_twisted.server.memory_limit import NO_LIMIT
 from beanstalk_twisted.server.settings import (
@@ -87,8 +85,7 @@ ENCRYPTED: Final = ("tls:", "mtls:")
 """Endpoints of ours; Twisted's own ``tls:`` does not ask for certificates, nor count failures."""
 
 LOG_NUMBERS: Final = (
-    "segment-size", "compaction-factor", "compaction-spare-segments", "compaction-pace",
-    "fsync-timeout", "fsync-inline", "max-log-bytes",
+    "segment-size", "compaction-factor", "fsync-timeout", "fsync-inline", "max-log-bytes",
 )  # fmt: skip
 """Numbers that have no effect without a log."""
 
@@ -103,7 +100,7 @@ GIVEN: Final = {
         for name in (
             *LOG_NUMBERS, "max-job-size", "max-keys", "max-memory", "max-connections",
             "max-connections-per-address", "stalled-timeout", "slow-command", "metrics-tubes",
-            "busy-poll", *REPLICATION_NUMBERS,
+            *REPLICATION_NUMBERS,
         )
     },
 }  # fmt: skip
@@ -152,7 +149,6 @@ class Options(usage.Options):
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
         self["may_rehome"] = True
-        self["has_hub"] = True
         self["exits_when_fenced"] = None
         self["is_temporary"] = False
         self["log_format"], self["log_level"] = LOG_DEFAULTS
@@ -210,11 +206,6 @@ class Options(usage.Options):
     def opt_on_fenced(self, what: str) -> None:
         self["exits_when_fenced"] = _one_of("--on-fenced", what, ("standby", "exit")) == "exit"
 
-    def opt_hub(self, when: str) -> None:
-        if when not in ("auto", "off"):
-            raise usage.UsageError(f"--hub is auto or off, not {when!r}")
-        self["has_hub"] = when == "auto"
-
     def opt_log_format(self, name: str) -> None:
         self["log_format"] = _one_of("--log-format", name, FORMATS)
 
@@ -247,12 +238,16 @@ class Options(usage.Options):
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Wrong options are one line and exit code 5."""
+        """
+        Wrong options are one line and exit code 5; removed ones are a line each, all at once.
+        """
+        words = sys.argv[1:] if options is None else options
         try:
-            super().parseOptions(options)
+            super().parseOptions(words)
         except usage.UsageError as error:
-            message = " ".join(str(error).split())
-            print(f"{self.command}: {message}; --help shows the options", file=sys.stderr)
+            message = f"{' '.join(str(error).split())}; --help shows the options"
+            for line in removed_among(words) or [message]:
+                print(f"{self.command}: {line}", file=sys.stderr)
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:
@@ -274,7 +269,6 @@ class Options(usage.Options):
         self["compaction"] = self._policy()
         self["fsync_timeout_s"] = self._limited("fsync-timeout", 0, MAX_LIMIT_S)
         self["fsync_inline_us"] = self._limited("fsync-inline", 0, MAX_LIMIT_US)
-        self["busy_poll_us"] = self._limited("busy-poll", 0, MAX_BUSY_POLL_US)
         if self["listen"] and not (self["address"] is self["port"] is None):
             raise usage.UsageError("--listen excludes --address (-l) and --port (-p)")
         self._check_replication()
@@ -285,7 +279,6 @@ class Options(usage.Options):
             self._warn_of_no_syncs()
         else:
             self._warn_of_idle()
-        self._warn_of_no_hub()
         self._check_archive()
         for name in ("access", "tubes"):
             if self[name] is not None:
@@ -350,7 +343,6 @@ class Options(usage.Options):
         return passed
 
     def _policy(self) -> Policy:
-        spare = self._limited("compaction-spare-segments", 1, MAX_SPARE_SEGMENTS)
         text = self["compaction-factor"]
         factor = decimal("--compaction-factor", text)
         limited = min(max(factor, MIN_FACTOR), MAX_FACTOR)
@@ -358,7 +350,7 @@ class Options(usage.Options):
             self["warnings"].append(
                 f"--compaction-factor {text} is out of range; {limited} is used"
             )
-        return Policy(limited, spare, self._limited("compaction-pace", 0, MAX_PACE_MS))
+        return Policy(limited)
 
     def _warn_of_idle(self) -> None:
         """Warn of options about the log without a log."""
@@ -402,12 +394,6 @@ class Options(usage.Options):
                 f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
                 f"--{name}"
             )
-
-    def _warn_of_no_hub(self) -> None:
-        """Warn of ``--busy-poll`` where Twisted reads the connections."""
-        name = "busy-poll"
-        if self[name] != self.defaults[name] and not self["has_hub"]:
-            self["warnings"].append(f"--hub off, so --{name} has no effect")
 
     def _check_replication(self) -> None:
         """Without ``--replicate`` nothing of it is imported."""

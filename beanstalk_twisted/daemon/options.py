@@ -19,7 +19,6 @@ from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.daemon.replication_options import DEFAULT_LEASE_S, DEFAULT_TIMEOUT_S
 from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.connections.busy_poll import DEFAULT_BUSY_POLL_US
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
@@ -114,12 +113,8 @@ GROUPS: Final = (
                "standby, go on as one; or exit, end with 75.", "standby"),
     )),
     Group("Compaction", (
-        Option("compaction-factor", "", "N", "The log may be so many times as large as what "
-               "lives in it; more writes less.", str(POLICY.factor)),
-        Option("compaction-spare-segments", "", "N", "And so many segments larger, so that a "
-               "small log is left alone.", str(POLICY.spare_segments)),
-        Option("compaction-pace", "", "MS", "Milliseconds between two slices of compaction; "
-               "more disturbs clients less.", str(POLICY.pace_ms)),
+        Option("compaction-factor", "", "N", "Compact the log when it is larger than N times "
+               "what lives in it, plus two segments; more writes less.", str(POLICY.factor)),
     )),
     Group("Network", (
         Option("address", "l", "ADDRESS", "Listen on this address or host name, or unix:PATH.",
@@ -132,11 +127,6 @@ GROUPS: Final = (
                "which speak protocol v1, on the same jobs. May be repeated."),
         Option("access", "", "FILE", "Ask who connects for the rights that this file gives; "
                "SIGHUP reads it again. Without it everybody may do everything."),
-        Option("hub", "", "WHEN", "auto: one reader for all connections where it can be; off: "
-               "Twisted reads each.", "auto"),
-        Option("busy-poll", "", "US", "Look for the next command of a client that is alone for "
-               "so many microseconds before the server sleeps; 0 is never.",
-               str(DEFAULT_BUSY_POLL_US)),
     )),
     Group("HTTP", (
         Option("http", "", "ENDPOINT", "Serve a console, health checks, metrics and an API over "

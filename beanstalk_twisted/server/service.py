@@ -121,7 +121,7 @@ class BeanstalkService(Service):
         self.settings = settings
         self.clock = clock
         self.now_ns = clock.now_ns
-        self.has_hub = settings.has_hub and has_place_in(reactor)
+        self.has_hub = has_place_in(reactor)
         self.path = "" if directory is None else directory.path
         self.process = Process(clock, settings.segment_bytes, chance)
         self.memory = MemoryLimit(

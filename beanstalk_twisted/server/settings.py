@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.connections.busy_poll import DEFAULT_BUSY_POLL_US
+from beanstalk_twisted.server.connections.busy_poll import BUSY_POLL_US
 from beanstalk_twisted.server.connections.epoll_reader import LIMIT_NS
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
@@ -79,8 +79,7 @@ class Settings(NamedTuple):
         the log always gets its own.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
-    :ivar has_hub: whether one reader serves all sockets where it can; see `EpollReader`.
-    :ivar busy_poll_us: see `BusyPollPolicy`.
+    :ivar busy_poll_us: see `BusyPollPolicy`; 0 on a machine with one processor.
     :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
@@ -99,14 +98,13 @@ class Settings(NamedTuple):
     may_rehome: bool = True
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
-    has_hub: bool = True
     fsync_inline_us: int = DEFAULT_LIMIT_US
     max_keys: int = MAX_KEYS
     slow_ms: int = DEFAULT_SLOW_MS
     limits: Limits = Limits()
     body_cache: int | None = None
     verify: Verify = Verify.FULL
-    busy_poll_us: int = DEFAULT_BUSY_POLL_US
+    busy_poll_us: int = BUSY_POLL_US
 
     @property
     def slow_ns(self) -> int:

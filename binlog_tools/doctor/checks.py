@@ -5,8 +5,10 @@ A check is a function of its facts alone: no file, clock or process is asked her
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from beanstalk_twisted.daemon.removed_options import removed_among
 from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size
 
@@ -120,9 +122,11 @@ REMOTE: Final = frozenset({
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
-def options(found: ServerOptions) -> Iterator[Finding]:
+def options(found: ServerOptions, words: Sequence[str] = ()) -> Iterator[Finding]:
+    """:param words: the options, as they were given."""
     if found.problem:
-        yield Finding("options", "problem", found.problem, "change the options")
+        for what in removed_among(words) or [found.problem]:
+            yield Finding("options", "problem", what, "change the options")
         return
     for warning in found.warnings:
         yield Finding("options", "warning", warning, "change or leave out that option")
@@ -131,6 +135,13 @@ def options(found: ServerOptions) -> Iterator[Finding]:
         yield Finding("options", "warning", what, "name a directory: --binlog /var/lib/bs")
     elif not found.warnings:
         yield Finding("options", "ok", f"binlog {found.binlog}")
+
+
+def services(found: Mapping[Path, Sequence[str]]) -> Iterator[Finding]:
+    """Find removed options in the files of services."""
+    for path, words in found.items():
+        for what in removed_among(words):
+            yield Finding("services", "problem", f"{path}: {what}", "change that file")
 
 
 def files(found: ServerOptions) -> Iterator[Finding]:

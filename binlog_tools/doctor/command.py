@@ -11,6 +11,7 @@ import click
 from binlog_tools.console.output import Output, columns
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Level, ServerOptions
+from binlog_tools.doctor.units import configured
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import DONE, NOTHING, REFUSED
 
@@ -27,9 +28,10 @@ def doctor(words: tuple[str, ...], is_json: bool) -> None:
     """
     Check whether a server with these OPTIONS would run well here, and say what to change.
 
-    Looks at the options, files and ports, the directory and its disk (up to 200 syncs, 2 seconds),
-    limits of file descriptors and memory, the clock and versions.  Asks no server; one may run
-    meanwhile.  Run it as the server's user, with the server's limits.
+    Looks at the options, also those in units of systemd, files and ports, the directory and its
+    disk (up to 200 syncs, 2 seconds), limits of file descriptors and memory, the clock and
+    versions.  Asks no server; one may run meanwhile.  Run it as the server's user, with the
+    server's limits.
 
     Exit codes: 0 nothing to change, 1 something that costs, 4 something that keeps the server from
     starting, or from keeping jobs.
@@ -54,10 +56,11 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
     yield checks.twisted(version)
     told = facts.server_options(words) if version else ServerOptions()
     if version:
-        yield from checks.options(told)
+        yield from checks.options(told, words)
         yield from checks.files(told)
         yield from checks.tls(told)
         yield from checks.ports(told, bool(told.binlog) and facts.has_server(told.binlog))
+    yield from checks.services(configured())
     yield checks.user(os.geteuid(), told)
     yield checks.descriptors(*facts.descriptors())
     yield checks.backlog(facts.somaxconn())

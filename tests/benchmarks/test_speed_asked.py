@@ -38,8 +38,8 @@ def test_a_quick_run_has_a_folder_of_its_own() -> None:
         ("--only 'sync-*' --directory /a", "make bench ARGS=\"--only 'sync-*' --directory /a\""),
         ("--python build/venv/bin/python --output x --publish",
          'make bench ARGS="--python build/venv/bin/python"'),
-        ("--only rt1 --options '--busy-poll 0'",
-         "make bench ARGS=\"--only rt1 --options '--busy-poll 0'\""),
+        ("--only rt1 --options '--fsync-inline 0'",
+         "make bench ARGS=\"--only rt1 --options '--fsync-inline 0'\""),
         ("--directory '/a$b'", """make bench ARGS='--directory '"'"'/a$$b'"'"''"""),
     ],
 )  # fmt: skip

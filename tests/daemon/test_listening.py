@@ -253,14 +253,12 @@ def test_what_a_server_was_told_is_said_in_one_line() -> None:
 
 
 async def test_the_hub_is_said_to_be_on_where_it_is() -> None:
-    reactor = the_reactor()
-    for has_hub in (True, False):
-        settings = Settings(65_535, 1 << 16, ALWAYS, has_hub=has_hub)
+    settings = Settings(65_535, 1 << 16, ALWAYS)
+    for reactor, has_hub in ((the_reactor(), hasattr(select, "epoll")), (Clock(), False)):
         service = listening(BeanstalkService(settings, reactor, LogClock()), [], reactor)
         with capturedLogs() as events:
             service.startService()
-        is_on = has_hub and hasattr(select, "epoll")
-        word = "on (busy poll up to 60 us)" if is_on else "off"
+        word = "on (busy poll up to 60 us)" if has_hub else "off"
         assert f"hub {word}, " in str(formatEvent(events[1]))
         await service.stopService()
 

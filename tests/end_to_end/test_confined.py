@@ -76,7 +76,7 @@ def serve(confined: list[str], tmp_path: Path) -> ServerProcess:
         "--listen", "tcp:0:interface=127.0.0.1", "--listen", f"unix:{tmp_path}/bs.sock:mode=660",
         "--binlog", tmp_path / "log", "--segment-size", SEGMENT, "--http", 0, "--http-write",
         "--binlog-archive", tmp_path / "archive", "--access", tmp_path / "access.toml",
-        "--max-job-size", 5000, "--compaction-factor", 1.25, "--compaction-spare-segments", 1,
+        "--max-job-size", 5000, "--compaction-factor", 1.25,
     )  # fmt: skip
     repository = Path(__file__).resolve().parent.parent.parent
     variables = {"PYTHONPATH": str(repository)}

@@ -1,5 +1,5 @@
 """
-Clients of all manners on real sockets: with the hub and without it, nobody notices a difference.
+Clients of all manners on real sockets: with epoll and without it, replies are the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pytest
 
 from tests.server_process import (
     LIMIT_S,
+    WITH_AND_WITHOUT_EPOLL,
+    Command,
     Connection,
     ServerProcess,
     UnixConnection,
-    ours_at_once,
 )
 
-BOTH = pytest.mark.parametrize("hub", ["auto", "off"])
 KINDS = pytest.mark.parametrize("kind", ["memory", "log"])
 
 FLOOD = 60_000
@@ -29,10 +29,10 @@ FLOOD = 60_000
 
 
 @pytest.fixture
-def server(tmp_path: Path, hub: str, kind: str) -> Iterator[ServerProcess]:
+def server(tmp_path: Path, command: Command, kind: str) -> Iterator[ServerProcess]:
     """Run a server each way."""
     log = ["-b", tmp_path / "log"] if kind == "log" else []
-    with ServerProcess(ours_at_once("-p0", "--hub", hub, *log), tmp_path) as process:
+    with ServerProcess(command("-p0", *log), tmp_path) as process:
         yield process
 
 
@@ -50,7 +50,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
     count = 2_000
@@ -65,7 +65,7 @@ def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess) -> None:
     clients = [server.connect() for _ in range(20)]
@@ -81,7 +81,7 @@ def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess)
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -91,7 +91,7 @@ def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None
 
 
 @pytest.mark.exhaustive
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
 def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
@@ -111,7 +111,7 @@ def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
 
 
 @pytest.mark.one_in(2)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @pytest.mark.parametrize("kind", ["memory"])
 def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess) -> None:
     request, reply = b"list-tubes-watched\r\n", b"OK 14\r\n---\n- default\n\r\n"
@@ -146,7 +146,7 @@ def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess)
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
     body = bytes(range(256)) * 255
@@ -162,7 +162,7 @@ def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -174,7 +174,7 @@ def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
 
 
 @pytest.mark.one_in(3)
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProcess) -> None:
     with raw(server) as connection:
@@ -204,15 +204,15 @@ def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", ["tcp", "unix"])
-@BOTH
+@WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_what_a_closed_connection_did_is_seen_by_the_next_one(
-    tmp_path: Path, hub: str, kind: str, family: str
+    tmp_path: Path, command: Command, kind: str, family: str
 ) -> None:
     log = ["-b", tmp_path / "log"] if kind == "log" else []
     path = tmp_path / "socket" if family == "unix" else None
     address = ["-p0"] if path is None else ["-l", f"unix:{path}"]
-    with ServerProcess(ours_at_once(*address, "--hub", hub, *log), tmp_path) as server:
+    with ServerProcess(command(*address, *log), tmp_path) as server:
         server.wait_for("listening")
         for _ in range(CONNECTIONS):
             client = connected(server, path)

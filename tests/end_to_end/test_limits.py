@@ -8,17 +8,22 @@ import greenstalk
 import pytest
 
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
-from tests.server_process import Connection, ServerProcess, UnixConnection, ours_at_once
-
-HUB = pytest.mark.parametrize("hub", ["auto", "off"])
+from tests.server_process import (
+    WITH_AND_WITHOUT_EPOLL,
+    Command,
+    Connection,
+    ServerProcess,
+    UnixConnection,
+    ours_at_once,
+)
 
 
 @pytest.mark.one_in(2)
-@HUB
-def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, hub: str) -> None:
-    options = ["--max-connections=2", f"--hub={hub}", "-b", "log"]
+@WITH_AND_WITHOUT_EPOLL
+def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Command) -> None:
+    options = ["--max-connections=2", "-b", "log"]
     listen = ["--listen=tcp:0:interface=127.0.0.1", f"--listen=unix:{tmp_path}/socket"]
-    with ServerProcess(ours_at_once(*options, *listen), tmp_path) as server:
+    with ServerProcess(command(*options, *listen), tmp_path) as server:
         address = ("127.0.0.1", server.port())
         with greenstalk.Client(address) as first, greenstalk.Client(f"{tmp_path}/socket"):
             first.put("x")
@@ -34,10 +39,11 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, hub: str) -
 
 
 @pytest.mark.one_in(2)
-@HUB
-def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(tmp_path: Path, hub: str) -> None:
-    command = ours_at_once("-p0", "--max-memory=200000", f"--hub={hub}")
-    with ServerProcess(command, tmp_path) as server:
+@WITH_AND_WITHOUT_EPOLL
+def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(
+    tmp_path: Path, command: Command
+) -> None:
+    with ServerProcess(command("-p0", "--max-memory=200000"), tmp_path) as server:
         with greenstalk.Client(("127.0.0.1", server.port())) as client:
             with pytest.raises(greenstalk.OutOfMemoryError):
                 for _ in range(10):
@@ -51,10 +57,11 @@ def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(tmp_path: Path, 
 
 
 @pytest.mark.one_in(2)
-@HUB
-def test_who_does_not_go_on_is_closed_and_who_waits_is_not(tmp_path: Path, hub: str) -> None:
-    command = ours_at_once("-p0", "--stalled-timeout=1", f"--hub={hub}")
-    with ServerProcess(command, tmp_path) as server:
+@WITH_AND_WITHOUT_EPOLL
+def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
+    tmp_path: Path, command: Command
+) -> None:
+    with ServerProcess(command("-p0", "--stalled-timeout=1"), tmp_path) as server:
         port = server.port()
         with greenstalk.Client(("127.0.0.1", port)) as client:
             stalled = [Connection(port) for _ in range(3)]

@@ -9,7 +9,13 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-from tests.server_process import Connection, ServerProcess, UnixConnection, ours
+from tests.server_process import (
+    Connection,
+    ServerProcess,
+    UnixConnection,
+    ours,
+    ours_without_epoll,
+)
 
 OLD_PORT = ("--listen-v1", "tcp:0:interface=127.0.0.1")
 
@@ -92,9 +98,10 @@ def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_without_the_hub_and_the_log_it_is_the_same(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p0", *OLD_PORT, "--hub=off"), tmp_path) as server:
+def test_without_epoll_and_the_log_it_is_the_same(tmp_path: Path) -> None:
+    with ServerProcess(ours_without_epoll("-p0", *OLD_PORT), tmp_path) as server:
         old = Connection(server.port_v1())
+        assert "hub off" in "".join(server.said())
         assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
         assert old.ask(b"reserve\r\n") == b"RESERVED 1 0 1\r\nx\r\n"
         old.close()

@@ -14,14 +14,11 @@ point, each in vain takes one, and without points there is one trial in `REST` t
 
 from typing import Final
 
-DEFAULT_BUSY_POLL_US: Final = 60
+BUSY_POLL_US: Final = 60
 """
 Microseconds: about what a sleep and a wake-up cost.  Measured, a lone client's round trips are
 slower with 30, and no quicker with 120.
 """
-
-MAX_BUSY_POLL_US: Final = 1_000
-"""The grain of a reactor's sleep."""
 
 MOST_POINTS: Final = 8
 """Looks in vain, one after the other, that end it for a client that always was quick."""
@@ -40,8 +37,8 @@ class BusyPollPolicy:
     :ivar limit_us: how long to look, microseconds.
     """
 
-    def __init__(self, limit_us: int = DEFAULT_BUSY_POLL_US) -> None:
-        """:param limit_us: 0 to `MAX_BUSY_POLL_US`; 0 is never."""
+    def __init__(self, limit_us: int = BUSY_POLL_US) -> None:
+        """:param limit_us: 0 is never."""
         self.limit_us = limit_us
         self._socket = SEVERAL
         self._points = MOST_POINTS

@@ -47,7 +47,12 @@ READ_BYTES: Final = 64 << 10
 MAX_READS: Final = 256
 """Sockets read in a turn: then so many replies wait for one write of the log."""
 
-READABLE: Final = select.EPOLLIN | select.EPOLLPRI | select.EPOLLRDHUP | select.EPOLLET
+HAS_EPOLL: Final = hasattr(select, "epoll")
+"""Whether the kernel is Linux; on others Twisted reads the connections."""
+
+READABLE: Final = (
+    select.EPOLLIN | select.EPOLLPRI | select.EPOLLRDHUP | select.EPOLLET if HAS_EPOLL else 0
+)
 """What is polled for; urgent data (EPOLLPRI) cuts a read short."""
 
 LIMIT_NS: Final = 2 * TURN_NS
@@ -63,7 +68,7 @@ HTTP and new connections wait for it, each time that they need the reactor.
 """
 
 
-ARRIVED: Final = select.EPOLLIN
+ARRIVED: Final = select.EPOLLIN if HAS_EPOLL else 0
 """The event of a connection that has sent bytes, and not ended."""
 
 FIRST: Final = 0
@@ -399,5 +404,5 @@ class EpollReader:
 
 
 def has_place_in(reactor: object) -> bool:
-    """Whether there is an epoll here, and a reactor that can wait for it."""
-    return hasattr(select, "epoll") and IReactorFDSet.providedBy(reactor)
+    """Return whether there is an epoll here, and a reactor that can wait for it."""
+    return HAS_EPOLL and IReactorFDSet.providedBy(reactor)

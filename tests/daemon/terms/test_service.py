@@ -84,7 +84,7 @@ class Host:
         clock = LogClock(
             lambda: T0 + self.ahead_s * NS + self.reactor.now_ns(), self.reactor.now_ns
         )  # fmt: skip
-        settings = Settings(65_535, 8192, ALWAYS, has_hub=False)
+        settings = Settings(65_535, 8192, ALWAYS)
         queue = BeanstalkService(settings, self.reactor, clock, self.directory, InlineIo)
         listening = ListeningService(queue, [], self.reactor)
         return Term(queue, self.directory, listening, lambda: None, lambda: None, None)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.server.connections.busy_poll import (
-    DEFAULT_BUSY_POLL_US,
-    MAX_BUSY_POLL_US,
+    BUSY_POLL_US,
     MOST_POINTS,
     REST,
     SEVERAL,
@@ -50,7 +49,7 @@ def test_turns_of_several_are_never_followed_by_a_look() -> None:
     assert not any(policy.take(SEVERAL) for _ in range(20))
 
 
-@pytest.mark.parametrize(("limit_us", "is_open"), [(0, False), (1, True), (MAX_BUSY_POLL_US, True)])
+@pytest.mark.parametrize(("limit_us", "is_open"), [(0, False), (1, True), (1000, True)])
 def test_a_limit_of_0_is_never(limit_us: int, is_open: bool) -> None:
     policy = BusyPollPolicy(limit_us)
     assert policy.limit_us == limit_us
@@ -58,7 +57,7 @@ def test_a_limit_of_0_is_never(limit_us: int, is_open: bool) -> None:
 
 
 def test_by_default_it_is_as_long_as_a_wake_up_takes() -> None:
-    assert BusyPollPolicy().limit_us == DEFAULT_BUSY_POLL_US == 60
+    assert BusyPollPolicy().limit_us == BUSY_POLL_US == 60
 
 
 def test_who_is_quick_is_looked_for_each_time() -> None:

@@ -197,7 +197,8 @@ def test_the_page_names_the_checks_and_their_limits() -> None:
     rows = dict(zip((row[0] for row in table(page, "doctor")), table(page, "doctor"), strict=True))
     names = [name for row in rows for name in re.findall(r"`([\w ]+)`", row)]
     place = OF_EVERY_MACHINE.index("options") + 1
-    assert names == [*OF_EVERY_MACHINE[:place], *OF_FILES, *OF_EVERY_MACHINE[place:], *OF_A_LOG]
+    files = ["services", *OF_FILES]
+    assert names == [*OF_EVERY_MACHINE[:place], *files, *OF_EVERY_MACHINE[place:], *OF_A_LOG]
     told = {name: rows[f"`{name}`"][1] for name in names if f"`{name}`" in rows}
     assert f"fewer than {checks.LEAST_DESCRIPTORS} file" in told["descriptors"]
     assert f"below {checks.LEAST_BACKLOG}" in told["backlog"]

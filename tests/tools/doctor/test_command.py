@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from beanstalk_twisted.daemon.removed_options import removed_among
 from binlog_tools.doctor.command import CODES
 from binlog_tools.queue.cli.commands import cli
 
@@ -79,3 +80,11 @@ def test_without_a_log_no_disk_is_measured() -> None:
     assert result.exit_code == 1
     assert "jobs are in memory only" in result.stdout
     assert "\ndisk" not in result.stdout
+
+
+def test_removed_options_are_a_problem_each_in_the_words_of_a_start() -> None:
+    result = doctor("--json", "--", "--port", "0", "--hub", "off", "--v1-ttr=9")
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    problems = [each for each in found if each["check"] == "options"]
+    assert [each["what"] for each in problems] == removed_among(["--hub", "--v1-ttr"])
+    assert {each["level"] for each in problems} == {"problem"} and result.exit_code == 4

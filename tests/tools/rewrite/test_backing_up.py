@@ -408,7 +408,7 @@ def drilled(log: Path, folder: Path, kept: list[int]) -> None:
 @pytest.mark.exhaustive
 def test_the_drill_on_a_server_under_load_and_after_its_end(tmp_path: Path) -> None:
     log = tmp_path / "bs"
-    options = ("-p", 0, "-b", log, "-s", MIN_SEGMENT_BYTES, "--compaction-pace", 0)
+    options = ("-p", 0, "-b", log, "-s", MIN_SEGMENT_BYTES)
     with ServerProcess(ours_at_once(*options), tmp_path) as server:
         server.connect().close()
         with closing(Load(server.port())) as load:
