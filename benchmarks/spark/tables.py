@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.spark import madeup
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
-from binlog_tools.spark.events import PARTITION_BY, event_rows, read_events
+from binlog_tools.spark.events import PARTITION_BY, event_rows
 from binlog_tools.spark.session import session
 from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) -> None:
-    events = read_events(spark, str(place / "events"))
+    events = spark.read.parquet(str(place / "events"))
     print(f"{rows:,} events\n\n| what | rows per CPU second |\n| --- | ---: |")
     for name in (name for name in PIPELINES if name in only):
         made = PIPELINES[name].make(events)

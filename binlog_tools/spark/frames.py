@@ -82,19 +82,9 @@ def rows_of(
     :param schema: columns in the place of the table's own, null in files that have not got them.
     """
     schema = schema if schema is not None else table.schema()
-    wanted = _sized(table, table.files() if files is None else files)
+    wanted = table.files() if files is None else files
     parts = packed(wanted, lambda file: file.size, FILE_BYTES)
     return Rows(parts, schema, partial(_read, table.location, schema, True))
-
-
-def _sized(table: Stored, files: Iterable[File]) -> list[File]:
-    """The files with their sizes, which no log tells of plain Parquet."""
-    if table.form == "delta":
-        return list(files)
-    door = table.location.files()
-    wanted = list(files)
-    infos = door.system.get_file_info([door.path(file.path) for file in wanted])
-    return [file._replace(size=info.size) for file, info in zip(wanted, infos, strict=True)]
 
 
 def _struct(schema: pa.Schema) -> StructType:

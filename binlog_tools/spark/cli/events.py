@@ -16,8 +16,8 @@ from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.session import explained
 from binlog_tools.spark.storing.files import File
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.opening import form_of, open_stored
-from binlog_tools.spark.storing.stored import FORMS, RETENTION_HOURS
+from binlog_tools.spark.storing.opening import holds_table, open_stored
+from binlog_tools.spark.storing.stored import RETENTION_HOURS
 from binlog_tools.spark.tasks import in_tasks
 
 ALONE_TASKS: Final = 1
@@ -29,8 +29,6 @@ ALONE_TASKS: Final = 1
 @click.option("--body/--no-body", default=False, help="Whether bodies are in the table.")
 @click.option("--live", type=click.Choice(["include", "skip"]), default="include",
               show_default=True, help="The segment that a server is writing.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto",
-              show_default=True, help="Of a new table; auto: delta.")  # fmt: skip
 @click.option(
     "--rewrite",
     is_flag=True,
@@ -38,7 +36,7 @@ ALONE_TASKS: Final = 1
 )
 def events(
     inputs: tuple[str, ...], output: str, damage: str, servers: str, master: str | None, body: bool,
-    live: str, form: str, rewrite: bool,
+    live: str, rewrite: bool,
 ) -> None:  # fmt: skip
     """Logs as one events table, or what is new in them into the table."""
 
@@ -54,7 +52,7 @@ def events(
                  "live": live}  # fmt: skip
         asked = parse_options(given)._replace(paths=inputs)
         with line("events") as say:
-            done = write_events(asked, output, run, form, rewrite)
+            done = write_events(asked, output, run, rewrite)
             segments, rows = told(done.segments, "segment"), told(done.rows, "row")
             say(f"{segments}, {rows} written to {output}")
     if done.problems:
@@ -91,8 +89,8 @@ def optimize(tables: tuple[str, ...], keep_hours: float) -> None:
 def _tables_in(place: str) -> list[str]:
     """The place itself; or the tables in it, if it is none and has some."""
     location = Location.of(place)
-    if form_of(location) is not None or (location.is_local and not os.path.isdir(location.path)):
+    if holds_table(location) or (location.is_local and not os.path.isdir(location.path)):
         return [place]
     with location.writing():
         inner = [within(place, name) for name in location.files().names()]
-    return [each for each in inner if form_of(Location.of(each)) is not None] or [place]
+    return [each for each in inner if holds_table(Location.of(each))] or [place]

@@ -59,12 +59,12 @@ def look(inputs: tuple[str, ...], source: str) -> None:
 
 
 def make(
-    name: str, output: str, inputs: tuple[str, ...], source: str, form: str, mode: str, damage: str,
+    name: str, output: str, inputs: tuple[str, ...], source: str, mode: str, damage: str,
     servers: str, master: str | None, **choices: Any,
 ) -> None:  # fmt: skip
     """Make a table of all events, and tell how many rows it has."""
     with explained():
-        stored = opened(name, output, form, mode)
+        stored = opened(name, output, mode)
         look(inputs, source)
         spark = started(name, master)
         pipeline = PIPELINES[name]

@@ -16,7 +16,6 @@ from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.segments.decoding import DAMAGE_CHOICES
 from binlog_tools.spark.session import explained
-from binlog_tools.spark.storing.stored import FORMS
 from binlog_tools.spark.tables.pipelines import MODES
 
 INPUTS: Final = ("auto", "events", "logs")
@@ -31,6 +30,14 @@ def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Comman
 
 def _noted(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta[UI] = value
+
+
+def _refused(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        with explained():
+            raise TableError("TABLE_FORMAT", "--format was taken away: all tables are Delta. Leave "
+                             "it out, and make plain Parquet tables again in a new directory"
+                             )  # fmt: skip
 
 
 def _absolute(
@@ -65,18 +72,16 @@ common = all_of(
     click.option("--ui", is_flag=True, expose_value=False, callback=_noted,
                  help="With Spark's web pages, on this machine."),
     click.option("--dry-run", is_flag=True, help="Say what would be read and written; do nothing."),
+    click.option("--format", hidden=True, expose_value=False, callback=_refused),
     or_plan,
 )  # fmt: skip
 
-kept = all_of(
-    click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
-                 show_default=True, help="What INPUT is; `auto` looks for tables."),
-    click.option("--format", "form", type=click.Choice(["auto", *FORMS]), default="auto",
-                 show_default=True, help="Of new tables; auto: delta. Parquet is written whole."),
-)  # fmt: skip
+from_ = click.option("--from", "source", type=click.Choice(INPUTS), default="auto",
+                     show_default=True, help="What INPUT is; `auto` looks for tables."
+                     )  # fmt: skip
 
 written = all_of(
-    kept,
+    from_,
     click.option("--mode", type=click.Choice(MODES), default="error", show_default=True,
                  help="If there is an output already."),
 )  # fmt: skip

@@ -5,10 +5,7 @@ not started.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
-
-import pyarrow.parquet as pq
 
 from binlog_tools.console.output import Output
 from binlog_tools.console.wording import told
@@ -17,7 +14,7 @@ from binlog_tools.spark.events import holds_events
 from binlog_tools.spark.reading.finding import Findings, find
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.storing.locations import UNFINISHED, Location
-from binlog_tools.spark.storing.opening import form_of, open_stored
+from binlog_tools.spark.storing.opening import open_stored
 
 GROWS: Final = "which is brought up to date"
 """What becomes of a table into which new rows are put."""
@@ -39,8 +36,8 @@ def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iter
     new = ", as far as it is new" if there.startswith(GROWS) else ""
     source = options.get("source", "logs")
     if source == "events" or (source == "auto" and any(map(holds_events, inputs))):
-        files = [file for path in inputs for file in files_of(path)]
-        rows, size = sum(rows for rows, _ in files), format_size(sum(size for _, size in files))
+        files = [file for path in inputs for file in open_stored(path).files()]
+        rows, size = sum(file.rows for file in files), format_size(sum(file.size for file in files))
         yield f"would read: {told(rows, 'row')} in {told(len(files), 'file')}, {size}{new}"
     else:
         yield from of_logs(find(inputs, options.get("live", "include") == "include"), new)
@@ -71,16 +68,6 @@ def records_in(segments: Iterable[Segment]) -> str:
     known = sum(length for length in lengths if length is not None)
     in_use = f" and those of {told(unknown, 'segment')} in use" if unknown else ""
     return told(known, "record") + in_use
-
-
-def files_of(path: str) -> list[tuple[int, int]]:
-    """Rows and bytes of the files of a table."""
-    location = Location.of(path)
-    if form_of(location) is not None:
-        return [(file.rows, file.size) for file in open_stored(path).files()]
-    place = Path(location.path)
-    found = [place] if place.is_file() else place.rglob("*.parquet")
-    return [(pq.read_metadata(file).num_rows, file.stat().st_size) for file in found]
 
 
 def _there(output: str, options: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import click
 from binlog_tools.console.output import Output, aside
 from binlog_tools.console.wording import told
 from binlog_tools.spark.cli.making import look, make, rows
-from binlog_tools.spark.cli.options import common, kept, parsed_time, written
+from binlog_tools.spark.cli.options import common, from_, parsed_time, written
 from binlog_tools.spark.cli.running import bar, started
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.histories.failing import FAILURES
@@ -72,10 +72,10 @@ def snapshot(
 
 @click.command()
 @common
-@kept
+@from_
 @click.option("--targets", metavar="FILE", help="Targets of tubes, TOML, for the table sla.")
 def tables(
-    inputs: tuple[str, ...], output: str, source: str, form: str, damage: str, servers: str,
+    inputs: tuple[str, ...], output: str, source: str, damage: str, servers: str,
     master: str | None, targets: str | None,
 ) -> None:  # fmt: skip
     """
@@ -93,7 +93,7 @@ def tables(
 
         with bar("tables"):
             spark = started("tables", master)
-        updated = update(spark, output, newer, form, wanted)
+        updated = update(spark, output, newer, wanted)
         with unfinished(output):
             has_new = False
             while (each := _next(updated)) is not None:

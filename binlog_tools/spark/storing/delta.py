@@ -38,8 +38,6 @@ ATTEMPTS: Final = 20
 class DeltaStored(Stored):
     """A `Stored` with Delta's log."""
 
-    form = "delta"
-
     def __init__(
         self, location: Location, layout: Layout | None = None, files: Files | None = None
     ) -> None:
@@ -49,7 +47,7 @@ class DeltaStored(Stored):
         :raise TableError: there is none to read; or the one to write is somebody else's.
         """
         if "%" in str(location):
-            what = "deltalake cannot use a path with a % in it; name another, or write Parquet"
+            what = "deltalake cannot use a path with a % in it; name another"
             raise TableError("TABLE_OPTION", f"{location}: {what}")
         self.location = location
         self._layout = layout

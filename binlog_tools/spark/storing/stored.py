@@ -26,14 +26,8 @@ import pyarrow.dataset as ds
 from binlog_tools.spark.storing.files import CODED, File
 from binlog_tools.spark.storing.locations import Location
 
-FORMS: Final = ("delta", "parquet")
-"""How a table may be stored; the first choice is the default."""
-
 LOG: Final = "_delta_log"
 """The folder of Delta's log."""
-
-SUCCESS: Final = "_SUCCESS"
-"""In a table of Parquet files: it is whole, as Spark's own writer says too."""
 
 RETENTION_HOURS: Final = 168
 """Hours that files are kept after a version without them was committed: seven days, Delta's own
@@ -62,12 +56,10 @@ class Stored(Protocol):
     """
     A table at one version.
 
-    :ivar form: one of `FORMS`.
     :ivar version: a number that grows with each commit; None: there is no table yet.
     :ivar location: where it is.
     """
 
-    form: str
     version: int | None
     location: Location
 

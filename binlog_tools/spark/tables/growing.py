@@ -70,23 +70,21 @@ class Updated(NamedTuple):
 
 
 def update(
-    spark: SparkSession, output: str, newer: Newer, form: str = "delta", targets: Targets = ()
+    spark: SparkSession, output: str, newer: Newer, targets: Targets = ()
 ) -> Iterator[Updated]:
     """
     Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
 
     :param output: the folder of the tables, or its URL.
     :param newer: with bodies, if there are any: those of jobs that fail are read.
-    :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
-    stored = {name: open_stored(within(output, name), layout, form)
-              for name, layout in LAYOUTS.items()}  # fmt: skip
+    stored = {name: open_stored(within(output, name), layout) for name, layout in LAYOUTS.items()}
     if stored["open"].version is not None and stored["failing"].version is None:
         raise TableError("TABLE_FORMAT", f"{output}: an earlier version has made these tables, "
                          "without `failing`; nothing was written; make new ones: python -m "
                          "binlog_tools.spark tables INPUT -o NEW_FOLDER")  # fmt: skip
-    poison = opened("poison", within(output, "poison"), form, "overwrite")
+    poison = opened("poison", within(output, "poison"), "overwrite")
     return _steps(spark, {**stored, "poison": poison}, newer, targets)
 
 
@@ -106,7 +104,6 @@ class _Run:
         self._stored = stored
         self._newer = newer
         self._targets = targets
-        self._goes_on = stored["open"].form == "delta"
         self._starts_before = self._rows("starts")
         self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
         self._events = need_rows(newer(self._known), COLUMNS)
@@ -120,7 +117,7 @@ class _Run:
         self._asleep = self._sleeping(told.jobs)
         self._awake = {day_of(file) for file in self._open} - self._asleep
         self._attempts = self._files("attempts", {})
-        self._workers_grow = self._goes_on and self._are_whole("attempts", "workers")
+        self._workers_grow = self._are_whole("attempts", "workers")
 
     def _rows(self, name: str, wanted: Mapping[str, str | None] | None = None) -> pa.Table:
         """What a table has in these partitions, if this run goes on from it."""
@@ -132,9 +129,7 @@ class _Run:
 
     def _files(self, name: str, wanted: Mapping[str, str | None]) -> list[File]:
         table = self._stored[name]
-        if not self._goes_on or table.version is None:
-            return []
-        return table.files(wanted, _TOLD.get(name, ()))
+        return [] if table.version is None else table.files(wanted, _TOLD.get(name, ()))
 
     def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset[ServerDay]:
         """The days of which all jobs rest; none behind a run that was killed."""
@@ -189,14 +184,12 @@ class _Run:
         self, name: str, files: Iterable[File], replaced: tuple[Mapping[str, str | None], ...]
     ) -> Updated:
         added = tuple(files)
-        if not self._goes_on:
-            replaced = ({},)
         self._stored[name].commit(Change(added, replaced, self._progress))
         return Updated(name, sum(file.rows for file in added))
 
     def _by_job(self) -> Found:
         """The files of the tables that are made job by job."""
-        known = {name: self._done[name] if self._goes_on else {} for name in NAMES}
+        known = {name: self._done[name] for name in NAMES}
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
         awake = [file for file in self._open if day_of(file) in self._awake]
@@ -263,7 +256,7 @@ class _Run:
         :param added: those in their place, and new ones.
         """
         known: dict[str, int] = {}
-        if self._goes_on and self._stored["entries"].version is not None:
+        if self._stored["entries"].version is not None:
             last_ns = Starts(self._starts_before).last_ns
             known = {server: each // MINUTE_NS for server, each in last_ns.items()}
         first: dict[str, int] = {}

@@ -44,19 +44,15 @@ PIPELINES: Final = {
 }
 
 
-def opened(name: str, place: str, form: str = "auto", mode: str = "error") -> Stored:
+def opened(name: str, place: str, mode: str = "error") -> Stored:
     """
-    :param form: as `open_stored` takes it.
     :raise TableError: see `open_stored`; or there is a table already, and the mode is against it.
     """
-    stored = open_stored(place, SINGLE[name], form)
+    stored = open_stored(place, SINGLE[name])
     is_there = stored.version is not None or bool(stored.files())
     if mode == "error" and is_there:
         what = "there is a table already; give --mode overwrite or append"
         raise TableError("TABLE_EXISTS", f"{stored.location}: {what}")
-    if mode == "append" and is_there and stored.form == "parquet":
-        what = "Parquet files are written once; give --mode overwrite, or name a new directory"
-        raise TableError("TABLE_FORMAT", f"{stored.location}: {what}")
     return stored
 
 
