@@ -8,7 +8,7 @@ started twice, and does not take records of another history of the store.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,8 +40,11 @@ from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import holds_table, open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.stored import Change
 from binlog_tools.spark.tasks import Rows
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 NAME: Final = "events"
 """What the table is called in its log."""
@@ -96,7 +99,8 @@ def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool 
     table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
     asked, table = asked._replace(columns=names), open_stored(place, _layout(names))
-    items = _items(asked)
+    partitions = BinlogReader(asked, asked.names).partitions()
+    items = [item for partition in partitions for item in partition.value or ()]
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
     told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
@@ -125,11 +129,6 @@ def _layout(names: Iterable[str]) -> Layout:
     return Layout(NAME, schema, PARTITION_BY)
 
 
-def _items(asked: Asked) -> list[Share | Trouble]:
-    reader = BinlogReader(asked, asked.names)
-    return [item for partition in reader.partitions() for item in partition.value or ()]
-
-
 def _marked(stores: Iterable[str]) -> set[str]:
     return {name for store in stores for name in mark_names(store)}
 
@@ -145,7 +144,9 @@ def _named(store: str, server: str) -> str:
     return f"{store}/{server}"
 
 
-def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
+def _refuse_renamed(
+    table: "DeltaStored", stores: Mapping[str, str], told: Mapping[str, int]
+) -> None:
     """
     :raise TableError: the table calls one of these stores, or another one, otherwise: its rows
         would be there twice, or be taken for those of the other.
@@ -163,7 +164,7 @@ def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str,
 
 
 def _rewritten(
-    table: Stored, stores: Mapping[str, str], items: Iterable[Share | Trouble]
+    table: "DeltaStored", stores: Mapping[str, str], items: Iterable[Share | Trouble]
 ) -> tuple[Mapping[str, str | None], ...]:
     """
     What a table loses that is written anew from these logs.

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.stored import Change
 from tests.object_storage.s3_server import S3Server, running
 from tests.spark.storing.test_stored import LAYOUT, ODD, SCHEMA, add, rows
 
@@ -30,7 +31,7 @@ def sorted_rows(frame: Any) -> list[dict[str, Any]]:
     return sorted(frame.toArrow().to_pylist(), key=lambda row: row["lsn"])
 
 
-def filled(place: str) -> Stored:
+def filled(place: str) -> DeltaStored:
     """A table of three servers, one of them null, and a column that its first file has not."""
     add(open_stored(place, LAYOUT), rows([1, 2], "1e5"), rows([3], ODD), rows([4], None))
     wider = LAYOUT._replace(schema=SCHEMA.append(pa.field("more", pa.int64())))

@@ -2,7 +2,7 @@
 Rows as Parquet files of a table, by partition.  A file counts when a commit has named it.
 
 Files have new names each time, so whatever is written twice, by a task that Spark repeats or by a
-run that was killed, disturbs nobody; `stored.Stored.optimize` removes what no commit has named.
+run that was killed, disturbs nobody; `delta.DeltaStored.optimize` removes what no commit has named.
 """
 
 import json
@@ -236,7 +236,8 @@ class _Open:
     def __init__(self, files: Files, partition: Partition) -> None:
         self._files = files
         self._partition = partition
-        self._name = f"{_folder(partition)}part-{uuid.uuid4().hex}.zstd.parquet"
+        folder = "".join(f"{folder_of(name, value)}/" for name, value in partition)
+        self._name = f"{folder}part-{uuid.uuid4().hex}.zstd.parquet"
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
         self.held_bytes = 0
@@ -302,10 +303,6 @@ def folder_of(name: str, value: str | None) -> str:
     """The folder of a partition, as Hive names it."""
     escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value or "")
     return f"{name}={NULL if value is None else escaped}"
-
-
-def _folder(partition: Partition) -> str:
-    return "".join(f"{folder_of(name, value)}/" for name, value in partition)
 
 
 def _by_partition(

@@ -2,14 +2,18 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.files import Layout
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.stored import LOG, Stored
+from binlog_tools.spark.storing.stored import LOG
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 
-def open_stored(place: str, layout: Layout | None = None) -> Stored:
+def open_stored(place: str, layout: Layout | None = None) -> "DeltaStored":
     """
     :param place: a path, or a URL.
     :param layout: of the table that is to be written, made by the first commit if it is not there;

@@ -1,7 +1,7 @@
 """The pipelines by name, and how a table is written that is made anew of all events."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -9,11 +9,14 @@ from pyspark.sql import functions as F
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import write_frame
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.stored import Change
 from binlog_tools.spark.tables.histories import attempts, lifetimes, tube_minutes, workers
 from binlog_tools.spark.tables.layouts import SINGLE
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 MODES: Final = ("error", "overwrite", "append")
 """What becomes of a table that is there already."""
@@ -44,7 +47,7 @@ PIPELINES: Final = {
 }
 
 
-def opened(name: str, place: str, mode: str = "error") -> Stored:
+def opened(name: str, place: str, mode: str = "error") -> "DeltaStored":
     """
     :raise TableError: see `open_stored`; or there is a table already, and the mode is against it.
     """
@@ -56,7 +59,7 @@ def opened(name: str, place: str, mode: str = "error") -> Stored:
     return stored
 
 
-def write(name: str, table: DataFrame, stored: Stored, mode: str = "error") -> int:
+def write(name: str, table: DataFrame, stored: "DeltaStored", mode: str = "error") -> int:
     """
     Commit a whole table, or add to one that is there.
 

@@ -21,7 +21,7 @@ from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
+from binlog_tools.spark.storing.stored import LOG, Change, dataset
 from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.storing.counting import counted_lists, counted_opens
@@ -56,7 +56,7 @@ def written(
 
 
 def add(
-    table: Stored, *batches: pa.RecordBatch, progress: Mapping[str, int] | None = None,
+    table: DeltaStored, *batches: pa.RecordBatch, progress: Mapping[str, int] | None = None,
     replaced: tuple[Mapping[str, str | None], ...] = (),
 ) -> int:  # fmt: skip
     return table.commit(Change(written(table.location, *batches), replaced, progress or {}))
