@@ -278,7 +278,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do something with the logs as they are now; anew if one of their files goes meanwhile."""
         for _ in range(LOOKS):
             try:
-                logs = self._logs()
+                stores = look(self._streamed.paths)
+                logs = {store: Log(each, self._known.get(store)) for store, each in stores.items()}
             except OSError as problem:
                 raise unreadable(problem) from None
             except BadUrl as problem:
@@ -303,10 +304,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._given is None:
             return offset
         return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
-
-    def _logs(self) -> dict[str, Log]:
-        stores = look(self._streamed.paths)
-        return {store: Log(each, self._known.get(store)) for store, each in stores.items()}
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:

@@ -58,10 +58,6 @@ class LiveServer:
         self.closed: int | None = None
         self.told_ns = 0
 
-    @property
-    def gone_rows(self) -> int:
-        return sum(table.num_rows for table in self._gone)
-
     def step(self, events: pa.Table, now_ns: int | None) -> Rows:
         """
         :param events: of this server; those that were there already are left out.
