@@ -156,7 +156,7 @@ def _run(*words: str | Path) -> Result:
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.tables import FUTURE
+    from binlog_tools.spark.cli.main import FUTURE
     from binlog_tools.spark.events import read_events
     from binlog_tools.spark.source import register
 
