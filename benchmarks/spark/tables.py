@@ -27,12 +27,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.spark import madeup
 from binlog_tools.spark.definitions.columns import BY_NAME, arrow_schema
-from binlog_tools.spark.events import PARTITION_BY, event_rows, read_events
+from binlog_tools.spark.events import PARTITION_BY, event_rows
 from binlog_tools.spark.session import session
+from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.stored import Change
 from binlog_tools.spark.tables.growing import update
 from binlog_tools.spark.tables.pipelines import PIPELINES
 from binlog_tools.spark.tasks import in_tasks
@@ -126,7 +127,7 @@ def main() -> None:
 
 
 def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) -> None:
-    events = read_events(spark, str(place / "events"))
+    events = spark.read.parquet(str(place / "events"))
     print(f"{rows:,} events\n\n| what | rows per CPU second |\n| --- | ---: |")
     for name in (name for name in PIPELINES if name in only):
         made = PIPELINES[name].make(events)
@@ -179,7 +180,7 @@ def _day(file: File) -> str:
     return str(dict(file.partition)["date"])
 
 
-def _stored(table: Stored, path: str, day: str | None = None) -> list[File]:
+def _stored(table: DeltaStored, path: str, day: str | None = None) -> list[File]:
     rows = (dated(batch, "logged") for batch in batches(path))
     if day is not None:
         is_wanted = pc.field("date") == pa.scalar(day).cast(pa.date32())
@@ -187,7 +188,7 @@ def _stored(table: Stored, path: str, day: str | None = None) -> list[File]:
     return stored_files(table.location, rows, _LAYOUT)
 
 
-def _update(spark: Any, table: Stored, out: Path) -> float:
+def _update(spark: Any, table: DeltaStored, out: Path) -> float:
     """:return: CPU seconds."""
     before = cpu_s()
     times = []
@@ -197,7 +198,7 @@ def _update(spark: Any, table: Stored, out: Path) -> float:
     return cpu_s() - before
 
 
-def _say(what: str, table: Stored, taken_s: float) -> None:
+def _say(what: str, table: DeltaStored, taken_s: float) -> None:
     count = sum(file.rows for file in table.files(told=()))
     print(f"| {what} | {count:,} | {taken_s:.1f} |", flush=True)
 

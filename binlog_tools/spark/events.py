@@ -8,8 +8,7 @@ started twice, and does not take records of another history of the store.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +17,9 @@ from pyspark.sql.datasource import InputPartition
 
 from binlog_tools.spark.definitions.columns import (
     BY_NAME,
-    UNASKED,
     Column,
     arrow_schema,
     commented,
-    ddl,
 )
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import read_frame, rows_of
@@ -42,10 +39,12 @@ from binlog_tools.spark.segments.conditions import Condition
 from binlog_tools.spark.source import BinlogReader
 from binlog_tools.spark.storing.files import File, Layout, dated, stored_files
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.opening import form_of, open_stored
-from binlog_tools.spark.storing.plain import ParquetFile
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.opening import holds_table, open_stored
+from binlog_tools.spark.storing.stored import Change
 from binlog_tools.spark.tasks import Rows
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 NAME: Final = "events"
 """What the table is called in its log."""
@@ -83,16 +82,13 @@ def in_process(tasks: Sequence[Task], work: Work) -> list[list[File]]:
     return [work(task) for task in tasks]
 
 
-def write_events(
-    asked: Asked, place: str, run: Run = in_process, form: str = "auto", rewrite: bool = False
-) -> Written:
+def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool = False) -> Written:
     """
     Bring the table up to date with the logs, in one commit.
 
     :param asked: what is read, without conditions.
     :param place: a path that all executors and this program see, or a URL.
     :param run: who carries out the tasks, `partial(in_tasks, spark)` for Spark.
-    :param form: of `storing.stored.FORMS`, or ``auto``.
     :param rewrite: read these stores from the beginning, in the place of all rows they have.
     :raise SourceError: a log cannot be read, lacks what comes next, or is of another history.
     :raise TableError: the place has something else, or others write it, or its servers have other
@@ -100,10 +96,11 @@ def write_events(
     """
     if asked.conditions:
         raise TableError("TABLE_OPTION", "an events table has all records; leave the bounds away")
-    table = _opened(asked.names, place, form, rewrite)
+    table = open_stored(place, _layout(asked.names))
     names = tuple(name for name in BY_NAME if name in {*asked.names, *table.schema().names})
-    asked, table = asked._replace(columns=names), _opened(names, place, form, rewrite)
-    items = _items(asked)
+    asked, table = asked._replace(columns=names), open_stored(place, _layout(names))
+    partitions = BinlogReader(asked, asked.names).partitions()
+    items = [item for partition in partitions for item in partition.value or ()]
     stores = {store_of(item): item.place.server for item in items if item.place is not None}
     told = table.progress(_names(items, stores))
     _refuse_renamed(table, stores, told)
@@ -127,23 +124,9 @@ def write_events(
     return Written(len(segments), rows, problems, table.version)
 
 
-def _opened(names: Iterable[str], place: str, form: str, rewrite: bool) -> Stored:
-    table = open_stored(place, _layout(names), form)
-    if table.form == "parquet" and table.version is not None and not rewrite:
-        raise TableError("TABLE_EXISTS", f"{table.location}: Parquet files are written once; write "
-                         "all of it anew with --rewrite, or store it elsewhere with --format delta"
-                         )  # fmt: skip
-    return table
-
-
 def _layout(names: Iterable[str]) -> Layout:
     schema = commented((*names, DATE.name), {**BY_NAME, DATE.name: DATE})
     return Layout(NAME, schema, PARTITION_BY)
-
-
-def _items(asked: Asked) -> list[Share | Trouble]:
-    reader = BinlogReader(asked, asked.names)
-    return [item for partition in reader.partitions() for item in partition.value or ()]
 
 
 def _marked(stores: Iterable[str]) -> set[str]:
@@ -161,7 +144,9 @@ def _named(store: str, server: str) -> str:
     return f"{store}/{server}"
 
 
-def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str, int]) -> None:
+def _refuse_renamed(
+    table: "DeltaStored", stores: Mapping[str, str], told: Mapping[str, int]
+) -> None:
     """
     :raise TableError: the table calls one of these stores, or another one, otherwise: its rows
         would be there twice, or be taken for those of the other.
@@ -170,7 +155,7 @@ def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str,
     for store, server in stores.items():
         if store in told and _named(store, server) not in told:
             what = f"store {store} is not called {server!r} in this table"
-        elif store not in told and server in servers and table.form == "delta":
+        elif store not in told and server in servers:
             what = f"another store than {store} is called {server!r} in this table"
         else:
             continue
@@ -179,15 +164,13 @@ def _refuse_renamed(table: Stored, stores: Mapping[str, str], told: Mapping[str,
 
 
 def _rewritten(
-    table: Stored, stores: Mapping[str, str], items: Iterable[Share | Trouble]
+    table: "DeltaStored", stores: Mapping[str, str], items: Iterable[Share | Trouble]
 ) -> tuple[Mapping[str, str | None], ...]:
     """
     What a table loses that is written anew from these logs.
 
     :raise TableError: it has older records than they.
     """
-    if table.form == "parquet":
-        return ({},)
     first: dict[str, int] = {}
     for item in items:
         if isinstance(item, Share):
@@ -241,25 +224,17 @@ def _highest(files: Iterable[File], server: str) -> int:
 
 
 def holds_events(path: str) -> bool:
-    """Whether there is a table, and not a log."""
-    place = Location.of(path)
-    if form_of(place) is not None:
-        return True
-    return place.is_local and next(Path(place.path).rglob("*.parquet"), None) is not None
+    """Return True if there is a table, and not a log."""
+    return holds_table(Location.of(path))
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
     """
-    Events tables with the types they have, as `write_events` or anybody else has stored them.
+    Return events tables with the types they have, as `write_events` has stored them.
 
-    :param paths: of Delta tables, or of Parquet files or directories.
     :return: with the column ``date``, if the tables are in folders by day.
     """
-    deltas = [path for path in paths if form_of(Location.of(path)) == "delta"]
-    others = [path for path in paths if path not in deltas]
-    frames = [read_frame(spark, open_stored(path)) for path in deltas]
-    if others:
-        frames.append(_of_files(spark, others))
+    frames = [read_frame(spark, open_stored(path)) for path in paths]
     read = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
     names = [name for name in (*BY_NAME, DATE.name) if name in read.columns]
     return read.select(*names)
@@ -269,49 +244,26 @@ def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> 
     """
     The same rows for tasks to read; columns of text are dictionaries.
 
-    :param above: of servers, a last LSN that is not wanted: files of a Delta table that have no
-        later ones are left out.
+    :param above: of servers, a last LSN that is not wanted: files that have no later ones are left
+        out.
     """
-    tables = [_opened_or_file(path) for path in paths]
-    own = [_typed(table) for table in tables]
+    tables = [open_stored(path) for path in paths]
+    own = [table.schema() for table in tables]
     first = {field.name: field for schema in reversed(own) for field in schema}
     schema = pa.schema([first[name] for name in BY_NAME if name in first])
     found = []
     for table, there in zip(tables, own, strict=True):
         missing = [field for field in schema if field.name not in there.names]
-        files = (file for file in table.files(told=("lsn",))
-                 if _is_above(file, above or {}) and not _is_hidden(file))  # fmt: skip
+        files = (file for file in table.files(told=("lsn",)) if _is_above(file, above or {}))
         found.append(rows_of(table, files, pa.schema([*there, *missing])))
     parts = [(rows.read, part) for rows in found for part in rows.parts]
     return Rows(parts, schema, _read_part)
-
-
-def _is_hidden(file: File) -> bool:
-    """Whether Spark passes over a file too: what has not been finished lies in such folders."""
-    return any(name.startswith(("_", ".")) and "=" not in name for name in file.path.split("/"))
 
 
 def _read_part(part: tuple[Any, Any], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     read, files = part
     rows: Iterator[pa.RecordBatch] = read(files, names)
     return rows
-
-
-def _opened_or_file(path: str) -> Stored:
-    location = Location.of(path)
-    if location.is_local and Path(location.path).is_file():
-        return ParquetFile(location)
-    return open_stored(path, form="delta" if form_of(location) == "delta" else "parquet")
-
-
-def _typed(table: Stored) -> pa.Schema:
-    """Of plain files, whose folders say no types, with the types that events have."""
-    schema = table.schema()
-    if table.form == "delta":
-        return schema
-    ours = arrow_schema(name for name in schema.names if name in BY_NAME)
-    return pa.schema([ours.field(field.name) if field.name in ours.names else field
-                      for field in schema])  # fmt: skip
 
 
 def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
@@ -346,12 +298,3 @@ def _is_above(file: File, above: Mapping[str, int]) -> bool:
     """Whether a file may have events behind these LSNs."""
     last, span = above.get(str(dict(file.partition).get("server"))), file.spans("lsn")
     return last is None or span is None or bool(span[1] > last)
-
-
-def _of_files(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Spark alone would take a server named by digits for a number."""
-    there = spark.read.parquet(*paths).columns
-    # Spark looks at one file; an older one has no tags, as its jobs had none.
-    names = [name for name in BY_NAME if name in there or name in UNASKED["tags"]]
-    read = spark.read.schema(ddl(tuple(names))).parquet(*paths)
-    return read.select(*names, *(name for name in (DATE.name,) if name in read.columns))

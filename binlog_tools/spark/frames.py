@@ -7,6 +7,7 @@ object storage as it comes from PyPI, so there the tasks read and write with pya
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,8 +26,11 @@ from binlog_tools.spark.storing.files import (
     stored_files,
 )
 from binlog_tools.spark.storing.locations import Location
-from binlog_tools.spark.storing.stored import Stored, batches_of, dataset_of
+from binlog_tools.spark.storing.stored import batches_of, dataset_of
 from binlog_tools.spark.tasks import Rows, each_in_task
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -35,7 +39,7 @@ def write_frame(frame: DataFrame, location: Location, layout: Layout) -> tuple[F
     """
     Write the rows of a DataFrame as files, each of its tasks its own.
 
-    :return: what `Stored.commit` takes.
+    :return: what `DeltaStored.commit` takes.
     """
     found = frame.mapInArrow(_writer(location, layout), FILE_DDL).toArrow()
     return tuple(files_of(found))
@@ -49,7 +53,7 @@ def _writer(location: Location, layout: Layout) -> Callable[[Batches], Iterator[
 
 
 def read_frame(
-    spark: SparkSession, table: Stored, columns: Iterable[str] | None = None,
+    spark: SparkSession, table: "DeltaStored", columns: Iterable[str] | None = None,
     files: Sequence[File] | None = None,
 ) -> DataFrame:  # fmt: skip
     """
@@ -74,7 +78,7 @@ def read_frame(
 
 
 def rows_of(
-    table: Stored, files: Iterable[File] | None = None, schema: pa.Schema | None = None
+    table: "DeltaStored", files: Iterable[File] | None = None, schema: pa.Schema | None = None
 ) -> Rows:
     """
     The same rows for tasks to read; columns of text are dictionaries.
@@ -82,19 +86,9 @@ def rows_of(
     :param schema: columns in the place of the table's own, null in files that have not got them.
     """
     schema = schema if schema is not None else table.schema()
-    wanted = _sized(table, table.files() if files is None else files)
+    wanted = table.files() if files is None else files
     parts = packed(wanted, lambda file: file.size, FILE_BYTES)
     return Rows(parts, schema, partial(_read, table.location, schema, True))
-
-
-def _sized(table: Stored, files: Iterable[File]) -> list[File]:
-    """The files with their sizes, which no log tells of plain Parquet."""
-    if table.form == "delta":
-        return list(files)
-    door = table.location.files()
-    wanted = list(files)
-    infos = door.system.get_file_info([door.path(file.path) for file in wanted])
-    return [file._replace(size=info.size) for file, info in zip(wanted, infos, strict=True)]
 
 
 def _struct(schema: pa.Schema) -> StructType:

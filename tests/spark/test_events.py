@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from beanstalk_twisted.binlog.segments.format import (
@@ -41,7 +40,7 @@ PUT = any_image(random.Random(1))
 
 
 def update(log: Path, out: Path, **options: Any) -> Written:
-    also = {name: options.pop(name) for name in ("rewrite", "form", "run") if name in options}
+    also = {name: options.pop(name) for name in ("rewrite", "run") if name in options}
     asked = parse_options({"path": str(log), "copies": "keep", **options})
     return write_events(asked, str(out), **also)
 
@@ -303,15 +302,6 @@ def test_a_table_with_bodies_goes_on_with_bodies_and_one_without_may_begin(tmp_p
     assert [row["body"] for row in table(out)] == whole
 
 
-def test_parquet_is_written_once_and_as_a_whole(tmp_path: Path) -> None:
-    log, out = archived(tmp_path / "log", FILES), tmp_path / "t"
-    update(log, out, form="parquet")
-    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*--rewrite.*--format delta"):
-        update(log, out, form="parquet")
-    update(log, out, form="parquet", rewrite=True)
-    assert [row["lsn"] for row in table(out)] == [row["lsn"] for row in expected(*NAMES)]
-
-
 def test_bounds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="TABLE_OPTION"):
         update(tmp_path, tmp_path / "t", job="1")
@@ -326,24 +316,18 @@ def read_rows(found: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["lsn"] or 0, row["event"]))
 
 
-def test_tasks_read_the_same_rows_of_a_log_and_of_all_tables_of_it(tmp_path: Path) -> None:
+def test_tasks_read_the_same_rows_of_a_log_and_of_a_table_of_it(tmp_path: Path) -> None:
     log = archived(tmp_path / "log", FILES)
-    delta, plain, file = (tmp_path / name for name in ("delta", "plain", "events.parquet"))
-    update(log, delta, body="true", tags="true")
-    update(log, plain, body="true", tags="true", form="parquet")
-    whole = dataset(open_stored(str(delta))).to_table()
-    pq.write_table(whole, file)
-    (plain / "_temporary").mkdir()
-    shutil.copy(file, plain / "_temporary")
+    out = tmp_path / "table"
+    update(log, out, body="true", tags="true")
     names = [name for name in BY_NAME if name not in ("segment", "offset")]
-    rows = [{name: row[name] for name in names} for row in table(delta)]
-    for path in (delta, plain, file):
-        found = event_rows([str(path)])
-        assert {*found.schema.names} == {*BY_NAME}
-        assert read_rows(found, names) == rows, path
+    rows = [{name: row[name] for name in names} for row in table(out)]
+    found = event_rows([str(out)])
+    assert {*found.schema.names} == {*BY_NAME}
+    assert read_rows(found, names) == rows
     asked = {"path": str(log), "copies": "keep", "tags": "true", "body": "true"}
     assert read_rows(log_rows(parse_options(asked)), names) == rows
-    assert read_rows(event_rows([str(delta), str(file)]), ["event", "lsn"]) == sorted(
+    assert read_rows(event_rows([str(out), str(out)]), ["event", "lsn"]) == sorted(
         [{"event": row["event"], "lsn": row["lsn"]} for row in rows] * 2,
         key=lambda row: (row["lsn"] or 0, row["event"]),
     )

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from binlog_tools.spark.definitions.columns import BY_NAME, commented
-from binlog_tools.spark.storing.files import Layout, stored_files
+from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
-from binlog_tools.spark.tables.layouts import LAYOUTS
+from binlog_tools.spark.storing.stored import Change
 from tests.object_storage.s3_server import S3Server, running
 from tests.spark.storing.test_stored import LAYOUT, ODD, SCHEMA, add, rows
 
@@ -33,38 +31,13 @@ def sorted_rows(frame: Any) -> list[dict[str, Any]]:
     return sorted(frame.toArrow().to_pylist(), key=lambda row: row["lsn"])
 
 
-def filled(place: str) -> Stored:
+def filled(place: str) -> DeltaStored:
     """A table of three servers, one of them null, and a column that its first file has not."""
     add(open_stored(place, LAYOUT), rows([1, 2], "1e5"), rows([3], ODD), rows([4], None))
     wider = LAYOUT._replace(schema=SCHEMA.append(pa.field("more", pa.int64())))
     table = open_stored(place, wider)
     table.commit(Change())
     return table
-
-
-@pytest.mark.parametrize("name", ["events", "lifetimes", "tube_minutes"])
-def test_spark_knows_plain_parquet_with_its_comments(
-    name: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    """By itself, of all types that our tables have."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema = commented(BY_NAME) if name == "events" else LAYOUTS[name].schema
-    layout = Layout("some", schema)
-    table = open_stored(str(tmp_path / "t"), layout, "parquet")
-    empty = pa.RecordBatch.from_pylist([{}], schema=schema)
-    table.commit(Change(tuple(stored_files(table.location, [empty], layout))))
-    found = spark.read.parquet(str(tmp_path / "t"))
-    assert found.count() == 1
-    assert [field.dataType for field in found.schema] == [
-        field.dataType for field in from_arrow_schema(schema)
-    ]
-    told = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
-    assert {field.name: field.metadata.get("comment", "") for field in found.schema} == told
-    stored = open_stored(str(tmp_path / "t")).schema()
-    # Within a map Parquet has names of its own, so metadata is compared column by column.
-    assert stored.equals(schema)
-    assert [field.metadata for field in stored] == [field.metadata for field in schema]
 
 
 def test_a_frame_becomes_files_and_a_table_becomes_a_frame(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from binlog_tools.spark.cli.live import LIVE_METRICS
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli.main import LIVE_METRICS, cli
 from binlog_tools.spark.definitions.columns import COLUMNS
 from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.following.startings import STREAM_OPTIONS

@@ -46,8 +46,7 @@ from binlog_tools.spark.sink import (
 from binlog_tools.spark.source import register as register_source
 from binlog_tools.spark.writing.options import SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of
-from binlog_tools.spark.writing.putting import Tally
-from binlog_tools.spark.writing.sending import spans
+from binlog_tools.spark.writing.putting import Tally, spans
 from tests.binlog.scribe import T0
 from tests.server_process import Connection, ServerProcess, ours, ours_at_once
 from tests.spark.writing.scripted import ScriptedServer, inserted

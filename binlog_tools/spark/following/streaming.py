@@ -7,8 +7,9 @@ never change.  So after a crash of the driver Spark gets the same rows again.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -18,13 +19,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, SegmentHeader
 from beanstalk_twisted.object_storage.store import BadUrl
+from binlog_tools.logs.reading import Hole
 from binlog_tools.spark.definitions.errors import SourceError, bad_url, unreadable
 from binlog_tools.spark.files.listing import archived_at, expanded
+from binlog_tools.spark.files.opening import open_file
 from binlog_tools.spark.following.lag import Lag, LagMeter, with_lag
 from binlog_tools.spark.following.locating import (
     Lost,
+    find,
     locate,
     refuse_other_history,
     refuse_other_segment,
@@ -40,12 +44,162 @@ from binlog_tools.spark.following.positions import (
 )
 from binlog_tools.spark.following.startings import UNLIMITED, Streamed
 from binlog_tools.spark.following.stores import look
-from binlog_tools.spark.following.tailing import advance, parts
-from binlog_tools.spark.following.tube_memory import TubeMemory
 from binlog_tools.spark.reading.increments import header_mark
 from binlog_tools.spark.reading.opening import task_batches
 from binlog_tools.spark.reading.planning import Share, Trouble, tasks_of
+from binlog_tools.spark.segments.framing import Run, Stretch
 from binlog_tools.spark.segments.producing import Place
+from binlog_tools.spark.segments.tubes import tubes_of
+
+_NOTHING: Final[dict[int, bytes]] = {}
+
+
+class _Known(NamedTuple):
+    """
+    :ivar salt: of the segment.
+    :ivar offset: up to here its names are known; ``lsn``, of the frame there.
+    """
+
+    salt: int
+    offset: int
+    lsn: int
+    names: dict[int, bytes]
+
+
+class TubeMemory:
+    """
+    The names of tubes before the place where a stream goes on, of the newest segment of each store.
+
+    A segment that is being written has no seal that lists them: what has come since is searched.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Known] = {}
+
+    def before(self, part: Share) -> dict[int, bytes] | None:
+        """The names that a segment says before a part of it; None if the part is read without."""
+        header, stretch = part.place.header, part.stretch
+        if stretch.start == SEGMENT_HEADER_BYTES or header.flags & REHOMED:
+            return None
+        known = self._known.get(header.store_uuid)
+        if known is None or known.salt != header.salt or known.offset > stretch.start:
+            known = _Known(header.salt, SEGMENT_HEADER_BYTES, header.first_lsn, _NOTHING)
+        names = {**known.names, **_said(part, Stretch(known.offset, stretch.start, known.lsn))}
+        self._known[header.store_uuid] = _Known(
+            header.salt, stretch.start, stretch.first_lsn, names
+        )
+        return names
+
+
+def _said(part: Share, stretch: Stretch) -> dict[int, bytes]:
+    if stretch.end <= stretch.start:
+        return {}
+    with open_file(part.place.path) as file:
+        buffer = file.view(stretch.end, stretch.start, stretch.end)
+    return tubes_of(buffer, part.place.header, stretch)
+
+
+class _Limits:
+    """How much more may be taken.  One frame with records may be, however large it is."""
+
+    def __init__(self, most_bytes: int, most_rows: int) -> None:
+        self._bytes = most_bytes
+        self._rows = most_rows
+        self._has_taken = False
+
+    def take(self, run: Run, to_lsn: int) -> int:
+        """:return: how many frames of a run."""
+        lengths, rows = np.cumsum(run.length), np.cumsum(run.n_rec)
+        within = int(np.searchsorted(run.base_lsn + run.n_rec, to_lsn, "right"))
+        fits = (lengths <= self._bytes) & (rows <= self._rows)
+        count = min(int(fits.sum()), within)
+        if count == 0 and within and not self._has_taken:
+            count = 1
+        if count:
+            self._has_taken = self._has_taken or bool(rows[count - 1])
+            self._bytes -= int(lengths[count - 1])
+            self._rows -= int(rows[count - 1])
+        return count
+
+    def take_rest(self, at: Position, following: SegmentHeader) -> bool:
+        """All that is left of a segment, unseen, if that is within the limits."""
+        size, rows = following.prev_end - at.offset, following.first_lsn - at.lsn
+        if size > self._bytes or rows > self._rows:
+            return False
+        self._has_taken = self._has_taken or rows > 0
+        self._bytes -= max(0, size)
+        self._rows -= rows
+        return True
+
+
+def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
+    """
+    Go on by so much at most, but by one frame at least if there is one.
+
+    :param at: where a frame is, as `locate` has found it.
+    :param to: not beyond this LSN.
+    """
+    limits = _Limits(most_bytes, most_rows)
+    while at.lsn < to.lsn:
+        rest = log.following(at.seq)
+        if rest is not None and rest.first_lsn <= to.lsn and limits.take_rest(at, rest):
+            at = log.beginning(at.seq + 1)
+            continue
+        for piece in log.frames(at):
+            if isinstance(piece, Hole):
+                # What is wrong is told by whoever reads it.
+                at = Position(at.seq, piece.end, piece.next_lsn or at.lsn)
+                continue
+            count = limits.take(piece, to.lsn)
+            if count:
+                taken = piece.part(0, count)
+                at = Position(at.seq, taken.end, taken.next_lsn)
+            if count < len(piece.offset):
+                return at
+        following = log.following(at.seq)
+        if following is None:
+            return at
+        at = log.beginning(at.seq + 1)
+    return at
+
+
+def parts(log: Log, start: Position, end: Position) -> Iterator[Share | Lost]:
+    at = start
+    while at.lsn < end.lsn:
+        place = locate(log, at)
+        if isinstance(place, Lost):
+            yield place
+            at = place.after
+            continue
+        following = log.following(place.seq)
+        if following is not None and following.first_lsn < end.lsn:
+            stop, at = following.prev_end, log.beginning(place.seq + 1)
+        elif following is None and place.seq < log.numbers[-1] and end.seq > place.seq:
+            at = log.measured(place.seq)
+            stop = at.offset
+        else:
+            stop, at = _stop(log, place, end, following), end
+        if stop > place.offset:
+            yield _part(log, place, stop)
+
+
+def _stop(log: Log, place: Position, end: Position, following: SegmentHeader | None) -> int:
+    if end.seq != place.seq:
+        return find(log, place.seq, end.lsn).offset
+    return end.offset if following is None else min(end.offset, following.prev_end)
+
+
+def _part(log: Log, place: Position, stop: int) -> Share:
+    header = log.header(place.seq)
+    # A re-homed one may say the names of its tubes further on, but in its first batch.  Not to the
+    # end of the file: that is cut off when the segment is sealed.
+    size = max(stop, log.end(place.seq)) if header.flags & REHOMED else stop
+    path, *elsewhere = log.paths(place.seq)
+    return Share(
+        Place(path, header, log.store), Stretch(place.offset, stop, place.lsn), size,
+        elsewhere=tuple(elsewhere),
+    )  # fmt: skip
+
 
 LOOKS: Final = 5
 """How often directories are listed anew since a server has deleted a segment in between."""
@@ -124,7 +278,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do something with the logs as they are now; anew if one of their files goes meanwhile."""
         for _ in range(LOOKS):
             try:
-                logs = self._logs()
+                stores = look(self._streamed.paths)
+                logs = {store: Log(each, self._known.get(store)) for store, each in stores.items()}
             except OSError as problem:
                 raise unreadable(problem) from None
             except BadUrl as problem:
@@ -149,10 +304,6 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._given is None:
             return offset
         return with_lag(offset, self._meter.measure(logs, self._given, time.time_ns()))
-
-    def _logs(self) -> dict[str, Log]:
-        stores = look(self._streamed.paths)
-        return {store: Log(each, self._known.get(store)) for store, each in stores.items()}
 
     def _starts(self, logs: dict[str, Log]) -> Positions:
         if not logs:

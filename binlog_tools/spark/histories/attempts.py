@@ -126,13 +126,9 @@ def _grouped(stays: Stays, parts: _Parts) -> tuple[_Parts, Groups]:
     heads = np.flatnonzero(is_first)
     keys = (parts.attempt[heads], revivals[heads], job[heads])
     order = np.lexsort(keys)
-    if (order == np.arange(len(order))).all() and not _repeat(keys):
+    are_distinct = not len(job[heads]) or changes(*keys).all()
+    if are_distinct and (order == np.arange(len(order))).all():
         return parts, Groups(is_first)
     order = np.lexsort((parts.attempt, revivals, job))
     parts = _taken(parts, order)
     return parts, Groups(changes(job[order], revivals[order], parts.attempt))
-
-
-def _repeat(keys: tuple[Ints, ...]) -> bool:
-    """Whether neighbours are the same."""
-    return bool(len(keys[0])) and not changes(*keys).all()

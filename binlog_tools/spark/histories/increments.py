@@ -101,10 +101,6 @@ def _by_first_day(events: pa.Table, starts: Starts) -> Iterator[tuple[pa.Table, 
         yield chosen(events, day == each), each
 
 
-def _of_day(rows: pa.Table, day: int) -> pa.Table:
-    return rows if "date" in rows.column_names else of_days(rows, np.full(rows.num_rows, day))
-
-
 def increment(events: pa.Table, starts: Starts, progress: Mapping[str, Progress]) -> Iterator[Made]:
     """
     :param events: all of some jobs: what is new, and what was open.
@@ -116,7 +112,9 @@ def increment(events: pa.Table, starts: Starts, progress: Mapping[str, Progress]
     for mine, day in _by_first_day(still_open, starts):
         yield Made("open", False, mine)
         for name, rows in tables_of(mine.select(events.column_names), starts).items():
-            yield Made(name, False, _of_day(rows, day))
+            if "date" not in rows.column_names:
+                rows = of_days(rows, np.full(rows.num_rows, day))
+            yield Made(name, False, rows)
     done: list[tuple[Progress, dict[str, pa.Table]]] = []
     for name in NAMES:
         known = progress.get(name, {})

@@ -73,7 +73,9 @@ def lifetimes_of(stays: Stays) -> pa.Table:
         "is_whole": jobs.any(images.event == PUT),
         "moves": jobs.count(images.event == MOVE), "updates": jobs.count(images.event == UPDATE),
         "deaths": jobs.count(stays.is_death), "revivals": stays.revivals[last],
-        "dead_at": _micros(column(events, "dead_at_ns").take(death)),
+        "dead_at": moments(
+            column(events, "dead_at_ns").take(death).fill_null(NONE).to_numpy(zero_copy_only=False)
+        ),
     }, is_coded(events))  # fmt: skip
 
 
@@ -146,7 +148,3 @@ def _bytes(stays: Stays) -> Any:
     newest = stays.jobs.newest(there)[stays.jobs.lasts]
     rows = stays.row[newest] if len(newest) else newest
     return sizes.take(pa.array(rows, mask=newest == NO_ROW))
-
-
-def _micros(nanoseconds: Any) -> Any:
-    return moments(nanoseconds.fill_null(NONE).to_numpy(zero_copy_only=False))

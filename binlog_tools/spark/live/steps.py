@@ -58,10 +58,6 @@ class LiveServer:
         self.closed: int | None = None
         self.told_ns = 0
 
-    @property
-    def gone_rows(self) -> int:
-        return sum(table.num_rows for table in self._gone)
-
     def step(self, events: pa.Table, now_ns: int | None) -> Rows:
         """
         :param events: of this server; those that were there already are left out.
@@ -74,8 +70,10 @@ class LiveServer:
         elif not self._starts.num_rows:
             return dict(NOTHING)
         # Only what was logged is over for good; the clock tells of waits that last.
-        after_ns, self.told_ns = self.told_ns, max(self.told_ns, self._sure_ns(now_ns))
-        history = self._history(_of_jobs(fresh))
+        sure_ns = max(self._last_ns(), now_ns or 0) - SLACK_NS
+        after_ns, self.told_ns = self.told_ns, max(self.told_ns, sure_ns)
+        is_job = pa.compute.is_in(fresh["event"], value_set=pa.array(EVENTS))
+        history = self._history(fresh.filter(is_job))
         stays = stays_of(history, self._known(self.told_ns))
         waits = settling.waits_of(stays, self._targets)
         made = {
@@ -99,9 +97,6 @@ class LiveServer:
 
     def _last_ns(self) -> int:
         return int(pa.compute.max(self._starts["newest_ns"]).as_py() or 0)
-
-    def _sure_ns(self, now_ns: int | None) -> int:
-        return max(self._last_ns(), now_ns or 0) - SLACK_NS
 
     def _known(self, at_least_ns: int) -> Starts:
         """The starts, and a last moment that is not before this one."""
@@ -217,11 +212,6 @@ class LiveState:
 def wanted(events: pa.Table) -> pa.Table:
     """The columns that count."""
     return events.select(NAMES).combine_chunks()
-
-
-def _of_jobs(events: pa.Table) -> pa.Table:
-    known = pa.compute.is_in(events["event"], value_set=pa.array(EVENTS))
-    return events.filter(known)
 
 
 def _no_events() -> pa.Table:

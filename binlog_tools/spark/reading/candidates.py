@@ -129,16 +129,11 @@ def remote_candidates(url: str) -> Iterator[Candidate | BrokenFile]:
         seq = _seq_of(name_of(url))
         return _looked_at([_File(url, seq, lambda: open_file(url), False, False)])
     top = folder_at(url)
-    every = [top, *(_store_in(top, name) for name in top.stores)]
+    every = [top, *(Folder(path, files_at(path), ()) for path in map(top.within, top.stores))]
     files = [file for folder in every for file in _files_in(folder)]
     if not files:
         raise NoLog(url)
     return _looked_at(files)
-
-
-def _store_in(top: Folder, name: str) -> Folder:
-    path = top.within(name)
-    return Folder(path, files_at(path), ())
 
 
 def _sized(path: str) -> Folder:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.locations import UNFINISHED, Location
-from binlog_tools.spark.storing.opening import form_of, open_stored
-from binlog_tools.spark.storing.stored import SUCCESS, dataset
+from binlog_tools.spark.storing.opening import holds_table, open_stored
+from binlog_tools.spark.storing.stored import LOG, dataset
 
 
 class Rows:
@@ -61,7 +61,7 @@ def refuse_unfinished(tables: str) -> None:
 
 def open_table(place: str) -> Rows | None:
     """
-    A table, in whichever form it is stored, or None if there is none at this place.
+    Return a table, or None if there is none at this place.
 
     :param place: a path, or a URL.
     :raise TableError: it is not whole, or cannot be read.
@@ -70,10 +70,10 @@ def open_table(place: str) -> Rows | None:
     names = shown.files().names()
     if not names:
         return None
-    if form_of(shown) is None:
+    if not holds_table(shown):
         raise TableError(
             "TABLE_NOT_FOUND",
-            f"{shown}: it is not whole (no {SUCCESS}): whoever writes it has not finished, or was "
+            f"{shown}: it is not whole (no {LOG}): whoever writes it has not finished, or was "
             f"killed; wait, or make it again",
         )
     try:

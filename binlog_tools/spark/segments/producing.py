@@ -105,10 +105,6 @@ def numbers(kind: Any, values: npt.NDArray[Any], valid: Mask | None = None) -> A
     return pa.Array.from_buffers(kind, len(values), [bits, under])
 
 
-def _whole(word: int) -> Producer:
-    return lambda chunk: numbers(pa.int64(), chunk.rows.whole(word))
-
-
 def _half(place: tuple[int, int]) -> Producer:
     return lambda chunk: numbers(pa.int64(), chunk.rows.half(place), chunk.of_job)
 
@@ -198,7 +194,7 @@ PRODUCERS: Final[Mapping[str, Producer]] = {
     "lsn": lambda chunk: numbers(pa.int64(), chunk.rows.lsn()),
     "event": lambda chunk: _TYPES.take(numbers(pa.uint8(), chunk.rows.byte(at.TYPE))),
     "time": lambda chunk: _moment(chunk.rows.whole(at.TS_NS)),
-    "time_ns": _whole(at.TS_NS),
+    "time_ns": lambda chunk: numbers(pa.int64(), chunk.rows.whole(at.TS_NS)),
     "logged": lambda chunk: _moment(chunk.rows.of_frame(chunk.run.time_ns)),
     "logged_ns": lambda chunk: numbers(pa.int64(), chunk.rows.of_frame(chunk.run.time_ns)),
     "job": lambda chunk: numbers(pa.int64(), chunk.rows.whole(at.JOB_ID), chunk.jobs_and(KEY)),

@@ -27,7 +27,6 @@ from binlog_tools.spark.storing.stored import (
     RETENTION_HOURS,
     Change,
     Optimized,
-    Stored,
     now_ms,
 )
 
@@ -35,10 +34,12 @@ ATTEMPTS: Final = 20
 """How often a commit is tried while others, who change other things, are faster."""
 
 
-class DeltaStored(Stored):
-    """A `Stored` with Delta's log."""
+class DeltaStored:
+    """
+    A table with Delta's log, at one version.
 
-    form = "delta"
+    :ivar location: where it is.
+    """
 
     def __init__(
         self, location: Location, layout: Layout | None = None, files: Files | None = None
@@ -49,7 +50,7 @@ class DeltaStored(Stored):
         :raise TableError: there is none to read; or the one to write is somebody else's.
         """
         if "%" in str(location):
-            what = "deltalake cannot use a path with a % in it; name another, or write Parquet"
+            what = "deltalake cannot use a path with a % in it; name another"
             raise TableError("TABLE_OPTION", f"{location}: {what}")
         self.location = location
         self._layout = layout
@@ -76,7 +77,8 @@ class DeltaStored(Stored):
             with self.location.writing():
                 found = set(self._files.names()) - {LOG}
             # What a run that was killed before its first commit has left is a folder or a file.
-            if not all(each.startswith(_starts(layout)) for each in found):
+            start = f"{layout.partition_by[0]}=" if layout.partition_by else "part-"
+            if not all(each.startswith(start) for each in found):
                 raise TableError("TABLE_EXISTS", f"{self.location}: it is not empty, and no "
                                  f"{layout.name} table; name a new directory")  # fmt: skip
         elif (name := self._table.metadata().name) != layout.name:
@@ -89,7 +91,8 @@ class DeltaStored(Stored):
                              f"{ours}; name a new directory")  # fmt: skip
 
     @property
-    def version(self) -> int | None:  # type: ignore[override]
+    def version(self) -> int | None:
+        """A number that grows with each commit; None: there is no table yet."""
         return self._version
 
     @property
@@ -107,25 +110,42 @@ class DeltaStored(Stored):
         return read
 
     def schema(self) -> pa.Schema:
+        """All columns, with comments."""
         if self._table is None:
             assert self._layout is not None
             return self._layout.schema
         return pa.schema(self._table.schema().to_arrow())
 
     def partition_by(self) -> tuple[str, ...]:
+        """The columns that folders say."""
         if self._table is None:
             return self._layout.partition_by if self._layout is not None else ()
         return tuple(self._table.metadata().partition_columns)
 
     def progress(self, names: Iterable[str]) -> dict[str, int]:
+        """How far these have come; those of which no commit has told are left out."""
         return _progress(self._table, names)
 
     def files(
         self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
     ) -> list[File]:
+        """
+        The files of this version in these partitions.
+
+        :param within: values of columns of partitions, as text.
+        :param told: the columns whose statistics are wanted, None: all.  A table of a year has
+            thousands of files, and all statistics of a file cost as much as to read a small one.
+        """
         return [] if self._table is None else _files(self._table, (within,), told)
 
     def commit(self, change: Change) -> int:
+        """
+        Make the next version, durably, in one step; this object goes on at it.
+
+        :return: the version.
+        :raise TableError: ``TABLE_BUSY``: since this object was opened or has committed, somebody
+            else has changed a partition that is replaced or a progress that is told.
+        """
         assert self._layout is not None
         base = self._table
         if base is None:
@@ -254,6 +274,7 @@ class DeltaStored(Stored):
         self._read = self._opened(version)
 
     def optimize(self, retention_hours: float = RETENTION_HOURS) -> Optimized:
+        """Put small files together, and remove those that no version needs since so many hours."""
         table = self._newest()
         with _losing(self.location), _saying(self.location):
             done = table.optimize.compact(
@@ -270,10 +291,6 @@ class DeltaStored(Stored):
 
 def _version_of(table: DeltaTable | None) -> int | None:
     return None if table is None else table.version()
-
-
-def _starts(layout: Layout) -> str:
-    return f"{layout.partition_by[0]}=" if layout.partition_by else "part-"
 
 
 def _progress(table: DeltaTable | None, names: Iterable[str]) -> dict[str, int]:

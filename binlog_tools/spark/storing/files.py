@@ -2,7 +2,7 @@
 Rows as Parquet files of a table, by partition.  A file counts when a commit has named it.
 
 Files have new names each time, so whatever is written twice, by a task that Spark repeats or by a
-run that was killed, disturbs nobody; `stored.Stored.optimize` removes what no commit has named.
+run that was killed, disturbs nobody; `delta.DeltaStored.optimize` removes what no commit has named.
 """
 
 import json
@@ -43,19 +43,6 @@ STATISTICS_CHARS: Final = 64
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """The folder of null, as Hive and Spark name it."""
-
-SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
-"""The key in a Parquet file where Spark writes, and looks for, columns with their comments."""
-
-_SPARK_TYPES: Final = {
-    pa.int64(): "long", pa.int32(): "integer", pa.string(): "string", pa.binary(): "binary",
-    pa.bool_(): "boolean", pa.date32(): "date", pa.float64(): "double",
-    pa.timestamp("us", "UTC"): "timestamp",
-    **{pa.map_(key, pa.int64()): {"type": "map", "keyType": name, "valueType": "long",
-                                  "valueContainsNull": True}
-       for key, name in ((pa.string(), "string"), (pa.int64(), "long"))},
-}  # fmt: skip
-"""Arrow's types as Spark's JSON has them."""
 
 Partition = tuple[tuple[str, str | None], ...]
 """The columns of a partition and its values, as text; None is null."""
@@ -249,7 +236,8 @@ class _Open:
     def __init__(self, files: Files, partition: Partition) -> None:
         self._files = files
         self._partition = partition
-        self._name = f"{_folder(partition)}part-{uuid.uuid4().hex}.zstd.parquet"
+        folder = "".join(f"{folder_of(name, value)}/" for name, value in partition)
+        self._name = f"{folder}part-{uuid.uuid4().hex}.zstd.parquet"
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
         self.held_bytes = 0
@@ -283,7 +271,6 @@ class _Open:
                                  if _is_number(field.type)},
                 store_schema=False,
             )  # fmt: skip
-            self._writer.add_key_value_metadata(_told_to_spark(table.schema))
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
     def close(self) -> File:
@@ -307,32 +294,6 @@ class _Open:
             pass
 
 
-def _told_to_spark(schema: pa.Schema) -> dict[str, str]:
-    """Columns with their comments as Spark looks for them; nothing of types that are not ours."""
-    comments = [(field.metadata or {}).get(b"comment", b"").decode() for field in schema]
-    kinds = ["string" if is_text(field.type) else _SPARK_TYPES.get(field.type) for field in schema]
-    if not any(comments) or None in kinds:
-        return {}
-    fields = [
-        {"name": field.name, "type": kind, "nullable": True,
-         "metadata": {"comment": comment} if comment else {}}
-        for field, kind, comment in zip(schema, kinds, comments, strict=True)
-    ]  # fmt: skip
-    told = json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
-    return {SPARK_SCHEMA.decode(): told}
-
-
-def commented_schema(found: pa.Schema) -> pa.Schema:
-    """The schema of a Parquet file, with the comments that are told to Spark in it."""
-    told = json.loads((found.metadata or {}).get(SPARK_SCHEMA, '{"fields": []}'))
-    comments = {each["name"]: each["metadata"].get("comment") for each in told["fields"]}
-    return pa.schema(
-        field.with_metadata({"comment": comments[field.name]})
-        if comments.get(field.name) else field
-        for field in found
-    )  # fmt: skip
-
-
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9_.~\-\x80-\U0010ffff]")
 """What Spark and Hive take for what it is in a folder's name only if it is escaped, and more.  They
 unescape bytes, not UTF-8: other characters than those of ASCII stay."""
@@ -342,10 +303,6 @@ def folder_of(name: str, value: str | None) -> str:
     """The folder of a partition, as Hive names it."""
     escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value or "")
     return f"{name}={NULL if value is None else escaped}"
-
-
-def _folder(partition: Partition) -> str:
-    return "".join(f"{folder_of(name, value)}/" for name, value in partition)
 
 
 def _by_partition(

@@ -17,8 +17,8 @@ as it was, and at most files that no commit has named.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -26,14 +26,11 @@ import pyarrow.dataset as ds
 from binlog_tools.spark.storing.files import CODED, File
 from binlog_tools.spark.storing.locations import Location
 
-FORMS: Final = ("delta", "parquet")
-"""How a table may be stored; the first choice is the default."""
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 LOG: Final = "_delta_log"
 """The folder of Delta's log."""
-
-SUCCESS: Final = "_SUCCESS"
-"""In a table of Parquet files: it is whole, as Spark's own writer says too."""
 
 RETENTION_HOURS: Final = 168
 """Hours that files are kept after a version without them was committed: seven days, Delta's own
@@ -58,55 +55,9 @@ class Change(NamedTuple):
         return any(file.is_in(values) for values in self.replaced)
 
 
-class Stored(Protocol):
-    """
-    A table at one version.
-
-    :ivar form: one of `FORMS`.
-    :ivar version: a number that grows with each commit; None: there is no table yet.
-    :ivar location: where it is.
-    """
-
-    form: str
-    version: int | None
-    location: Location
-
-    def schema(self) -> pa.Schema:
-        """All columns, with comments."""
-
-    def partition_by(self) -> tuple[str, ...]:
-        """The columns that folders say."""
-
-    def progress(self, names: Iterable[str]) -> dict[str, int]:
-        """How far these have come; those of which no commit has told are left out."""
-
-    def files(
-        self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
-    ) -> list[File]:
-        """
-        The files of this version in these partitions.
-
-        :param within: values of columns of partitions, as text.
-        :param told: the columns whose statistics are wanted, None: all.  A table of a year has
-            thousands of files, and all statistics of a file cost as much as to read a small one.
-        """
-
-    def commit(self, change: Change) -> int:
-        """
-        Make the next version, durably, in one step; this object goes on at it.
-
-        :return: the version.
-        :raise TableError: ``TABLE_BUSY``: since this object was opened or has committed, somebody
-            else has changed a partition that is replaced or a progress that is told.
-        """
-
-    def optimize(self, retention_hours: float = RETENTION_HOURS) -> "Optimized":
-        """Put small files together, and remove those that no version needs since so many hours."""
-
-
 class Optimized(NamedTuple):
     """
-    What `Stored.optimize` has done.
+    What `DeltaStored.optimize` has done.
 
     :ivar merged: files that were put together into ``made``.
     :ivar removed: files that no version needed.
@@ -121,7 +72,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def dataset(table: Stored) -> ds.Dataset:
+def dataset(table: "DeltaStored") -> ds.Dataset:
     """
     A version as a dataset of Arrow, with the columns that its partitions say: to be read without
     Spark.

@@ -11,33 +11,38 @@ was not committed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
+from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.frames import rows_of
 from binlog_tools.spark.histories import entries as added_up
 from binlog_tools.spark.histories.entries import MINUTE_NS, MINUTES_A_DAY
 from binlog_tools.spark.histories.failing import FAILING, MARKS, added, kinds_of, unmarked
-from binlog_tools.spark.histories.images import COLUMNS
+from binlog_tools.spark.histories.images import COLUMNS, chosen, column, numbers
 from binlog_tools.spark.histories.increments import NAMES, Progress, changed_minutes
 from binlog_tools.spark.histories.sla import Targets
 from binlog_tools.spark.histories.starts import Starts, merged
-from binlog_tools.spark.histories.tables import KINDS
-from binlog_tools.spark.histories.windows import Ints
-from binlog_tools.spark.storing.files import File, stored_files
+from binlog_tools.spark.histories.tables import ATTEMPTS, KINDS
+from binlog_tools.spark.histories.windows import NONE, Ints
+from binlog_tools.spark.histories.workers import COLUMNS as OF_WORKERS
+from binlog_tools.spark.histories.workers import Replaced, grown, workers_of
+from binlog_tools.spark.storing.files import CODED, File, is_text, stored_files
+from binlog_tools.spark.storing.locations import Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored, dataset_of
-from binlog_tools.spark.tables.bodies import marks_of
+from binlog_tools.spark.storing.stored import Change, dataset_of
+from binlog_tools.spark.tables.by_job import gathered
 from binlog_tools.spark.tables.layouts import LAYOUTS, SINGLE
 from binlog_tools.spark.tables.making import Found, Plan, make, told_by
 from binlog_tools.spark.tables.making_minutes import Days, ServerMinutes, by_date, date_of
-from binlog_tools.spark.tables.making_workers import Incarnation, Workers, may_have
 from binlog_tools.spark.tables.pipelines import opened
 from binlog_tools.spark.tables.querying import need_rows
 from binlog_tools.spark.tables.server_days import (
@@ -49,6 +54,117 @@ from binlog_tools.spark.tables.server_days import (
     sleeping,
 )
 from binlog_tools.spark.tasks import Rows, in_tasks
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
+
+_NO_ATTEMPTS: Final = pa.schema([
+    field.with_type(CODED) if is_text(field.type) else field
+    for field in map(ATTEMPTS.field, OF_WORKERS)
+]).empty_table()  # fmt: skip
+
+
+def may_have(file: File, server: str, incarnation: int) -> bool:
+    span = file.spans("incarnation")
+    return file.is_in({"server": server}) and (
+        not file.statistics or (span is not None and span[0] <= incarnation <= span[1])
+    )
+
+
+class Incarnation(NamedTuple):
+    """
+    What the workers of an incarnation of a server are made of.
+
+    :ivar workers: files of those so far; none: they are made of all attempts.
+    :ivar old: files of attempts that have been replaced.
+    :ivar new: files of those in their place, and of new ones.
+    :ivar others: files of all others.
+    """
+
+    server: str
+    number: int
+    workers: list[File]
+    old: list[File]
+    new: list[File]
+    others: list[File]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A task that makes the workers of an incarnation of a server."""
+
+    attempts: Location
+    workers: Location
+
+    def __call__(self, item: Incarnation) -> list[File]:
+        made = self._grown(item) if item.workers else None
+        if made is None:
+            made = workers_of(self._read(item, [*item.new, *item.others]))
+        batches = made.combine_chunks().to_batches()
+        return stored_files(self.workers, batches, LAYOUTS["workers"])
+
+    def _grown(self, item: Incarnation) -> pa.Table | None:
+        replaced = Replaced.of(self._read(item, item.old), self._read(item, item.new))
+        least = min(replaced.since_ns.values(), default=NONE)
+        spans = [(file, file.spans("ended_ns")) for file in item.others]
+        near = [file for file, span in spans if span is None or span[1] > least]
+        schema = LAYOUTS["workers"].schema
+        before = dataset_of(self.workers, schema, item.workers).to_table(use_threads=False)
+        return grown(before, replaced, self._read(item, near, least))
+
+    def _read(self, item: Incarnation, files: list[File], above_ns: int = -1) -> pa.Table:
+        """:param above_ns: only of runs that ended later; -1: all."""
+        schema = LAYOUTS["attempts"].schema
+        if not files:
+            return _NO_ATTEMPTS
+        is_wanted = pc.field("incarnation") == item.number
+        if above_ns >= 0:
+            is_wanted &= pc.field("ended_ns") > above_ns
+        found = dataset_of(self.attempts, schema, files, is_coded=True)
+        return found.to_table(columns=list(OF_WORKERS), use_threads=False, filter=is_wanted)
+
+
+_READ: Final = ("server", "lsn", "body")
+
+
+def marks_of(spark: SparkSession, rows: Rows, wanted: Mapping[str, Ints]) -> pa.Table:
+    """
+    :param rows: events.
+    :param wanted: of servers, LSNs of records with bodies, ascending.
+    :return: with `failing.MARKS`, of the bodies that were found.
+    """
+    if "body" not in rows.schema.names or not any(map(len, wanted.values())):
+        return MARKS.empty_table()
+
+    def marked(part: Any) -> pa.Table:
+        found = [MARKS.empty_table()]
+        for events in gathered(rows.read(part, _READ)):
+            found.append(_marked(_chosen(events, wanted)))
+        return pa.concat_tables(found)
+
+    return pa.concat_tables([MARKS.empty_table(), *in_tasks(spark, rows.parts, marked)])
+
+
+def _chosen(events: pa.Table, wanted: Mapping[str, Ints]) -> pa.Table:
+    servers = column(events, "server").dictionary_encode()
+    place = servers.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    lsn = numbers(events, "lsn")
+    found = np.zeros(len(lsn), bool)
+    for number, name in enumerate(servers.dictionary.to_pylist()):
+        if name in wanted:
+            found |= (place == number) & np.isin(lsn, wanted[name])
+    return chosen(events, found & column(events, "body").is_valid().to_numpy(zero_copy_only=False))
+
+
+def _marked(events: pa.Table) -> pa.Table:
+    bodies = events["body"].to_pylist()
+    return pa.table({
+        "server": column(events, "server").cast(pa.string()), "lsn": events["lsn"],
+        "fingerprint": pa.array([fingerprint(body[: MAX_JSON_BYTES + 1]) for body in bodies],
+                                pa.string()),
+        "sample": pa.array([readable(body) for body in bodies], pa.string()),
+    }, MARKS)  # fmt: skip
+
 
 _TOLD: Final = {"attempts": ("incarnation", "ended_ns"), "entries": ("minute", "slot"),
                 "open": ("job", "due_ns")}  # fmt: skip
@@ -70,28 +186,26 @@ class Updated(NamedTuple):
 
 
 def update(
-    spark: SparkSession, output: str, newer: Newer, form: str = "delta", targets: Targets = ()
+    spark: SparkSession, output: str, newer: Newer, targets: Targets = ()
 ) -> Iterator[Updated]:
     """
     Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
 
     :param output: the folder of the tables, or its URL.
     :param newer: with bodies, if there are any: those of jobs that fail are read.
-    :param form: as `open_stored` takes it; Parquet is written whole.
     :raise TableError: see `open_stored`; a column of the events is missing.
     """
-    stored = {name: open_stored(within(output, name), layout, form)
-              for name, layout in LAYOUTS.items()}  # fmt: skip
+    stored = {name: open_stored(within(output, name), layout) for name, layout in LAYOUTS.items()}
     if stored["open"].version is not None and stored["failing"].version is None:
         raise TableError("TABLE_FORMAT", f"{output}: an earlier version has made these tables, "
                          "without `failing`; nothing was written; make new ones: python -m "
                          "binlog_tools.spark tables INPUT -o NEW_FOLDER")  # fmt: skip
-    poison = opened("poison", within(output, "poison"), form, "overwrite")
+    poison = opened("poison", within(output, "poison"), "overwrite")
     return _steps(spark, {**stored, "poison": poison}, newer, targets)
 
 
 def _steps(
-    spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
+    spark: SparkSession, stored: Mapping[str, "DeltaStored"], newer: Newer, targets: Targets
 ) -> Iterator[Updated]:
     yield from _Run(spark, stored, newer, targets).steps()
 
@@ -100,13 +214,16 @@ class _Run:
     """One run: what it goes on from, and what it commits."""
 
     def __init__(
-        self, spark: SparkSession, stored: Mapping[str, Stored], newer: Newer, targets: Targets
+        self,
+        spark: SparkSession,
+        stored: Mapping[str, "DeltaStored"],
+        newer: Newer,
+        targets: Targets,
     ) -> None:
         self._spark = spark
         self._stored = stored
         self._newer = newer
         self._targets = targets
-        self._goes_on = stored["open"].form == "delta"
         self._starts_before = self._rows("starts")
         self._known = stored["open"].progress(pc.unique(self._starts_before["server"]).to_pylist())
         self._events = need_rows(newer(self._known), COLUMNS)
@@ -120,7 +237,7 @@ class _Run:
         self._asleep = self._sleeping(told.jobs)
         self._awake = {day_of(file) for file in self._open} - self._asleep
         self._attempts = self._files("attempts", {})
-        self._workers_grow = self._goes_on and self._are_whole("attempts", "workers")
+        self._workers_grow = self._are_whole("attempts", "workers")
 
     def _rows(self, name: str, wanted: Mapping[str, str | None] | None = None) -> pa.Table:
         """What a table has in these partitions, if this run goes on from it."""
@@ -132,9 +249,7 @@ class _Run:
 
     def _files(self, name: str, wanted: Mapping[str, str | None]) -> list[File]:
         table = self._stored[name]
-        if not self._goes_on or table.version is None:
-            return []
-        return table.files(wanted, _TOLD.get(name, ()))
+        return [] if table.version is None else table.files(wanted, _TOLD.get(name, ()))
 
     def _sleeping(self, touched: Mapping[str, Ints]) -> frozenset[ServerDay]:
         """The days of which all jobs rest; none behind a run that was killed."""
@@ -189,14 +304,12 @@ class _Run:
         self, name: str, files: Iterable[File], replaced: tuple[Mapping[str, str | None], ...]
     ) -> Updated:
         added = tuple(files)
-        if not self._goes_on:
-            replaced = ({},)
         self._stored[name].commit(Change(added, replaced, self._progress))
         return Updated(name, sum(file.rows for file in added))
 
     def _by_job(self) -> Found:
         """The files of the tables that are made job by job."""
-        known = {name: self._done[name] if self._goes_on else {} for name in NAMES}
+        known = {name: self._done[name] for name in NAMES}
         places = {name: self._stored[name].location
                   for name in ("lifetimes", "attempts", "entries", "open")}  # fmt: skip
         awake = [file for file in self._open if day_of(file) in self._awake]
@@ -263,7 +376,7 @@ class _Run:
         :param added: those in their place, and new ones.
         """
         known: dict[str, int] = {}
-        if self._goes_on and self._stored["entries"].version is not None:
+        if self._stored["entries"].version is not None:
             last_ns = Starts(self._starts_before).last_ns
             known = {server: each // MINUTE_NS for server, each in last_ns.items()}
         first: dict[str, int] = {}

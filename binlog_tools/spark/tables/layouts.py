@@ -60,14 +60,11 @@ _DATE: Final = pa.field("date", pa.date32())
 
 def _layout(name: str, schema: pa.Schema, partition_by: tuple[str, ...], *more: pa.Field) -> Layout:
     fields = [
-        field.with_metadata({"comment": text}) if (text := _comment(name, field.name)) else field
+        field.with_metadata({"comment": text}) if text else field
         for field in (*schema, *more)
+        for text in (COMMENTS.get(f"{name}.{field.name}", COMMENTS.get(field.name)),)
     ]
     return Layout(name, pa.schema(fields), partition_by)
-
-
-def _comment(table: str, column: str) -> str | None:
-    return COMMENTS.get(f"{table}.{column}", COMMENTS.get(column))
 
 
 _BY_JOB: Final = ("settled", "server", "date")

@@ -1,7 +1,7 @@
 """The pipelines by name, and how a table is written that is made anew of all events."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -9,11 +9,14 @@ from pyspark.sql import functions as F
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.frames import write_frame
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import Change, Stored
+from binlog_tools.spark.storing.stored import Change
 from binlog_tools.spark.tables.histories import attempts, lifetimes, tube_minutes, workers
 from binlog_tools.spark.tables.layouts import SINGLE
 from binlog_tools.spark.tables.poison import poison, poison_jobs
 from binlog_tools.spark.tables.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from binlog_tools.spark.storing.delta import DeltaStored
 
 MODES: Final = ("error", "overwrite", "append")
 """What becomes of a table that is there already."""
@@ -44,23 +47,19 @@ PIPELINES: Final = {
 }
 
 
-def opened(name: str, place: str, form: str = "auto", mode: str = "error") -> Stored:
+def opened(name: str, place: str, mode: str = "error") -> "DeltaStored":
     """
-    :param form: as `open_stored` takes it.
     :raise TableError: see `open_stored`; or there is a table already, and the mode is against it.
     """
-    stored = open_stored(place, SINGLE[name], form)
+    stored = open_stored(place, SINGLE[name])
     is_there = stored.version is not None or bool(stored.files())
     if mode == "error" and is_there:
         what = "there is a table already; give --mode overwrite or append"
         raise TableError("TABLE_EXISTS", f"{stored.location}: {what}")
-    if mode == "append" and is_there and stored.form == "parquet":
-        what = "Parquet files are written once; give --mode overwrite, or name a new directory"
-        raise TableError("TABLE_FORMAT", f"{stored.location}: {what}")
     return stored
 
 
-def write(name: str, table: DataFrame, stored: Stored, mode: str = "error") -> int:
+def write(name: str, table: DataFrame, stored: "DeltaStored", mode: str = "error") -> int:
     """
     Commit a whole table, or add to one that is there.
 

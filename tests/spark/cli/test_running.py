@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import write_deltalake
@@ -49,8 +48,7 @@ def test_a_dry_run_tells_what_logs_hold_and_starts_nothing(tmp_path: Path) -> No
 
 
 def test_a_dry_run_tells_what_an_events_table_holds(tmp_path: Path) -> None:
-    (tmp_path / "events").mkdir()
-    pq.write_table(pa.table({"lsn": [1, 2, 3]}), tmp_path / "events" / "a.parquet")
+    write_deltalake(tmp_path / "events", pa.table({"lsn": [1, 2, 3]}))
     done = run("lifetimes", tmp_path / "events", "-o", tmp_path, "--dry-run")
     assert done.output.startswith("would read: 3 rows in 1 file, ")
     assert done.output.endswith("which is there already: give --mode overwrite or append\n")
@@ -94,13 +92,27 @@ def test_a_dry_run_says_that_only_what_is_new_is_read_and_what_a_killed_run_has_
 
 
 @pytest.mark.parametrize("command", ["events", "lifetimes"])
-@pytest.mark.parametrize("form", ["delta", "parquet"])
-def test_a_file_is_no_output(tmp_path: Path, command: str, form: str) -> None:
+def test_a_file_is_no_output(tmp_path: Path, command: str) -> None:
     log = archived(tmp_path / "log", FILES)
     (tmp_path / "file").touch()
-    done = run(command, log, "-o", tmp_path / "file", "--format", form)
+    done = run(command, log, "-o", tmp_path / "file")
     assert done.exit_code == CODES["TABLE_EXISTS"]
     assert "it is a file" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["events", "tables", "lifetimes"])
+@pytest.mark.parametrize("words", [["--format", "parquet"], []])
+def test_plain_parquet_is_refused_with_what_to_do(
+    tmp_path: Path, command: str, words: list[str]
+) -> None:
+    log, plain = archived(tmp_path / "log", FILES), tmp_path / "plain"
+    for place in (plain, plain / "lifetimes"):
+        place.mkdir()
+        (place / "_SUCCESS").touch()
+    done = run(command, log, "-o", plain, *words)
+    assert done.exit_code == CODES["TABLE_FORMAT"]
+    assert done.stderr.startswith("[TABLE_FORMAT] ") and done.stderr.count("\n") == 1
+    assert done.stderr.endswith("again in a new directory\n")
 
 
 def test_a_line_tells_what_was_done_and_how_long_it_took(

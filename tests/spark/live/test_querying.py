@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.spark.history import Made
-from binlog_tools.spark.cli.live import SHOWN_SERVERS, begin_text
-from binlog_tools.spark.cli.main import cli
+from binlog_tools.spark.cli.main import SHOWN_SERVERS, begin_text, cli
 from binlog_tools.spark.definitions.columns import arrow_schema
 from binlog_tools.spark.definitions.errors import CODES
 from binlog_tools.spark.live.open_jobs import NAMES

@@ -10,9 +10,16 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.live.journal import SNAPSHOT_STEPS, Journal, Snapshot, Step
 from binlog_tools.spark.live.open_jobs import NAMES
-from binlog_tools.spark.live.running import CHECKPOINT_COMMITS, FOLDER, LiveTables
+from binlog_tools.spark.live.running import (
+    CHECKPOINT_COMMITS,
+    FOLDER,
+    SNAPSHOT_STEPS,
+    Journal,
+    LiveTables,
+    Snapshot,
+    Step,
+)
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from deltalake import WriterProperties, write_deltalake
 
 from binlog_tools.spark.definitions.samples import readable
-from binlog_tools.spark.storing.stored import SUCCESS
 
 START_S = 1_763_942_400  # A Monday.
 SERVER = "a" * 32
@@ -30,9 +29,7 @@ MINUTES = pa.schema([
 
 
 def write(folder: Path, table: pa.Table) -> None:
-    folder.mkdir(parents=True)
-    pq.write_table(table, folder / "part.parquet", row_group_size=1000)
-    (folder / SUCCESS).touch()
+    write_deltalake(folder, table, writer_properties=WriterProperties(max_row_group_size=1000))
 
 
 def minute(at: int, tube: str = "mail", server: str = SERVER, **given: Any) -> dict[str, Any]:

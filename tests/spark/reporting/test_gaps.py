@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from binlog_tools.spark.definitions.errors import TableError
-from binlog_tools.spark.reporting.gaps import gaps
 from binlog_tools.spark.reporting.readings import Wish, read
+from binlog_tools.spark.reporting.sections import gaps
 from binlog_tools.spark.reporting.series import Period
 from tests.spark.reporting.some_tables import (
     START_S,

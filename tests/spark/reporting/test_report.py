@@ -7,6 +7,7 @@ import random
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from binlog_tools.cli.exits import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
@@ -24,7 +25,7 @@ from binlog_tools.spark.reporting.readings import ROWS, Wish, read
 from binlog_tools.spark.reporting.series import ALWAYS, MAX_TUBES, OTHERS, Period
 from binlog_tools.spark.reporting.steps import MAX_PAGE_BYTES
 from binlog_tools.spark.reporting.texts import seconds_text
-from binlog_tools.spark.storing.stored import SUCCESS
+from binlog_tools.spark.storing.stored import LOG
 from tests.spark.reporting.some_tables import (
     COUNTS,
     HOSTILE,
@@ -265,12 +266,12 @@ def test_of_a_table_that_is_missing_nothing_is_said_but_that_it_is(
     assert "tube_minutes, lifetimes, poison" in content["notes"][0]
 
 
-@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_SUCCESS"])
+@pytest.mark.parametrize("sign", ["_unfinished", "tube_minutes/_delta_log"])
 def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: str) -> None:
     write_minutes(tmp_path, [minute(0)])
     write(tmp_path / "workers", pa.table({"jobs": [1]}))
-    if sign.endswith(SUCCESS):
-        (tmp_path / sign).unlink()
+    if sign.endswith(LOG):
+        rmtree(tmp_path / sign)
     else:
         (tmp_path / sign).mkdir()
     done = run(tmp_path, "-o", tmp_path / "r.html")
@@ -280,8 +281,7 @@ def test_of_tables_that_are_not_whole_nothing_is_reported(tmp_path: Path, sign: 
 
 
 def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path) -> None:
-    (tmp_path / "tube_minutes").mkdir()
-    (tmp_path / "tube_minutes" / SUCCESS).touch()
+    DeltaTable.create(tmp_path / "tube_minutes", MINUTES)
     content = content_of(make(Request(str(tmp_path), TITLE)).page)
     assert content["tiles"] == []
     assert any("tube_minutes has no row" in note for note in content["notes"])
@@ -289,11 +289,13 @@ def test_a_table_that_is_whole_and_empty_says_that_it_has_no_row(tmp_path: Path)
 
 def test_what_is_wrong_is_said_in_one_line(tables: Path, tmp_path: Path) -> None:
     empty, broken = tmp_path / "empty", tmp_path / "broken"
-    (broken / "workers").mkdir(parents=True)
     empty.mkdir()
-    pq.write_table(pa.table({"jobs": [1]}), broken / "workers" / "x.parquet")
-    (broken / "workers" / SUCCESS).touch()
-    for wrong, said in ((empty, "none of the tables"), (broken, "there is no column")):
+    write(broken / "workers", pa.table({"jobs": [1]}))
+    plain = tmp_path / "plain"
+    (plain / "workers").mkdir(parents=True)
+    (plain / "workers" / "_SUCCESS").touch()
+    for wrong, said in ((empty, "none of the tables"), (broken, "there is no column"),
+                        (plain, "make this one again in a new directory")):  # fmt: skip
         done = run(wrong, "-o", tmp_path / "r.html")
         assert done.exit_code == CANNOT_READ
         assert said in done.stderr and done.stderr.count("\n") == 1

@@ -18,12 +18,10 @@ from binlog_tools.spark.storing.files import (
     NULL,
     NUMBERS,
     OPEN_FILES,
-    SPARK_SCHEMA,
     STATISTICS_CHARS,
     File,
     Layout,
     as_batch,
-    commented_schema,
     dated,
     files_of,
     folder_of,
@@ -54,26 +52,6 @@ def test_a_task_has_so_many_files_open_and_no_more(
     found = written(tmp_path, batches, "server")
     assert len(found) == (files or 2 * servers)
     assert sum(file.rows for file in found) == 2 * servers
-
-
-def test_columns_have_their_comments_in_the_file(tmp_path: Path) -> None:
-    """
-    Where Spark looks for them; a file of columns without any, or of types of others, has none.
-    """
-    lsn = pa.field("lsn", pa.int64(), metadata={"comment": "größte Zahl"})
-    cases: list[tuple[list[pa.Field], list[str | None]]] = [
-        ([lsn, pa.field("tube", pa.string())], ["größte Zahl", None]),
-        ([pa.field("lsn", pa.int64())], [None]),
-        ([lsn, pa.field("odd", pa.int8())], [None, None]),
-    ]
-    for fields, told in cases:
-        schema = pa.schema(fields)
-        (file,) = written(tmp_path, [pa.RecordBatch.from_pylist([{"lsn": 1}], schema=schema)])
-        found = pq.read_schema(tmp_path / file.path)
-        assert (SPARK_SCHEMA in (found.metadata or {})) == any(told)
-        comments = [(field.metadata or {}).get(b"comment") for field in commented_schema(found)]
-        assert comments == [text and text.encode() for text in told]
-        assert pq.read_table(tmp_path / file.path)["lsn"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(GROUP_ROWS, 1), (GROUP_ROWS + 1, 2)])

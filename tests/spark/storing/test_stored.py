@@ -21,7 +21,7 @@ from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import LOG, Change, Stored, dataset
+from binlog_tools.spark.storing.stored import LOG, Change, dataset
 from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.storing.counting import counted_lists, counted_opens
@@ -56,7 +56,7 @@ def written(
 
 
 def add(
-    table: Stored, *batches: pa.RecordBatch, progress: Mapping[str, int] | None = None,
+    table: DeltaStored, *batches: pa.RecordBatch, progress: Mapping[str, int] | None = None,
     replaced: tuple[Mapping[str, str | None], ...] = (),
 ) -> int:  # fmt: skip
     return table.commit(Change(written(table.location, *batches), replaced, progress or {}))
@@ -400,63 +400,12 @@ def test_rows_without_a_column_are_refused_and_other_columns_left_out(tmp_path: 
     assert found(location.path) == rows([1]).to_pylist()
 
 
-# Plain Parquet.
-
-
-def test_parquet_files_are_written_once_or_replaced(place: str) -> None:
-    table = open_stored(place, LAYOUT, "parquet")
-    add(table, rows([1]), rows([2], ODD))
-    assert {file.path for file in open_stored(place).files()} == {f.path for f in table.files()}
-    with pytest.raises(TableError, match=r"\[TABLE_FORMAT\] .*written once.*--format delta"):
-        add(open_stored(place, LAYOUT, "parquet"), rows([3]))
-    add(open_stored(place, LAYOUT, "parquet"), rows([4], ODD), replaced=({},))
-    read = dataset(open_stored(place)).to_table().to_pylist()
-    assert [(row["server"], row["lsn"]) for row in read] == [(ODD, 4)]
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "_temporary/0/part-0.parquet",
-        "_part-0.parquet",
-        ".part-0.parquet",
-        "server=1e5/.spark-staging/part-0.parquet",
-        "server=1e5/date=2026-01-31/_started.parquet",
-    ],
-)
-def test_files_that_are_not_committed_or_hidden_do_not_count(place: str, hidden: str) -> None:
-    table = open_stored(place, LAYOUT, "parquet")
-    add(table, rows([1]))
-    files = table.location.files()
-    (whole,) = table.files()
-    with files.system.open_input_stream(files.path(whole.path)) as source:
-        copied = source.read()
-    with files.create(hidden) as sink:
-        sink.write(copied)
-    read = open_stored(place)
-    assert (read.files()[0].path, len(read.files())) == (whole.path, 1)
-    assert read.partition_by() == LAYOUT.partition_by
-    assert dataset(read).to_table().num_rows == 1
-    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\] .*other files than Parquet"):
-        open_stored(place, LAYOUT, "parquet")
-
-
-def test_hidden_files_alone_are_no_table(place: str) -> None:
-    files = Location.of(place).files()
-    with files.create("_temporary/part-0.parquet") as sink:
-        sink.write(b"PAR1")
-    with pytest.raises(TableError, match=r"\[TABLE_NOT_FOUND\]"):
-        open_stored(place, form="parquet")
-
-
-def test_a_table_keeps_its_form(tmp_path: Path) -> None:
-    add(open_stored(str(tmp_path / "d"), LAYOUT), rows([1]))
-    assert (tmp_path / "d" / LOG).is_dir()
-    with pytest.raises(TableError, match=r"\[TABLE_FORMAT\] .*is a Delta table"):
-        open_stored(str(tmp_path / "d"), LAYOUT, "parquet")
-    add(open_stored(str(tmp_path / "p"), LAYOUT, "parquet"), rows([1]))
-    with pytest.raises(TableError, match=r"\[TABLE_EXISTS\]"):
-        open_stored(str(tmp_path / "p"), LAYOUT)
+def test_a_table_of_plain_parquet_files_is_refused(place: str) -> None:
+    with Location.of(place).files().create("_SUCCESS"):
+        pass
+    for layout in (None, LAYOUT):
+        with pytest.raises(TableError, match=r"^\[TABLE_FORMAT\] .*again in a new directory$"):
+            open_stored(place, layout)
 
 
 # Optimizing.

@@ -64,7 +64,7 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     from binlog_tools.spark.tables.growing import update
-    from binlog_tools.spark.tables.layouts import LAYOUTS, SINGLE
+    from binlog_tools.spark.tables.layouts import LAYOUTS
 
     servers = list(servers_of((3, 5, 9, 12)).values())
     # Two logs without gaps, of which tasks find whole jobs in what they read, and two with gaps.
@@ -75,13 +75,12 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     events = queue_model.table(rows)
     moments = sorted(row["logged_ns"] for row in rows)
     end = moments[-1]
-    whole, plain, grown = (tmp_path / name for name in ("whole", "plain", "grown"))
+    whole, grown = tmp_path / "whole", tmp_path / "grown"
 
-    def run(out: Path, newer: Callable[[Any], Rows], form: str = "delta") -> Iterator[str]:
-        return (made.name for made in update(spark, str(out), newer, form, TARGETS))
+    def run(out: Path, newer: Callable[[Any], Rows]) -> Iterator[str]:
+        return (made.name for made in update(spark, str(out), newer, TARGETS))
 
     assert list(run(whole, _newer(events, end)))
-    assert list(run(plain, _newer(events, end, 1), "parquet"))
     first = _newer(events, moments[len(moments) // 2])
     for last in ("workers", "starts", "failing"):
         # The rest is not committed, as if the run had been killed.
@@ -96,9 +95,6 @@ def test_stored_tables_grow_are_killed_and_are_those_made_at_once(
     for name in KEYS:
         expected = _rows(whole, name)
         assert expected and _rows(grown, name) == expected, name
-        # Plain files do not say of which type the values of their folders are.
-        folders = {*{**SINGLE, **LAYOUTS}[name].partition_by} - {"server"}
-        assert _without(_rows(plain, name), folders) == _without(expected, folders), name
     assert_same(_table(whole, "poison"), oracle.poison(rows, FAILURES), KEYS["poison"])
 
 
@@ -167,7 +163,3 @@ def test_tables_of_a_version_that_kept_less_are_refused(tmp_path: Path) -> None:
         TableError, match=r"^\[TABLE_FORMAT\] .*nothing was written.* -o NEW_FOLDER$"
     ):
         next(update(spark, str(tmp_path), _newer(queue_model.table([]), 0)))
-
-
-def _without(rows: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
-    return [{key: row[key] for key in sorted(row.keys() - names)} for row in rows]

@@ -114,22 +114,18 @@ def test_each_table_is_stored_with_the_types_that_it_says(
     events = _events(spark, tmp_path, rows).cache()
     for name in ("lifetimes", "tube_minutes", "poison", "poison_jobs", "snapshot"):
         pipeline = PIPELINES[name]
-        form = "parquet" if name == "lifetimes" else "delta"
         place = str(tmp_path / name)
-        count = write(name, pipeline.make(events), opened(name, place, form))
+        count = write(name, pipeline.make(events), opened(name, place))
         table = dataset(open_stored(place)).to_table()
         assert count == table.num_rows > 0, name
-        if form == "delta":
-            assert table.schema.equals(SINGLE[name].schema), name
+        assert table.schema.equals(SINGLE[name].schema), name
         if pipeline.dated_by:
             (batch,) = table.drop_columns(["date"]).combine_chunks().to_batches()
             assert [str(day) for day in table["date"].to_pylist()] == [
                 str(day) for day in dated(batch, pipeline.dated_by)["date"].to_pylist()
             ]
     with pytest.raises(TableError, match=r"^\[TABLE_EXISTS\] .*--mode overwrite or append"):
-        opened("lifetimes", str(tmp_path / "lifetimes"), "parquet")
-    with pytest.raises(TableError, match=r"^\[TABLE_FORMAT\] .*written once"):
-        opened("lifetimes", str(tmp_path / "lifetimes"), "parquet", "append")
+        opened("lifetimes", str(tmp_path / "lifetimes"))
     events.unpersist()
 
 
@@ -160,7 +156,7 @@ def _run(*words: str | Path) -> Result:
 def test_a_log_becomes_an_events_table_and_that_other_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from binlog_tools.spark.cli.tables import FUTURE
+    from binlog_tools.spark.cli.main import FUTURE
     from binlog_tools.spark.events import read_events
     from binlog_tools.spark.source import register
 

@@ -14,8 +14,7 @@ from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.job_rows import JobRows, Puts
 from binlog_tools.spark.writing.options import WINDOW_BYTES, SinkOptions
 from binlog_tools.spark.writing.progress import Progress, name_of, partition_of
-from binlog_tools.spark.writing.putting import Tally, put_partition
-from binlog_tools.spark.writing.sending import LAST_PAUSE_S, windows
+from binlog_tools.spark.writing.putting import LAST_PAUSE_S, Tally, put_partition, windows
 from tests.server_process import ServerProcess, ours_at_once
 from tests.spark.writing.scripted import Answer, ScriptedServer, inserted
 
