@@ -16,13 +16,12 @@ from twisted.application.service import IService
 from twisted.internet.base import ReactorBase
 from twisted.logger import ILogObserver, Logger
 
-from beanstalk_twisted.binlog.archiving.archive import Archive
+from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS
 from beanstalk_twisted.daemon.command_line import Options as Options
 from beanstalk_twisted.daemon.early_signals import let_through
-from beanstalk_twisted.daemon.files.access import AccessFile
-from beanstalk_twisted.daemon.files.tubes import TubesFile
+from beanstalk_twisted.daemon.files import AccessFile, TubesFile
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import ServerLog
@@ -39,7 +38,7 @@ from beanstalk_twisted.daemon.signals import (
 )
 from beanstalk_twisted.server.access.authentication import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
-from beanstalk_twisted.server.connections.busy_poll import BUSY_POLL_US
+from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver
@@ -210,9 +209,9 @@ def _replicated(
     :return: a server that is a standby or the active one; without ``--replicate`` nothing of that
         is imported.
     """
+    from beanstalk_twisted.daemon.terms.ending import Term
     from beanstalk_twisted.daemon.terms.service import ReplicatedService
     from beanstalk_twisted.daemon.terms.stream_watch import OPEN_S
-    from beanstalk_twisted.daemon.terms.term import Term
     from beanstalk_twisted.replication.roster import Identity
     from beanstalk_twisted.replication.stream.opening import stream_at
 
@@ -308,7 +307,7 @@ def _max_connections(options: Options) -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserved = RESERVED_DESCRIPTORS
     if options["http"]:
-        from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_FOR_HEALTH
+        from beanstalk_twisted.web.channel import MAX_CONNECTIONS, MAX_FOR_HEALTH
 
         reserved += MAX_CONNECTIONS + MAX_FOR_HEALTH
     return max(1, soft - reserved) if soft != resource.RLIM_INFINITY else 1 << 20

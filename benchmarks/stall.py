@@ -21,9 +21,9 @@ from twisted.internet.task import deferLater, react
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempts.attempt import Attempt
-from beanstalk_twisted.worker.attempts.verdicts import Verdict
+from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.policy import Verdict
 from beanstalk_twisted.worker.service import Worker
 from benchmarks.client import SERVERS, running
 

@@ -10,11 +10,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.client.hosts import rounds
-from beanstalk_twisted.client.hosts.rounds import ASK, NEXT_S, Round, is_answer
-from beanstalk_twisted.client.tls import faults
-from beanstalk_twisted.client.tls.faults import HANDSHAKE_S, Seen, TlsFault
+from beanstalk_twisted.client import addresses as rounds
+from beanstalk_twisted.client import tls_faults as faults
+from beanstalk_twisted.client.addresses import ASK, NEXT_S, Address, Round, Tls, is_answer
+from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, Seen, TlsFault
 from binlog_tools.client import LIMIT_S, NO_SERVER, Connection, Lost, Reply
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from beanstalk_twisted.rules.bulk.put_batches import CollectedJob
+from beanstalk_twisted.rules.put_batches import CollectedJob
 from beanstalk_twisted.rules.puts import Draft
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connections.host import ConnectionHost
@@ -25,9 +25,8 @@ from beanstalk_twisted.wire.extensions import (
     TAGGED_PUT,
 )
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
-from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import BAD_FORMAT, EXPECTED_CRLF, JOB_TOO_BIG, Reply
-from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, PutTags
 
 CRLF = b"\r\n"
 

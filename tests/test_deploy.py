@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.daemon.inherited_sockets import NAME
 from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
 from beanstalk_twisted.daemon.options import PORT
+from beanstalk_twisted.daemon.sockets import NAME
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.routes import ROUTES

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.daemon.files.access import read_access
+from beanstalk_twisted.daemon.files import read_access
 from beanstalk_twisted.daemon.obstacles import tls_files, wrong_files
 from beanstalk_twisted.daemon.options import PORT
 from tests.certificates import Authority, Certificates

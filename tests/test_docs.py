@@ -26,29 +26,29 @@ from beanstalk_twisted.binlog.segments import format
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.daemon.files.tubes import MAX_FILE_BYTES, parse_tubes
+from beanstalk_twisted.daemon.files import parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
 from beanstalk_twisted.daemon.replication_options import FENCED
-from beanstalk_twisted.jobs.figures import processing_time
+from beanstalk_twisted.jobs import figures as processing_time
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.limits.concurrency import OPENED_LINES
-from beanstalk_twisted.jobs.limits.groups import Groups
-from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
+from beanstalk_twisted.jobs.limits import OPENED_LINES, Groups
 from beanstalk_twisted.jobs.policy import PAGE_BITS
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules import policies, policy_keys
-from beanstalk_twisted.rules.bulk import batches, dead_kicks, put_batches
-from beanstalk_twisted.rules.bulk.flushes import FLUSH_SLICE_BYTES, TAGGED_JOBS
-from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
-from beanstalk_twisted.rules.bulk.put_batches import MAX_AHEAD_S
-from beanstalk_twisted.rules.consequences import RELEASED_JOBS
-from beanstalk_twisted.rules.looking import statistics
-from beanstalk_twisted.rules.looking.connections import SHOWN_RESERVED, SLICE_CONNECTIONS
-from beanstalk_twisted.rules.looking.listing import LOOK_RESERVED
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.rules import batches, policies, policy_keys, put_batches, statistics
+from beanstalk_twisted.rules import bulk as dead_kicks
+from beanstalk_twisted.rules.bulk import FLUSH_SLICE_BYTES, RUN_JOBS, TAGGED_JOBS
+from beanstalk_twisted.rules.looks import LOOK_RESERVED, SHOWN_RESERVED, SLICE_CONNECTIONS
+from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.timekeeping import REWRITTEN_BYTES, REWRITTEN_JOBS, SLICE_JOBS
+from beanstalk_twisted.rules.timekeeping import (
+    RELEASED_JOBS,
+    REWRITTEN_BYTES,
+    REWRITTEN_JOBS,
+    SLICE_JOBS,
+)
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.connections import protocol
@@ -57,17 +57,16 @@ from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
-from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.fsync import ALWAYS
+from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
-from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
 from beanstalk_twisted.wire.replies import Document, Reply, Word
-from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, TAG_WORDS
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, TAG_WORDS
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -45,15 +45,14 @@ from beanstalk_twisted.daemon.options import (
     MIN_WIDTH,
     explained,
 )
-from beanstalk_twisted.server.memory_limit import NO_LIMIT
+from beanstalk_twisted.server.headroom import NO_LIMIT
 from beanstalk_twisted.server.settings import Limits
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.fsync import ALWAYS, MAX_LIMIT_US, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.tap import RESERVED_DESCRIPTORS, _busy_poll_us, makeService
 from beanstalk_twisted.version import VERSION
-from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_FOR_HEALTH
+from beanstalk_twisted.web.channel import MAX_CONNECTIONS, MAX_FOR_HEALTH
 
 NO_FSYNC = ("-1", "1.5", "50ms", "sometimes", "", "²")
 """What is neither ``always`` nor ``never`` nor a number of milliseconds."""

@@ -4,19 +4,21 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from beanstalk_twisted.access.grants import SETS, Grant, Granted
-from beanstalk_twisted.access.limits import LIMITS
 from beanstalk_twisted.access.rules import (
     ANONYMOUS,
+    LIMITS,
     MAX_IDENTITIES,
+    SETS,
     AccessRules,
     Clash,
+    Grant,
+    Granted,
     Identity,
 )
 from beanstalk_twisted.access.tokens import BadHash, TokenHash
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.toml import BadToml, parse_toml
-from beanstalk_twisted.wire.tube_patterns import BadPattern
+from beanstalk_twisted.wire.rights import BadPattern
 
 T = TypeVar("T")
 

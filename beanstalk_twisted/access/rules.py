@@ -2,12 +2,188 @@
 The rules of a file: identities, by what is known of a peer and by tokens, and what they may do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.access.grants import NO_RIGHTS, Grant
-from beanstalk_twisted.access.limits import NO_LIMITS
 from beanstalk_twisted.access.tokens import TokenHash, id_of, stand_in
+from beanstalk_twisted.wire.rights import (
+    ALL_RIGHTS,
+    LOOK,
+    PUT,
+    RESERVE,
+    RIGHTS,
+    BadPattern,
+    check_pattern,
+    parts_match,
+)
+
+MAX_COUNT: Final = 1 << 53
+"""The largest number: more than there can be of anything, and whole in JSON and in metrics."""
+
+MAX_RATE: Final = 1_000_000
+"""New jobs in a second: more than a server takes."""
+
+UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+"""Of sizes."""
+
+NO_LIMITS: Final[Mapping[str, int]] = MappingProxyType({})
+
+_SIZE: Final = re.compile(r"([0-9]{1,16}) ?([A-Za-z]*)")
+
+
+def _count(value: Any) -> int:
+    return _number(value, MAX_COUNT)
+
+
+def _rate(value: Any) -> int:
+    return _number(value, MAX_RATE)
+
+
+def _number(value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"it is a number from 0 to {most}")
+    return value
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, str):
+        return _count(value)
+    found = _SIZE.fullmatch(value)
+    unit = None if found is None else UNITS.get(found[2])
+    if found is None or unit is None or int(found[1]) * unit > MAX_COUNT:
+        units = ", ".join([each for each in UNITS if each])
+        raise ValueError(f"it is a number of bytes up to {MAX_COUNT}, or with a unit: {units}")
+    return int(found[1]) * unit
+
+
+LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
+    "jobs": _count,
+    "bytes": _size,
+    "keys": _count,
+    "put-rate": _rate,
+    "tubes": _count,
+    "watched": _count,
+    "connections": _count,
+    "reserved": _count,
+}
+"""By the keys of a file, what reads each value; that raises ValueError."""
+
+
+def in_words(limits: Mapping[str, int]) -> str:
+    """Say them in one line."""
+    return ", ".join([f"{key} {value}" for key, value in limits.items()]) or "none"
+
+
+ROLES: Final = {
+    "producer": PUT,
+    "worker": RESERVE | LOOK,
+    "viewer": LOOK,
+    "admin": ALL_RIGHTS,
+}
+"""
+Names for sets of rights.  A worker sees jobs too: it is given them anyway, and client libraries ask
+for `stats-job` before they release one.
+"""
+
+SETS: Final = RIGHTS | ROLES
+"""What a file may grant, by name."""
+
+MAX_PATTERNS: Final = 100
+"""
+Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 110 us at
+worst, if all have several stars and begin and end alike, as `*a*` and `*b*`.
+"""
+
+MAX_REMEMBERED: Final = 1000
+"""Tubes whose rights an identity remembers: some 300 KB with the longest names."""
+
+EVERYTHING: Final = "*"
+
+STAR: Final = b"*"
+
+
+class Granted(NamedTuple):
+    """
+    One pattern of a file.
+
+    :ivar name: of the right or role, a key of `SETS`.
+    """
+
+    name: str
+    pattern: str
+
+    @property
+    def rights(self) -> int:
+        return SETS[self.name]
+
+
+_Starred = tuple[Sequence[bytes], int]
+"""The parts of a pattern between its stars, and the rights that it gives."""
+
+
+class Grant:
+    """
+    Rights by tube.
+
+    :ivar granted: the patterns, in the order of the file.
+    :ivar anywhere: the rights that it has of any tube.
+    :ivar everywhere: those that it has of all tubes, by a pattern that is one star.
+    """
+
+    def __init__(self, granted: Iterable[Granted] = ()) -> None:
+        """:raise BadPattern: a pattern is none, or there are too many."""
+        self.granted = tuple(granted)
+        if len(self.granted) > MAX_PATTERNS:
+            raise BadPattern(f"there are more than {MAX_PATTERNS} patterns")
+        self.anywhere = self.everywhere = 0
+        self._names: dict[bytes, int] = {}
+        self._tables: dict[tuple[int, int], dict[bytes, list[_Starred]]] = {}
+        for each in self.granted:
+            check_pattern(each.pattern)
+            self.anywhere |= each.rights
+            if each.pattern == EVERYTHING:
+                self.everywhere |= each.rights
+            else:
+                self._add(each.pattern.encode().split(STAR), each.rights)
+        self._remembered: dict[bytes, int] = {}
+
+    def _add(self, parts: Sequence[bytes], rights: int) -> None:
+        if len(parts) == 1:
+            self._names[parts[0]] = self._names.get(parts[0], 0) | rights
+            return
+        # What comes before the first star and behind the last one is looked up.
+        first, last = parts[0], parts[-1]
+        table = self._tables.setdefault((len(first), len(last)), {})
+        table.setdefault(first + STAR + last, []).append((parts, rights))
+
+    def rights_of(self, tube: bytes) -> int:
+        """
+        The rights that it has of a tube, remembered if it was asked of late.
+
+        :param tube: its name.
+        """
+        rights = self._remembered.get(tube)
+        if rights is None:
+            rights = self.compared(tube)
+            if len(self._remembered) >= MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[tube] = rights
+        return rights
+
+    def compared(self, tube: bytes) -> int:
+        """The same, and nothing is remembered: for who walks over many tubes."""
+        rights, size = self.everywhere | self._names.get(tube, 0), len(tube)
+        for (first, last), table in self._tables.items():
+            for parts, given in table.get(tube[:first] + STAR + tube[size - last :], ()):
+                if size >= first + last and (len(parts) == 2 or parts_match(tube, parts)):
+                    rights |= given
+        return rights
+
+
+NO_RIGHTS: Final = Grant()
+
 
 ANONYMOUS: Final = "anonymous"
 """The identity of who is none of the others."""

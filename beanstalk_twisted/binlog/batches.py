@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import JOB_ID, TUBE_ID, TYPE, Raw, Record
+from beanstalk_twisted.binlog.cold import Appended
 from beanstalk_twisted.binlog.records.jobs import HOMED, JobImage
-from beanstalk_twisted.binlog.records.others import RememberedKey
-from beanstalk_twisted.binlog.runs import Appended
+from beanstalk_twisted.binlog.records.others import (
+    JOB_ID,
+    TUBE_ID,
+    TYPE,
+    Raw,
+    Record,
+    RememberedKey,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment

@@ -11,17 +11,21 @@ Bodies that are read together mostly lie side by side; so pieces of files are re
 Nothing is mapped here: a page that the disk cannot read would end the process.
 """
 
+import json
+import re
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, NoReturn, Protocol
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BodyLost
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace
+from beanstalk_twisted.binlog.records.others import (
     DATA_LEN,
     DATA_OFF,
     JOB_ID,
@@ -30,7 +34,6 @@ from beanstalk_twisted.binlog.records.decoding import (
     Raw,
     decode_job,
 )
-from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,
@@ -44,6 +47,66 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, read_seal
+
+MAX_JSON_BYTES: Final = 4096
+"""Of a body that is read as JSON: some 10 us, 200 if it is all keys. A larger one is text."""
+
+TEXT_BYTES: Final = 512
+"""Of a text, for its fingerprint: what jobs of one kind share stands at the beginning."""
+
+SHAPE_CHARACTERS: Final = 1024
+"""Of an object's keys, in order: those of most."""
+
+DIGITS: Final = 16
+"""Hexadecimal digits of a fingerprint: 64 bits tell any number of kinds of jobs apart."""
+
+KIND_KEYS: Final = ("action", "class", "command", "event", "job", "kind", "task", "type")
+"""Keys of an object that say by a string what kind of job it is: their values count too."""
+
+MAX_DEPTH: Final = 4
+"""Objects in objects whose keys count."""
+
+_UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_NUMBER: Final = re.compile("[0-9]+")
+_SPACE: Final = re.compile("[ \t\r\n]+")
+
+
+def fingerprint(body: bytes) -> str:
+    """
+    Of a JSON object, a hash of its keys and of what `KIND_KEYS` say; of any other body, of its
+    first `TEXT_BYTES`, with UUIDs, numbers, white space and the case of letters made alike.
+
+    :param body: all of it, or more than `MAX_JSON_BYTES` of its beginning.
+    :return: `DIGITS` hexadecimal digits.
+    """
+    shape = _shape(body) if len(body) <= MAX_JSON_BYTES and body.lstrip()[:1] == b"{" else None
+    text = body[:TEXT_BYTES].decode("latin-1") if shape is None else shape
+    return sha256(_alike(text).encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+
+
+def _shape(body: bytes) -> str | None:
+    """:return: the keys of an object, one a line; None if the body is none."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return "\n".join(sorted(_lines(value, "", MAX_DEPTH)))[:SHAPE_CHARACTERS]
+
+
+def _lines(value: dict[str, Any], path: str, depth: int) -> Iterator[str]:
+    for key, inside in value.items():
+        yield path + key
+        if isinstance(inside, str) and key in KIND_KEYS:
+            yield f"{path}{key}\0{inside}"
+        elif isinstance(inside, dict) and depth > 1:
+            yield from _lines(inside, f"{path}{key}\n\0", depth - 1)
+
+
+def _alike(text: str) -> str:
+    return _SPACE.sub(" ", _NUMBER.sub("0", _UUID.sub("U", text.lower())))
+
 
 READ_BYTES: Final = 64 << 10
 """

@@ -26,11 +26,10 @@ from beanstalk_twisted.binlog.batches import (
     Unsafe,
     moved_jobs,
 )
+from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import Kind
-from beanstalk_twisted.binlog.records.others import CleanStop, TubeDef
-from beanstalk_twisted.binlog.runs import Appended, Run
+from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     RECORD_BYTES,

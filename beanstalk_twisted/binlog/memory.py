@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.archiving.archive import PART, Archive
+from beanstalk_twisted.binlog.archive import PART, Archive
 from beanstalk_twisted.binlog.bodies import BodyReader, read_each
 from beanstalk_twisted.binlog.directory import (
     DELETED,

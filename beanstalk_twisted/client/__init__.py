@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.commands.extension_specs import BatchDeleted as BatchDeleted
     from beanstalk_twisted.client.commands.extension_specs import JobPage as JobPage
     from beanstalk_twisted.client.commands.extension_specs import NewJob as NewJob
-    from beanstalk_twisted.client.commands.hashed_keys import hashed_key as hashed_key
     from beanstalk_twisted.client.commands.specs import Job as Job
     from beanstalk_twisted.client.commands.tags import Inserted as Inserted
     from beanstalk_twisted.client.commands.tags import Tags as Tags
+    from beanstalk_twisted.client.commands.tags import hashed_key as hashed_key
     from beanstalk_twisted.client.connection import Connection as Connection
     from beanstalk_twisted.client.connection import connect as connect
     from beanstalk_twisted.client.errors import ClientError as ClientError

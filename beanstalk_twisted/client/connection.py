@@ -27,21 +27,20 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.announcement import Announcement
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.methods import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
+from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.exchange import RESERVING, WAITING, Exchange
-from beanstalk_twisted.client.flow_control import FlowControl
-from beanstalk_twisted.client.giving_back import GivingBack
+from beanstalk_twisted.client.exchange import RESERVING, WAITING, Announcement, Exchange
 from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
 from beanstalk_twisted.client.pending import (
     Ended,
+    FlowControl,
+    GivingBack,
     Implicit,
     Pending,
     lose_all,

@@ -8,9 +8,9 @@ All say whether the command was carried out: an `ErrorReply` is the server's wor
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from beanstalk_twisted.client.tls.faults import TlsFault
+from beanstalk_twisted.client.tls_faults import TlsFault
 from beanstalk_twisted.wire.grammar import MAX_U32
-from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 
 
 class ClientError(Exception):

@@ -7,16 +7,138 @@ or one that no answer to the oldest command can be, ends the connection.
 """
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
-from beanstalk_twisted.client.reading import Impossible, ReplyReader
+from beanstalk_twisted.client.commands.specs import CommandSpec, Reply, Shape
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.grammar import CRLF
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
+
+
+class Impossible(NamedTuple):
+    """What the peer has sent is no reply that may come here."""
+
+    why: str
+
+
+class _Batch(NamedTuple):
+    """
+    A reply whose parts are still to come.
+
+    :ivar shapes: theirs.
+    :ivar parts: those that have come.
+    """
+
+    first: Reply
+    shapes: Mapping[bytes, Shape]
+    parts: list[Reply]
+
+
+class ReplyReader:
+    """Cuts what one connection receives into replies."""
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._at = 0
+        # A body that comes in many pieces is put together once, when it is all there.
+        self._pieces: list[bytes] = []
+        self._missing = 0
+        self._batch: _Batch | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that has come was read."""
+        return not self._pieces and self._at == len(self._unread)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come, in pieces of any size."""
+        if self._missing > 0:
+            self._pieces.append(data)
+            self._missing -= len(data)
+            if self._missing <= 0:
+                self._unread, self._at = b"".join(self._pieces), 0
+                self._pieces.clear()
+        elif self._at == len(self._unread):
+            self._unread, self._at = data, 0
+        else:
+            self._unread, self._at = self._unread[self._at :] + data, 0
+
+    def next(self, shapes: Mapping[bytes, Shape]) -> Reply | Impossible | None:
+        """
+        Give the next reply.
+
+        :param shapes: which may come, by their words.
+        """
+        if self._missing > 0:
+            return None
+        if self._batch is not None:
+            return self._more_parts(self._batch)
+        start = self._at
+        end = self._unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
+        if end < 0:
+            return self._unended(start)
+        word, _, text = self._unread[start:end].partition(b" ")
+        shape = shapes.get(word)
+        if shape is None:
+            return Impossible(f"not an answer to this: {self._unread[start:end]!r}")
+        try:
+            value = shape.read(text)
+        except ValueError:
+            return Impossible(f"not well formed: {self._unread[start:end]!r}")
+        if shape.has_body:
+            return self._with_body(word, value, end + 2)
+        self._at = end + 2
+        reply = Reply(word, value, b"")
+        if shape.parts is not None:
+            return self._more_parts(_Batch(reply, shape.parts, []))
+        return reply
+
+    def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
+        """
+        Read parts, each a reply of its own.  Those that have come are kept: what comes next is not
+        looked at twice.
+        """
+        self._batch = None
+        while len(batch.parts) < batch.first.value:
+            part = self.next(batch.shapes)
+            if part is None:
+                self._batch = batch
+                return None
+            if isinstance(part, Impossible):
+                return part
+            batch.parts.append(part)
+        return batch.first._replace(parts=tuple(batch.parts))
+
+    def _unended(self, start: int) -> Impossible | None:
+        if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
+            return None
+        return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
+
+    def _with_body(
+        self, word: bytes, value_and_size: tuple[int | None, int], start: int
+    ) -> Reply | Impossible | None:
+        value, size = value_and_size
+        end = start + size
+        if len(self._unread) < end + 2:
+            self._collect(end + 2)
+            return None
+        if self._unread[end : end + 2] != CRLF:
+            return Impossible(f"the body of {word.decode()} does not end where it should")
+        self._at = end + 2
+        return Reply(word, value, self._unread[start:end])
+
+    def _collect(self, end: int) -> None:
+        """
+        Lay all aside until the bytes up to ``end`` are there; the line is then read once more.
+        """
+        self._missing = end - len(self._unread)
+        self._pieces = [self._unread[self._at :]]
+        self._unread, self._at = b"", 0
+
 
 _WATCHING: Final = CHOOSING - {specs.USE}
 _ANY_JOB: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT))
@@ -243,3 +365,61 @@ class Exchange(Generic[R]):
 
 def _may_wait(request: Request) -> bool:
     return request.spec in WAITING and request.spec.server_time_s(request.args) != 0
+
+
+DOES_NOT_KNOW: Final = "does not announce this command, which beanstalkd does not have"
+NO_TAGS: Final = "does not announce {}: tags, which beanstalkd does not have"
+NOT_ASKED: Final = (
+    "was not asked whether it knows this before the command that waits; await probe() first"
+)
+
+
+class Announcement:
+    """
+    The answer to `capabilities`.
+
+    :ivar words: what the server knows; None as long as it has not said so.
+    """
+
+    def __init__(self, server: str) -> None:
+        """:param server: what to call it in errors."""
+        self.words: frozenset[str] | None = None
+        self._server = server or "the server"
+        self._why_unknown = NOT_ASKED
+
+    def note(self, request: Request, reply: Reply) -> None:
+        """The server has answered; one that does not know the question knows nothing else."""
+        try:
+            self.words = request.spec.result(request.args, reply)
+        except (errors.UnknownCommand, errors.BadFormat):
+            self.words = frozenset()
+        except errors.ClientError as error:
+            self._why_unknown = f"has not said whether it knows this ({error})"
+
+    def is_missing_for(self, request: Request) -> bool:
+        """Whether the server has to be asked before this command is sent."""
+        return self.words is None and bool(_needs(request))
+
+    def has(self, spec: CommandSpec) -> bool:
+        """Whether the server has said that it knows it."""
+        return self.words is not None and spec.name in self.words
+
+    def refuses(self, request: Request) -> bool:
+        """Whether the server has said what it knows, and this, or a tag of it, is not among it."""
+        return self.words is not None and not _needs(request) <= self.words
+
+    def refusal(self, request: Request) -> errors.NotAnnounced:
+        """Say why a command is not sent."""
+        name = request.spec.name
+        lacking = sorted(_needs(request) - (self.words or frozenset()))
+        if self.words is None:
+            why = self._why_unknown
+        elif name in lacking:
+            why = DOES_NOT_KNOW
+        else:
+            why = NO_TAGS.format(", ".join(map(repr, lacking)))
+        return errors.NotAnnounced(name, self._server, why, tuple(lacking))
+
+
+def _needs(request: Request) -> frozenset[str]:
+    return request.spec.needs(request.args)

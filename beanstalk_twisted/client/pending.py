@@ -1,16 +1,48 @@
 """Requests whose answers somebody waits for, and what becomes of them when a connection ends."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.methods import Args, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
+from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
+
+
+class FlowControl:
+    """Where those wait who would send more."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[Deferred[None], None] = OrderedDict()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+    def wait(self) -> Deferred[None]:
+        """Give a Deferred that fires when there is room; it may be cancelled."""
+        waiter: Deferred[None] = Deferred(lambda given_up: self._waiting.pop(given_up, None))
+        self._waiting[waiter] = None
+        return waiter
+
+    def let_in(self, has_room: Callable[[], bool]) -> None:
+        """Let in who waits, one by one, as long as there is room."""
+        while self._waiting and has_room():
+            self._waiting.popitem(last=False)[0].callback(None)
+
+    def close(self, error: Exception) -> None:
+        """There will be no room."""
+        while self._waiting:
+            self._waiting.popitem(last=False)[0].errback(error)
 
 
 class Pending(Request):
@@ -121,3 +153,66 @@ def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
     """What a command about a job fails with when the job is of another connection."""
     over = errors.Closed("the connection that had reserved it has ended")
     return errors.ReservationLost(spec.name, spec.job_id(args), over)
+
+
+# That of the connection, whose log line it was first.
+_log: Final = Logger(namespace="beanstalk_twisted.client.connection.Connection")
+
+
+class GivingBack:
+    """
+    Releases jobs of one connection, with the priorities that they have.
+
+    A `reserve` that is wanted meanwhile would be in the way of a release, and wait for another job:
+    as long as ``awaited`` is not 0 it is postponed, and what follows it too.
+
+    :ivar awaited: how many answers have to come before all is released.
+    """
+
+    def __init__(
+        self, commands: Commands,
+        send_first: Callable[[Callable[[], Deferred[Any]]], Deferred[Any]],
+        send_postponed: Callable[[], object],
+    ) -> None:  # fmt: skip
+        """
+        :param commands: where the jobs are reserved.
+        :param send_first: has what is sent in a function go ahead of what is postponed.
+        :param send_postponed: called when there may be no reason to postpone any more.
+        """
+        self.awaited = 0
+        self._commands = commands
+        self._send_first = send_first
+        self._send_postponed = send_postponed
+
+    def give(self, job_id: int) -> None:
+        """Release a job."""
+
+        def release(stats: JobStats) -> Deferred[None]:
+            self.awaited -= 1
+            released = self._send_first(lambda: self._commands.release(job_id, priority=stats.pri))
+            self._send_postponed()
+            return released
+
+        def give_up(failure: Failure) -> Failure:
+            self.awaited -= 1
+            self._send_postponed()
+            return failure
+
+        def note(failure: Failure) -> None:
+            _log.info("job {job}, which nobody wants, not released: {why}",
+                      job=job_id, why=failure.getErrorMessage())  # fmt: skip
+
+        self.awaited += 1
+        asked = self._send_first(lambda: self._commands.stats_job(job_id))
+        asked.addErrback(give_up).addCallback(release).addErrback(note)
+
+    def expect(self) -> None:
+        """Jobs of a `reserve-batch` are to be released when they have come."""
+        self.awaited += 1
+
+    def give_all(self, job_ids: Iterable[int]) -> None:
+        """Release those that were expected, if any have come."""
+        for job_id in job_ids:
+            self.give(job_id)
+        self.awaited -= 1
+        self._send_postponed()

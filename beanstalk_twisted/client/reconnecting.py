@@ -13,8 +13,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.client.endpoints import HostsEndpoint
 from beanstalk_twisted.client.errors import without_server
-from beanstalk_twisted.client.hosts.endpoint import HostsEndpoint
 
 FIRST_S: Final = 0.1
 """Before the first try again, seconds: a server that is restarted is often back at once."""

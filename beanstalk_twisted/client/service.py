@@ -29,20 +29,20 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
 from beanstalk_twisted.client.commands.methods import Args, first_error
 from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     Connection,
 )
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.flow_control import FlowControl
 from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, cost, overfull
 from beanstalk_twisted.client.pending import (
     Ended,
+    FlowControl,
     Implicit,
     Pending,
     lose_all,

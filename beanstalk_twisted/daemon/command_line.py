@@ -22,13 +22,6 @@ from beanstalk_twisted.binlog.segments.format import (
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
-from beanstalk_twisted.daemon.inherited_sockets import (
-    NAME,
-    NOT_PASSED,
-    InheritedSocket,
-    endpoints_named,
-    inherited,
-)
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS
 from beanstalk_twisted.daemon.machine_memory import memory_share
 from beanstalk_twisted.daemon.options import (
@@ -57,10 +50,17 @@ from beanstalk_twisted.daemon.replication_options import (
     check_url,
     temporary_log,
 )
-from beanstalk_twisted.daemon.unix_sockets import UnixListener
+from beanstalk_twisted.daemon.sockets import (
+    NAME,
+    NOT_PASSED,
+    InheritedSocket,
+    UnixListener,
+    endpoints_named,
+    inherited,
+)
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
-from beanstalk_twisted.server.memory_limit import NO_LIMIT
+from beanstalk_twisted.server.headroom import NO_LIMIT
 from beanstalk_twisted.server.settings import (
     LEAST_LOG_SEGMENTS,
     MAX_MAX_CONNECTIONS,
@@ -69,8 +69,7 @@ from beanstalk_twisted.server.settings import (
     Limits,
 )
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S, MAX_AGE_S
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.inline_sync import MAX_LIMIT_US
+from beanstalk_twisted.storage.fsync import ALWAYS, MAX_LIMIT_US, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.watchdog import MAX_LIMIT_S
 from beanstalk_twisted.version import VERSION

@@ -25,10 +25,10 @@ from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.daemon.addresses import in_words, why_not
 from beanstalk_twisted.daemon.gc_control import Collecting, Collector
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
+from beanstalk_twisted.daemon.sockets import in_words, why_not
 from beanstalk_twisted.server.connections.accepting import AcceptLimiter, WatchedConnection
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader
 from beanstalk_twisted.server.service import BeanstalkService

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from twisted.python import usage
 
 from beanstalk_twisted.daemon.options import whole_number
-from beanstalk_twisted.server.memory_limit import NO_LIMIT
+from beanstalk_twisted.server.headroom import NO_LIMIT
 
 Read = Callable[[str], str | None]
 """Gives the text of a file; None if it cannot be read."""

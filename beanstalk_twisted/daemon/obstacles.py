@@ -12,10 +12,9 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.access.parsing import BadAccessFile
-from beanstalk_twisted.daemon.addresses import why_not
-from beanstalk_twisted.daemon.files.access import read_access
-from beanstalk_twisted.daemon.files.tubes import BadTubesFile, read_tubes
+from beanstalk_twisted.daemon.files import BadTubesFile, read_access, read_tubes
 from beanstalk_twisted.daemon.options import tls_endpoints
+from beanstalk_twisted.daemon.sockets import why_not
 
 
 def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:

@@ -16,13 +16,13 @@ from twisted.python import usage
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
-from beanstalk_twisted.daemon.addresses import MAX_PORT
 from beanstalk_twisted.daemon.replication_options import DEFAULT_LEASE_S, DEFAULT_TIMEOUT_S
-from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
+from beanstalk_twisted.daemon.sockets import MAX_PORT
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
-from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 
 ADDRESS: Final = "127.0.0.1"

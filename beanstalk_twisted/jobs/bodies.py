@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.body_room import BodyRoom
-from beanstalk_twisted.jobs.failed_reads import NS, Failed, FailedReads, Unread
+from beanstalk_twisted.jobs.body_room import NS, BodyRoom, Failed, FailedReads, Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube

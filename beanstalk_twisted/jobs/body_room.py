@@ -8,7 +8,9 @@ part of what a connection costs.  A larger body waits, and a batch ends with few
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records.jobs import BodyPlace
 
 ANY_BYTES: Final = 1 << 62
 """More bytes than any memory has."""
@@ -76,3 +78,106 @@ def _none() -> int:
 
 def _always(size: int) -> bool:
     return True
+
+
+NS: Final = 1_000_000_000
+
+PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
+"""
+Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
+the last pause its body is lost.  Before the first one it was tried three times within 3 s
+(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
+and no longer than others can wait to hear of a bad sector.
+"""
+
+MAX_FAILED: Final = 10_000
+"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
+
+
+class Unread(NamedTuple):
+    """
+    What a read has brought in place of a body.
+
+    :ivar why: in words.
+    :ivar is_lost: whether the body is: something was read, and is not it; or it was tried for long
+        enough.  Otherwise the read has failed.
+    :ivar until_ns: the job is to be left alone until then; 0 to go by `PAUSES_S`.
+    """
+
+    why: str
+    is_lost: bool
+    until_ns: int = 0
+
+
+class Failed(NamedTuple):
+    """
+    A body that could not be read.
+
+    :ivar place: where.
+    :ivar pauses: how many are over; ``until_ns`` when this one is.
+    :ivar read: how many bodies of others had been read when the first read failed.
+    :ivar is_lost: whether it is given up.
+    """
+
+    place: BodyPlace
+    pauses: int
+    until_ns: int
+    read: int
+    is_lost: bool
+
+    def is_left_alone(self, now_ns: int) -> bool:
+        """Whether nobody but who asks for this very job is to have it read."""
+        return self.is_lost or now_ns < self.until_ns
+
+
+class FailedReads:
+    """Remembers them by their jobs, until they are read or stand elsewhere."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Failed] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def of(self, job_id: int, place: BodyPlace | None) -> Failed | None:
+        """:param place: where the job's body is now; None if it is in memory."""
+        failed = self._jobs.get(job_id)
+        return failed if failed is not None and failed.place == place else None
+
+    def forget(self, job_id: int) -> None:
+        """The body was read."""
+        self._jobs.pop(job_id, None)
+
+    def note(
+        self, job_id: int, place: BodyPlace, unread: Unread, read: int, now_ns: int
+    ) -> tuple[Failed, bool]:
+        """
+        A read has failed, or has brought something else.
+
+        :param read: how many bodies of others have been read.
+        :return: what is known now, and whether the body is lost only now.
+        """
+        old = self.of(job_id, place)
+        new = _after(old, place, unread, read, now_ns)
+        self._jobs.pop(job_id, None)
+        if len(self._jobs) >= MAX_FAILED:
+            del self._jobs[next(iter(self._jobs))]
+        self._jobs[job_id] = new
+        return new, new.is_lost and (old is None or not old.is_lost)
+
+
+def _after(old: Failed | None, place: BodyPlace, unread: Unread, read: int, now_ns: int) -> Failed:
+    if unread.is_lost or (old is not None and old.is_lost):
+        return Failed(place, 0, 0, read, is_lost=True)
+    if unread.until_ns:
+        return Failed(place, 0, unread.until_ns, read, is_lost=False)
+    if old is None:
+        return Failed(place, 0, now_ns + PAUSES_S[0] * NS, read, is_lost=False)
+    if now_ns < old.until_ns:
+        # Somebody has asked for this very job.
+        return old
+    pauses = min(old.pauses + 1, len(PAUSES_S))
+    if pauses == len(PAUSES_S) and read > old.read:
+        return old._replace(is_lost=True)
+    pause_s = PAUSES_S[min(pauses, len(PAUSES_S) - 1)]
+    return old._replace(pauses=pauses, until_ns=now_ns + pause_s * NS)

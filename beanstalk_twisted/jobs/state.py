@@ -25,23 +25,22 @@ from beanstalk_twisted.binlog.records.jobs import (
 from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.jobs.bodies import Bodies
-from beanstalk_twisted.jobs.figures.job_times import JobTimes
-from beanstalk_twisted.jobs.figures.live_bytes import LiveBytes
-from beanstalk_twisted.jobs.figures.memory_use import (
+from beanstalk_twisted.jobs.figures import (
     KEY_BYTES,
     TUBE_BYTES,
     WAITERS_BYTES,
     WATCH_BYTES,
+    JobTimes,
+    LiveBytes,
 )
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
-from beanstalk_twisted.jobs.limits.concurrency import ConcurrencyKeys
-from beanstalk_twisted.jobs.limits.groups import Groups
-from beanstalk_twisted.jobs.limits.unique_keys import UniqueKeys
+from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
+from beanstalk_twisted.jobs.unique_keys import UniqueKeys
 
 NS: Final = 1_000_000_000
 

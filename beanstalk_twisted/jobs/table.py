@@ -16,13 +16,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs
+from beanstalk_twisted.binlog.cold import KICKED as KICKED_HEAD
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Run, kick_record
+from beanstalk_twisted.binlog.cold import kicks as kicks_of
 from beanstalk_twisted.binlog.records.jobs import GONE, READY, RESERVED, BodyPlace, JobImage
-from beanstalk_twisted.binlog.runs import KICKED as KICKED_HEAD
-from beanstalk_twisted.binlog.runs import Run, kick_record
-from beanstalk_twisted.binlog.runs import kicks as kicks_of
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.figures.memory_use import (
+from beanstalk_twisted.jobs.figures import (
     BODY_OBJECT_BYTES,
     HELD_BYTES,
     HOT_JOB_BYTES,

@@ -37,6 +37,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.stream.door import (
+    HeldLease,
     Message,
     Stream,
     StreamError,
@@ -44,7 +45,6 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     NO_TERM,

@@ -14,8 +14,7 @@ from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.records.decoding import Record
-from beanstalk_twisted.binlog.records.others import CleanStop, Seal, Trim
+from beanstalk_twisted.binlog.records.others import CleanStop, Record, Seal, Trim
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     AFTER_UNCLEAN_STOP,

@@ -19,8 +19,13 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.stream.door import Refused, Stream, StreamError, WrongPosition
-from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.door import (
+    HeldLease,
+    Refused,
+    Stream,
+    StreamError,
+    WrongPosition,
+)
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     encode_note,

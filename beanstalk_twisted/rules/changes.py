@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
-from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.records.jobs import (
     GONE,
     RELAXED,
@@ -18,18 +18,18 @@ from beanstalk_twisted.binlog.records.jobs import (
 from beanstalk_twisted.binlog.records.others import (
     Counters,
     Pause,
+    Record,
     RememberedKey,
     TubeDef,
     TubePolicy,
 )
-from beanstalk_twisted.binlog.runs import Run
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.limits.unique_keys import Remembered
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
 NS = 1_000_000_000

@@ -8,9 +8,15 @@ No session is connected, no timer runs and nothing is logged meanwhile.
 from typing import Final
 
 from beanstalk_twisted.binlog.cold import ColdJobs
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import JobImage
-from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, Start, TubeDef, TubePolicy
+from beanstalk_twisted.binlog.records.others import (
+    Pause,
+    Record,
+    RememberedKey,
+    Start,
+    TubeDef,
+    TubePolicy,
+)
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
 from beanstalk_twisted.jobs.policy import Backoff, Policy, Rate
-from beanstalk_twisted.wire.tube_patterns import BadPattern, check_pattern, parts_match
+from beanstalk_twisted.wire.rights import BadPattern, check_pattern, parts_match
 
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple, Protocol
 
 from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
-from beanstalk_twisted.jobs.figures.memory_use import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.looking.statistics import Tally
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
+from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING

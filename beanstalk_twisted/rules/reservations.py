@@ -10,15 +10,15 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RESERVED, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.due import DueTimes
-from beanstalk_twisted.jobs.figures.job_times import JobTimes
+from beanstalk_twisted.jobs.figures import JobTimes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
+from beanstalk_twisted.jobs.queues import DueTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.looking.statistics import Tally
+from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply

@@ -9,8 +9,8 @@ from typing import Final
 from beanstalk_twisted.jobs.session import FIFO, Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.looking.statistics import Tally
 from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
 from beanstalk_twisted.wire import replies
 

@@ -18,30 +18,24 @@ given out again (there, ids begin anew behind the largest one in the log).
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Counters, Pause, TubePolicy
+from beanstalk_twisted.binlog.records.others import Counters, Pause, Record, TubePolicy
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.figures.job_times import JobTimes
+from beanstalk_twisted.jobs.figures import JobTimes
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.limits.unique_keys import Remembered
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.bulk.batches import Batches
-from beanstalk_twisted.rules.bulk.dead_kicks import DeadKicks
-from beanstalk_twisted.rules.bulk.flushes import Flushes
-from beanstalk_twisted.rules.bulk.kicks import Kicks
-from beanstalk_twisted.rules.bulk.put_batches import PutBatches
+from beanstalk_twisted.jobs.unique_keys import Remembered
+from beanstalk_twisted.rules import statistics
+from beanstalk_twisted.rules.batches import Batches
+from beanstalk_twisted.rules.bulk import DeadKicks, Flushes, Kicks
 from beanstalk_twisted.rules.changes import NOWHERE, Changes, JobLog, small_state
-from beanstalk_twisted.rules.edits import Edits
 from beanstalk_twisted.rules.following import Following
 from beanstalk_twisted.rules.job_waits import JobWaits
-from beanstalk_twisted.rules.looking import statistics
-from beanstalk_twisted.rules.looking.connections import Connections
-from beanstalk_twisted.rules.looking.listing import Listing
-from beanstalk_twisted.rules.looking.looks import Looks
-from beanstalk_twisted.rules.moves import Moves
+from beanstalk_twisted.rules.looks import Connections, Listing, Looks
+from beanstalk_twisted.rules.moves import Edits, Moves
 from beanstalk_twisted.rules.policies import Policies
+from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping

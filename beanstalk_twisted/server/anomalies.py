@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.memory_limit import MemoryLimit
+from beanstalk_twisted.server.headroom import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
 from beanstalk_twisted.wire import v1

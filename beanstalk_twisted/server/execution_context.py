@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from beanstalk_twisted.jobs.figures.histogram import Histogram
+from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue

@@ -16,8 +16,13 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
 from beanstalk_twisted.server.bindings import LOOKS
 from beanstalk_twisted.server.execution_context import ExecutionContext, Gate, Observer
-from beanstalk_twisted.server.incoming import Incoming, IncomingBody, IncomingLine, LongLine
-from beanstalk_twisted.server.incoming_jobs import IncomingJobs
+from beanstalk_twisted.server.incoming import (
+    Incoming,
+    IncomingBody,
+    IncomingJobs,
+    IncomingLine,
+    LongLine,
+)
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http

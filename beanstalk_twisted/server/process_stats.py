@@ -4,7 +4,7 @@ import os
 import resource
 from collections.abc import Callable
 
-from beanstalk_twisted.rules.looking.statistics import ProcessFacts
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.store import LogFacts
 from beanstalk_twisted.version import VERSION

@@ -29,7 +29,7 @@ from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.handshakes import Handshakes
+from beanstalk_twisted.server.access.peers import Handshakes
 from beanstalk_twisted.server.anomalies import Anomalies
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connections.epoll_reader import (
@@ -38,16 +38,14 @@ from beanstalk_twisted.server.connections.epoll_reader import (
     has_place_in,
 )
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory
-from beanstalk_twisted.server.connections.served import ServedConnections
-from beanstalk_twisted.server.connections.sessions import Sessions
+from beanstalk_twisted.server.connections.served import ServedConnections, Sessions
 from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
-from beanstalk_twisted.server.headroom import Headroom, can_have
-from beanstalk_twisted.server.memory_limit import NO_LIMIT, MemoryLimit
+from beanstalk_twisted.server.headroom import NO_LIMIT, Headroom, MemoryLimit, can_have
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import MakeArchiver
-from beanstalk_twisted.storage.bodies.reads import BodyReads
+from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.compactor import Compactor
 from beanstalk_twisted.storage.environment import Environment, Replica, StoreEvents

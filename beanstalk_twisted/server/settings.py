@@ -3,13 +3,11 @@
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
-from beanstalk_twisted.jobs.limits.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.connections.busy_poll import BUSY_POLL_US
-from beanstalk_twisted.server.connections.epoll_reader import LIMIT_NS
+from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
 from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
-from beanstalk_twisted.storage.commit.inline_sync import DEFAULT_LIMIT_US
+from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S

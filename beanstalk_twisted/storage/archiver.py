@@ -19,22 +19,22 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.archiving.archive import Archive
-from beanstalk_twisted.binlog.archiving.delivery import (
+from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.archive_delivery import (
     Delivered,
     Gap,
+    ManifestWriter,
     deliver,
     deliver_rest,
     gap,
     store_uuid,
 )
-from beanstalk_twisted.binlog.archiving.manifest_writer import ManifestWriter
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.group_commit import GroupCommit
 from beanstalk_twisted.storage.io_thread import WatchableIo
 
 T = TypeVar("T")

@@ -22,9 +22,9 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.group_commit import GroupCommit
 
 AHEAD: Final = 2
 """Segments before a limit on the log's bytes at which it is made as small as on a full disk."""

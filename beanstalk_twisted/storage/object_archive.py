@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar, Final, TypeVar
 
-from beanstalk_twisted.binlog.archiving.archive import Archive, RealArchive
+from beanstalk_twisted.binlog.archive import Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.object_storage.arrow import open_store
+from beanstalk_twisted.object_storage.opening import open_store
 from beanstalk_twisted.object_storage.store import BadUrl, Store, again, is_url, join, shown
 
 T = TypeVar("T")

@@ -25,9 +25,9 @@ from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import NO_SPACE, Writer
-from beanstalk_twisted.jobs.limits.unique_keys import Remembered
+from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.bodies.start_check import StartCheck
+from beanstalk_twisted.storage.body_checks import StartCheck
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import MORE_DESCRIPTORS, is_out_of_descriptors
 

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
     segment_name,
 )
-from beanstalk_twisted.jobs.figures.live_bytes import LiveBytes
+from beanstalk_twisted.jobs.figures import LiveBytes
 from beanstalk_twisted.storage.io_thread import Io
 
 SLICE_HEADERS: Final = 10

@@ -3,6 +3,7 @@ An open log at work: its committer and its compactor, wired to the queue, and wh
 to the server's log.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -19,25 +20,111 @@ from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records.others import ClockStep
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
-from beanstalk_twisted.storage.bodies.check import BodyCheck
-from beanstalk_twisted.storage.bodies.reads import BodyReads
-from beanstalk_twisted.storage.commit.figures import CommitFigures
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import GroupCommit
-from beanstalk_twisted.storage.commit.inline_sync import InlineSyncPolicy
+from beanstalk_twisted.storage.body_checks import BodyCheck
+from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.compactor import Compactor, Kept
-from beanstalk_twisted.storage.directory_check import DirectoryCheck
 from beanstalk_twisted.storage.environment import (
     CommitEvents,
+    CommitFigures,
     Environment,
     Replica,
     SlowSync,
     StoreEvents,
 )
+from beanstalk_twisted.storage.fsync import FsyncPolicy, InlineSyncPolicy
+from beanstalk_twisted.storage.group_commit import GroupCommit
 from beanstalk_twisted.storage.io_thread import WatchableIo
 from beanstalk_twisted.storage.opening import OpenLog, Report
 from beanstalk_twisted.storage.repeats import Repeats, times
 from beanstalk_twisted.storage.segment_list import SegmentFacts, SegmentList
+
+CHECK_S: Final = 1.0
+"""
+Seconds between two checks: what is acknowledged in that time may be lost with the directory, and a
+check takes 20 us of processor time.
+"""
+
+
+class DirectoryCheck:
+    """
+    Looks once a second whether the log is where it should be, as long as it is.
+
+    One timer or one piece of work may be pending here.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, environment: Environment, committer: GroupCommit,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """
+        :param environment: its ``failed`` is called when the log is not where it should be.
+        :param wall_s: Unix time, for people.
+        """
+        self._io = environment.unwatched
+        self._clock = environment.reactor
+        self._path = environment.directory.path
+        self._failed = environment.failed
+        self._committer = committer
+        self._displaced = committer.displaced
+        self._wall_s = wall_s
+        self._seen = ""
+        self._timer: IDelayedCall | None = None
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """
+        Check at once, when the segment has just been begun, and then in a second, and so on.
+
+        A file system that even now shows another file at the path than the one that is open has no
+        lasting inode numbers: checks would say nothing there.
+        """
+        seen = self._now()
+        if displaced := self._displaced():
+            self.log.warn(
+                "binlog {path}: {displaced}, its file system says at once; so it cannot be noticed "
+                "there if the directory is removed or renamed", event="directory-unwatched",
+                path=self._path, displaced=displaced,
+            )  # fmt: skip
+        else:
+            self._end("", seen)
+
+    def stop(self) -> None:
+        """Begin no further check."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        self._timer = None
+        looking = self._io.run(self._displaced).addCallback(self._end, self._now())
+        looking.addErrback(self._failed)
+
+    def _end(self, displaced: str, seen: str) -> None:
+        """:param seen: when this check began, and what was acknowledgeable then."""
+        if self._is_stopped:
+            return
+        if displaced:
+            self._failed(Failure(self._error(displaced)))
+        else:
+            self._seen = seen
+            self._timer = self._clock.callLater(CHECK_S, self._begin)
+
+    def _now(self) -> str:
+        time_ = time.strftime("%FT%TZ", time.gmtime(self._wall_s()))
+        return f"{time_} (LSN {self._committer.acknowledgeable_lsn})"
+
+    def _error(self, displaced: str) -> WriteFailed:
+        return WriteFailed(
+            f"the binlog is not at {self._path} any more: {displaced}. The directory was removed, "
+            f"renamed, replaced or mounted over, or files in it were. All was in place at "
+            f"{self._seen}; what was acknowledged since is only in the files that were.",
+            f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
+            f"{self._path}', start again.",
+            is_final=True,
+        )
 
 
 class LogOptions(NamedTuple):

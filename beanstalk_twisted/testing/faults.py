@@ -4,10 +4,8 @@ from collections import deque
 from typing import Any
 
 from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.testing.harness import Harness
-from beanstalk_twisted.testing.network import check_span
+from beanstalk_twisted.testing.network import Harness, Wire, check_span
 from beanstalk_twisted.testing.recording import PLANTABLE, check_command
-from beanstalk_twisted.testing.wire import Wire
 
 
 class Faults(Harness):

@@ -22,14 +22,14 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.archiving.archive import Archive
+from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1

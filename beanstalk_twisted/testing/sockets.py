@@ -21,8 +21,7 @@ from typing import Any, Final, Literal
 
 from beanstalk_twisted.testing.double import Double
 from beanstalk_twisted.testing.memory_server import READ_BYTES
-from beanstalk_twisted.testing.network import Carrier, check_span
-from beanstalk_twisted.testing.wire import Wire
+from beanstalk_twisted.testing.network import Carrier, Wire, check_span
 
 HOST: Final = "127.0.0.1"
 

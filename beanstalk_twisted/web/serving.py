@@ -1,30 +1,234 @@
 """Puts the endpoint together: which function each operation of the table is."""
 
+import gzip
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from http import HTTPStatus
 from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Final, NamedTuple
 
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
-from beanstalk_twisted.web.api.log import LogApi
-from beanstalk_twisted.web.api.reading import ReadingApi
+from beanstalk_twisted.web.api.reading import LogApi, ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.seeing import Seeing
 from beanstalk_twisted.web.api.writing import WritingApi
-from beanstalk_twisted.web.exchange import Call, Document, Operations, json_document
-from beanstalk_twisted.web.figures.lag import ReactorLag
+from beanstalk_twisted.web.exchange import TEXT, Call, Document, Operations, Refusal, json_document
 from beanstalk_twisted.web.figures.metrics import Metrics
-from beanstalk_twisted.web.figures.overview import Overview
-from beanstalk_twisted.web.figures.tube_history import TubeHistory
-from beanstalk_twisted.web.health import Health
+from beanstalk_twisted.web.figures.overview import Overview, ReactorLag
+from beanstalk_twisted.web.figures.tube_figures import TubeHistory
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.replication import replication_document, why_closed
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
-from beanstalk_twisted.web.static_files import StaticFiles
+
+INDEX: Final = "index.html"
+LOGIN_PAGE: Final = "login.html"
+
+TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "txt": "text/plain; charset=utf-8",
+}
+"""By the ending of a file's name; others are not served."""
+
+COMMENT_LINE: Final = re.compile(rb"^[ \t]*(?://|/\*\*|\*).*\n", re.MULTILINE)
+"""A line of a script of ours that is a comment, or part of one: 3 KiB in all, compressed."""
+
+
+class StaticFile(NamedTuple):
+    """
+    A file as it is sent.
+
+    :ivar tag: changes with the contents.
+    """
+
+    content_type: str
+    plain: bytes
+    zipped: bytes
+    tag: str
+
+
+def load() -> Mapping[str, StaticFile]:
+    """:return: all files, by name."""
+    folder = resources.files("beanstalk_twisted.web") / "static"
+    return {
+        path.name: _made(_content(path), TYPES[path.name.rpartition(".")[2]])
+        for path in folder.iterdir()
+        if path.name.rpartition(".")[2] in TYPES
+    }
+
+
+def _content(path: Traversable) -> bytes:
+    """A file without comments; of others' scripts everything."""
+    is_ours = path.name.endswith(".js") and ".min." not in path.name
+    return COMMENT_LINE.sub(b"", path.read_bytes()) if is_ours else path.read_bytes()
+
+
+def _made(plain: bytes, content_type: str) -> StaticFile:
+    tag = f'"{sha256(plain).hexdigest()[:16]}"'
+    return StaticFile(content_type, plain, gzip.compress(plain, mtime=0), tag)
+
+
+class StaticFiles:
+    """Serves the files."""
+
+    def __init__(self) -> None:
+        self._files = load()
+
+    def index(self, call: Call) -> Document:
+        """The page."""
+        return self._sent(self._files[INDEX], call.headers)
+
+    def login(self, call: Call) -> Document:
+        """The page that logs in."""
+        return self._sent(self._files[LOGIN_PAGE], call.headers)
+
+    def static(self, call: Call) -> Document:
+        """
+        One of its files.
+
+        :raise Refusal: there is none of that name.
+        """
+        found = self._files.get(call.parameters["file"])
+        if found is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, "the console has no such file")
+        return self._sent(found, call.headers)
+
+    def _sent(self, file: StaticFile, asked: Mapping[str, str]) -> Document:
+        """:param asked: the request's headers."""
+        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if asked.get("if-none-match") == file.tag:
+            return Document(b"", file.content_type, HTTPStatus.NOT_MODIFIED, headers)
+        if "gzip" in asked.get("accept-encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            return Document(file.zipped, file.content_type, HTTPStatus.OK, headers)
+        return Document(file.plain, file.content_type, HTTPStatus.OK, headers)
+
+
+PROBE_S: Final = 1.0
+"""Seconds that the disk's last answer counts: a probe a second is all that anybody costs it."""
+
+UNLIMITED_S: Final = 60.0
+"""Seconds that a probe of the disk may take where ``--fsync-timeout`` is 0."""
+
+
+class DiskProbe:
+    """Asks the disk for a sync, once for all who want to know, and remembers for `PROBE_S`."""
+
+    def __init__(
+        self, sync: Callable[[Callable[[], None]], None], limit_s: float, reactor: IReactorTime
+    ) -> None:
+        """
+        :param sync: syncs the log, then calls.
+        :param limit_s: seconds that it may take.
+        """
+        self._sync = sync
+        self._limit_s = limit_s
+        self._reactor = reactor
+        self._asked: list[Deferred[bool]] = []
+        self._timer: IDelayedCall | None = None
+        self._is_busy = False
+        self._answered_s: float | None = None
+
+    def ask(self) -> "Deferred[bool]":
+        """
+        :return: fires with whether the disk answered in time; False at once if an earlier probe
+            had no answer yet, and that was waited for.
+        """
+        waited: Deferred[bool] = Deferred(self._forget)
+        now_s = self._reactor.seconds()
+        if self._answered_s is not None and now_s - self._answered_s < PROBE_S:
+            waited.callback(True)
+        elif self._is_busy and self._timer is None:
+            waited.callback(False)
+        else:
+            self._asked.append(waited)
+            self._begin()
+        return waited
+
+    def _begin(self) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._timer = self._reactor.callLater(self._limit_s, self._late)
+            self._sync(self._done)
+
+    def _forget(self, waited: "Deferred[bool]") -> None:
+        if waited in self._asked:
+            self._asked.remove(waited)
+
+    def _done(self) -> None:
+        self._is_busy = False
+        self._answered_s = self._reactor.seconds()
+        self.stop()
+        self._tell(True)
+
+    def _late(self) -> None:
+        self._timer = None
+        self._tell(False)
+
+    def _tell(self, outcome: bool) -> None:
+        asked, self._asked = self._asked, []
+        for waited in asked:
+            waited.callback(outcome)
+
+    def start(self) -> None:
+        """Nothing is asked before somebody wants to know."""
+
+    def stop(self) -> None:
+        """Leave no timer."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+class Health:
+    """
+    ``/healthz`` and ``/readyz``.
+
+    :ivar probe: asks the disk.
+    """
+
+    def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
+        limit_s = service.settings.fsync_timeout_s or UNLIMITED_S
+        self._service = service
+        self._limit_s = limit_s
+        self.probe = DiskProbe(service.sync_log, limit_s, reactor)
+
+    def healthz(self, call: Call) -> Document:
+        """The process turns: this is its answer."""
+        return Document(b"ok\n", TEXT)
+
+    def readyz(self, call: Call) -> "Document | Deferred[Document]":
+        """Jobs are taken and kept: the server runs, does not drain, and the disk answers."""
+        why = self._service.why_not_ready()
+        if why:
+            return self._ready(why)
+        return self.probe.ask().addCallback(self._probed)
+
+    def _probed(self, is_well: bool) -> Document:
+        why = "" if is_well else f"the disk has not answered for {self._limit_s:g} s"
+        return self._ready(why or self._service.why_not_ready())
+
+    def _ready(self, why_not: str) -> Document:
+        """
+        What is wrong with the stream's settings stands below, since jobs are taken and kept still.
+        """
+        situation = self._service.situation()
+        lines = () if situation is None else situation.problems
+        first = f"not ready: {why_not}" if why_not else "ready"
+        text = "".join(f"{line}\n" for line in (first, *lines))
+        return Document(text.encode(), TEXT, 503 if why_not else 200)
 
 
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:

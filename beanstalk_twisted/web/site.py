@@ -25,14 +25,15 @@ from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.connections.turns import SharedTurns
-from beanstalk_twisted.web.authorization import check_route, known_by, refusal_of
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
     BoundedRequest,
+    HttpConnections,
+    PieceSender,
+    StreamOutlet,
     lower_case,
 )
-from beanstalk_twisted.web.connections import HttpConnections
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
 from beanstalk_twisted.web.guards import (
     HEADERS,
@@ -41,7 +42,7 @@ from beanstalk_twisted.web.guards import (
     host_is_ours,
     is_own_request,
 )
-from beanstalk_twisted.web.logins import Logins
+from beanstalk_twisted.web.logins import Logins, check_route, known_by, refusal_of
 from beanstalk_twisted.web.routes import (
     HEALTH_CHECKS,
     LOGIN,
@@ -52,7 +53,6 @@ from beanstalk_twisted.web.routes import (
     RouteTable,
     WrongMethod,
 )
-from beanstalk_twisted.web.sending import PieceSender, StreamOutlet
 
 FULL: Final = "there are as many connections as there may be; only health checks are answered"
 

@@ -21,31 +21,28 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.worker.attempts.attempt import Attempt as Attempt
-    from beanstalk_twisted.worker.attempts.attempt import Ending as Ending
-    from beanstalk_twisted.worker.attempts.threads import InlineThreads as InlineThreads
-    from beanstalk_twisted.worker.attempts.threads import PoolThreads as PoolThreads
-    from beanstalk_twisted.worker.attempts.threads import Threads as Threads
-    from beanstalk_twisted.worker.attempts.verdicts import Bury as Bury
-    from beanstalk_twisted.worker.attempts.verdicts import Decided as Decided
-    from beanstalk_twisted.worker.attempts.verdicts import Delete as Delete
-    from beanstalk_twisted.worker.attempts.verdicts import NoResult as NoResult
-    from beanstalk_twisted.worker.attempts.verdicts import Release as Release
-    from beanstalk_twisted.worker.attempts.verdicts import TookTooLong as TookTooLong
-    from beanstalk_twisted.worker.attempts.verdicts import TooManyAttempts as TooManyAttempts
-    from beanstalk_twisted.worker.attempts.verdicts import Verdict as Verdict
+    from beanstalk_twisted.worker.attempt import Attempt as Attempt
+    from beanstalk_twisted.worker.attempt import Ending as Ending
     from beanstalk_twisted.worker.hooks import Hooks as Hooks
     from beanstalk_twisted.worker.hooks import Logged as Logged
     from beanstalk_twisted.worker.hooks import Tally as Tally
     from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio as NeedsAsyncio
+    from beanstalk_twisted.worker.policy import Bury as Bury
+    from beanstalk_twisted.worker.policy import Decided as Decided
+    from beanstalk_twisted.worker.policy import Delete as Delete
+    from beanstalk_twisted.worker.policy import NoResult as NoResult
     from beanstalk_twisted.worker.policy import Policy as Policy
+    from beanstalk_twisted.worker.policy import Release as Release
     from beanstalk_twisted.worker.policy import Retry as Retry
+    from beanstalk_twisted.worker.policy import TookTooLong as TookTooLong
+    from beanstalk_twisted.worker.policy import TooManyAttempts as TooManyAttempts
+    from beanstalk_twisted.worker.policy import Verdict as Verdict
     from beanstalk_twisted.worker.policy import times_given_back as times_given_back
     from beanstalk_twisted.worker.policy import times_reserved as times_reserved
     from beanstalk_twisted.worker.recurring import Recurring as Recurring
     from beanstalk_twisted.worker.recurring import Run as Run
-    from beanstalk_twisted.worker.schedule import Schedule as Schedule
-    from beanstalk_twisted.worker.schedule import read_schedules as read_schedules
+    from beanstalk_twisted.worker.recurring import Schedule as Schedule
+    from beanstalk_twisted.worker.recurring import read_schedules as read_schedules
     from beanstalk_twisted.worker.serialisers import Bytes as Bytes
     from beanstalk_twisted.worker.serialisers import Json as Json
     from beanstalk_twisted.worker.serialisers import Serialiser as Serialiser
@@ -54,6 +51,9 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.service import Worker as Worker
     from beanstalk_twisted.worker.shell import CommandFailed as CommandFailed
     from beanstalk_twisted.worker.shell import Shell as Shell
+    from beanstalk_twisted.worker.threads import InlineThreads as InlineThreads
+    from beanstalk_twisted.worker.threads import PoolThreads as PoolThreads
+    from beanstalk_twisted.worker.threads import Threads as Threads
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",

@@ -30,13 +30,11 @@ from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker import policy, service, settings
-from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
-from beanstalk_twisted.worker.attempts.verdicts import Bury, Delete
-from beanstalk_twisted.worker.forks import close_in_children
+from beanstalk_twisted.worker.policy import Bury, Delete
+from beanstalk_twisted.worker.process import STUCK, Signals, Watchdog, close_in_children
 from beanstalk_twisted.worker.serialisers import Bytes, Json, Serialiser
+from beanstalk_twisted.worker.settings import STUCK_S
 from beanstalk_twisted.worker.shell import Shell
-from beanstalk_twisted.worker.signals import Signals
-from beanstalk_twisted.worker.watchdog import STUCK, Watchdog
 
 PROGRAM: Final = "beanstalk-work"
 SERVER: Final = "BEANSTALK_SERVER"
@@ -143,8 +141,7 @@ def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
     :raise ValueError: something is wrong in the file.
     :raise ImportError: what finds out the times is not installed.
     """
-    from beanstalk_twisted.worker.recurring import Recurring
-    from beanstalk_twisted.worker.schedule import read_schedules
+    from beanstalk_twisted.worker.recurring import Recurring, read_schedules
 
     return Recurring(server, read_schedules(path), token=token)
 
@@ -156,7 +153,7 @@ def show_runs(path: str, count: int) -> None:
     :raise click.UsageError: the file, or what is in it, is wrong.
     """
     try:
-        from beanstalk_twisted.worker.schedule import read_schedules
+        from beanstalk_twisted.worker.recurring import read_schedules
 
         schedules = read_schedules(path)
     except (ImportError, ValueError) as problem:

@@ -13,8 +13,8 @@ from twisted.logger import Logger, LogLevel
 
 from beanstalk_twisted.client.service import Losses
 from beanstalk_twisted.printable import shorten
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
-from beanstalk_twisted.worker.attempts.verdicts import Bury, Verdict
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.policy import Bury, Verdict
 
 _BETWEEN: Final = tuple(
     f"{place.parent}{os.sep}" for place in (Path(__file__).parent, Path(twisted.__file__))

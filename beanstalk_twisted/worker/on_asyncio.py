@@ -15,7 +15,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.worker.attempts.verdicts import NoResult
+from beanstalk_twisted.worker.policy import NoResult
 
 HINT: Final = (
     "asyncio's awaitables need Twisted's asyncio reactor: run beanstalk-work with "

@@ -18,12 +18,12 @@ from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
-from beanstalk_twisted.worker.attempts.attempt import Ending
+from beanstalk_twisted.worker.attempt import Ending
 from beanstalk_twisted.worker.demand import REST_S
 from beanstalk_twisted.worker.settings import Settings
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.worker.attempts.job_run import JobRun
+    from beanstalk_twisted.worker.job_run import JobRun
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from threading import Timer
 from time import monotonic, sleep
 from typing import Any, Final
 
-from beanstalk_twisted.worker.attempts.attempt import Attempt
-from beanstalk_twisted.worker.attempts.verdicts import Bury, Decided
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.policy import Bury, Decided
 
 KILL_S: Final = 5.0
 """From SIGTERM to SIGKILL, for a command that does not end, seconds."""

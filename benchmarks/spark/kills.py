@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import Flag
+from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.binlog.segments.frames import Frame
 from benchmarks.spark.driving import RESTARTS, drive, finish, under_load
 from binlog_tools.logs.opening import open_source

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
+from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.console.wording import text_of
+from binlog_tools.console.output import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.logs.reading import raw_records, tubes_named
 from binlog_tools.logs.selection import STATE_NAMES, TYPE_NAMES

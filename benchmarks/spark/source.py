@@ -24,9 +24,8 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,

@@ -18,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_twisted.binlog.archiving.manifest import MANIFEST, Manifest, describe
-from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.archive_manifest import MANIFEST, Manifest, describe
 from beanstalk_twisted.binlog.records.jobs import Kind
-from beanstalk_twisted.binlog.records.others import Seal, TubeDef
+from beanstalk_twisted.binlog.records.others import Record, Seal, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,

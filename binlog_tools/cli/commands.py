@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import click
+from click.shell_completion import get_completion_class
 
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.version import VERSION
 from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.parameters import LateGroup
-from binlog_tools.console.streams import forgive_stderr
+from binlog_tools.console.output import LateGroup, forgive_stderr
 from binlog_tools.logs.outputs import NamedBuffer
 
 PROGRAM: Final = "binlog-inspect"
@@ -27,25 +27,25 @@ ESCAPED: Final = "binlog-inspect"
 """How stdout treats what its encoding cannot say."""
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "check": "binlog_tools.cli.inspect.check",
-    "dump": "binlog_tools.cli.inspect.dump",
-    "jobs": "binlog_tools.cli.inspect.jobs",
-    "stats": "binlog_tools.cli.inspect.stats",
-    "compact": "binlog_tools.cli.rewrite.compact",
-    "merge": "binlog_tools.cli.rewrite.merge",
-    "filter": "binlog_tools.cli.rewrite.filter",
-    "backup": "binlog_tools.cli.rewrite.backup",
-    "restore": "binlog_tools.cli.rewrite.restore",
-    "undelete": "binlog_tools.cli.rewrite.undelete",
-    "export": "binlog_tools.cli.rewrite.export",
-    "import": "binlog_tools.cli.rewrite.import_",
-    "replay": "binlog_tools.cli.rewrite.replay",
-    "diff": "binlog_tools.cli.inspect.diff",
-    "archive-verify": "binlog_tools.cli.inspect.archive_verify",
-    "import-v7": "binlog_tools.cli.import_v7",
-    "export-v7": "binlog_tools.cli.export_v7",
+    "check": "binlog_tools.cli.check",
+    "dump": "binlog_tools.cli.dump",
+    "jobs": "binlog_tools.cli.jobs",
+    "stats": "binlog_tools.cli.stats",
+    "compact": "binlog_tools.cli.rewriting",
+    "merge": "binlog_tools.cli.rewriting",
+    "filter": "binlog_tools.cli.rewriting",
+    "backup": "binlog_tools.cli.backup",
+    "restore": "binlog_tools.cli.backup",
+    "undelete": "binlog_tools.cli.undelete",
+    "export": "binlog_tools.cli.export",
+    "import": "binlog_tools.cli.export",
+    "replay": "binlog_tools.cli.replay",
+    "diff": "binlog_tools.cli.stats",
+    "archive-verify": "binlog_tools.cli.check",
+    "import-v7": "binlog_tools.cli.v7",
+    "export-v7": "binlog_tools.cli.v7",
     "salvage": "binlog_tools.cli.salvage",
-    "completion": "binlog_tools.cli.completion",
+    "completion": "binlog_tools.cli.commands",
 }
 """The module of each subcommand, in the order of the help; it has a ``command``."""
 
@@ -142,3 +142,21 @@ def _flushed(code: int) -> int:
 def _give_up_stdout() -> None:
     """Nobody tries again to write what could not be written."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """
+    Print what makes a shell complete commands and options.
+
+    \b
+    For one session, or in ~/.bashrc:  eval "$(binlog-inspect completion bash)"
+    In ~/.zshrc:                       eval "$(binlog-inspect completion zsh)"
+    For fish:  binlog-inspect completion fish > ~/.config/fish/completions/binlog-inspect.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = ctx.find_root()
+    click.echo(kind(root.command, {}, "binlog-inspect", "_BINLOG_INSPECT_COMPLETE").source())

@@ -17,7 +17,7 @@ from beanstalk_twisted.replication.stream.addresses import is_stream, parse
 from beanstalk_twisted.replication.stream.door import Refused
 from binlog_tools.cli.exits import USAGE, fail
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.parameters import Parsed as Parsed
+from binlog_tools.console.output import Parsed as Parsed
 from binlog_tools.logs import outputs, quantities
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.outputs import STDOUT as STDOUT

@@ -5,21 +5,116 @@ All text of others is escaped (`printable`), but for a body that is asked for al
 ``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 
+import base64
+import importlib
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.printable import escape, escape_all, escape_json
-from binlog_tools.console.wording import text_of
 
 if TYPE_CHECKING:
-    # `beanstalk` comes here too, and needs nothing of the log.
     from beanstalk_twisted.binlog.reading.survey import Progress
+
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+ASCII_BARS: Final = "12345678"
+"""The same heights where there are no such characters."""
+
+
+def told(count: int, one: str, many: str = "") -> str:
+    """A number of things: ``1 job``, ``2 jobs``."""
+    return f"{count} {one}" if count == 1 else f"{count} {many or one + 's'}"
+
+
+def text_of(raw: bytes) -> str:
+    """Bytes for people and for JSON: a name is nearly always ASCII, and no byte is ever lost."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def body_fields(body: bytes) -> dict[str, object]:
+    """A body for JSON: ``body``, or ``body_base64`` where it is no UTF-8."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return body_base64(body)
+
+
+def body_base64(body: bytes) -> dict[str, object]:
+    """A body for JSON, whatever it is."""
+    return {"body_base64": base64.b64encode(body).decode()}
+
+
+class ForgivingFile(io.FileIO):
+    """A file that swallows what it cannot write."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
+
+
+def forgive_stderr() -> None:
+    """What cannot be said on stderr is not said; the exit code is what it would have been."""
+    was = sys.stderr
+    # The errors of stderr are those of Python: what it cannot encode it writes escaped.
+    out = io.BufferedWriter(ForgivingFile(2, "w", closefd=False))
+    encoding = was.encoding if was else "utf-8"
+    sys.stderr = io.TextIOWrapper(out, encoding, "backslashreplace", line_buffering=True)
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[object]
+else:
+    # Before click 8.3 it had no arguments.
+    _ParamType = click.ParamType
+
+
+class Parsed(_ParamType):
+    """A value that a function reads, which raises ``ValueError`` if it cannot be one."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+class LateGroup(click.Group):
+    """
+    Subcommands whose modules are imported when they are asked for.
+
+    :cvar places: by name, in the order of the help: the module of each, and its name there.
+    """
+
+    places: ClassVar[Mapping[str, tuple[str, str]]]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.places)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.places:
+            return None
+        module, called = self.places[name]
+        command = getattr(importlib.import_module(module), called)
+        assert isinstance(command, click.Command)
+        return command
+
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""

@@ -19,7 +19,8 @@ from beanstalk_twisted.binlog.reading.survey import (
     Survey,
     import_command,
 )
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
+from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
@@ -31,9 +32,8 @@ from beanstalk_twisted.binlog.records.decoding import (
     TYPE,
     NotUnderstood,
     Raw,
+    TubePolicy,
 )
-from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
-from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
@@ -47,9 +47,18 @@ from beanstalk_twisted.binlog.tags import BadTags, split_tags
 from beanstalk_twisted.version import VERSION
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
-from binlog_tools.logs.reading import Broken, Hole, OpenSegment, pieces, raw_records, segments
+from binlog_tools.logs.reading import (
+    Broken,
+    Hole,
+    OpenSegment,
+    Remark,
+    has_seal,
+    pieces,
+    raw_records,
+    remarks,
+    segments,
+)
 from binlog_tools.logs.sources import NoLog, Source, parse_archived_name
-from binlog_tools.logs.trailers import Remark, has_seal, remarks
 
 SOUND, TORN, DAMAGED, UNKNOWN_FORMAT = 0, 1, 3, 78
 """Exit codes of ``binlog-inspect check``."""

@@ -12,9 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import DATA_CRC, JOB_KINDS, NotUnderstood, Raw
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
-from beanstalk_twisted.binlog.records.others import Seal
+from beanstalk_twisted.binlog.records.others import DATA_CRC, JOB_KINDS, NotUnderstood, Raw, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.records.jobs import (
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
-from binlog_tools.console.wording import text_of
+from binlog_tools.console.output import text_of
 from binlog_tools.inspect.dumping import (
     Entry,
     Fields,
@@ -32,7 +32,7 @@ from binlog_tools.inspect.dumping import (
 )
 from binlog_tools.logs import live_set, quantities
 from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
-from binlog_tools.logs.loading import Loaded
+from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source

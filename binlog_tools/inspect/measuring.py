@@ -2,25 +2,30 @@
 What a log consists of: where its bytes are, what keeps them, and how many jobs there were when.
 """
 
+import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy, Pressure
-from beanstalk_twisted.binlog.records.decoding import STATE, TUBE_ID
 from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.console.wording import ASCII_BARS as ASCII_BARS
-from binlog_tools.console.wording import BARS as BARS
+from binlog_tools.console.output import ASCII_BARS as ASCII_BARS
+from binlog_tools.console.output import BARS as BARS
+from binlog_tools.console.output import text_of
+from binlog_tools.inspect.dumping import Fields, job_fields, tags_text
+from binlog_tools.inspect.listing import chosen_jobs
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
+from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.reading import OpenSegment, names_ahead
-from binlog_tools.logs.selection import STATE_NAMES, type_name
+from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS
+from binlog_tools.logs.stored import NS, StoredJob
 
 NAMED_PINS: Final = 1000
 """Ids of jobs that are named for each segment, lowest first."""
@@ -322,3 +327,66 @@ def chart(depth: Depth, width: int, bars: str = BARS) -> str:
     most = [max(depth.jobs[a:b]) for a, b in pairwise(edges)]
     top = max(1, *most)
     return "".join(bars[min(len(bars) - 1, max(0, n) * len(bars) // (top + 1))] for n in most)
+
+
+FIELDS: Final = (
+    "tube", "state", "priority", "delay_s", "ttr_s", "created", "deadline", "reserves", "timeouts",
+    "releases", "buries", "kicks", "body", "tags",
+)  # fmt: skip
+"""What is compared."""
+
+
+class Difference(NamedTuple):
+    """
+    A job that is not the same on both sides.
+
+    :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
+    :ivar fields: the values that differ, first and second.
+    """
+
+    job_id: int
+    where: str
+    fields: dict[str, tuple[object, object]]
+
+
+def compare_logs(
+    a: Loaded, b: Loaded, selection: Selection, ignored: Collection[str] = ()
+) -> Iterator[Difference]:
+    """The jobs that a server would load from one log and not from the other, or otherwise."""
+    left, right = chosen_jobs(a, selection), chosen_jobs(b, selection)
+    one, two = next(left, None), next(right, None)
+    while one is not None or two is not None:
+        if two is None or (one is not None and one.job_id < two.job_id):
+            assert one is not None
+            yield Difference(one.job_id, "a", {})
+            one = next(left, None)
+        elif one is None or two.job_id < one.job_id:
+            yield Difference(two.job_id, "b", {})
+            two = next(right, None)
+        else:
+            found = _differing(values_of(one), values_of(two), ignored)
+            if found:
+                yield Difference(one.job_id, "both", found)
+            one, two = next(left, None), next(right, None)
+
+
+def _differing(
+    one: Fields, two: Fields, ignored: Collection[str]
+) -> dict[str, tuple[object, object]]:
+    return {
+        name: (one[name], two[name])
+        for name in FIELDS
+        if name not in ignored and one[name] != two[name]
+    }
+
+
+def values_of(job: StoredJob) -> Fields:
+    """What is compared of a job; of the body, its size and checksum."""
+    return {
+        "tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body),
+        "tags": tags_text(job.tags),
+    }  # fmt: skip
+
+
+def _summary(body: bytes) -> str:
+    return f"{len(body)} bytes, CRC {zlib.crc32(body):08x}"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import (
     DATA_LEN,
     DATA_OFF,
     DEADLINE_NS,
@@ -21,11 +22,14 @@ from beanstalk_twisted.binlog.records.decoding import (
     TS_NS,
     TUBE_ID,
     NotUnderstood,
+    Pause,
     Record,
+    RememberedKey,
+    Start,
+    TubeDef,
+    TubePolicy,
     decode_record,
 )
-from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, JobImage, Kind, State
-from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, Start, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import KEY, Kind, State
 from beanstalk_twisted.binlog.records.others import (
+    JOB_KINDS,
     CleanStop,
     ClockStep,
     Counters,

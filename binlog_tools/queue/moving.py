@@ -10,9 +10,10 @@ Of a tube, those are moved that are there in the beginning: it ends at their num
 that was put since.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, can_page
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
@@ -150,3 +151,294 @@ class Mover:
             self._queue.bury(job, priority)
         else:
             self._queue.release(job, priority, delay_s)
+
+
+BATCH_JOBS: Final = 200
+"""
+Jobs of a batch: what servers put or delete in one go.  So many may be there twice if we are killed;
+larger ones are hardly quicker.
+"""
+
+
+class _Taken(NamedTuple):
+    """
+    A job that we have reserved.
+
+    :ivar delay_s: what was left of its delay.
+    """
+
+    job: Job
+    stats: Stats
+    delay_s: int
+
+
+class BatchMover:
+    """Moves jobs."""
+
+    def __init__(
+        self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
+    ) -> None:
+        """:param mover: knows where to, and moves those that cannot be moved together."""
+        self._queue = queue
+        self._extensions = extensions
+        self._mover = mover
+        self._batch_jobs = batch_jobs
+        self._problem: Exception | None = None
+
+    def move_all(
+        self, source: bytes, state: str, most: int | None
+    ) -> Generator[Sequence[Moved], None, None]:
+        """
+        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+
+        Close it where it is left early: what went wrong in the last batch is raised then.
+
+        :return: those of each batch, when it is finished.
+        :raise Refused: a job could not be put; it and the rest stay.
+        :raise Broken: jobs may be there twice.
+        """
+        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
+        if not left:
+            return
+        # Before they are counted, so that all that were put before are among those.
+        end = self._queue.next_id()
+        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
+        left = left if most is None else min(left, most)
+        self._queue.use(self._mover.target)
+        for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
+            for batch in _batches([job for job in page if job.number("id") < end][:left]):
+                moved = self._move(batch, state)
+                left -= len(moved)
+                try:
+                    yield moved
+                finally:
+                    if self._problem is not None:
+                        raise self._problem
+            if not left:
+                return
+
+    def _move(self, listed: Sequence[Stats], state: str) -> list[Moved]:
+        taken = self._reserve(listed, state)
+        if not taken:
+            return []
+        buries = self._mover.keeps_buried and state == "buried"
+        try:
+            new = self._extensions.put([_put_anew(each, buries) for each in taken])
+        except Refused:
+            # What is wrong with which is told when they are put one by one.
+            return self._move_singly(taken, state)
+        moved = [Moved(each.job.id, job) for each, job in zip(taken, new, strict=True)]
+        try:
+            if buries:
+                self._bury(taken, new)
+            return self._delete(moved)
+        except (OSError, Refused) as problem:
+            raise self._broken(moved, problem) from problem
+
+    def _reserve(self, listed: Sequence[Stats], state: str) -> list[_Taken]:
+        """Reserve jobs, but for those that somebody else has taken since they were listed."""
+        requests = (b"reserve-job %d\r\n" % stats.number("id") for stats in listed)
+        taken = []
+        for stats, reply in zip(listed, self._queue.ask_many(requests), strict=True):
+            if reply.name == b"RESERVED":
+                delay_s = stats.number("time-left") if state == "delayed" else 0
+                taken.append(_Taken(Job(stats.number("id"), reply.data), stats, delay_s))
+            elif reply.name != b"NOT_FOUND":
+                raise Refused(f"reserve-job {stats['id']}", reply)
+        return taken
+
+    def _bury(self, taken: Sequence[_Taken], new: Sequence[int]) -> None:
+        """Bury new jobs; one that somebody else has taken meanwhile is his."""
+        requests: list[bytes] = []
+        for each, job in zip(taken, new, strict=True):
+            bury = b"bury %d %d\r\n" % (job, each.stats.number("pri"))
+            requests += (b"reserve-job %d\r\n" % job, bury)
+        for reply in self._queue.ask_at_once(requests):
+            if reply.name not in (b"RESERVED", b"BURIED", b"NOT_FOUND"):
+                raise Refused("bury", reply)
+
+    def _delete(self, moved: list[Moved]) -> list[Moved]:
+        """
+        Delete jobs where they were.
+
+        :return: those that are not there any more.
+        """
+        old = [each.old for each in moved]
+        if self._extensions.delete(old) == len(old):
+            return moved
+        # The TTR of some had ended; what somebody else has reserved since is still there.
+        replies = self._queue.ask_many([b"stats-job %d\r\n" % job for job in old])
+        there = {job for job, reply in zip(old, replies, strict=True) if reply.name == b"OK"}
+        if there:
+            twice = [each for each in moved if each.old in there]
+            self._problem = self._broken(twice, "somebody else has reserved what was left there")
+        return [each for each in moved if each.old not in there]
+
+    def _broken(self, moved: Sequence[Moved], why: object) -> Broken:
+        first, last = moved[0], moved[-1]
+        target = self._mover.target.decode()
+        if first is last:
+            what = f"job {first.old} is job {first.new} of {target}"
+        else:
+            what = (
+                f"{len(moved)} jobs, {first.old} to {last.old}, are jobs {first.new} to "
+                f"{last.new} of {target}"
+            )
+        return Broken(f"{what} now, but may still be there too: {why}")
+
+    def _move_singly(self, taken: Sequence[_Taken], state: str) -> list[Moved]:
+        """Move jobs until one is refused; that one and the rest are then as they were."""
+        moved: list[Moved] = []
+        for each in taken:
+            if self._problem is not None:
+                pri = each.stats.number("pri")
+                self._mover.give_back(each.job.id, pri, state == "buried", each.delay_s)
+                continue
+            try:
+                moved.append(self._mover.move_reserved(each.job, each.stats, state, each.delay_s))
+            except (Refused, Broken) as problem:
+                self._problem = problem
+        return moved
+
+
+def can_batch(extensions: Extensions, source: bytes) -> bool:
+    """Say whether the server has all that is needed to move the jobs of a tube in batches."""
+    return extensions.has("list-jobs", "put-batch", "delete-batch") and can_page(source)
+
+
+def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
+    """
+    Divide jobs where their bodies are too large together; one that is too large alone is alone.
+    """
+    batch: list[Stats] = []
+    size = 0
+    for stats in listed:
+        if batch and size + stats.number("size") > MAX_BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(stats)
+        size += stats.number("size")
+    if batch:
+        yield batch
+
+
+def _put_anew(taken: _Taken, buries: bool) -> NewJob:
+    stats = taken.stats
+    delay_s = BURYING_S if buries else taken.delay_s
+    return NewJob(taken.job.body, stats.number("pri"), delay_s, stats.number("ttr"))
+
+
+class DirectMover:
+    """
+    Moves jobs as they are.
+
+    :ivar duplicates: a sentence for each job that `move_all` has left where it was, since its
+        unique key is taken in the other tube.
+    :ivar later: the id of the job at which `move_all` stopped, as that was put since it began; None
+        if it did not.
+    """
+
+    def __init__(
+        self, queue: Queue, extensions: Extensions, target: bytes, keeps_buried: bool = True,
+        batch_jobs: int = BATCH_JOBS,
+    ) -> None:  # fmt: skip
+        """:param keeps_buried: what was buried is so in the new tube; else it is ready there."""
+        self._queue = queue
+        self._extensions = extensions
+        self._target = target
+        self._keeps_buried = keeps_buried
+        self._batch_jobs = batch_jobs
+        self.duplicates: list[str] = []
+        self.later: int | None = None
+
+    def move_job(self, job: int) -> Moved:
+        """
+        Move one job, whichever its tube.
+
+        :raise Refused: there is none, it is reserved, or its unique key is taken.
+        """
+        kicks = not self._keeps_buried and self._queue.stats_job(job)["state"] == "buried"
+        (problem,) = self._extensions.move([job], self._target)
+        if problem is not None:
+            raise problem
+        if kicks:
+            self._kick([job])
+        return Moved(job, job)
+
+    def move_all(
+        self, source: bytes, state: str, most: int | None
+    ) -> Generator[Sequence[Moved], None, None]:
+        """
+        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+
+        Close it where it is left early: what went wrong in the last batch is raised then.
+
+        :return: those of each batch.
+        :raise Refused: the server has no room for a job; it and others stay.
+        """
+        key = f"current-jobs-{state}"
+        if not self._queue.stats_tube(source).number(key):
+            return
+        # Before they are counted, so that all that were put before are among those.
+        end = self._queue.next_id()
+        left = self._queue.stats_tube(source).number(key)
+        left = left if most is None else min(left, most)
+        for page in self._pages(source, state, end):
+            for at in range(0, len(page), self._batch_jobs):
+                moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
+                left -= len(moved)
+                try:
+                    yield moved
+                finally:
+                    if problem is not None:
+                        raise problem
+                if not left:
+                    return
+
+    def _pages(self, source: bytes, state: str, end: float) -> Iterator[list[int]]:
+        if can_page(source):
+            for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
+                yield [job.number("id") for job in page if job.number("id") < end]
+            return
+        # There is no cursor for a name so long; but what was moved has left the first page.
+        seen: set[int] = set()
+        while True:
+            (first,) = self._extensions.pages(source, state, self._batch_jobs, self._batch_jobs)
+            jobs = [job.number("id") for job in first]
+            here = [job for job in jobs if job < end and job not in seen]
+            if not here:
+                self.later = next((job for job in jobs if job >= end), None)
+                return
+            seen.update(here)
+            yield here
+
+    def _move(self, jobs: Sequence[int], state: str) -> tuple[list[Moved], Refused | None]:
+        """
+        Move jobs, but for those that somebody else has taken since they were listed.
+
+        :return: those moved, and why the first of the others was not, if it is not their own fault.
+        """
+        moved: list[Moved] = []
+        first: Refused | None = None
+        for job, problem in zip(jobs, self._extensions.move(jobs, self._target), strict=True):
+            if problem is None:
+                moved.append(Moved(job, job))
+            elif problem.reply == b"DUPLICATE":
+                self.duplicates.append(str(problem))
+            elif problem.reply != b"NOT_FOUND":
+                first = first or problem
+        if state == "buried" and not self._keeps_buried:
+            self._kick([each.new for each in moved])
+        return moved, first
+
+    def _kick(self, jobs: Sequence[int]) -> None:
+        """Kick jobs, but for those that somebody else has kicked."""
+        replies = self._queue.ask_many([b"kick-job %d\r\n" % job for job in jobs])
+        for job, reply in zip(jobs, replies, strict=True):
+            if reply.name not in (b"KICKED", b"NOT_FOUND"):
+                raise Refused(f"kick-job {job}", reply)
+
+
+def can_move_directly(extensions: Extensions) -> bool:
+    """Say whether the server moves jobs by itself."""
+    return extensions.has("move-job")

@@ -1,11 +1,170 @@
 """What the screen of ``beanstalk top`` is told by keys, and what it remembers and colours."""
 
+import os
+import select
+import signal
+import sys
+import termios
+import tty
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, NamedTuple, NoReturn
 
-from binlog_tools.console.wording import BARS
-from binlog_tools.queue.rates import Row
+from binlog_tools.console.output import BARS
+from binlog_tools.queue.server import Queue, Stats
+
+
+class Snapshot(NamedTuple):
+    """
+    The statistics of a server at one moment.
+
+    :ivar at_s: when, by a clock that only runs forward, seconds.
+    """
+
+    at_s: float
+    server: Stats
+    tubes: Sequence[Stats]
+
+
+class Row(NamedTuple):
+    """
+    A tube, or all of them.
+
+    :ivar puts_s: jobs put in a second since the look before; None in the first.
+    :ivar deletes_s: jobs deleted in a second.
+    :ivar pause_s: seconds until a pause ends; 0 without one.
+    """
+
+    tube: str
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    waiting: int
+    puts_s: float | None
+    deletes_s: float | None
+    pause_s: int
+
+
+def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
+    """Ask for the statistics of the server and of all tubes."""
+    return Snapshot(at_s, queue.stats(), queue.all_tubes())
+
+
+def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
+    """All tubes, as they are and as they changed since a look before."""
+    seconds = 0.0 if before is None else now.at_s - before.at_s
+    old = {} if before is None else {tube["name"]: tube for tube in before.tubes}
+    return [_row(tube, old.get(tube["name"], Stats()), seconds) for tube in now.tubes]
+
+
+def _row(tube: Stats, old: Stats, seconds: float) -> Row:
+    ready, reserved, delayed, buried = (tube.number(f"current-jobs-{state}") for state in STATES)
+    return Row(
+        tube["name"], ready, reserved, delayed, buried,
+        tube.number("current-waiting"), _rate(tube, old, "total-jobs", seconds),
+        _rate(tube, old, "cmd-delete", seconds), tube.number("pause-time-left"),
+    )  # fmt: skip
+
+
+STATES = ("ready", "reserved", "delayed", "buried")
+
+
+def total(of: Sequence[Row]) -> Row:
+    puts = [row.puts_s for row in of if row.puts_s is not None]
+    deletes = [row.deletes_s for row in of if row.deletes_s is not None]
+    return Row(
+        "all", sum(row.ready for row in of), sum(row.reserved for row in of),
+        sum(row.delayed for row in of), sum(row.buried for row in of),
+        sum(row.waiting for row in of), sum(puts) if puts else None,
+        sum(deletes) if deletes else None, 0,
+    )  # fmt: skip
+
+
+def _rate(new: Stats, old: Stats, key: str, seconds: float) -> float | None:
+    """A counter that has gone back belongs to a tube, or a server, that was new in between."""
+    if seconds <= 0:
+        return None
+    begun, now = int(old.get(key, 0)), new.number(key)
+    return (now - begun if now >= begun else now) / seconds
+
+
+MAX_KEYS: Final = 1024
+"""Bytes that are taken at once: what is pasted."""
+
+ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""What would end the process and leave the terminal without echo."""
+
+
+class Keys:
+    """The keys that are pressed."""
+
+    def __init__(self, fd: int, signals: int) -> None:
+        """:param signals: a file descriptor with something to read when a signal has come."""
+        self._fd = fd
+        self._signals = signals
+
+    def wait(self, seconds: float) -> str:
+        """
+        :return: what was pressed; nothing when the time is up, or a signal has come.
+        :raise KeyboardInterrupt: nothing will ever be pressed again.
+        """
+        ready, _, _ = select.select([self._fd, self._signals], [], [], seconds)
+        if self._signals in ready:
+            os.read(self._signals, MAX_KEYS)
+        if self._fd not in ready:
+            return ""
+        typed = os.read(self._fd, MAX_KEYS)
+        if not typed:
+            raise KeyboardInterrupt
+        return typed.decode(errors="ignore")
+
+
+@contextmanager
+def keyboard() -> Iterator[Keys | None]:
+    """
+    Have keys come at once and unseen, for as long as the block lasts.  Ctrl-C is what it was.
+
+    :return: None if stdin is no terminal.
+    """
+    if not sys.stdin.isatty():
+        yield None
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    handlers = {number: signal.signal(number, _end) for number in ENDS}
+    try:
+        tty.setcbreak(fd)
+        with _signals() as signals:
+            yield Keys(fd, signals)
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """
+    Give what has something to read when a signal has come: one that comes just before `select`
+    begins to wait does not interrupt it.
+    """
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    try:
+        yield reads
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reads)
+        os.close(writes)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
 
 SORTS: Final = ("tube", "ready", "reserved", "delayed", "buried", "waiting", "puts", "deletes")
 

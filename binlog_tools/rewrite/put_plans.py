@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import TUBE_ID
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, State
+from beanstalk_twisted.binlog.records.others import TUBE_ID
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.rules.policy_keys import sound_rules

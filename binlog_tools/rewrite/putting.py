@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TextIO
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import Line, Reply, tube_request
-from binlog_tools.console.wording import text_of
+from binlog_tools.console.output import text_of
 from binlog_tools.logs.live_set import Bodies, LiveJob
 from binlog_tools.logs.outputs import naming
 from binlog_tools.logs.stored import NS, StoredPause

@@ -8,14 +8,14 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
+from beanstalk_twisted.binlog.records.others import (
     JOB_ID,
     JOB_KINDS,
     TS_NS,
     TUBE_ID,
     TYPE,
 )
-from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
@@ -23,8 +23,7 @@ from binlog_tools.inspect.dumping import Fields, Gap
 from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, has_data, hidden_in
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
-from binlog_tools.logs.new_directory import NewDirectory
-from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
+from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import (
     Broken,
@@ -37,7 +36,7 @@ from binlog_tools.logs.reading import (
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
-from binlog_tools.rewrite.dropping import write_file
+from binlog_tools.rewrite.rewriting import write_file
 
 INDEX_NAME: Final = "index.jsonl"
 """In a folder of bodies: what each of them is."""

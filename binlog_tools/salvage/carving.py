@@ -11,7 +11,8 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import FULL, Flag, Reason, State
+from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
@@ -19,11 +20,8 @@ from beanstalk_twisted.binlog.records.decoding import (
     JOB_KINDS,
     STATE,
     TYPE,
-    Raw,
-)
-from beanstalk_twisted.binlog.records.jobs import FULL, Flag, Reason, State
-from beanstalk_twisted.binlog.records.others import (
     Counters,
+    Raw,
     RememberedKey,
     Seal,
     TubeDef,

@@ -10,7 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.records.jobs import Flag, JobImage, Kind, State
+from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
@@ -22,7 +23,6 @@ from beanstalk_twisted.binlog.records.decoding import (
     Raw,
     decode_record,
 )
-from beanstalk_twisted.binlog.records.jobs import Flag, JobImage, Kind, State
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from binlog_tools.inspect.hidden import HiddenRecords, Why

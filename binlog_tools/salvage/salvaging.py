@@ -1,21 +1,46 @@
 """A salvage from beginning to end; reads only."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import os
+import shutil
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.directory import QUARANTINE, Readable, RealDirectory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.reading.survey import Progress
-from beanstalk_twisted.binlog.segments.format import segment_name
-from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss
-from binlog_tools.logs.new_log import Floors, Origin, OriginSource
+from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from binlog_tools.console.output import text_of
+from binlog_tools.inspect import checking
+from binlog_tools.inspect.checking import Finding
+from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss, Why
+from binlog_tools.logs.new_log import (
+    Floors,
+    Origin,
+    OriginSource,
+    SharedKey,
+    Written,
+    shared_key_fields,
+)
+from binlog_tools.logs.outputs import PART
+from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import StoredJob
+from binlog_tools.rewrite.rewriting import free_path
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
 from binlog_tools.salvage.holes import Hole, holes_of, sealed_loss
-from binlog_tools.salvage.judging import Doubtful, Judge
+from binlog_tools.salvage.judging import Doubtful, Judge, Judgement, Outcome
 from binlog_tools.salvage.live_jobs import LiveJobs
-from binlog_tools.salvage.scanning import Scan, scan
+from binlog_tools.salvage.scanning import DamagedPlace, Scan, scan
 
 OPEN_SEGMENTS: Final = 2
 """
@@ -196,3 +221,278 @@ def _expecting(found: Scan, reached: int) -> Scan:
         each._replace(expected_lsn=max(each.expected_lsn, reached)) for each in found.damaged
     ]
     return found if found.pieces else found._replace(damaged=damaged)
+
+
+NEW: Final = "salvaged"
+"""Where the new log is made, within the directory."""
+
+
+def new_path(path: str) -> str:
+    """Where the log that takes the place of the one in ``path`` is to be made."""
+    return os.path.join(path, NEW)
+
+
+def replace(path: str) -> str:
+    """
+    Put the log in ``new_path(path)`` in the place of the one in ``path``, which must be locked.
+
+    :return: where the original segments are kept.
+    :raise OSError: it cannot be done, or not all of it.
+    """
+    kept_at = kept_path(path)
+    deque(steps(path, kept_at), maxlen=0)
+    return kept_at
+
+
+def kept_path(path: str) -> str:
+    """The first folder of its kind that is not there yet."""
+    return free_path(os.path.join(path, QUARANTINE, "salvage"))
+
+
+def steps(path: str, kept_at: str) -> Iterator[None]:
+    """What `replace` does, a step at a time."""
+    old, new = _segments(path), _segments(new_path(path))
+    os.makedirs(kept_at, 0o700)
+    yield
+    for name in old:
+        os.link(os.path.join(path, name), os.path.join(kept_at, name))
+        yield
+    for folder in (kept_at, os.path.join(path, QUARANTINE)):
+        RealDirectory(folder).sync()
+    # The first segment comes last: without it the others are refused.
+    for name in reversed(new):
+        os.rename(os.path.join(new_path(path), name), os.path.join(path, name))
+        RealDirectory(path).sync()
+        yield
+    for name in old:
+        if name not in new:
+            os.unlink(os.path.join(path, name))
+            yield
+    os.rmdir(new_path(path))
+    RealDirectory(path).sync()
+
+
+def _segments(path: str) -> list[str]:
+    names = sorted(os.listdir(path))
+    return [name for name in names if parse_segment_name(name) is not None]
+
+
+# What a run that was killed has left.
+
+
+def settle(path: str) -> None:
+    """
+    Take back what a run before has begun and not ended: ``path``, which must be locked, is as if
+    there had been none, or that run had ended.
+
+    :raise OSError: it cannot be done; it can be tried again.
+    """
+    new = new_path(path)
+    # We hold the lock, so nobody writes it.
+    shutil.rmtree(new + PART, ignore_errors=True)
+    if not os.path.isdir(new):
+        return
+    _put_back(path, newest_kept_path(path))
+    shutil.rmtree(new)
+    RealDirectory(path).sync()
+
+
+def newest_kept_path(path: str) -> str:
+    """The last folder of its kind that is there, or would be."""
+    number = int(os.path.basename(kept_path(path)).rpartition("-")[2])
+    return os.path.join(path, QUARANTINE, f"salvage-{max(number - 1, 1)}")
+
+
+def _put_back(path: str, kept_at: str) -> None:
+    """
+    Undo the renames of a run that was killed among them, or behind them and before the last of the
+    old segments was removed.
+    """
+    moved = _moved(path, kept_at)
+    if not moved:
+        return
+    kept = _segments(kept_at)
+    link = os.path.join(new_path(path), "link")
+    for name in kept:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(link)
+        os.link(os.path.join(kept_at, name), link)
+        # Where both are the same file already, this does nothing.
+        os.rename(link, os.path.join(path, name))
+    RealDirectory(path).sync()
+    for name in moved:
+        if name not in kept:
+            os.unlink(os.path.join(path, name))
+    RealDirectory(path).sync()
+
+
+def _moved(path: str, kept_at: str) -> list[str]:
+    """Which segments are of a new log that has not yet taken the place of all of the old one."""
+    stores = {name: _store(os.path.join(path, name)) for name in _segments(path)}
+    left = _segments(new_path(path))
+    if left:
+        mine = _store(os.path.join(new_path(path), left[0]))
+        return [name for name, store in stores.items() if mine and store == mine]
+    # All of the new one is there.  If no old one is, it has ended, and a server may have gone on.
+    if not any(_is_kept(path, name, kept_at) for name in stores):
+        return []
+    theirs = {_store(os.path.join(kept_at, name)) for name in _segments(kept_at)}
+    return [name for name, store in stores.items() if store and store not in theirs]
+
+
+def _is_kept(path: str, name: str, kept_at: str) -> bool:
+    kept = os.path.join(kept_at, name)
+    return os.path.exists(kept) and os.path.samefile(os.path.join(path, name), kept)
+
+
+def _store(path: str) -> bytes | None:
+    """Which store a segment is of, None if its header does not say."""
+    with open(path, "rb") as file:
+        header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    return header.store_uuid if isinstance(header, SegmentHeader) else None
+
+
+_NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
+"""As docs/binlog-format.md calls the types of records."""
+
+
+class Report:
+    """
+    Counts the jobs of a salvage and keeps those that are not certain.
+
+    :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
+    :ivar tubes: how many jobs are brought back into each tube.
+    :ivar places: what is not as it was written.
+    :ivar keys: how many remembered keys are brought back; ``policies`` of tubes.
+    :ivar written: the new log, None if none was made.
+    :ivar shared_keys: the jobs that are in it without the keys that others have.
+    """
+
+    def __init__(self, salvage: Salvage) -> None:
+        self.salvage = salvage
+        self.certain = 0
+        self.doubtful: list[Judgement] = []
+        self.lost: list[Judgement] = []
+        self.tubes: Counter[bytes] = Counter()
+        self.written: Written | None = None
+        self.kept_at = ""
+        self.keys = len(salvage.judge.remembered_keys())
+        self.policies = len(salvage.judge.policies())
+        self.shared_keys: list[SharedKey] = []
+        self.places = list(salvage.places)
+        self._last_id = 0
+
+    def jobs(self) -> Iterator[StoredJob]:
+        """All that is brought back, counted on the way."""
+        for outcome in self.salvage.judge.outcomes():
+            self._note(outcome)
+            if outcome.job is not None:
+                self.tubes[outcome.job.tube] += 1
+                self._last_id = max(self._last_id, outcome.job.job_id)
+                yield outcome.job
+        for judged in (self.doubtful, self.lost):
+            judged.sort(key=lambda each: each.job_id)
+
+    def _note(self, outcome: Outcome) -> None:
+        if outcome.judgement is None:
+            self.certain += 1
+        elif outcome.job is None and outcome.judgement.why is not Why.DELETED:
+            self.lost.append(outcome.judgement)
+        else:
+            self.doubtful.append(outcome.judgement)
+
+    @property
+    def verdict(self) -> str:
+        """
+        Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the jobs.
+        """
+        lacking = [
+            each
+            for each in [*self.doubtful, *self.lost]
+            if each.why in (Why.TUBE, Why.BODY, Why.OLDER)
+            and not self.salvage.is_unconfirmed(each.lsn)
+        ]
+        is_said_sound = self.salvage.verdict == SOUND
+        return DAMAGED if lacking or (is_said_sound and self.places) else self.salvage.verdict
+
+    def compare(self, finding: Finding) -> None:
+        """Take in what ``check`` says of contradictions that do not stand in the way of a job."""
+        if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
+            self.places += [
+                DamagedPlace(
+                    each.file or "", each.offset or 0, each.end or 0, each.first_lsn or 0, each.what
+                )
+                for each in finding.troubles
+            ]
+
+    @property
+    def next_job_id(self) -> int:
+        """
+        The first id that the new log gives out: above those too that bodies are set aside under.
+        """
+        return max(self.salvage.floors.next_job_id, self._last_id + 1)
+
+    @property
+    def hidden(self) -> int:
+        return sum(hole.records for hole in self.salvage.holes)
+
+    @property
+    def most_deleted(self) -> int | None:
+        """
+        How many of the doubtful jobs can have been deleted, by what seals say; None if they do not.
+        """
+        counts: dict[str, int] = {}
+        for hole in self.salvage.holes:
+            if hole.types is None:
+                return None
+            # All holes of a segment share its seal.
+            counts[hole.name] = hole.types.get(Kind.DELETE, 0)
+        return sum(counts.values())
+
+    def document(self) -> Mapping[str, object]:
+        salvage = self.salvage
+        return {
+            "log": salvage.directory.path,
+            "verdict": self.verdict,
+            "certain": self.certain,
+            "doubtful": [_job(each) for each in self.doubtful],
+            "lost": [_job(each) for each in self.lost],
+            "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
+            "keys": self.keys,
+            "policies": self.policies,
+            "shared_keys": [shared_key_fields(each) for each in self.shared_keys],
+            "records": salvage.live_jobs.records,
+            "hidden": self.hidden,
+            "most_deleted": self.most_deleted,
+            "holes": [_hole(hole) for hole in salvage.holes],
+            "places": [place._asdict() for place in self.places],
+            "torn_lsn": salvage.torn_lsn,
+            "missing": salvage.missing,
+            "rebuilt": salvage.rebuilt,
+            "left_out": salvage.plan.left_out,
+            "options": salvage.options,
+            "next_job_id": self.next_job_id,
+            "written": self.written._asdict() if self.written else None,
+            "kept_at": self.kept_at or None,
+        }
+
+
+def _job(each: Judgement) -> Mapping[str, object]:
+    return {
+        "job": each.job_id, "tube": None if each.tube is None else text_of(each.tube),
+        "tube_id": each.tube_id, "state": each.state.name.lower(), "lsn": each.lsn,
+        "why": str(each.why), "hole": each.hole,
+        "put_into": None if each.new_tube is None else text_of(each.new_tube),
+        "claimed_id": each.claimed_id, "outdated": each.is_outdated,
+    }  # fmt: skip
+
+
+def _hole(hole: Hole) -> Mapping[str, object]:
+    types = None if hole.types is None else types_of(hole)
+    return {**hole._asdict(), "types": types, "most_puts": hole.likely_puts}
+
+
+def types_of(hole: Hole) -> Mapping[str, int]:
+    """What the segment's seal says was lost in its holes."""
+    types = hole.types or {}
+    return {_NAMES.get(kind, str(kind)): count for kind, count in sorted(types.items()) if count}

@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.reading.segment import (
     is_sealed,
     is_trailer,
 )
-from beanstalk_twisted.binlog.records.decoding import DATA_CRC, DATA_LEN, DATA_OFF, Raw
+from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, Raw
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame

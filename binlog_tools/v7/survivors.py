@@ -8,6 +8,7 @@ never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -19,8 +20,73 @@ from beanstalk_twisted.wire import grammar
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7 import records
 from binlog_tools.v7.files import Skipped, files_of, open_file, walk
-from binlog_tools.v7.findings import Finding, Findings, Kind
 from binlog_tools.v7.records import BURIED, NS, READY, Fields, Record
+
+MAX_LISTED: Final = 1_000
+"""Findings that are kept one by one: enough for a person; all are counted."""
+
+
+class Kind(StrEnum):
+    """The kinds of findings.  The first alone is the trace of a mere crash."""
+
+    TORN = "torn"
+    DAMAGED = "damaged"
+    CONTRADICTS = "contradicts"
+    MISSING = "missing"
+    FOREIGN = "foreign"
+
+
+class Finding(NamedTuple):
+    """
+    Something that is not as it should be.
+
+    :ivar end: up to where bytes were skipped; ``offset`` if none were.
+    :ivar job_id: the job concerned, 0 if that cannot be said.
+    """
+
+    kind: Kind
+    file: str
+    offset: int
+    end: int
+    job_id: int
+    what: str
+
+    def __str__(self) -> str:
+        whose = f" (job {self.job_id})" if self.job_id else ""
+        return f"{self.file}: offset {self.offset}: {self.kind}{whose}: {self.what}"
+
+
+class Findings:
+    """
+    All findings of a directory.
+
+    :ivar listed: the first `MAX_LISTED`.
+    :ivar counts: how many of each kind.
+    :ivar skipped_bytes: how many bytes say nothing.
+    :ivar machine: the kind of machine that wrote it, if its logs cannot be read here.
+    """
+
+    def __init__(self) -> None:
+        self.listed: list[Finding] = []
+        self.counts: Counter[Kind] = Counter()
+        self.skipped_bytes = 0
+        self.machine = ""
+
+    def add(self, finding: Finding) -> None:
+        self.counts[finding.kind] += 1
+        self.skipped_bytes += finding.end - finding.offset
+        if finding.kind is Kind.FOREIGN:
+            self.machine = finding.what
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append(finding)
+
+    @property
+    def verdict(self) -> str:
+        """``sound``, ``torn`` if a crash explains all of them, or ``damaged``."""
+        if not self.counts:
+            return "sound"
+        return "torn" if self.counts.keys() == {Kind.TORN} else "damaged"
+
 
 OPEN_FILES: Final = 16
 """Files that are mapped at once, each for a file descriptor."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.access.explaining import NoSuch, explain
 from beanstalk_twisted.access.parsing import parse_access
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
+from binlog_tools.access import NoSuch, explain
 
 RULES = parse_access("""
 [anonymous]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.access.grants import (
+from beanstalk_twisted.access.rules import (
     MAX_PATTERNS,
     MAX_REMEMBERED,
     ROLES,
@@ -17,8 +17,15 @@ from beanstalk_twisted.access.grants import (
     Grant,
     Granted,
 )
-from beanstalk_twisted.wire.rights import ALL_RIGHTS, LOOK, MANAGE, PUT, RESERVE, names_of
-from beanstalk_twisted.wire.tube_patterns import BadPattern
+from beanstalk_twisted.wire.rights import (
+    ALL_RIGHTS,
+    LOOK,
+    MANAGE,
+    PUT,
+    RESERVE,
+    BadPattern,
+    names_of,
+)
 
 NAMES = st.text("ab.", min_size=1, max_size=7)
 PATTERNS = st.text("ab.*", min_size=1, max_size=5)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-from beanstalk_twisted.access import guesses, parsing, rules
-from beanstalk_twisted.access.explaining import explain
-from beanstalk_twisted.access.grants import MAX_PATTERNS, ROLES, SETS
-from beanstalk_twisted.access.limits import LIMITS
-from beanstalk_twisted.access.limits import in_words as in_line
+from beanstalk_twisted.access import parsing, rules
 from beanstalk_twisted.access.parsing import WAYS, parse_access
-from beanstalk_twisted.access.rules import Peer
+from beanstalk_twisted.access.rules import LIMITS, MAX_PATTERNS, ROLES, SETS, Peer
+from beanstalk_twisted.access.rules import in_words as in_line
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
-from beanstalk_twisted.jobs.limits.quota import Limits
+from beanstalk_twisted.jobs.quota import Limits
+from beanstalk_twisted.server.access import authentication as guesses
 from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
@@ -20,6 +18,7 @@ from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.rights import Needs, names_of
+from binlog_tools.access import explain
 from tests.test_docs import ROOT, blocks, names_in, table
 
 PAGE = ROOT / "docs" / "access.md"

@@ -6,14 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.access.limits import MAX_COUNT, MAX_RATE
 from beanstalk_twisted.access.parsing import (
     MAX_ID,
     WAYS,
     BadAccessFile,
     parse_access,
 )
-from beanstalk_twisted.access.rules import ANONYMOUS, MAX_IDENTITIES, AccessRules, Peer
+from beanstalk_twisted.access.rules import (
+    ANONYMOUS,
+    MAX_COUNT,
+    MAX_IDENTITIES,
+    MAX_RATE,
+    AccessRules,
+    Peer,
+)
 from beanstalk_twisted.wire.rights import LOOK, PUT, RESERVE
 from tests.server.access.meeting import HASH, OTHER_HASH
 

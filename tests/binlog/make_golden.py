@@ -12,12 +12,12 @@ from typing import Any
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     ClockStep,
     Counters,
     Pause,
+    Record,
     RememberedKey,
     Start,
     Trim,

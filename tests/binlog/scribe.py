@@ -8,13 +8,12 @@ from itertools import count
 from typing import Any
 
 from beanstalk_twisted.binlog.batches import Opening, Position
+from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records.decoding import Record, decode_record
 from beanstalk_twisted.binlog.records.jobs import NO_DATA, JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import TubeDef
-from beanstalk_twisted.binlog.runs import Run
+from beanstalk_twisted.binlog.records.others import Record, TubeDef, decode_record
 from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
     RECORD,

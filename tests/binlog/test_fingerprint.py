@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.fingerprint import (
+from beanstalk_twisted.binlog.bodies import (
     DIGITS,
     MAX_DEPTH,
     MAX_JSON_BYTES,

@@ -8,7 +8,7 @@ import pytest
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Segment, Survey
-from beanstalk_twisted.binlog.records.decoding import DATA_CRC, DATA_LEN, DATA_OFF, decode_record
+from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, decode_record
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer

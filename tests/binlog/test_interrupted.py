@@ -13,8 +13,7 @@ import pytest
 from beanstalk_twisted.binlog.batches import Opening, RehomedFrame
 from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.records.decoding import Record
-from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.version import IS_COMPILED
 from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put

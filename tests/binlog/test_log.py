@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import Data, Kind, State
-from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, TubeDef
+from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     INDEX_STRIDE_BYTES,
     MAX_FRAME_BYTES,
@@ -32,7 +31,7 @@ from beanstalk_twisted.binlog.space_budget import (
     whole_bytes,
 )
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
-from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 from tests.binlog import independent_reader
 from tests.binlog.scribe import (
     DEFAULT_TUBE,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records.decoding import NotUnderstood, Record, decode_record
 from beanstalk_twisted.binlog.records.jobs import (
     COUNTERS,
     FULL,
@@ -28,7 +27,9 @@ from beanstalk_twisted.binlog.records.others import (
     CleanStop,
     ClockStep,
     Counters,
+    NotUnderstood,
     Pause,
+    Record,
     RememberedKey,
     Seal,
     Start,
@@ -36,6 +37,7 @@ from beanstalk_twisted.binlog.records.others import (
     TubeDef,
     TubePolicy,
     Unknown,
+    decode_record,
 )
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags

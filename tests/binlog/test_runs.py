@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beanstalk_twisted.binlog.cold import kicks
 from beanstalk_twisted.binlog.records.jobs import MAX_COUNTER, Kind, Reason, State
-from beanstalk_twisted.binlog.runs import kicks
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from tests.binlog.scribe import image, records_of, run_of
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.records.decoding import Record
-from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,

@@ -2,9 +2,8 @@
 
 import re
 
-from beanstalk_twisted.binlog.records.decoding import Record, decode_record
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.records.others import Record, TubeDef, decode_record
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.frames import Frame
 from tests.binlog import independent_reader

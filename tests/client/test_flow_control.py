@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError
 
 from beanstalk_twisted.client.errors import Closed
-from beanstalk_twisted.client.flow_control import FlowControl
+from beanstalk_twisted.client.pending import FlowControl
 from tests.client.world import error, is_waiting, result
 
 

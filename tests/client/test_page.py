@@ -12,7 +12,7 @@ import pytest
 from beanstalk_twisted import tcp_keepalive
 from beanstalk_twisted.client import connection, errors, outbox, reconnecting
 from beanstalk_twisted.client.commands import extension_specs, specs
-from beanstalk_twisted.client.pool import hashing, member, reserving
+from beanstalk_twisted.client.pool import hashing, reserving
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from tests.client.commands import test_extension_methods as extension_methods

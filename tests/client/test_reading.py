@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands import extension_specs, specs
 from beanstalk_twisted.client.commands.specs import MAX_BODY_BYTES, Reply
-from beanstalk_twisted.client.reading import Impossible, ReplyReader
+from beanstalk_twisted.client.exchange import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, replies
 from beanstalk_twisted.wire.replies import (
     MAX_REPLY_LINE_BYTES,

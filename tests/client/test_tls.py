@@ -21,16 +21,14 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.client import errors
+from beanstalk_twisted.client import errors, tls_faults
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.connection import connect
 from beanstalk_twisted.client.endpoints import connectable
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff, LoggedEndpoint
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.client.tls import faults
-from beanstalk_twisted.client.tls.contexts import seen
-from beanstalk_twisted.client.tls.endpoint import TlsEndpoint
+from beanstalk_twisted.client.tls import TlsEndpoint, seen
 from beanstalk_twisted.worker.service import Worker
 from tests.certificates import Authority, Certificates, with_extension_twice
 from tests.conftest import the_reactor
@@ -233,7 +231,7 @@ async def test_a_file_that_was_changed_counts_from_the_next_connection_on(
     ("speak", "why"),
     [
         (say(b"UNKNOWN_COMMAND\r\n" * 3), "what answers does not speak TLS"),
-        (die, faults.CUT),
+        (die, tls_faults.CUT),
     ],
     ids=["garbage", "gone"],
 )
@@ -242,7 +240,7 @@ async def test_what_speaks_no_tls_is_told(speak: Speak, why: str) -> None:
         with pytest.raises(errors.TlsFailed) as caught:
             await connect(f"tls://127.0.0.1:{server.port}")
         assert caught.value.fault.why.startswith(why)
-        assert caught.value.fault.may_pass == (why == faults.CUT)
+        assert caught.value.fault.may_pass == (why == tls_faults.CUT)
 
 
 async def test_a_server_that_goes_away_in_the_handshake_is_waited_for(
@@ -382,7 +380,7 @@ async def test_a_handshake_has_so_much_time_and_no_more() -> None:
         connecting = TlsEndpoint(clock, address, plain_way).connect(Factory.forProtocol(Protocol))
         while not clock.getDelayedCalls():
             await sleep(0.02)
-        clock.advance(faults.HANDSHAKE_S - 0.01)
+        clock.advance(tls_faults.HANDSHAKE_S - 0.01)
         await sleep(0.05)
         ended: list[Any] = []
         connecting.addErrback(lambda failure: ended.append(failure.value))

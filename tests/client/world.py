@@ -20,10 +20,9 @@ from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.testing import memory_server
-from beanstalk_twisted.testing.endpoint import MemoryEndpoint, MemoryLink
+from beanstalk_twisted.testing.double import MemoryEndpoint, MemoryLink
 from beanstalk_twisted.testing.memory_server import READ_BYTES, MemoryServer, MemoryTransport
-from beanstalk_twisted.testing.network import Network
-from beanstalk_twisted.testing.wire import Wire
+from beanstalk_twisted.testing.network import Network, Wire
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)

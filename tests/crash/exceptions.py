@@ -19,8 +19,8 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Expected, Talker, expect
 from tests.crash.disks import after_kill, only_synced

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from beanstalk_twisted.binlog.bodies import BodyReader
-from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
-from beanstalk_twisted.binlog.runs import Run
+from beanstalk_twisted.binlog.records.others import Pause, Record, TubePolicy
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
+from beanstalk_twisted.storage.fsync import FsyncPolicy
 from tests.binlog.scribe import records_of
 from tests.crash.history import Broken, History, difference, picture, tube_seen
 

@@ -23,8 +23,8 @@ from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.server.bindings import Methods, methods_of
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
 from beanstalk_twisted.storage.compactor import Compactor
+from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer

@@ -8,7 +8,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
+from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from tests.crash.clients import Clients

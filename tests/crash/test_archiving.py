@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
     archive_name,
     decode_segment_header,
 )
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files, files_of, segments_of

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
+from beanstalk_twisted.storage.fsync import ALWAYS
 from tests.crash.exceptions import POLICIES, Outcome
 from tests.sampling import one_in, share
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from tests.binlog import independent_reader
 from tests.binlog.scribe import files_of

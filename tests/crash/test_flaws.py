@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from tests.crash.explorer import Explorer, without_garbage_collection
 from tests.crash.flaws import (
     DeletesBeforeCopies,

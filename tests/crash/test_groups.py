@@ -9,7 +9,7 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
-from beanstalk_twisted.rules.consequences import RELEASED_JOBS
+from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 
 COUNT = RELEASED_JOBS + 7

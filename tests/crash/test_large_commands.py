@@ -15,9 +15,9 @@ import pytest
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.rules.bulk.batches import BATCH_SLICE_JOBS
-from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
-from beanstalk_twisted.rules.bulk.put_batches import SOON_JOBS
+from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
+from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS
+from beanstalk_twisted.rules.put_batches import SOON_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.held_io import HeldIo

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.error import CannotListenError
 
-from beanstalk_twisted.daemon.addresses import in_words, why_not
+from beanstalk_twisted.daemon.sockets import in_words, why_not
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.daemon.inherited_sockets import InheritedSocket
+from beanstalk_twisted.daemon.sockets import InheritedSocket
 from tests.conftest import the_reactor
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 

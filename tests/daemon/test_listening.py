@@ -30,17 +30,17 @@ from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.daemon.addresses import in_words
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     ListeningService,
 )
 from beanstalk_twisted.daemon.log_lines import line
+from beanstalk_twisted.daemon.sockets import in_words
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
 from beanstalk_twisted.version import BUILD
 from tests.conftest import the_reactor

@@ -161,7 +161,7 @@ options = Options()
 options.parseOptions({words!r})
 makeService(options, Clock())
 print([name for name in sys.modules if name.startswith((
-    "nats", "beanstalk_twisted.daemon.terms", "beanstalk_twisted.replication.standby.standby",
+    "nats", "beanstalk_twisted.daemon.terms", "beanstalk_twisted.replication.standby",
     "beanstalk_twisted.replication.publisher", "beanstalk_twisted.replication.stream.jetstream",
 ))])
 """

@@ -15,7 +15,7 @@ import pytest
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
-from beanstalk_twisted.daemon.unix_sockets import UnixListener
+from beanstalk_twisted.daemon.sockets import UnixListener
 from tests.conftest import the_reactor
 from tests.server_process import LIMIT_S
 
@@ -139,7 +139,7 @@ import sys
 from twisted.internet import reactor
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
-from beanstalk_twisted.daemon.unix_sockets import UnixListener
+from beanstalk_twisted.daemon.sockets import UnixListener
 print("ready", flush=True)
 sys.stdin.readline()
 try:

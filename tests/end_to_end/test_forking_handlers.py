@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.worker.forks import FORKED
+from beanstalk_twisted.worker.process import FORKED
 from tests.end_to_end.test_client import ours, server
 from tests.end_to_end.test_hanging_handlers import facts, put, running
 from tests.end_to_end.test_worker import work

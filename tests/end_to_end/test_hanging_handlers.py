@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.worker.watchdog import STUCK
+from beanstalk_twisted.worker.process import STUCK
 from tests.end_to_end.test_client import ours, server
 from tests.end_to_end.test_worker import work
 from tests.server_process import LIMIT_S, Connection, ServerProcess

@@ -23,7 +23,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempts.attempt import Attempt
+from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Tally
 from tests.end_to_end.test_client import connected
 from tests.end_to_end.test_worker import a_moment, gone, stop, working

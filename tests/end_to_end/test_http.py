@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.web.channel import MAX_BODY_BYTES
-from beanstalk_twisted.web.connections import MAX_CONNECTIONS, MAX_PER_ADDRESS
+from beanstalk_twisted.web.channel import MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_PER_ADDRESS
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from tests.server.access.meeting import HASH
 from tests.server_process import LIMIT_S, ServerProcess, ours

@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor

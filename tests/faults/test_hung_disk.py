@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from beanstalk_twisted.binlog.segments.frames import Frame
-from beanstalk_twisted.storage.commit.inline_sync import LESSONS
+from beanstalk_twisted.storage.fsync import LESSONS
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
 from tests.faults.disk import FaultyDisk, Rule

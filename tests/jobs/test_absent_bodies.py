@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
-from beanstalk_twisted.jobs.figures.memory_use import BODY_OBJECT_BYTES
+from beanstalk_twisted.jobs.figures import BODY_OBJECT_BYTES
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.table import JobTable
 from tests.jobs.test_table import held, put_image, table_of

@@ -23,7 +23,7 @@ from beanstalk_twisted.jobs.bodies import (
     MOST_STALE,
     SPARE_NOTES,
 )
-from beanstalk_twisted.jobs.failed_reads import PAUSES_S, Unread
+from beanstalk_twisted.jobs.body_room import PAUSES_S, Unread
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 

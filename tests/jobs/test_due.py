@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.jobs.due import DueTimes
+from beanstalk_twisted.jobs.queues import DueTimes
 from tests.rules.memory import growth_bytes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.failed_reads import MAX_FAILED, NS, PAUSES_S, FailedReads, Unread
+from beanstalk_twisted.jobs.body_room import MAX_FAILED, NS, PAUSES_S, FailedReads, Unread
 
 HERE, THERE = BodyPlace(1, 7), BodyPlace(2, 9)
 DAMAGE, FAILURE = Unread("the checksum is wrong.", True), Unread("Input/output error.", False)

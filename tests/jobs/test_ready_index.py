@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause
-from beanstalk_twisted.jobs.ready_index import MANY_TUBES, TRIES, ReadyIndex
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.jobs.tube import MANY_TUBES, TRIES, ReadyIndex, Tube
 from tests.rules.memory import growth_bytes
 
 TUBES = 5

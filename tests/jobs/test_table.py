@@ -10,7 +10,7 @@ import pytest
 from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records
 from beanstalk_twisted.binlog.records.jobs import COUNTERS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
-from beanstalk_twisted.jobs.figures.memory_use import (
+from beanstalk_twisted.jobs.figures import (
     HOT_JOB_BYTES,
     RESTING_JOB_BYTES,
     data_memory_bytes,

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.figures.processing_time import MIN_SAMPLES, USUAL_NS, ProcessingTime
-from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR, Session
+from beanstalk_twisted.jobs.figures import MIN_SAMPLES, USUAL_NS, ProcessingTime
+from beanstalk_twisted.jobs.session import (
+    FIFO,
+    WEIGHTED,
+    WEIGHTED_FAIR,
+    Session,
+    WeightedIndex,
+    spread,
+)
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.jobs.weighted_index import WeightedIndex, spread
 from tests.jobs.test_ready_index import TUBES, Place
 from tests.rules.memory import growth_bytes
 from tests.sampling import share

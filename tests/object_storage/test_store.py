@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.arrow import ArrowStore, open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
-from beanstalk_twisted.object_storage.opening import azure_secrets, one_line
+from beanstalk_twisted.object_storage.opening import ArrowStore, azure_secrets, one_line, open_store
 from beanstalk_twisted.object_storage.store import (
     BadUrl,
     Entry,

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher
-from beanstalk_twisted.replication.standby.standby import Standby
+from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.messages import FillMark
 from beanstalk_twisted.server.service import BeanstalkService

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.standby.applying import Applying
+from beanstalk_twisted.replication.log_copy import Applying
 from beanstalk_twisted.replication.stream.messages import Write
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock

@@ -18,8 +18,7 @@ from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.stream.door import StreamError
-from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.door import HeldLease, StreamError
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
@@ -32,10 +31,10 @@ from beanstalk_twisted.replication.stream.messages import (
     write_of,
 )
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import GroupCommit
 from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import GroupCommit
 from tests.held_io import HeldIo
 from tests.replication.simulated import SimulatedReactor
 

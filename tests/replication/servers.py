@@ -20,8 +20,8 @@ from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import Replication
+from beanstalk_twisted.daemon.terms.ending import Term
 from beanstalk_twisted.daemon.terms.service import ReplicatedService
-from beanstalk_twisted.daemon.terms.term import Term
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
@@ -37,7 +37,7 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
+from beanstalk_twisted.storage.fsync import ALWAYS
 from tests.replication.world import Process, SlowIo, World
 from tests.uncollected import Uncollected
 

@@ -18,13 +18,14 @@ from beanstalk_twisted.replication.appender import (
     Appender,
 )
 from beanstalk_twisted.replication.stream.door import (
+    MARGIN_PARTS,
     MAX_MESSAGE_BYTES,
+    HeldLease,
     Message,
     Refused,
     StreamLost,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.lease import MARGIN_PARTS, HeldLease
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (

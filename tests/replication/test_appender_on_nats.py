@@ -12,9 +12,8 @@ from twisted.internet.threads import deferToThread
 
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.door import WrongPosition
+from beanstalk_twisted.replication.stream.door import HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.jetstream import JetStream
-from beanstalk_twisted.replication.stream.lease import HeldLease
 from beanstalk_twisted.replication.stream.messages import Write, encode_write
 from tests.conftest import the_reactor
 from tests.replication.cluster import LIMIT_S, Cluster, running

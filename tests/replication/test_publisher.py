@@ -16,8 +16,7 @@ from beanstalk_twisted.replication.publisher import (
     PublisherEvents,
 )
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import Ends, Message, WrongPosition
-from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message, WrongPosition
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
@@ -29,8 +28,8 @@ from beanstalk_twisted.replication.stream.messages import (
     decode,
     encode_write,
 )
-from beanstalk_twisted.storage.commit.fsync_policy import NEVER
-from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.fsync import NEVER
+from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))

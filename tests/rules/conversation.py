@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.looking.statistics import ProcessFacts
 from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.wire.commands import COUNTERS

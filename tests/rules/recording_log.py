@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from beanstalk_twisted.binlog.records.decoding import Record
+from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.records.jobs import JobImage
-from beanstalk_twisted.binlog.runs import Run
+from beanstalk_twisted.binlog.records.others import Record
 from beanstalk_twisted.rules.changes import ALL, SpaceBudget, Unlimited
 from tests.binlog.scribe import records_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.jobs.limits.concurrency import OPENED_LINES
-from beanstalk_twisted.rules.bulk.flushes import LOOK_JOBS
+from beanstalk_twisted.jobs.limits import OPENED_LINES
+from beanstalk_twisted.rules.bulk import LOOK_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
 from tests.rules.tagged import heard, put, states

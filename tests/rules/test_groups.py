@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, State
-from beanstalk_twisted.rules.consequences import RELEASED_JOBS
+from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import full_disk

@@ -21,7 +21,7 @@ from beanstalk_twisted.rules.policy_keys import (
     check_rule,
     parse_policy,
 )
-from beanstalk_twisted.wire.tube_patterns import BadPattern
+from beanstalk_twisted.wire.rights import BadPattern
 
 NS = 1_000_000_000
 

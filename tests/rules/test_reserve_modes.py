@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.jobs.figures.processing_time import MIN_SAMPLES, USUAL_NS
+from beanstalk_twisted.jobs.figures import MIN_SAMPLES, USUAL_NS
 from beanstalk_twisted.jobs.session import FIFO, WEIGHTED, WEIGHTED_FAIR
-from beanstalk_twisted.rules.bulk import batches
+from beanstalk_twisted.rules import batches
 from beanstalk_twisted.rules.watching import SLICE_TUBES
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import Client, Server

@@ -6,8 +6,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause
-from beanstalk_twisted.rules.bulk.dead_kicks import DEAD_SLICE_JOBS
-from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS, RUN_JOBS
 from beanstalk_twisted.rules.timekeeping import LEAST_SHARE_JOBS, REWRITTEN_JOBS, SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.jobs.figures.memory_use import TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
+from beanstalk_twisted.jobs.figures import TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
 from tests.rules.conversation import Server
 

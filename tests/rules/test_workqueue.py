@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
-from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk import RUN_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.rules.bulk.batches import BATCH_SLICE_JOBS
+from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk

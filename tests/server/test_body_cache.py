@@ -15,8 +15,8 @@ import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records.decoding import JOB_ID, REASON, TYPE
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import JOB_ID, REASON, TYPE
 from beanstalk_twisted.binlog.segments.format import (
     RECORD,
     RECORD_BYTES,
@@ -24,7 +24,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.storage.bodies.reads import (
+from beanstalk_twisted.storage.body_reads import (
     AHEAD_READS,
     PROBE_S,
     REFUSED_JOBS,
@@ -32,7 +32,7 @@ from beanstalk_twisted.storage.bodies.reads import (
     SEGMENT_S,
     WANTED_READS,
 )
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo

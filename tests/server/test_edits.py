@@ -11,7 +11,7 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Reason
-from beanstalk_twisted.rules.bulk.dead_kicks import ROOM_REST_NS
+from beanstalk_twisted.rules.bulk import ROOM_REST_NS
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer

@@ -9,7 +9,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.figures.memory_use import (
+from beanstalk_twisted.jobs.figures import (
     HOT_JOB_BYTES,
     KEY_BYTES,
     RESTING_JOB_BYTES,

@@ -16,8 +16,8 @@ from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.server.execution_context import TURN_NS
-from beanstalk_twisted.storage.commit.fsync_policy import NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S
+from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.version import VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.rules.puts import PLENTY
-from beanstalk_twisted.server.incoming_jobs import IncomingJobs
+from beanstalk_twisted.server.incoming import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.rules.looking.statistics import ProcessFacts
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer

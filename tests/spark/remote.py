@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from beanstalk_twisted.binlog.archiving.manifest import Manifest, describe
+from beanstalk_twisted.binlog.archive_manifest import Manifest, describe
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     HeaderProblem,

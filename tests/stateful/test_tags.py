@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.tube import NO_JOBS
+from beanstalk_twisted.testing.inspection import look
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from beanstalk_twisted.testing.views import look
 from tests.sampling import share
 
 EXAMPLES = share(400, 10)

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 )
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.testing.inspection import JobView, look
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.testing.views import JobView, look
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.v1 import TTR_S
 

@@ -33,7 +33,7 @@ from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk import RUN_JOBS
 from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server

@@ -27,8 +27,8 @@ from beanstalk_twisted.storage.archiver import (
     REMOTE_REST_S,
     RETRY_S,
 )
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.storage.object_archive import QUICK_S, ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer

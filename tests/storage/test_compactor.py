@@ -10,8 +10,8 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
-from beanstalk_twisted.rules.looking.statistics import job as job_statistics
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.rules.statistics import job as job_statistics
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.sampling import one_in
 

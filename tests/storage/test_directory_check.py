@@ -11,8 +11,8 @@ from beanstalk_twisted.binlog.directory import DELETED, File
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import segment_name
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.directory_check import CHECK_S
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.store import CHECK_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.held_io import HeldIo
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.space import SPACE_RETRY_S
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.sampling import share
 

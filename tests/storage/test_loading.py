@@ -20,9 +20,8 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import PART_BYTES, Replay, parts
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
-from beanstalk_twisted.binlog.records.others import TubeDef
+from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import BLOCK_KEYS, ID_MASK, LEAST

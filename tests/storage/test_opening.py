@@ -18,9 +18,8 @@ from beanstalk_twisted.binlog.errors import (
     NoSpace,
 )
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Pause, Trim, TubeDef
+from beanstalk_twisted.binlog.records.others import Pause, Record, Trim, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,

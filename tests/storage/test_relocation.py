@@ -9,7 +9,7 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 
 Fault = Callable[[str, str], None]

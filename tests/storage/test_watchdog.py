@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.commit.fsync_policy import NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from beanstalk_twisted.testing.assertions import described
 from beanstalk_twisted.testing.double import Beanstalk
+from beanstalk_twisted.testing.inspection import described
 from beanstalk_twisted.testing.recording import shown
 
 LIFE = (

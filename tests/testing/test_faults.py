@@ -8,8 +8,8 @@ import pytest
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.testing.double import Beanstalk
+from beanstalk_twisted.testing.network import Wire, middle_of_a_body
 from beanstalk_twisted.testing.recording import PLANTABLE
-from beanstalk_twisted.testing.wire import Wire, middle_of_a_body
 from tests.client.world import error, is_waiting
 from tests.testing.test_double import client_of
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing import network, sockets
-from beanstalk_twisted.testing.assertions import Assertions
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.harness import Harness
+from beanstalk_twisted.testing.inspection import Assertions
+from beanstalk_twisted.testing.network import Harness
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.test_docs import blocks, names_in, quoted, section, table, tables
 

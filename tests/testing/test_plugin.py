@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.harness import Harness
+from beanstalk_twisted.testing.network import Harness
 from beanstalk_twisted.testing.plugin import OF_BOTH, OF_THE_OTHER
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 

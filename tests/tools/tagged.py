@@ -6,11 +6,10 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import RememberedKey, TubeDef, TubePolicy
+from beanstalk_twisted.binlog.records.others import Record, RememberedKey, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
-from binlog_tools.logs.loading import Loaded
+from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
 from tests.binlog.scribe import FIRST, NS, T0, Files, Scribe, delete
 from tests.tools.served import started_on

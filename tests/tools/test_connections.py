@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from beanstalk_twisted.client import tls_faults
 from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.client.tls import faults
 from binlog_tools.client import Lost
 from binlog_tools.connections import WrongToken, connect, context_of
 from binlog_tools.queue.server import Queue
@@ -112,7 +112,7 @@ def test_what_speaks_no_tls_is_told(plain: int) -> None:
             "what answers does not speak TLS; connect to the port that does"
         )
     with Listener(die) as server:
-        assert refusal(server.port) == faults.CUT
+        assert refusal(server.port) == tls_faults.CUT
     with Listener(hang) as server:
         address = Address.parse(f"tls://127.0.0.1:{server.port}")
         with pytest.raises(Lost, match="no answer to TLS in time"):

@@ -15,8 +15,13 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.reading import MAX_LIST_BODY, MAX_PAGE_JOBS, MAX_SHOWN_BODY
-from beanstalk_twisted.web.api.tube_pages import MAX_OFFSET, MAX_PAGE_TUBES
+from beanstalk_twisted.web.api.reading import (
+    MAX_LIST_BODY,
+    MAX_OFFSET,
+    MAX_PAGE_JOBS,
+    MAX_PAGE_TUBES,
+    MAX_SHOWN_BODY,
+)
 from beanstalk_twisted.web.guards import WRITE_HEADER
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, Reply, browse

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.log import MAX_PAGE_SEGMENTS
+from beanstalk_twisted.web.api.reading import MAX_PAGE_SEGMENTS
 from tests.web.test_api import Caller
 
 

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.access.grants import ROLES, Grant, Granted
-from beanstalk_twisted.access.guesses import FIRST_S
-from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.server.access.authentication import InlineHashing
+from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
+from beanstalk_twisted.server.access.authentication import FIRST_S, InlineHashing
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.guards import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.live import TICK_S

@@ -11,7 +11,7 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.connections import (
+from beanstalk_twisted.web.channel import (
     HEALTH_S,
     MAX_CONNECTIONS,
     MAX_FOR_HEALTH,

@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.replication.roster import ACTIVE, Identity, Situation
-from beanstalk_twisted.storage.commit.fsync_policy import NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.health import PROBE_S, DiskProbe
+from beanstalk_twisted.web.serving import PROBE_S, DiskProbe
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, browse
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.server.access.handshakes import Expiry
+from beanstalk_twisted.server.access.peers import Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.test_docs import anchors, blocks, slug

@@ -11,7 +11,9 @@ import pytest
 
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import criteria, fields, log, reading, runs, tube_pages
+from beanstalk_twisted.web.api import fields, looking, reading, runs
+from beanstalk_twisted.web.api import reading as log
+from beanstalk_twisted.web.api import reading as tube_pages
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from beanstalk_twisted.web.guards import WRITE_HEADER, credentials_of
 from beanstalk_twisted.web.logins import secret_in
@@ -93,8 +95,8 @@ def test_its_limits_are_those_of_the_code() -> None:
     search = parameters(by_name["search"], "query")
     assert search["limit"]["maximum"] == MAX_FOUND_JOBS
     assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
-    assert search["text"]["maxLength"] == criteria.MAX_TEXT_BYTES
-    assert search["where"]["maxLength"] == criteria.MAX_WHERE
+    assert search["text"]["maxLength"] == looking.MAX_TEXT_BYTES
+    assert search["where"]["maxLength"] == looking.MAX_WHERE
     begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
     assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
     assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS

@@ -6,18 +6,16 @@ import re
 from pathlib import Path
 
 from beanstalk_twisted.web.channel import (
-    MAX_BODY_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_HEADERS,
-    REQUEST_S,
-)
-from beanstalk_twisted.web.connections import (
     HEALTH_S,
+    MAX_BODY_BYTES,
     MAX_CONNECTIONS,
     MAX_FOR_HEALTH,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
     MAX_PER_ADDRESS,
+    REPLY_S,
+    REQUEST_S,
 )
-from beanstalk_twisted.web.sending import REPLY_S
 from beanstalk_twisted.web.site import MAX_QUERY_FIELDS
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "monitoring.md"

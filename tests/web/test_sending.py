@@ -12,8 +12,8 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.server.connections.turns import TURN_S, SharedTurns
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.channel import REPLY_S
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Outlet
-from beanstalk_twisted.web.sending import REPLY_S
 from tests.web.browsing import browse, parsed
 
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web import static_files
-from beanstalk_twisted.web.static_files import load
+from beanstalk_twisted.web import serving as static_files
+from beanstalk_twisted.web.serving import load
 from tests.web.browsing import browse
 
 MAX_PAGE_BYTES = 60 << 10

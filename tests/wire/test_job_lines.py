@@ -7,9 +7,8 @@ import pytest
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
-from beanstalk_twisted.wire.job_lines import JobLine, parse_count, parse_job_line
 from beanstalk_twisted.wire.replies import BAD_FORMAT
-from beanstalk_twisted.wire.tags import PutTags
+from beanstalk_twisted.wire.tags import JobLine, PutTags, parse_count, parse_job_line
 
 LINES = {
     b"1 2 3 4": JobLine(4, (1, 2, 3), False),

@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
-from beanstalk_twisted.worker.attempts.verdicts import Delete, Release
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.policy import Delete, Release
 from tests.worker.world import Shop, Slow
 
 

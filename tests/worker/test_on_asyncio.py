@@ -11,10 +11,9 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.worker.attempts.attempt import Attempt
-from beanstalk_twisted.worker.attempts.verdicts import NoResult
+from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio, in_a_task
-from beanstalk_twisted.worker.policy import Retry
+from beanstalk_twisted.worker.policy import NoResult, Retry
 from tests.worker.world import Shop
 
 

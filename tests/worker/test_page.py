@@ -15,24 +15,15 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import (
-    command,
-    demand,
-    forks,
-    hooks,
-    recurring,
-    schedule,
-    service,
-    settings,
-    watchdog,
-)
-from beanstalk_twisted.worker.attempts import verdicts
-from beanstalk_twisted.worker.attempts.attempt import Attempt
-from beanstalk_twisted.worker.attempts.keepalive import EARLIEST, LATEST
-from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
+from beanstalk_twisted.worker import command, demand, hooks, recurring, service, settings
+from beanstalk_twisted.worker import policy as verdicts
+from beanstalk_twisted.worker import recurring as schedule
+from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.job_run import EARLIEST, LATEST
 from beanstalk_twisted.worker.policy import Retry
-from beanstalk_twisted.worker.schedule import Schedule
+from beanstalk_twisted.worker.recurring import Schedule
+from beanstalk_twisted.worker.settings import STUCK_S
 from beanstalk_twisted.worker.shell import KILL_S, USELESS, Shell
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import blocks, section, table

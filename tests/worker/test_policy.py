@@ -9,8 +9,7 @@ import pytest
 
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker import policy
-from beanstalk_twisted.worker.attempts.verdicts import MAX_U32, Bury, Delete, Release
-from beanstalk_twisted.worker.policy import Retry, times_given_back
+from beanstalk_twisted.worker.policy import MAX_U32, Bury, Delete, Release, Retry, times_given_back
 from beanstalk_twisted.worker.serialisers import Unreadable
 
 

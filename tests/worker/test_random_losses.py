@@ -9,9 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.testing.endpoint import MemoryLink
-from beanstalk_twisted.worker.attempts.verdicts import Release
-from beanstalk_twisted.worker.policy import Retry, times_given_back
+from beanstalk_twisted.testing.double import MemoryLink
+from beanstalk_twisted.worker.policy import Release, Retry, times_given_back
 from tests.sampling import one_in
 from tests.worker.world import Shop, Slow
 

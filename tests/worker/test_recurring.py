@@ -18,13 +18,13 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client.reconnecting import MOST_S, Backoff
 from beanstalk_twisted.worker import Recurring, Run, Schedule
-from beanstalk_twisted.worker.recurring import RETRY_S
-from beanstalk_twisted.worker.schedule import (
+from beanstalk_twisted.worker.recurring import (
     LATE_S,
     MAX_CATCH_UP_S,
     MAX_FILE_BYTES,
     MAX_MISSED,
     MAX_NAME,
+    RETRY_S,
     SKEW_S,
     read_schedules,
 )

@@ -14,22 +14,21 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
-from beanstalk_twisted.worker.attempts.threads import InlineThreads
-from beanstalk_twisted.worker.attempts.time_limit import STUCK_S
-from beanstalk_twisted.worker.attempts.verdicts import (
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
+from beanstalk_twisted.worker.policy import (
     Bury,
     Decided,
     Delete,
     Release,
+    Retry,
     TookTooLong,
     TooManyAttempts,
 )
-from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
-from beanstalk_twisted.worker.policy import Retry
 from beanstalk_twisted.worker.serialisers import Json, Unreadable
 from beanstalk_twisted.worker.service import Worker
-from beanstalk_twisted.worker.settings import MAX_CONCURRENCY
+from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
+from beanstalk_twisted.worker.threads import InlineThreads
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Shop, Slow
 

@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import CommandFailed, Shell
 from tests.server_process import LIMIT_S
 
@@ -23,7 +23,7 @@ import sys, threading
 from twisted.internet.task import Clock
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.shell import Shell
 
 registered = threading.Event()

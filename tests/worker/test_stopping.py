@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.worker.attempts.verdicts import Release
-from beanstalk_twisted.worker.policy import Retry
-from beanstalk_twisted.worker.scheduler import LAST_ANSWER_S
-from beanstalk_twisted.worker.service import Worker
+from beanstalk_twisted.worker.policy import Release, Retry
+from beanstalk_twisted.worker.service import LAST_ANSWER_S, Worker
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Noted, Shop, Slow
 

@@ -11,10 +11,10 @@ from zope.interface import implementer
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.testing.endpoint import MemoryLink
-from beanstalk_twisted.worker.attempts.attempt import Attempt, Ending
-from beanstalk_twisted.worker.attempts.verdicts import Verdict
+from beanstalk_twisted.testing.double import MemoryLink
+from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks
+from beanstalk_twisted.worker.policy import Verdict
 from beanstalk_twisted.worker.service import Worker
 from tests.client.world import World
 

@@ -23,9 +23,8 @@ from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.segment import file_content_end
 from beanstalk_twisted.binlog.reading.selection import Found, Pick, Place, Selection, picks_of
 from beanstalk_twisted.binlog.reading.survey import Progress, Segment, Survey
-from beanstalk_twisted.binlog.records.decoding import NotUnderstood, decode_job
 from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, as_loaded
-from beanstalk_twisted.binlog.records.others import Pause, RememberedKey
+from beanstalk_twisted.binlog.records.others import NotUnderstood, Pause, RememberedKey, decode_job
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     AFTER_UNCLEAN_STOP,

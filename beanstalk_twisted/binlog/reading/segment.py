@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
-from beanstalk_twisted.binlog.records.decoding import TYPE
-from beanstalk_twisted.binlog.records.others import Seal
+from beanstalk_twisted.binlog.records.others import TYPE, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     MADE_BY_TOOL,

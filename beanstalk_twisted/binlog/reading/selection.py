@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.survey import Segment
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
+from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 

@@ -5,8 +5,10 @@ What a log says beside its jobs: the names and pauses of tubes, and how far its 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import AUX, JOB_ID, JOB_KINDS, decode_record
 from beanstalk_twisted.binlog.records.others import (
+    AUX,
+    JOB_ID,
+    JOB_KINDS,
     CleanStop,
     Pause,
     RememberedKey,
@@ -15,6 +17,7 @@ from beanstalk_twisted.binlog.records.others import (
     Trim,
     TubeDef,
     TubePolicy,
+    decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader

@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
 from beanstalk_twisted.binlog.reading.small_state import SmallState
-from beanstalk_twisted.binlog.records.decoding import NotUnderstood, UnknownRecord
+from beanstalk_twisted.binlog.records.others import NotUnderstood, UnknownRecord
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import (
+from beanstalk_twisted.binlog.cold import Appended
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
+from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
     DATA_OFF,
@@ -21,8 +23,6 @@ from beanstalk_twisted.binlog.records.decoding import (
     NotUnderstood,
     Raw,
 )
-from beanstalk_twisted.binlog.records.jobs import NO_DATA, Flag
-from beanstalk_twisted.binlog.runs import Appended
 from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_HEADER,

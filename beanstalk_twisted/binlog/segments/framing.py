@@ -16,10 +16,17 @@ from itertools import chain
 from typing import Final
 
 from beanstalk_twisted.binlog.batches import RehomedFrame
-from beanstalk_twisted.binlog.records.decoding import JOB_ID, JOB_KINDS, TS_NS, TYPE, Raw
+from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
-from beanstalk_twisted.binlog.records.others import Seal, TubeDef
-from beanstalk_twisted.binlog.runs import Appended, Run
+from beanstalk_twisted.binlog.records.others import (
+    JOB_ID,
+    JOB_KINDS,
+    TS_NS,
+    TYPE,
+    Raw,
+    Seal,
+    TubeDef,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     INDEX_ENTRY_BYTES,

@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.decoding import TYPE, NotUnderstood
-from beanstalk_twisted.binlog.records.others import Seal
+from beanstalk_twisted.binlog.records.others import TYPE, NotUnderstood, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEAL_HEAD,

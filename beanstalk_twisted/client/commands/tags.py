@@ -1,12 +1,75 @@
 """Tags of new jobs, and the answer to a put that has some (docs/extensions.md, "Tags")."""
 
+from base64 import b32encode
 from dataclasses import dataclass
+from hashlib import sha256
+from math import isfinite
 from typing import Final
 
-from beanstalk_twisted.client.commands.hashed_keys import hashed_key
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, MAX_U32, TUBE, ParseError
 from beanstalk_twisted.wire.tags import PutTags
+
+MAX_SECONDS: Final = MAX_U32
+"""Of any time that is waited for, 136 years: the longest delay of the protocol."""
+
+
+def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
+    """
+    :param what: the argument's name, for errors.
+    :raise TypeError: the value is not an int; a bool is none.
+    :raise ValueError: it is out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} is a whole number, not {value!r}")
+    if value < least or (most is not None and value > most):
+        wanted = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{what} is {wanted}, not {value}")
+
+
+def check_seconds(
+    what: str, value: object, most: float = MAX_SECONDS, *, is_zero_allowed: bool = True
+) -> None:
+    """
+    :raise TypeError: the value is not a number; a bool is none.
+    :raise ValueError: it is negative, infinite, not a number (NaN) or larger than ``most``.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{what} is a number of seconds, not {value!r}")
+    is_large_enough = value >= 0 if is_zero_allowed else value > 0
+    if not isfinite(value) or not is_large_enough or value > most:
+        least = "0" if is_zero_allowed else "more than 0, up"
+        raise ValueError(f"{what} is {least} to {most}, not {value}")
+
+
+HASH_PREFIX: Final = b"h1-"
+"""Names the rule, so that another one can follow it."""
+
+
+def hashed_key(value: str | bytes | int) -> str:
+    """
+    Hash a value into a key or the name of a group, of 55 bytes.
+
+    :raise TypeError: the value is of another type; a bool is no number here.
+    :raise ValueError: the text is not valid Unicode.
+    """
+    digest = sha256(_tagged(value)).digest()
+    return (HASH_PREFIX + b32encode(digest).rstrip(b"=").lower()).decode()
+
+
+def _tagged(value: object) -> bytes:
+    """Precede the value by its type: ``7``, ``"7"`` and ``b"7"`` are three values."""
+    if isinstance(value, str):
+        try:
+            return b"s:" + value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{value!r} is not valid Unicode") from None
+    if isinstance(value, bytes):
+        return b"b:" + value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return b"i:%d" % value
+    raise TypeError(f"a str, bytes or int can be hashed, not {value!r}")
+
 
 STATES: Final = frozenset(("ready", "reserved", "delayed", "buried", "deleted"))
 """Of the job that has the unique key already."""

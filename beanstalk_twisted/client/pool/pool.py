@@ -18,11 +18,10 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.checks import check_seconds
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN, JobPage, NewJob
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
-from beanstalk_twisted.client.commands.tags import Inserted, Tags
+from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pool.connections import (
@@ -31,9 +30,15 @@ from beanstalk_twisted.client.pool.connections import (
     JobConnections,
     PoolJob,
 )
-from beanstalk_twisted.client.pool.fleet import Misplaced, PoolStats, misplaced_on, stats_of
+from beanstalk_twisted.client.pool.fleet import (
+    PATIENCE_S,
+    Misplaced,
+    PoolMember,
+    PoolStats,
+    misplaced_on,
+    stats_of,
+)
 from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
-from beanstalk_twisted.client.pool.member import PATIENCE_S, PoolMember
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
-from beanstalk_twisted.client.pool.member import PoolMember
+from beanstalk_twisted.client.pool.fleet import PoolMember
 
 REST_S: Final = 1.0
 """After an error, before a server is asked for jobs again, seconds."""

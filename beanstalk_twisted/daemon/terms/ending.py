@@ -7,22 +7,52 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.launching import Launcher, Refused
+from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import remove_left
 from beanstalk_twisted.daemon.service_manager import ServiceManager
-from beanstalk_twisted.daemon.terms.term import Term
-from beanstalk_twisted.replication.start import loss_note
-from beanstalk_twisted.replication.start.lineage import filled_again
+from beanstalk_twisted.replication import local_log
+from beanstalk_twisted.replication.comparison import filled_again
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import StreamLost
+from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, MORE_DESCRIPTORS, is_out_of_descriptors
 from beanstalk_twisted.storage.watchdog import close_sockets
+
+
+class Term(NamedTuple):
+    """
+    What serves for one term.
+
+    :ivar directory: of the local log, not yet locked.
+    :ivar listening: starts the queue and its ports.
+    :ivar prepare: locks the directory, reads files; raises `BinlogError` or `Refused`.
+    :ivar reload: reads the files again.
+    :ivar site: what serves HTTP; None without ``--http``.
+    """
+
+    queue: BeanstalkService
+    directory: Directory
+    listening: ListeningService
+    prepare: Callable[[], None]
+    reload: Callable[[], None]
+    site: Factory | None
+
+
+class PresentSite(Protocol):
+    """What answers HTTP requests; `web.replication.PresentSite` is one."""
+
+    def show(self, site: Factory | None) -> None:
+        """:param site: the present term's; None for none."""
+
 
 STREAM_REFUSED: Final = 78
 """Exit code when the stream cannot be used as it is, as that of a log of another kind."""
@@ -80,7 +110,7 @@ class TermEnding:
             directory = self._term().directory
             with suppress(OSError):
                 # Else the next start has to do without it.
-                loss_note.leave(directory, why)
+                local_log.leave(directory, why)
             why = (
                 f"{why.rstrip('.')}. Nothing was cut off of the log in {directory.path}; "
                 f"{self._last_active()} was active last. {filled_again(self._url())}"
@@ -104,7 +134,7 @@ class TermEnding:
     def remove_left(self) -> None:
         """Remove what killed processes have left of temporary logs."""
         if self._is_temporary:
-            for path in remove_left(os.path.dirname(self._term().directory.path), loss_note.is_at):
+            for path in remove_left(os.path.dirname(self._term().directory.path), local_log.is_at):
                 self.log.info(
                     "{path} was removed: the temporary log of a process that is not there; all of "
                     "it is in the stream", event="temporary-removed", path=path,
@@ -113,5 +143,5 @@ class TermEnding:
     def remove_temporary(self) -> None:
         """Remove a log that is in the stream as a whole."""
         path = self._term().directory.path
-        if self._is_temporary and not loss_note.is_at(path):
+        if self._is_temporary and not local_log.is_at(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -30,11 +30,9 @@ from beanstalk_twisted.daemon.listening import (
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
 from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
 from beanstalk_twisted.daemon.signals import Signalled
-from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, TermEnding
-from beanstalk_twisted.daemon.terms.replication_log import ReplicationLog
-from beanstalk_twisted.daemon.terms.replication_state import ReplicationState
+from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, PresentSite, Term, TermEnding
+from beanstalk_twisted.daemon.terms.state import ReplicationLog, ReplicationState
 from beanstalk_twisted.daemon.terms.stream_watch import StreamWatch
-from beanstalk_twisted.daemon.terms.term import PresentSite, Term
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
@@ -45,11 +43,11 @@ from beanstalk_twisted.replication.roster import (
     NoSuccessor,
     Situation,
 )
-from beanstalk_twisted.replication.standby.standby import Standby
-from beanstalk_twisted.replication.standby.succeeding import Succession
-from beanstalk_twisted.replication.start.reading import Behind
+from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import Stream
+from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.service import BeanstalkService

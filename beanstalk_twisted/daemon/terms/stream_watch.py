@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
-from beanstalk_twisted.replication.start.lineage import purged_in_use
+from beanstalk_twisted.daemon.terms.state import NEWS_S
+from beanstalk_twisted.replication.comparison import purged_in_use
 from beanstalk_twisted.replication.stream.door import (
     Copies,
     Ends,

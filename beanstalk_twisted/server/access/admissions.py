@@ -6,8 +6,7 @@ token, and again when the file was read again.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.access.grants import NO_RIGHTS
-from beanstalk_twisted.access.rules import NOBODY, AccessRules, Identity, Peer
+from beanstalk_twisted.access.rules import NO_RIGHTS, NOBODY, AccessRules, Identity, Peer
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

@@ -8,9 +8,8 @@ some has a `Quota`, which the rules ask; the guard asks here about tubes and con
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.access.grants import Grant
-from beanstalk_twisted.access.rules import AccessRules, Identity
-from beanstalk_twisted.jobs.limits.quota import Limits, Quota
+from beanstalk_twisted.access.rules import AccessRules, Grant, Identity
+from beanstalk_twisted.jobs.quota import Limits, Quota
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.timekeeping import Slices

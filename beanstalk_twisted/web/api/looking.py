@@ -8,18 +8,229 @@ which they were made.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.binlog.bodies import DIGITS, fingerprint
+from beanstalk_twisted.binlog.records.jobs import REASONS, State
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.looking.listing import Place, place_of, places_behind
-from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, Criteria
+from beanstalk_twisted.rules.looks import Place, place_of, places_behind
 from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Refusal
+from beanstalk_twisted.web.routes import CRITERIA
+
+NS: Final = 1_000_000_000
+
+STATES: Final[Mapping[str, State]] = {
+    "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
+    "buried": State.BURIED,
+}  # fmt: skip
+
+MAX_TEXT_BYTES: Final = 1000
+"""Bytes of a text that is looked for: more than a person types, and the URL stays short."""
+
+MAX_WHERE: Final = 2000
+"""Characters of ``where``: so many conditions with the longest names, and room for more."""
+
+MAX_CONDITIONS: Final = 8
+"""Conditions of ``where``: each costs every job 0.3 us."""
+
+LOOK_BODY_BYTES: Final = 256 << 10
+"""Bytes of a body that are searched, its first: 0.3 ms."""
+
+MAX_SHOWN: Final = 100
+"""Characters of what is wrong that a refusal repeats: more than a condition of use has."""
+
+MAX_NUMBER_DIGITS: Final = 20
+"""Digits of a number in a condition: those of 2**64."""
+
+NUMBERS: Final[Mapping[str, Callable[[Job, int], int]]] = {
+    "id": lambda job, now_ns: job.job_id,
+    "priority": lambda job, now_ns: job.priority,
+    "age": lambda job, now_ns: (now_ns - job.created_ns) // NS,
+    "size": lambda job, now_ns: job.body_bytes,
+    "delay": lambda job, now_ns: job.delay_s,
+    "ttr": lambda job, now_ns: job.ttr_s,
+    "reserves": lambda job, now_ns: job.reserves,
+    "timeouts": lambda job, now_ns: job.timeouts,
+    "releases": lambda job, now_ns: job.releases,
+    "buries": lambda job, now_ns: job.buries,
+    "kicks": lambda job, now_ns: job.kicks,
+    "file": lambda job, now_ns: job.segment,
+}
+"""
+What conditions compare with numbers: bytes, seconds and counts.  ``file`` is the segment of the log
+that the job keeps, as in `stats-job`.
+"""
+
+WORDS: Final[Mapping[str, Callable[[Job], str]]] = {
+    "dead-from": lambda job: _word((job.tags or NO_TAGS).dead_from),
+    "dead-reason": lambda job: reason_of(job) or "",
+    "origin": lambda job: _word((job.tags or NO_TAGS).origin),
+    "group": lambda job: _word((job.tags or NO_TAGS).group),
+    "after-group": lambda job: _word((job.tags or NO_TAGS).after),
+    "concurrency-key": lambda job: _word((job.tags or NO_TAGS).concurrency_key),
+    "idempotency-key": lambda job: _word((job.tags or NO_TAGS).unique_key),
+}
+"""What conditions compare with words; a job that does not carry it has the empty word."""
+
+_COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "=": lambda one, other: one == other,
+    "!=": lambda one, other: one != other,
+    "<": lambda one, other: one < other,
+    "<=": lambda one, other: one <= other,
+    ">": lambda one, other: one > other,
+    ">=": lambda one, other: one >= other,
+}
+_CONDITION: Final = re.compile(r"\s*([a-z][a-z_-]*)\s*(!=|<=|>=|=|<|>)\s*(\S*)\s*")
+_FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{DIGITS}}}|")
+
+Condition = Callable[[Job, int], bool]
+"""Whether a job is meant, at a time in ns."""
+
+
+class Criteria(NamedTuple):
+    """
+    :ivar tube: None for all.
+    :ivar states: in the order of `STATES`; at least one.
+    :ivar text: bytes that the body has, in its first `LOOK_BODY_BYTES`; empty for any.
+    :ivar any_case: whether ASCII letters of the text are alike in both cases.
+    :ivar fingerprint: of the body; empty for any.
+    :ivar said: what was given, in words.
+    """
+
+    tube: bytes | None
+    states: tuple[State, ...]
+    text: bytes
+    any_case: bool
+    conditions: tuple[Condition, ...]
+    fingerprint: str
+    said: str
+
+    @property
+    def needs_bodies(self) -> bool:
+        """Whether only a job's body says if it is meant."""
+        return bool(self.text or self.fingerprint)
+
+    @property
+    def reads_bodies(self) -> bool:
+        """Whether what a look costs depends on the bodies."""
+        return bool(self.text)
+
+    def suit(self, job: Job, now_ns: int) -> bool:
+        """Whether a job of the tube is meant, as far as its fields and tags say."""
+        is_in_state = job.state in self.states
+        return is_in_state and all(condition(job, now_ns) for condition in self.conditions)
+
+    def fit(self, body: bytes | None) -> bool:
+        """The same of its body; None, which is not known, fits only if nothing is asked of it."""
+        if body is None:
+            return not self.needs_bodies
+        return self._has_text(body) and self.fingerprint in ("", self._fingerprint_of(body))
+
+    def _has_text(self, body: bytes) -> bool:
+        if not self.text:
+            return True
+        part = body[:LOOK_BODY_BYTES]
+        return self.text in (part.lower() if self.any_case else part)
+
+    def _fingerprint_of(self, body: bytes) -> str:
+        return fingerprint(body) if self.fingerprint else ""
+
+
+def criteria_of(given: Mapping[str, str]) -> Criteria:
+    """
+    :param given: by `routes.CRITERIA`; others are not looked at.
+    :raise Refusal: something is wrong.
+    """
+    text = _text_of(given.get("text", ""))
+    any_case = _flag("any_case", given.get("any_case", "0"))
+    mark = given.get("fingerprint", "")
+    if _FINGERPRINT.fullmatch(mark) is None:
+        raise Refusal(400, f"fingerprint has {DIGITS} digits, 0 to 9 and a to f")
+    tube = given.get("tube", "")
+    return Criteria(
+        tube.encode("ascii", "replace") if tube else None, _states_of(given.get("states", "")),
+        text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
+        " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
+    )  # fmt: skip
+
+
+def reason_of(job: Job) -> str | None:
+    """Why a job is a dead letter; None if it is none."""
+    tags = job.tags
+    if tags is None or not tags.dead_from:
+        return None
+    return REASONS.get(tags.dead_reason, str(tags.dead_reason))
+
+
+def _text_of(text: str) -> bytes:
+    found = text.encode("utf-8", "surrogatepass")
+    if len(found) > MAX_TEXT_BYTES:
+        raise Refusal(400, f"text has at most {MAX_TEXT_BYTES} bytes")
+    return found
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise Refusal(400, f"{name} is 0 or 1")
+    return value == "1"
+
+
+def _states_of(text: str) -> tuple[State, ...]:
+    names = text.split(",") if text else list(STATES)
+    if not set(names) <= STATES.keys():
+        raise Refusal(400, f"states are some of {','.join(STATES)}, with commas between")
+    return tuple(state for name, state in STATES.items() if name in names)
+
+
+def _conditions_of(text: str) -> tuple[Condition, ...]:
+    if len(text) > MAX_WHERE:
+        raise Refusal(400, f"where has at most {MAX_WHERE} characters")
+    parts = text.split(",") if text.strip() else []
+    if len(parts) > MAX_CONDITIONS:
+        raise Refusal(400, f"where has at most {MAX_CONDITIONS} conditions")
+    return tuple(_condition(part) for part in parts)
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        shown = text.strip()[:MAX_SHOWN]
+        detail = f"where has {shown!r}, and is such as timeouts>=3,age>3600,group=night"
+        raise Refusal(400, detail)
+    name, sign, value = found[1].replace("_", "-"), found[2], found[3]
+    if name in NUMBERS:
+        return _of_number(NUMBERS[name], sign, name, value)
+    if name in WORDS:
+        return _of_word(WORDS[name], sign, name, value)
+    names = ", ".join([*NUMBERS, *WORDS])
+    raise Refusal(400, f"where has {name[:MAX_SHOWN]!r}, and compares only {names}")
+
+
+def _of_number(get: Callable[[Job, int], int], sign: str, name: str, value: str) -> Condition:
+    if not (value.isascii() and value.isdigit() and len(value) <= MAX_NUMBER_DIGITS):
+        raise Refusal(
+            400, f"where compares {name} with a whole number, not with {value[:MAX_SHOWN]!r}"
+        )
+    compare, wanted = _COMPARED[sign], int(value)
+    return lambda job, now_ns: compare(get(job, now_ns), wanted)
+
+
+def _of_word(get: Callable[[Job], str], sign: str, name: str, value: str) -> Condition:
+    if sign not in ("=", "!="):
+        raise Refusal(400, f"where compares {name} by = or !=, not by {sign}")
+    is_equal = sign == "="
+    return lambda job, now_ns: (get(job) == value) is is_equal
+
+
+def _word(name: bytes) -> str:
+    return name.decode("ascii", "replace")
+
 
 SLICE_JOBS: Final = 200
 """Jobs that one slice looks at: a millisecond."""

@@ -7,7 +7,8 @@ it was last reserved or touched.  If its holder has changed its TTR by ``update-
 wrong by the difference, but never later than the second.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any, Final
 
@@ -16,18 +17,159 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from beanstalk_twisted.client.commands.extension_specs import JobPage
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.stats import Stats
+from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.looking.connections import SHOWN_RESERVED, ConnectionFactsSource
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.looks import SHOWN_RESERVED, ConnectionFactsSource
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.web.api import fields as api_fields
+from beanstalk_twisted.web.api.fields import MAX_U64, query_choice, query_number
 from beanstalk_twisted.web.api.local_connection import LocalConnections
-from beanstalk_twisted.web.api.tube_pages import TubePage, described
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.figures.tube_figures import NS
+from beanstalk_twisted.web.figures.tube_figures import NS, SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire.yaml import Quoted, Value
+
+MAX_PAGE_TUBES: Final = 200
+"""Tubes of a page: more than anybody reads, and some 4 ms to describe."""
+
+MAX_OFFSET: Final = 1000
+"""Tubes before a page: who wants those behind searches, or sorts otherwise."""
+
+MAX_SEARCH: Final = 200
+"""Characters of a search: a name has no more."""
+
+DESCRIBED: Final = 25
+"""Tubes that one slice describes."""
+
+SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
+    "name": None,
+    "activity": activity,
+    "ready": lambda tube: tube.ready_count,
+    "reserved": lambda tube: tube.reserved,
+    "delayed": lambda tube: tube.delayed.count,
+    "buried": lambda tube: tube.buried.count,
+    "waiting": lambda tube: tube.waiting,
+}
+"""All but the names from the largest to the smallest, and equal ones by name."""
+
+
+class TubePage:
+    """One page."""
+
+    def __init__(self, state: QueueState, now_ns: int, query: Mapping[str, str]) -> None:
+        """:raise Refusal: the query is wrong."""
+        self._state = state
+        self._now_ns = now_ns
+        self._limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
+        self._offset = query_number(query, "offset", 0, 0, MAX_OFFSET)
+        self._sort = SORTS[query_choice(query, "sort", tuple(SORTS))]
+        self._search = query.get("search", "")[:MAX_SEARCH].encode("ascii", "replace")
+        self._all = list(state.tubes.in_order)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The page as JSON."""
+        first: list[Tube] = []
+        matches = 0
+        for at in range(0, len(self._all), SLICE_TUBES):
+            some = self._all[at : at + SLICE_TUBES]
+            if self._search:
+                some = [tube for tube in some if self._search in tube.name]
+            matches += len(some)
+            first = self._first(first + some)
+            yield b""
+        yield b'{"total":%d,"matches":%d,"tubes":[' % (len(self._all), matches)
+        page = first[self._offset :]
+        for at in range(0, len(page), DESCRIBED):
+            rows = [encoded(self._described(tube)) for tube in page[at : at + DESCRIBED]]
+            yield (b"," if at else b"") + b",".join(rows)
+        yield b"]}\n"
+
+    def _first(self, tubes: list[Tube]) -> list[Tube]:
+        most, sort = self._offset + self._limit, self._sort
+        if sort is None:
+            return nsmallest(most, tubes, key=lambda tube: tube.name)
+        # Ties go to the first in `tubes`; by name they would cost as much again.
+        return nlargest(most, tubes, key=sort)
+
+    def _described(self, tube: Tube) -> dict[str, Any]:
+        return described(tube, self._state, self._now_ns)
+
+
+def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
+    """A tube's figures as JSON takes them."""
+    figures = figures_of(tube, state, now_ns)
+    row = figures._asdict()
+    times = row.pop("times")
+    row["timeouts"] = 0 if times is None else times.timeouts
+    row["pause_seconds_left"] = row.pop("pause_ns") / NS
+    row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
+    next_ns = row.pop("next_delayed_ns")
+    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
+    return row
+
+
+MAX_PAGE_SEGMENTS: Final = 100
+"""Segments of a page: the I/O thread reads at most so many headers for it, 3 ms in slices."""
+
+
+class LogApi:
+    """Shows the log."""
+
+    def __init__(self, service: BeanstalkService) -> None:
+        self._service = service
+
+    def log(self, call: Call) -> Document:
+        """The log, what it costs, and why its oldest segment is still there."""
+        figures = self._service.log_figures()
+        if figures is None:
+            raise _no_log()
+        about: dict[str, Any] = figures._asdict()
+        commits = about.pop("commits")
+        about["oldest_unsynced_seconds"] = about.pop("unsynced_ns") / NS
+        about["fsync_seconds"] = _histogram(commits.syncs, NS)
+        about["group_commit_size"] = _histogram(commits.batches, 1)
+        about["fsync_errors"] = commits.rehomings
+        return json_document(about)
+
+    def segments(self, call: Call) -> "Deferred[Document]":
+        """A page of segments, oldest first."""
+        if self._service.log_figures() is None:
+            raise _no_log()
+        after = query_number(call.query, "after", 0, 0, MAX_U64)
+        most = query_number(call.query, "limit", 50, 1, MAX_PAGE_SEGMENTS)
+        return Deferred.fromCoroutine(self._page(after, most))
+
+    async def _page(self, after: int, most: int) -> Document:
+        # One more than fits says whether there is a next page.
+        found = await self._service.log_segments(after, most + 1)
+        page, now_ns = found[:most], self._service.now_ns()
+        behind = page[-1].number if len(found) > most else None
+        return json_document({"segments": [_shown(row, now_ns) for row in page], "after": behind})
+
+
+def _no_log() -> Refusal:
+    return Refusal(404, "jobs are in memory only; --binlog DIR keeps a log")
+
+
+def _shown(facts: SegmentFacts, now_ns: int) -> dict[str, Any]:
+    row = facts._asdict()
+    created_ns = row.pop("created_ns")
+    row["age_seconds"] = None if created_ns is None else max(0, now_ns - created_ns) / NS
+    return row
+
+
+def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
+    """:param unit: what one of the units that are shown has."""
+    return {
+        "bounds": [bound / unit for bound in values.bounds],
+        "counts": values.counts,
+        "sum": values.total / unit,
+    }
+
 
 MAX_PAGE_JOBS: Final = 200
 """Jobs of a page."""

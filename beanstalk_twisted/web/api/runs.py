@@ -26,9 +26,16 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.criteria import Criteria, criteria_of, reason_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
-from beanstalk_twisted.web.api.looking import SLICE_BYTES, SLICE_JOBS, SLICE_READS, Look
+from beanstalk_twisted.web.api.looking import (
+    SLICE_BYTES,
+    SLICE_JOBS,
+    SLICE_READS,
+    Criteria,
+    Look,
+    criteria_of,
+    reason_of,
+)
 from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.routes import CRITERIA

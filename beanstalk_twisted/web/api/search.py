@@ -11,18 +11,20 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.binlog.fingerprint import fingerprint
+from beanstalk_twisted.binlog.bodies import fingerprint
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.looking import statistics
+from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, criteria_of, reason_of
 from beanstalk_twisted.web.api.looking import (
+    LOOK_BODY_BYTES,
     SLICE_FINGERPRINTS,
     SLICE_JOBS,
     SLICE_READS,
     Look,
+    criteria_of,
+    reason_of,
 )
 from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, encoded

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.failed_reads import Unread
+from beanstalk_twisted.jobs.body_room import Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.server.service import BeanstalkService

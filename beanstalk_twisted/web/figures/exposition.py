@@ -7,7 +7,7 @@ A family is its head (`Writer.head`), then all of its samples, before the next f
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from beanstalk_twisted.jobs.figures.histogram import Histogram
+from beanstalk_twisted.jobs.figures import Histogram
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -10,17 +10,16 @@ import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.jobs.figures.histogram import Histogram
-from beanstalk_twisted.jobs.figures.job_times import BOUNDS_NS, TubeTimes
-from beanstalk_twisted.jobs.limits.quota import NO_LIMIT, Limits, Quota
+from beanstalk_twisted.jobs.figures import BOUNDS_NS, Histogram, TubeTimes
+from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
 from beanstalk_twisted.replication.roster import STANDBY
-from beanstalk_twisted.rules.looking.statistics import Pairs
+from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.handshakes import Handshakes
+from beanstalk_twisted.server.access.peers import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.storage.bodies.reads import READ_BOUNDS_NS
-from beanstalk_twisted.storage.commit.figures import SYNC_BOUNDS_NS
+from beanstalk_twisted.storage.body_reads import READ_BOUNDS_NS
+from beanstalk_twisted.storage.environment import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.exchange import Call, Document
@@ -34,8 +33,7 @@ from beanstalk_twisted.web.figures.exposition import (
     seconds,
     wants_openmetrics,
 )
-from beanstalk_twisted.web.figures.lag import LAG_BOUNDS_NS
-from beanstalk_twisted.web.figures.overview import OldestReady
+from beanstalk_twisted.web.figures.overview import LAG_BOUNDS_NS, OldestReady
 from beanstalk_twisted.web.figures.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.web.replication import write_replication
 from beanstalk_twisted.wire import replies

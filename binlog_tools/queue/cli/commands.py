@@ -11,8 +11,7 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.parameters import LateGroup, Parsed
-from binlog_tools.console.streams import forgive_stderr
+from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
 from binlog_tools.queue.cli.exits import INTERRUPTED, MISSING, PROGRAM, REFUSED, fail, reason
 from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
@@ -26,7 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top",
     "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
-    "token": "binlog_tools.access.command", "access": "binlog_tools.access.command",
+    "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
 """
 The module of each subcommand, of this package or with its whole name, in the order of the help;

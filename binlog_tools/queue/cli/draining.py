@@ -1,22 +1,93 @@
 """``beanstalk drain``, ``undrain``, ``promote`` and ``health``."""
 
+import errno
 import re
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import Lost
+from binlog_tools.client import Connection, Line, Lost
 from binlog_tools.connections import WrongToken, connect
-from binlog_tools.console.output import Output
-from binlog_tools.console.parameters import Parsed
-from binlog_tools.console.wording import told
-from binlog_tools.queue import handing_over
+from binlog_tools.console.output import Output, Parsed, told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.handing_over import Outcome
 from binlog_tools.queue.server import STATES, Queue, Refused, Stats
+
+RETRY_S: Final = 0.05
+"""From one look to the next: people are told of tenths of a second."""
+
+ANSWER_S: Final = 2.0
+"""For an answer to one look: who has just begun may still read its disk."""
+
+
+class Outcome(NamedTuple):
+    """
+    What became of it.
+
+    :ivar active: the name of who is active now; empty if that is not known.
+    :ivar pause_s: from the end of the old connection to the first answer; None if none came.
+    :ivar is_out_of_sight: the address is of one server alone, which is a standby now.
+    """
+
+    active: str = ""
+    pause_s: float | None = None
+    is_out_of_sight: bool = False
+
+
+def hand_over(
+    address: Address, line: Connection, limit_s: float, clock: Callable[[], float] = time.monotonic
+) -> Outcome:
+    """
+    Wait until a server of the queue is active.
+
+    :param line: to the server that hands over, which parts.
+    :param limit_s: how long to wait, seconds.
+    :raise WrongToken: it does not take ours.
+    """
+    give_up_s = clock() + limit_s
+    line.limit(limit_s)
+    _wait_for_end(line)
+    parted_s = clock()
+    while (left_s := give_up_s - clock()) > 0:
+        try:
+            with connect(address, min(ANSWER_S, left_s)) as again:
+                active = _active(again)
+            return Outcome(active, clock() - parted_s)
+        except OSError as problem:
+            if not address.others and problem.errno == errno.ECONNREFUSED:
+                return Outcome(is_out_of_sight=True)
+        time.sleep(RETRY_S)
+    return Outcome()
+
+
+def name_of(extensions: Extensions) -> str:
+    """What a server is called among those of its queue; empty if it does not say."""
+    if not extensions.has("stats-replication"):
+        return ""
+    return extensions.replication().get("name", "")
+
+
+def _wait_for_end(line: Line) -> None:
+    try:
+        line.reply()
+    except Lost:
+        return
+
+
+def _active(line: Line) -> str:
+    """:raise OSError: it does not serve."""
+    queue = Queue(line)
+    try:
+        # Its answer waits for the lease, so it comes from the active server alone.
+        queue.stats()
+        return name_of(Extensions(queue))
+    except Refused:
+        return ""
+
 
 HEALTHY_S: Final = 5.0
 """Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
@@ -87,9 +158,9 @@ def promote(standby: str | None, timeout: float, address: Address, is_json: bool
     with connect(address) as line:
         extensions = Extensions(Queue(line))
         extensions.need("promote", "an ordered stop of the active server hands over too")
-        before = handing_over.name_of(extensions)
+        before = name_of(extensions)
         successor = extensions.promote(standby or "")
-        outcome = handing_over.outcome(address, line, timeout)
+        outcome = hand_over(address, line, timeout)
     if is_json:
         Output(True).document({
             "handed_over_to": successor, "active": outcome.active or None,

@@ -11,22 +11,26 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.printable import escape
-from binlog_tools.console.output import Output
-from binlog_tools.console.wording import BARS, told
+from binlog_tools.console.output import BARS, Output, told
 from binlog_tools.queue.cli import options
-from binlog_tools.queue.keyboard import Keys, keyboard
-from binlog_tools.queue.rates import Row, Snapshot, rows, take_snapshot, total
 from binlog_tools.queue.server import Stats
 from binlog_tools.queue.watching import (
     HELP,
     SORTS,
     History,
+    Keys,
+    Row,
+    Snapshot,
     View,
     colour_of,
     coloured,
     filtered,
+    keyboard,
     ordered,
     pressed,
+    rows,
+    take_snapshot,
+    total,
 )
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l"

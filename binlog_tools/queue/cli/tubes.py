@@ -9,9 +9,8 @@ from typing import Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from beanstalk_twisted.client.commands.hashed_keys import hashed_key
-from binlog_tools.console.output import Output, columns
-from binlog_tools.console.parameters import Parsed
+from beanstalk_twisted.client.commands.tags import hashed_key
+from binlog_tools.console.output import Output, Parsed, columns
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail, warn
 from binlog_tools.queue.extensions import Extensions, Policy

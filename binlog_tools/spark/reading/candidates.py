@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.archiving.manifest import NAMES, Entry, known_segments
+from beanstalk_twisted.binlog.archive_manifest import NAMES, Entry, known_segments
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
     HeaderProblem,

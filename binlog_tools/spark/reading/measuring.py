@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.archiving.manifest import Entry
+from beanstalk_twisted.binlog.archive_manifest import Entry
 from beanstalk_twisted.binlog.records.others import CleanStop
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,

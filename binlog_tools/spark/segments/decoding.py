@@ -10,9 +10,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import Flag
-from beanstalk_twisted.binlog.records.others import CleanStop, Start
+from beanstalk_twisted.binlog.records.others import JOB_KINDS, CleanStop, Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.logs.reading import Hole
 from binlog_tools.logs.selection import OF_JOBS, TYPE_NAMES

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beanstalk_twisted.binlog.records.decoding import JOB_KINDS
 from beanstalk_twisted.binlog.records.jobs import KEY, REASONS, WITHHELD_NS, Flag
-from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef, TubePolicy
+from beanstalk_twisted.binlog.records.others import JOB_KINDS, Counters, Pause, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
 from binlog_tools.logs.selection import type_name

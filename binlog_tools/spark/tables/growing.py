@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
+from beanstalk_twisted.binlog.bodies import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable

@@ -3,7 +3,7 @@ Jobs that fail again and again, and what their bodies have in common.
 
 A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
 they are right also where records are missing.  A body's **fingerprint** is that of
-`beanstalk_twisted.binlog.fingerprint`, computed in Python on the executors.
+`beanstalk_twisted.binlog.bodies`, computed in Python on the executors.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, col, udf
 
-from beanstalk_twisted.binlog.fingerprint import MAX_JSON_BYTES, fingerprint
+from beanstalk_twisted.binlog.bodies import MAX_JSON_BYTES, fingerprint
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.histories.failing import FAILURES

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from beanstalk_twisted.binlog.archiving.archive import CHUNK_BYTES, Archive, RealArchive
+from beanstalk_twisted.binlog.archive import CHUNK_BYTES, Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from beanstalk_twisted.binlog.archiving import manifest
-from beanstalk_twisted.binlog.archiving.delivery import deliver_rest
-from beanstalk_twisted.binlog.archiving.manifest import (
+from beanstalk_twisted.binlog import archive_manifest as manifest
+from beanstalk_twisted.binlog.archive_delivery import deliver_rest
+from beanstalk_twisted.binlog.archive_manifest import (
     MAX_ENTRIES,
     MAX_INDEXED,
     MAX_TUBE_BYTES,

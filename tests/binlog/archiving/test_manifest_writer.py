@@ -8,7 +8,8 @@ import zlib
 
 import pytest
 
-from beanstalk_twisted.binlog.archiving.manifest import (
+from beanstalk_twisted.binlog.archive_delivery import RECENT_ENTRIES, ManifestWriter
+from beanstalk_twisted.binlog.archive_manifest import (
     MANIFEST,
     NAMES,
     RECENT,
@@ -17,7 +18,6 @@ from beanstalk_twisted.binlog.archiving.manifest import (
     decode_manifest,
     known_segments,
 )
-from beanstalk_twisted.binlog.archiving.manifest_writer import RECENT_ENTRIES, ManifestWriter
 from beanstalk_twisted.binlog.errors import CannotArchive
 from beanstalk_twisted.binlog.memory import MemoryArchive
 from beanstalk_twisted.binlog.segments.format import SegmentHeader

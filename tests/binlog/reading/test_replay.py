@@ -11,9 +11,8 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import Replay
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Pause, RememberedKey, TubeDef
+from beanstalk_twisted.binlog.records.others import Pause, Record, RememberedKey, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     AFTER_UNCLEAN_STOP,
     EXTENSIONS,

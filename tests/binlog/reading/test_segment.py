@@ -11,8 +11,7 @@ from beanstalk_twisted.binlog.reading.segment import (
     file_content_end,
     walk,
 )
-from beanstalk_twisted.binlog.records.decoding import Record
-from beanstalk_twisted.binlog.records.others import Counters, Seal, Start
+from beanstalk_twisted.binlog.records.others import Counters, Record, Seal, Start
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import PROGRESS_FRAMES, Survey
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import NO_DATA, Kind
-from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Trim, TubeDef
+from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Record, Trim, TubeDef
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.binlog.writer import spare_name

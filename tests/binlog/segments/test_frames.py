@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.reading.searching import resynchronise
-from beanstalk_twisted.binlog.records.decoding import NotUnderstood, Record, decode_record
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
-from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Seal, TubeDef
+from beanstalk_twisted.binlog.records.others import (
+    CleanStop,
+    Counters,
+    NotUnderstood,
+    Record,
+    Seal,
+    TubeDef,
+    decode_record,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     FRAME_HEADER_BYTES,

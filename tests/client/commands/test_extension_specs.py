@@ -15,13 +15,12 @@ from beanstalk_twisted.client.commands import specs as stock
 from beanstalk_twisted.client.commands.extension_specs import SPECS, NewJob, job_lines, new_job
 from beanstalk_twisted.client.commands.specs import Reply
 from beanstalk_twisted.client.commands.tags import Tags
-from beanstalk_twisted.client.reading import Impossible, ReplyReader
+from beanstalk_twisted.client.exchange import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, grammar
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, MAX_BATCH_LINE_BYTES, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
-from beanstalk_twisted.wire.job_lines import JobLine, parse_job_line
-from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS
+from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, JobLine, parse_job_line
 from tests.client.commands.test_specs import TUBE_NAMES
 from tests.test_docs import ROOT, quoted, table
 

@@ -14,10 +14,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.client.addresses import ASK, FIRST_LIMIT_S, NEXT_S
+from beanstalk_twisted.client.endpoints import Host, HostsEndpoint
 from beanstalk_twisted.client.errors import NoHost, TlsFailed
-from beanstalk_twisted.client.hosts.endpoint import Host, HostsEndpoint
-from beanstalk_twisted.client.hosts.rounds import ASK, FIRST_LIMIT_S, NEXT_S
-from beanstalk_twisted.client.tls.faults import TlsFault
+from beanstalk_twisted.client.tls_faults import TlsFault
 from tests.client.world import error, is_waiting, result
 
 ANSWER = b"USING default\r\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.client.hosts.rounds import (
+from beanstalk_twisted.client.addresses import (
     FIRST_LIMIT_S,
     LIMIT_S,
     MAX_ANSWER_BYTES,

@@ -8,8 +8,7 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
-from beanstalk_twisted.daemon.files.access import AccessFile
-from beanstalk_twisted.daemon.files.small_files import WRONG_FILE
+from beanstalk_twisted.daemon.files import WRONG_FILE, AccessFile
 from beanstalk_twisted.daemon.launching import Refused
 from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.testing.memory_server import MemoryServer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.files.log import ROTATED_BYTES, ReopenedLogFile
+from beanstalk_twisted.daemon.log_lines import ROTATED_BYTES, ReopenedLogFile
 
 
 def test_after_somebody_has_renamed_it_the_next_lines_are_in_a_new_file(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.files.small_files import WRONG_FILE
-from beanstalk_twisted.daemon.files.tubes import (
-    MAX_FILE_BYTES,
+from beanstalk_twisted.daemon.files import (
+    MAX_TUBES_FILE_BYTES,
+    WRONG_FILE,
     BadTubesFile,
     TubesFile,
     parse_tubes,
@@ -115,7 +115,7 @@ def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
     ("content", "why"),
     [
         (None, "it cannot be read: No such file or directory"),
-        (b"#" * (MAX_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
+        (b"#" * (MAX_TUBES_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
         (b"#\n#\xff", "line 2: it is not UTF-8"),
     ],
 )
@@ -140,5 +140,5 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
 
 def test_the_largest_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tubes.toml"
-    path.write_bytes(b"#" * MAX_FILE_BYTES)
+    path.write_bytes(b"#" * MAX_TUBES_FILE_BYTES)
     TubesFile(str(path), MemoryServer().service).load()

@@ -20,26 +20,25 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED
-from beanstalk_twisted.daemon.terms.replication_log import NEWS_S
+from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, Term
 from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.terms.state import NEWS_S
 from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
-from beanstalk_twisted.daemon.terms.term import Term
+from beanstalk_twisted.replication import local_log
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
-from beanstalk_twisted.replication.standby.standby import Standby
-from beanstalk_twisted.replication.standby.succeeding import Succession
-from beanstalk_twisted.replication.start import loss_note
-from beanstalk_twisted.replication.start.reading import Behind
+from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.replication.stream.memory import MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
+from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE
+from beanstalk_twisted.storage.fsync import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
 from tests.binlog.scribe import T0, segment_files
@@ -749,12 +748,12 @@ def test_a_log_that_has_more_than_its_stream_fills_it_when_that_was_purged() -> 
     reactor.pass_s(LEASE_S)
     assert host.codes == [STREAM_REFUSED]
     directory = ended(host)
-    assert loss_note.why_left(directory)
+    assert local_log.why_left(directory)
     with hosts_of(cluster, reactor, "a", directory=directory) as [again]:
         reactor.pass_s(2 * LEASE_S)
         assert again.role == ACTIVE
         assert b"current-jobs-ready: 5\n" in again.connect().ask(b"stats\r\n")
-        assert loss_note.why_left(directory) is None
+        assert local_log.why_left(directory) is None
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -784,7 +783,7 @@ def test_when_a_stream_was_lost_whoever_has_no_more_than_the_next_one_follows_it
     if first == "a":
         assert (two.role, two.codes) == (STANDBY, [])
         assert two.service.situation().is_in_sync
-        assert loss_note.why_left(disks[second]) is None
+        assert local_log.why_left(disks[second]) is None
     else:
         assert two.codes == [Incompatible.exit_code]
         assert not told(events, "recovery-note")
@@ -797,11 +796,11 @@ def test_a_standby_that_has_no_more_than_the_stream_forgets_that_it_was_lost() -
         a.reactor.pass_s(1)
         b.stop()
         directory = b.directory.after_kill()
-        loss_note.leave(directory, "memory://cluster/log: it was deleted")
+        local_log.leave(directory, "memory://cluster/log: it was deleted")
         with hosts_of(a.cluster, a.reactor, "b", directory=directory) as [again]:
             a.reactor.pass_s(1)
             assert (again.role, again.codes) == (STANDBY, [])
-            assert loss_note.why_left(directory) is None
+            assert local_log.why_left(directory) is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 5.0])

@@ -15,10 +15,9 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.daemon.tls.contexts import make_context
-from beanstalk_twisted.daemon.tls.greeting import TlsFactory
-from beanstalk_twisted.daemon.tls.pem_files import read_folder, read_trust
-from beanstalk_twisted.server.access.handshakes import Handshakes
+from beanstalk_twisted.daemon.tls.endpoint import TlsFactory
+from beanstalk_twisted.daemon.tls.pem_files import make_context, read_folder, read_trust
+from beanstalk_twisted.server.access.peers import Handshakes
 from beanstalk_twisted.server.connections.turns import SharedTurns
 
 LIMIT_S = 60

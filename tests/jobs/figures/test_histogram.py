@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.jobs.figures.histogram import Histogram
+from beanstalk_twisted.jobs.figures import Histogram
 
 
 @pytest.mark.parametrize(("value", "place"), [(0, 0), (10, 0), (11, 1), (20, 1), (21, 2)])

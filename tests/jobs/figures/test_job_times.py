@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.jobs.figures.job_times import BOUNDS_NS, JobTimes
+from beanstalk_twisted.jobs.figures import BOUNDS_NS, JobTimes
 from beanstalk_twisted.jobs.tube import Tube
 
 

@@ -1,7 +1,7 @@
 """Which segments hold living jobs."""
 
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
-from beanstalk_twisted.jobs.figures.live_bytes import EMPTY, LiveBytes
+from beanstalk_twisted.jobs.figures import EMPTY, LiveBytes
 
 
 def test_a_segment_counts_its_living_jobs_and_their_bytes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.jobs.figures.processing_time import (
+from beanstalk_twisted.jobs.figures import (
     MAX_NS,
     MIN_NS,
     MIN_SAMPLES,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.limits.concurrency import OPENED_LINES, ConcurrencyKeys
+from beanstalk_twisted.jobs.limits import OPENED_LINES, ConcurrencyKeys
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState

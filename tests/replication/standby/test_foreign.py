@@ -11,9 +11,9 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.standby.figures import FOLLOWS
-from beanstalk_twisted.replication.start.beginnings import MAX_LOOKED_THROUGH
+from beanstalk_twisted.replication.standby_figures import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
+from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
 from tests.binlog.scribe import T0, segment_files
 from tests.replication.standby.test_standby import LEASE_S, Cluster, Host, check_same, long_running
 

@@ -20,10 +20,8 @@ from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.roster import Identity, note_text
-from beanstalk_twisted.replication.standby.figures import FOLLOWS, HEARS_NOTHING
-from beanstalk_twisted.replication.standby.standby import MAX_AHEAD_BYTES, Standby
-from beanstalk_twisted.replication.standby.succeeding import Succession
-from beanstalk_twisted.replication.start.reading import Behind
+from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
+from beanstalk_twisted.replication.standby_figures import FOLLOWS, HEARS_NOTHING
 from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
@@ -35,6 +33,8 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_write,
     write_of,
 )
+from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED

@@ -15,12 +15,11 @@ from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.start.filling import MAX_AHEAD_BYTES, fill, pieces
-from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, WrongPosition
-from beanstalk_twisted.replication.stream.lease import HeldLease
+from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
+from beanstalk_twisted.replication.succeeding import MAX_AHEAD_BYTES, fill, pieces
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor

@@ -10,11 +10,11 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.replication.start.reading import Behind, StreamReader
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.memory import READ_MESSAGES, Fate, MemoryStream
 from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
+from beanstalk_twisted.replication.stream_reading import Behind, StreamReader
 from tests.replication.simulated import SimulatedReactor
 
 T = TypeVar("T")

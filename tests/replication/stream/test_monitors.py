@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.replication.stream.addresses import parse
-from beanstalk_twisted.replication.stream.monitors import (
+from beanstalk_twisted.replication.stream.jetstream import (
     MAX_MONITOR_BYTES,
     MONITOR_S,
     sync_warnings,

@@ -7,14 +7,14 @@ from typing import Final
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind
-from beanstalk_twisted.rules.bulk.batches import (
+from beanstalk_twisted.rules.batches import (
     AT_ONCE_BYTES,
     AT_ONCE_JOBS,
     BATCH_SLICE_BYTES,
     BATCH_SLICE_JOBS,
     MAX_REPLY_BYTES,
 )
-from beanstalk_twisted.rules.bulk.kicks import RUN_JOBS
+from beanstalk_twisted.rules.bulk import RUN_JOBS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.rules.conversation import Client, Server

@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.bulk.dead_kicks import (
+from beanstalk_twisted.rules.bulk import (
     DEAD_LOOK_JOBS,
     DEAD_SLICE_BYTES,
     DEAD_SLICE_JOBS,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records.jobs import GONE, Kind, Reason
-from beanstalk_twisted.rules.bulk.flushes import LOOK_JOBS, TAGGED_JOBS
+from beanstalk_twisted.rules.bulk import LOOK_JOBS, TAGGED_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import full_disk

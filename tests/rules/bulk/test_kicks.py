@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from beanstalk_twisted.binlog.cold import MAX_COUNT
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
-from beanstalk_twisted.jobs.ready_index import ReadyIndex
 from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube
+from beanstalk_twisted.jobs.tube import URGENT_BELOW, ReadyIndex, Tube
 from beanstalk_twisted.rules.changes import Changes
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import RecordingLog

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.records.jobs import JobImage, Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.space_budget import new_job_bytes, whole_bytes
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.rules.bulk.put_batches import MAX_AHEAD_S, SOON_JOBS
+from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S, SOON_JOBS
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce
 from tests.rules.test_puts import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.rules.looking.connections import (
+from beanstalk_twisted.rules.looks import (
     SHOWN_RESERVED,
     SLICE_CONNECTIONS,
     ConnectionFacts,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.rules.looking import listing
-from beanstalk_twisted.rules.looking.listing import LOOK_RESERVED, Place
+from beanstalk_twisted.rules import looks as listing
+from beanstalk_twisted.rules.looks import LOOK_RESERVED, Place
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from tests.rules.conversation import Client, Server

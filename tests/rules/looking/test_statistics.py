@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.rules.looking.statistics import Tally
+from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire.commands import COUNTERS
 from tests.rules.conversation import FACTS, Client, Server
 

@@ -6,10 +6,11 @@ import pytest_twisted
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.access.guesses import FIRST_S, LONGEST_S
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import MAX_TOKEN_BYTES, TokenHash
 from beanstalk_twisted.server.access.authentication import (
+    FIRST_S,
+    LONGEST_S,
     MAX_AT_ONCE,
     MAX_REMEMBERED,
     MAX_WAITING,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.access.grants import Grant, Granted
-from beanstalk_twisted.access.rules import AccessRules, Identity
+from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity
 from beanstalk_twisted.rules.workqueue import SLICE_WAITS
 from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.storage.repeats import TELL_S

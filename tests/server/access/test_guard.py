@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.access.grants import ROLES, Grant, Granted
-from beanstalk_twisted.access.rules import AccessRules, Identity
-from beanstalk_twisted.rules.looking.looks import SLICE_NAMES
+from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted, Identity
+from beanstalk_twisted.rules.looks import SLICE_NAMES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.authentication import InlineHashing

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.access.limits import LIMITS
 from beanstalk_twisted.access.parsing import parse_access
+from beanstalk_twisted.access.rules import LIMITS
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.limits.quota import Quota
+from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.access.quotas import COUNTED

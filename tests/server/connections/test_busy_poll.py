@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.server.connections.busy_poll import (
+from beanstalk_twisted.server.connections.epoll_reader import (
     BUSY_POLL_US,
     MOST_POINTS,
     REST,

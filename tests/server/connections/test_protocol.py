@@ -17,7 +17,7 @@ from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.server.connections.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
-from beanstalk_twisted.storage.commit.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import (
     OUTPUT_LIMIT_BYTES,
     READ_BYTES,

@@ -6,11 +6,11 @@ import random
 from collections.abc import Mapping, Sequence
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.records.decoding import Record
 from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
     Counters,
     Pause,
+    Record,
     RememberedKey,
     TubeDef,
     TubePolicy,

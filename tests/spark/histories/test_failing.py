@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beanstalk_twisted.binlog.fingerprint import fingerprint
+from beanstalk_twisted.binlog.bodies import fingerprint
 from binlog_tools.spark.definitions.samples import readable
 from binlog_tools.spark.histories.failing import (
     FAILING,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.archiving.manifest import (
+from beanstalk_twisted.binlog.archive_manifest import (
     MANIFEST,
     RECENT,
     Manifest,

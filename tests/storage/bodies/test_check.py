@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from beanstalk_twisted.storage.bodies.reads import RETRIES_S
+from beanstalk_twisted.storage.body_reads import RETRIES_S
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer

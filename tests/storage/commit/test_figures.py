@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.storage.commit.figures import LEAST_NS, MARKS, CommitFigures
+from beanstalk_twisted.storage.environment import LEAST_NS, MARKS, CommitFigures
 
 S = 1_000_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.storage.commit.fsync_policy import (
+from beanstalk_twisted.storage.fsync import (
     ALWAYS,
     NEVER,
     RELAXED_SYNC_S,

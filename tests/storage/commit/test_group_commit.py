@@ -24,17 +24,17 @@ from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES, RECORD_B
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, RELAXED_SYNC_S, FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import (
+from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
+from beanstalk_twisted.storage.fail_stop import FailStop
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, RELAXED_SYNC_S, FsyncPolicy
+from beanstalk_twisted.storage.group_commit import (
     IDLE_FLUSH_S,
     LARGE_BYTES,
     MAX_RELAXED_BYTES,
     MAX_UNACKNOWLEDGED_BYTES,
+    SPACE_RETRY_S,
     GroupCommit,
 )
-from beanstalk_twisted.storage.commit.space import SPACE_RETRY_S
-from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
-from beanstalk_twisted.storage.fail_stop import FailStop
 from tests.held_io import HeldIo
 from tests.sampling import share
 

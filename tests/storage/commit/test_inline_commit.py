@@ -13,11 +13,16 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S, GroupCommit
-from beanstalk_twisted.storage.commit.inline_sync import LESSONS, MAX_BATCH_BYTES, InlineSyncPolicy
-from beanstalk_twisted.storage.commit.space import SPACE_RETRY_S
 from beanstalk_twisted.storage.environment import CommitEvents
+from beanstalk_twisted.storage.fsync import (
+    ALWAYS,
+    LESSONS,
+    MAX_BATCH_BYTES,
+    NEVER,
+    FsyncPolicy,
+    InlineSyncPolicy,
+)
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, SPACE_RETRY_S, GroupCommit
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.hand_reactor import Wire
 from tests.held_io import HeldIo

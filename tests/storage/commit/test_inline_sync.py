@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.storage.commit.inline_sync import (
+from beanstalk_twisted.storage.fsync import (
     DEFAULT_LIMIT_US,
     LESSONS,
     MAX_LIMIT_US,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from binlog_tools.cli.inspect.records import COLUMNS, PREVIEW_CHARACTERS
+from binlog_tools.cli.dump import COLUMNS, PREVIEW_CHARACTERS
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put

@@ -9,7 +9,7 @@ import pytest
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
-from binlog_tools.cli.inspect.jobs import COLUMNS
+from binlog_tools.cli.jobs import COLUMNS
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import (
     DEFAULT_TUBE,

@@ -12,14 +12,13 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.object_storage.arrow import open_store
 from beanstalk_twisted.object_storage.memory import MemoryStore
+from beanstalk_twisted.object_storage.opening import open_store
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.cli.opening import open_source_at
 from binlog_tools.logs.live_set import Point
-from binlog_tools.logs.loading import load
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.selection import Selection
 from binlog_tools.rewrite.put_plans import plan
 from tests.binlog import independent_reader

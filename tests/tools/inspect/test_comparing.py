@@ -6,9 +6,8 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.tags import Tags
-from binlog_tools.inspect.comparing import FIELDS, Difference, compare_logs
-from binlog_tools.logs.loading import Loaded, load
-from binlog_tools.logs.opening import open_source
+from binlog_tools.inspect.measuring import FIELDS, Difference, compare_logs
+from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredJob

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from binlog_tools.inspect.frame_view import BYTES_PER_LINE, MAX_HEAP_BYTES, hex_lines, view_of
+from binlog_tools.inspect.dumping import BYTES_PER_LINE, MAX_HEAP_BYTES, hex_lines, view_of
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
 from tests.binlog import independent_reader

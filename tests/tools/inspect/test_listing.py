@@ -17,8 +17,7 @@ from binlog_tools.inspect.listing import (
     history_of,
 )
 from binlog_tools.logs.live_set import END, Point
-from binlog_tools.logs.loading import load
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredJob
 from tests.binlog.make_golden import GOLDEN

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.archiving.manifest import (
+from beanstalk_twisted.binlog.archive_manifest import (
     MANIFEST,
     NAMES,
     RECENT,
@@ -22,9 +22,10 @@ from beanstalk_twisted.binlog.archiving.manifest import (
 )
 from beanstalk_twisted.binlog.directory import Readable, RealDirectory
 from beanstalk_twisted.object_storage.memory import MemoryStore
-from binlog_tools.inspect import archives, manifests
+from binlog_tools.inspect import archives
+from binlog_tools.inspect import archives as manifests
 from binlog_tools.inspect.archives import Verdict
-from binlog_tools.logs.objects import ObjectFolder
+from binlog_tools.logs.opening import ObjectFolder
 from tests.binlog.archiving.test_manifest import archived, entries_of
 from tests.binlog.scribe import UUID, Files, flipped
 from tests.tools.cli.running import rows, run

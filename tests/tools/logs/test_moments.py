@@ -11,18 +11,15 @@ import pytest
 from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
 from beanstalk_twisted.object_storage.memory import MemoryStore
-from beanstalk_twisted.storage.commit.group_commit import IDLE_FLUSH_S
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.live_set import Bodies, Point, live_at, promoted, stored
-from binlog_tools.logs.loading import load
-from binlog_tools.logs.moments import PastSource
-from binlog_tools.logs.objects import sources_in
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.moments import PastSource, united
+from binlog_tools.logs.opening import load, open_source, sources_in
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
-from binlog_tools.logs.uniting import united
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.scribe import files_of
 

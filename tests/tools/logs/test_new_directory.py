@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from binlog_tools.logs.new_directory import NewDirectory
+from binlog_tools.logs.new_log import NewDirectory
 
 
 def test_it_has_its_name_when_it_is_published(tmp_path: Path) -> None:

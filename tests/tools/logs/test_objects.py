@@ -12,9 +12,14 @@ from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries
-from binlog_tools.logs.loading import load
-from binlog_tools.logs.objects import ObjectFolder, ObjectSource, folders_in, sources_in
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import (
+    ObjectFolder,
+    ObjectSource,
+    folders_in,
+    load,
+    open_source,
+    sources_in,
+)
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog, Source
 from tests.binlog.scribe import Files, flipped
@@ -141,7 +146,7 @@ def test_a_wrong_url_is_wrong_usage() -> None:
 def test_commands_read_urls(tmp_path: Path) -> None:
     folder = archived(tmp_path, spoken().archive)
     with s3_server.running() as server:
-        from beanstalk_twisted.object_storage.arrow import open_store
+        from beanstalk_twisted.object_storage.opening import open_store
 
         store = open_store(server.url("x"))
         for name, content in stored(folder).objects.items():

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from beanstalk_twisted.binlog.segments.format import segment_name
+from binlog_tools.logs.moments import UnitedSource
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.uniting import UnitedSource
 from tests.binlog.make_golden import read_golden
 from tests.tools.folders import archived, written
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.batch_moving import BATCH_JOBS, BatchMover, can_batch
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions
-from binlog_tools.queue.moving import Broken, Moved, Mover
+from binlog_tools.queue.moving import BATCH_JOBS, BatchMover, Broken, Moved, Mover, can_batch
 from binlog_tools.queue.server import Queue, Refused
 from tests.tools.queue.lines import (
     STATES,

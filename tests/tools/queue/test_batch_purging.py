@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.batch_moving import BATCH_JOBS
+from binlog_tools.queue.cli.delete import BatchPurge, StateResult, TubePurge, purge_of
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.purging import BatchPurge, StateResult, TubePurge, purge_of
+from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import STATES, Queue
 from tests.tools.queue.lines import MemoryLine, StockLine, filled, jobs_of
 from tests.tools.queue.test_purging import others

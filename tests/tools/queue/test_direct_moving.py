@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.direct_moving import DirectMover, can_move_directly
 from binlog_tools.queue.extensions import Extensions
+from binlog_tools.queue.moving import DirectMover, can_move_directly
 from binlog_tools.queue.server import Queue, Refused
 from tests.tools.queue.lines import (
     STATES,

@@ -11,7 +11,7 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES as SERVER_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS as SERVER_BATCH_JOBS
-from beanstalk_twisted.wire.job_lines import MAX_BATCH_BYTES as SERVER_BATCH_BYTES
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as SERVER_BATCH_BYTES
 from binlog_tools.client import MAX_BATCH_JOBS, Lost, Reply
 from binlog_tools.queue.extensions import (
     MAX_BATCH_BYTES,

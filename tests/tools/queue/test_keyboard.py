@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from binlog_tools.queue.keyboard import Keys, keyboard
+from binlog_tools.queue.watching import Keys, keyboard
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ import pytest
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS
-from binlog_tools.queue import direct_moving
-from binlog_tools.queue.batch_moving import BATCH_JOBS
-from binlog_tools.queue.cli import commands, execution, exits, wait
+from binlog_tools.queue import moving as direct_moving
+from binlog_tools.queue.cli import commands, exits
+from binlog_tools.queue.cli import reserve as execution
+from binlog_tools.queue.cli import reserve as wait
 from binlog_tools.queue.cli.listing import LISTED
+from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
 

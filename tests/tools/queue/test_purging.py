@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.purging import StateResult, TubePurge
+from binlog_tools.queue.cli.delete import StateResult, TubePurge
 from binlog_tools.queue.server import STATES, Queue, Refused
 from tests.tools.queue.lines import MemoryLine, filled, jobs_of
 

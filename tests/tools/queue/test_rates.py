@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.rates import Snapshot, rows, take_snapshot, total
 from binlog_tools.queue.server import Queue, Stats
+from binlog_tools.queue.watching import Snapshot, rows, take_snapshot, total
 from tests.tools.queue.lines import MemoryLine
 
 

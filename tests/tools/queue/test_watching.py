@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from binlog_tools.queue.rates import Row
 from binlog_tools.queue.watching import (
     LOOKS,
     MAX_FILTER,
     SORTS,
     History,
+    Row,
     View,
     chart,
     colour_of,

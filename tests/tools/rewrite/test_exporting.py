@@ -9,20 +9,21 @@ from typing import Any, BinaryIO
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import State
-from binlog_tools.logs.loading import load
 from binlog_tools.logs.new_log import Written
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.exporting import (
+    MAX_GIVEN,
     MAX_IGNORED,
     MAX_JOB_ID,
+    MAX_U32,
+    WrongLine,
     bounded_lines,
     export,
     import_lines,
 )
-from binlog_tools.rewrite.line_fields import MAX_GIVEN, MAX_U32, WrongLine
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import written

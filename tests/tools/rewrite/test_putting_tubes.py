@@ -8,16 +8,16 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_U32
-from binlog_tools.client import Reply
-from binlog_tools.logs.stored import StoredKey, StoredPolicy
-from binlog_tools.rewrite.putting import WINDOW_JOBS, Stopped
-from binlog_tools.rewrite.putting_tubes import (
+from binlog_tools.cli.replay import (
     PLACEHOLDER,
     KeyPutter,
     KeysPut,
     OtherValue,
     PolicySetter,
 )
+from binlog_tools.client import Reply
+from binlog_tools.logs.stored import StoredKey, StoredPolicy
+from binlog_tools.rewrite.putting import WINDOW_JOBS, Stopped
 from tests.binlog.scribe import NS, T0
 from tests.tools.queue.lines import MemoryLine, jobs_of
 

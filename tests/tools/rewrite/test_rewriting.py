@@ -7,8 +7,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import State
-from binlog_tools.logs.loading import Loaded, load
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredJob

@@ -14,16 +14,20 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.tags import Tags
-from binlog_tools.logs.loading import Loaded, load
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
-from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
-from binlog_tools.rewrite.dropping import drop_in_place
-from binlog_tools.rewrite.exporting import export, import_lines
-from binlog_tools.rewrite.line_fields import WrongLine
-from binlog_tools.rewrite.rewriting import ANY_AGE, Choice, OtherPolicy, merge, rewrite
+from binlog_tools.rewrite.exporting import WrongLine, export, import_lines
+from binlog_tools.rewrite.rewriting import (
+    ANY_AGE,
+    Choice,
+    OtherPolicy,
+    drop_in_place,
+    merge,
+    rewrite,
+)
 from binlog_tools.rewrite.undeleting import find_deleted, restored
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import NS, T0

@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.storage.commit.fsync_policy import ALWAYS, NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.stored import StoredJob
 from tests.binlog import independent_reader

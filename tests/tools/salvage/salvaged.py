@@ -15,8 +15,7 @@ from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.salvage.claims import Consent
 from binlog_tools.salvage.judging import Doubtful, Judgement
-from binlog_tools.salvage.report import Report
-from binlog_tools.salvage.salvaging import Salvage
+from binlog_tools.salvage.salvaging import Report, Salvage
 from tests.binlog.scribe import T0, Files, files_of, quiet
 from tests.storage.test_opening import Started
 

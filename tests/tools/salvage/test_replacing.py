@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
-from binlog_tools.salvage.replacing import kept_path, new_path, replace, steps
+from binlog_tools.salvage.salvaging import kept_path, new_path, replace, steps
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, edited, flipped, put, quiet
 from tests.tools.folders import contents, written
 

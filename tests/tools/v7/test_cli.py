@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs
-from binlog_tools.v7.filemaker import MAX_FILE_BYTES, MIN_FILE_BYTES
+from binlog_tools.v7.files import MAX_FILE_BYTES, MIN_FILE_BYTES
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import documents, on_a_terminal, rows, run
 from tests.tools.v7.test_holder import held

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlog_tools.v7.importing import stored_jobs
+from binlog_tools.v7.conversion import stored_jobs
 from binlog_tools.v7.survivors import Survivors
 from tests.sampling import SHARE, one_in, share
 from tests.tools.v7 import theirs

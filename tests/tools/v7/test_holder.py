@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import holder_of
-from binlog_tools.v7.importing import refuse_running
+from binlog_tools.v7.conversion import refuse_running
 
 HOLD = """
 import fcntl, sys

@@ -12,9 +12,8 @@ from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import StoredJob, loaded_jobs
-from binlog_tools.v7.exporting import Exported, Tally, export_jobs
-from binlog_tools.v7.filemaker import DEFAULT_MAX_BODY_SIZE, MIN_FILE_BYTES, SPOOL
-from binlog_tools.v7.importing import import_log, stored_jobs
+from binlog_tools.v7.conversion import Exported, Tally, export_jobs, import_log, stored_jobs
+from binlog_tools.v7.files import DEFAULT_MAX_BODY_SIZE, MIN_FILE_BYTES, SPOOL
 from binlog_tools.v7.records import MAX_BODY_SIZE
 from binlog_tools.v7.survivors import Survivors
 from tests.binlog.scribe import quiet

@@ -14,7 +14,7 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records.jobs import State
-from binlog_tools.v7.importing import stored_jobs
+from binlog_tools.v7.conversion import stored_jobs
 from binlog_tools.v7.survivors import Survivors
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "v7"

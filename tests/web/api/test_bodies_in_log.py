@@ -15,12 +15,18 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.jobs.failed_reads import PAUSES_S
-from beanstalk_twisted.storage.bodies.reads import RETRIES_S
+from beanstalk_twisted.jobs.body_room import PAUSES_S
+from beanstalk_twisted.storage.body_reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.criteria import LOOK_BODY_BYTES, criteria_of
-from beanstalk_twisted.web.api.looking import LOOK_READS, SLICE_BYTES, SLICE_READS, Look
+from beanstalk_twisted.web.api.looking import (
+    LOOK_BODY_BYTES,
+    LOOK_READS,
+    SLICE_BYTES,
+    SLICE_READS,
+    Look,
+    criteria_of,
+)
 from beanstalk_twisted.web.api.seeing import MAX_READING, Seeing, Seen
 from tests.held_io import HeldIo
 from tests.server.test_body_cache import damage, fail

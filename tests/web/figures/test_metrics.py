@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.access.grants import Grant, Granted
-from beanstalk_twisted.access.rules import AccessRules
+from beanstalk_twisted.access.rules import AccessRules, Grant, Granted
 from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.server.access.authentication import InlineHashing
-from beanstalk_twisted.server.access.handshakes import OUTCOMES, Expiry
+from beanstalk_twisted.server.access.peers import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
-from beanstalk_twisted.storage.commit.fsync_policy import FsyncPolicy
+from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.figures.exposition import OPENMETRICS, PROMETHEUS
 from beanstalk_twisted.web.site import HttpSettings

@@ -6,13 +6,13 @@ import sys
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
-from beanstalk_twisted.web.figures.tube_figures import SLICE_TUBES
-from beanstalk_twisted.web.figures.tube_history import (
+from beanstalk_twisted.web.figures.tube_figures import (
     COUNTED,
     FIELDS,
     KEPT_TUBES,
     ROW_TICKS,
     ROWS,
+    SLICE_TUBES,
     Ring,
     TubeHistory,
     TubeRings,

@@ -20,7 +20,7 @@ import pytest
 from beanstalk_twisted.client import hashed_key
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.connections import connect
-from binlog_tools.queue.batch_moving import BATCH_JOBS
+from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs

@@ -1,1 +1,0 @@
-"""One queue on several hosts: finding the one that serves it."""

@@ -1,1 +1,0 @@
-"""The files of an operator: read at the start and again on SIGHUP."""

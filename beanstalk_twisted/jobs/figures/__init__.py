@@ -1,1 +1,0 @@
-"""Figures that are kept while jobs change: times, bytes, memory."""

@@ -1,0 +1,186 @@
+"""
+Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
+other job of the tube may have it.
+
+Each call costs the same however many keys there are, but for the order in which remembered keys
+come to their end.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records.others import RememberedKey
+from beanstalk_twisted.jobs.figures import LiveBytes
+from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
+from beanstalk_twisted.jobs.tube import Tube, TubeList
+
+MAX_KEYS: Final = 1_000_000
+"""
+Keys, of living jobs and remembered ones, unless it is said otherwise: a remembered one of 20 bytes
+takes some 600 bytes of memory.
+"""
+
+Key = tuple[int, bytes]
+"""A tube's id, and a key in it."""
+
+
+class Remembered(NamedTuple):
+    """
+    A key of a deleted job.
+
+    :ivar segment: the log segment that says so, 0 without a log.
+    """
+
+    record: RememberedKey
+    segment: int
+
+
+class UniqueKeys:
+    """
+    All keys that are taken.
+
+    :ivar most: how many there may be.
+    :ivar lasting: how many living jobs have a key that will be remembered.
+    """
+
+    def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
+        """:param live: hears where in the log the remembered keys are."""
+        self.most = MAX_KEYS
+        self.lasting = 0
+        self._tubes = tubes
+        self._live = live
+        self._living: dict[Key, int] = {}
+        self._remembered: dict[int, dict[bytes, Remembered]] = {}
+        self._of_jobs: dict[int, Key] = {}
+        self._ends = OrderedJobs()
+
+    def __len__(self) -> int:
+        return len(self._living) + len(self._of_jobs)
+
+    @property
+    def remembered(self) -> int:
+        """How many keys of deleted jobs there are."""
+        return len(self._of_jobs)
+
+    def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
+        """:return: the id of the job that has the key or had it; None if it is free."""
+        job_id = self._living.get((tube_id, key))
+        if job_id is None and tube_id in self._remembered:
+            found = self._remembered[tube_id].get(key)
+            if found is not None and found.record.until_ns > now_ns:
+                job_id = found.record.job_id
+        return job_id
+
+    def find(self, tube_id: int, key: bytes) -> Remembered | None:
+        """Return what is remembered of a key, even if its time is up."""
+        keys = self._remembered.get(tube_id)
+        return None if keys is None else keys.get(key)
+
+    def of_tube(self, tube_id: int, end_id: int, most: int) -> list[Remembered]:
+        """
+        Return remembered keys of a tube whose jobs have ids below ``end_id``.
+
+        :return: those among the first ``most``, in the order in which they came to be remembered.
+        """
+        keys = islice(self._remembered.get(tube_id, {}).values(), most)
+        return [found for found in keys if found.record.job_id < end_id]
+
+    def enter(self, job: Job) -> None:
+        """A job is there.  A dead letter leaves its key to others."""
+        tags = job.tags
+        if tags is not None and tags.holds_key:
+            tube = self._tubes.by_id(job.tube_id)
+            if tube.remembered:
+                found = self.find(job.tube_id, tags.unique_key)
+                if found is not None:
+                    self.forget(found)
+            self._living[job.tube_id, tags.unique_key] = job.job_id
+            tube.keys += 1
+            if tube.quotas is not None:
+                tube.count_keys_for_quotas(1)
+            self.lasting += tags.leaves_key
+
+    def leave(self, job: Job) -> None:
+        """A job is gone, or is about to enter another tube."""
+        tags = job.tags
+        if tags is not None and tags.holds_key:
+            del self._living[job.tube_id, tags.unique_key]
+            tube = self._tubes.by_id(job.tube_id)
+            tube.keys -= 1
+            if tube.quotas is not None:
+                tube.count_keys_for_quotas(-1)
+            self.lasting -= tags.leaves_key
+
+    def remember(self, record: RememberedKey, segment: int) -> None:
+        """A key outlives its job, unless another one has it by now."""
+        place = record.tube_id, record.key
+        found = self.find(record.tube_id, record.key)
+        if found is not None:
+            self.forget(found)
+        if place not in self._living:
+            self._remembered.setdefault(record.tube_id, {})[record.key] = Remembered(
+                record, segment
+            )
+            self._of_jobs[record.job_id] = place
+            self._ends.add(record.until_ns, record.job_id)
+            tube = self._tubes.by_id(record.tube_id)
+            tube.remembered += 1
+            tube.keys += 1
+            tube.count_keys_for_quotas(1)
+            self._live.enter(segment, len(record.key))
+
+    def of_job(self, job_id: int) -> Remembered | None:
+        """The remembered key of a job that is gone."""
+        place = self._of_jobs.get(job_id)
+        return None if place is None else self.find(*place)
+
+    def move_home(self, job_id: int, segment: int) -> None:
+        """A remembered key, if the job has left one, is now in another log segment."""
+        found = self.of_job(job_id)
+        if found is not None:
+            record = found.record
+            self._live.leave(found.segment, len(record.key))
+            self._remembered[record.tube_id][record.key] = Remembered(record, segment)
+            self._live.enter(segment, len(record.key))
+
+    def first_end_ns(self) -> int | None:
+        """When the next remembered key comes to its end."""
+        first = self._ends.first()
+        return None if first is None else first >> 64
+
+    def ends_by(self, now_ns: int) -> bool:
+        """Whether the time of any remembered key is up."""
+        first = self._ends.first()
+        return first is not None and first >> 64 <= now_ns
+
+    def end(self, now_ns: int, most: int) -> Iterator[Tube]:
+        """
+        Forget up to ``most`` keys whose time is up.
+
+        :return: their tubes.
+        """
+        for _ in range(most):
+            first = self._ends.first()
+            if first is None or first >> 64 > now_ns:
+                return
+            found = self.of_job(first & ID_MASK)
+            assert found is not None
+            self.forget(found)
+            yield self._tubes.by_id(found.record.tube_id)
+
+    def forget(self, found: Remembered) -> None:
+        """Forget a key of a deleted job."""
+        record = found.record
+        keys = self._remembered[record.tube_id]
+        del keys[record.key]
+        if not keys:
+            del self._remembered[record.tube_id]
+        del self._of_jobs[record.job_id]
+        self._ends.discard(record.until_ns, record.job_id)
+        tube = self._tubes.by_id(record.tube_id)
+        tube.remembered -= 1
+        tube.keys -= 1
+        tube.count_keys_for_quotas(-1)
+        self._live.leave(found.segment, len(record.key))

@@ -1,0 +1,280 @@
+"""What a standby has received of the stream and not applied yet, in order."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.replication.followed_log import FollowedLog
+from beanstalk_twisted.replication.stream.door import (
+    Ends,
+    Message,
+    Silence,
+    Stream,
+    StreamError,
+    Unreachable,
+)
+from beanstalk_twisted.replication.stream.messages import Gaps, is_of_queue
+from beanstalk_twisted.replication.stream_reading import Ask, Beginnings, Behind, StreamReader
+from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
+from beanstalk_twisted.storage.io_thread import Reactor
+
+T = TypeVar("T")
+
+RETRY_S: Final = 0.2
+"""Seconds until a stream that did not answer is asked again."""
+
+
+class Asking:
+    """
+    Asks a stream until it answers.
+
+    :ivar trouble: why it did not when it was asked last, in words; empty if it did.
+    """
+
+    def __init__(
+        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
+        waits: Waits, not_answered: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param silence: nobody can be heard while it does not answer.
+        :param not_answered: called when it did not.
+        """
+        self.trouble = ""
+        self._url = stream.url
+        self._reactor = reactor
+        self._now_ns = now_ns
+        self._silence = silence
+        self._waits = waits
+        self._not_answered = not_answered
+
+    async def ask(self, ask: "Callable[[], Future[T]]") -> T:
+        """
+        :return: the answer.
+        :raise StreamError: any but `Unreachable`.
+        """
+        while True:
+            try:
+                found = await self._waits.wait(in_reactor(ask(), self._reactor))
+                self.trouble = ""
+                return found
+            except Unreachable as error:
+                self.trouble = str(error).removeprefix(f"{self._url}: ")
+                self._not_answered()
+                await self._waits.sleep(RETRY_S)
+                self._silence.heard(self._now_ns())
+
+
+class Missing:
+    """Looks whether what is missing in a stream was purged."""
+
+    def __init__(
+        self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Callable[[Awaitable[None]], None]
+    ) -> None:
+        """
+        :param gaps: what is missing.
+        :param spawn: goes on with a coroutine; what that raises ends the standby.
+        """
+        self._stream = stream
+        self._gaps = gaps
+        self._asking = asking
+        self._spawn = spawn
+        self._is_looking = False
+
+    def look(self) -> None:
+        """Ask for the ends of the stream, unless that is under way."""
+        if not self._is_looking:
+            self._is_looking = True
+            self._spawn(self._refuse_if_purged())
+
+    async def _refuse_if_purged(self) -> None:
+        """:raise Behind: what is missing was purged."""
+        ends = await self._asking.ask(self._stream.ends)
+        self._is_looking = False
+        if self._gaps.since is not None:
+            _refuse_purged(self._gaps.since, ends)
+
+    def refuse(self, position: int, ends: Ends) -> None:
+        """
+        Look before this standby becomes active.
+
+        :param position: of the newest message that was applied.
+        :raise Behind: more than heartbeats may be missing behind some message.
+        """
+        since = self._gaps.known_to(position)
+        _refuse_purged(since, ends)
+        if self._gaps.is_torn:
+            raise Behind(f"messages behind {since} are missing")
+
+
+def _refuse_purged(since: int, ends: Ends) -> None:
+    if ends.first > since + 1:
+        raise Behind(f"messages from {since + 1} on were purged")
+
+
+class FirstPositions:
+    """
+    Position of the first message of each segment, as far as it is known.
+
+    :ivar known: by the number of the segment.
+    """
+
+    def __init__(
+        self, log: FollowedLog, stream: Stream, spawn: Callable[[Awaitable[None]], None]
+    ) -> None:
+        """
+        :param log: says which segments are not dead.
+        :param spawn: runs a coroutine.
+        """
+        self.known: dict[int, int] = {}
+        self._log = log
+        self._stream = stream
+        self._spawn = spawn
+
+    def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
+        """
+        Take what joining has found, and look for the segments before these in the background.
+
+        :param older: their headers, the newest first.
+        """
+        self.known = known
+        if older:
+            self._spawn(self._find(older, ask))
+
+    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
+        """Find the first message of each segment, up to one that the stream has not."""
+        reader = StreamReader(self._stream, ask)
+        beginnings = Beginnings(reader, self._stream.url, lambda position, last: None)
+        await reader.begin()
+        for header in headers:
+            try:
+                beginning = await beginnings.find(header)
+            except Behind:
+                # Purged meanwhile: it is dead, and so are those before it.
+                return
+            if beginning is None or beginning.header != header:
+                return
+            self.known.setdefault(header.seq, beginning.position)
+
+    @property
+    def alive(self) -> dict[int, int]:
+        """Those of segments that are not dead."""
+        oldest = min(self._log.segments, default=0)
+        return {seq: at for seq, at in self.known.items() if seq >= oldest}
+
+    @property
+    def first_in_use(self) -> int:
+        """That of the oldest segment in use whose position is known; 0 if none is."""
+        alive = self.alive
+        return alive[min(alive)] if alive else 0
+
+
+class Reception:
+    """
+    Follows a stream.
+
+    :ivar following: what is under way; None while nothing is asked for.
+    :ivar newest: position of the newest message that was received.
+    :ivar waiting_bytes: of those that were not taken.
+    :ivar old_to: position of the newest message that was in the stream when the silence began: up
+        to it nothing tells of a server that is active now.
+    :ivar moved_ns: when a message came last, or messages were asked for, by the monotonic clock.
+    :ivar behind_since_ns: since when there are any, by the monotonic clock; None if there are none.
+    """
+
+    def __init__(
+        self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
+        waits: Waits, spawn: Callable[[Awaitable[None]], None], failed: Callable[[Failure], None],
+        arrived: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        :param silence: ended by whatever comes of a queue behind ``old_to``.
+        :param spawn: goes on with a coroutine.
+        :param arrived: called when messages were received.
+        """
+        self.following: Receiver | None = None
+        self.newest = self.old_to = 0
+        self.moved_ns = 0
+        self.waiting_bytes = 0
+        self.behind_since_ns: int | None = None
+        self._stream = stream
+        self._reactor = reactor
+        self._now_ns = now_ns
+        self._silence = silence
+        self._waits = waits
+        self._spawn = spawn
+        self._failed = failed
+        self._arrived = arrived
+        self._received: deque[Message] = deque()
+
+    def follow(self) -> None:
+        """Ask for what is behind the newest message that was received."""
+        following = Receiver(self._reactor, self._receive, self._ended, self._failed)
+        following.following = self._stream.follow(
+            self.newest + 1, following.receive, following.ended
+        )
+        self.following = following
+        self.moved_ns = self._now_ns()
+
+    def leave(self) -> None:
+        """Ask for nothing more."""
+        if self.following is not None:
+            self.following.stop()
+            self.following = None
+
+    def follow_anew(self) -> None:
+        """There are messages, and for the time of a lease none has come: ask for them anew."""
+        self.leave()
+        self.follow()
+        self._silence.heard(self._now_ns())
+
+    def is_reading(self, patience_ns: int) -> bool:
+        """
+        Whether messages up to ``old_to`` are on their way.  If none has come for this time they
+        have expired, or have to be asked for anew.
+        """
+        return self.newest < self.old_to and self._now_ns() < self.moved_ns + patience_ns
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that was received was taken."""
+        return not self._received
+
+    def take(self) -> Message:
+        """The next message, which is there."""
+        message = self._received.popleft()
+        self.waiting_bytes -= len(message.payload)
+        return message
+
+    def _receive(self, messages: Sequence[Message]) -> None:
+        self.moved_ns = self._now_ns()
+        heard = [each.position for each in messages if is_of_queue(each.payload)]
+        if heard and heard[-1] > self.old_to:
+            self._silence.heard(self.moved_ns)
+        elif heard:
+            self._silence.read()
+        for message in messages:
+            if message.position <= self.newest:
+                continue
+            self.newest = message.position
+            self._received.append(message)
+            self.waiting_bytes += len(message.payload)
+        if self._received and self.behind_since_ns is None:
+            self.behind_since_ns = self._now_ns()
+        self._arrived()
+
+    def _ended(self, error: StreamError) -> None:
+        self.following = None
+        if not isinstance(error, Unreachable):
+            self._failed(Failure(error))
+            return
+        self._spawn(self._follow_again())
+
+    async def _follow_again(self) -> None:
+        await self._waits.sleep(RETRY_S)
+        self._silence.heard(self._now_ns())
+        if self.following is None:
+            self.follow()

@@ -1,0 +1,552 @@
+"""
+A standby: it joins its log to the stream, follows it, and when the active server is silent for the
+time of a lease it begins the next segment, first in the stream, then here.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.directory import Directory
+from beanstalk_twisted.replication.appender import Appender
+from beanstalk_twisted.replication.comparison import newer_message, not_whole
+from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
+from beanstalk_twisted.replication.joining import Joined, Joining
+from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
+from beanstalk_twisted.replication.reception import (
+    RETRY_S,
+    Asking,
+    FirstPositions,
+    Missing,
+    Reception,
+)
+from beanstalk_twisted.replication.roster import Identity, note_text, read_note
+from beanstalk_twisted.replication.standby_figures import (
+    FOLLOWS,
+    HEARS_NOTHING,
+    JOINS,
+    StandbyFigures,
+    why_active,
+    why_not_in_sync,
+)
+from beanstalk_twisted.replication.stream.door import (
+    Ends,
+    Message,
+    Silence,
+    Stream,
+    Unreachable,
+    WrongPosition,
+)
+from beanstalk_twisted.replication.stream.messages import (
+    Assembler,
+    FillMark,
+    Foreign,
+    Gaps,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    decode,
+    encode_note,
+)
+from beanstalk_twisted.replication.stream_reading import Behind
+from beanstalk_twisted.replication.succeeding import Begun, Succeeding, Succession
+from beanstalk_twisted.replication.waits import Waits, in_reactor
+from beanstalk_twisted.rules.workqueue import WorkQueue
+from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.storage.io_thread import Io, Reactor
+
+T = TypeVar("T")
+
+MAX_AHEAD_BYTES: Final = 32 << 20
+"""
+Bytes that were received and are not applied, or not on the disk, above which nothing more is asked
+for: a tenth of a second of what can be applied.
+"""
+
+SLICE_BYTES: Final = 1 << 20
+"""Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
+
+MAX_STRAYS: Final = 100
+"""
+Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
+a server that was fenced leaves one.
+"""
+
+
+class Standby:
+    """
+    Follows one stream with one queue, once.
+
+    :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
+        may empty it.
+    :ivar foreign: what was passed over of foreign messages.
+    :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
+    :cvar appender: what appends this server's messages, from its first one on.
+    """
+
+    appender: type[Appender] = Appender
+
+    def __init__(
+        self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
+        reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
+        who: Identity,
+    ) -> None:  # fmt: skip
+        """
+        :param stream: open.
+        :param directory: locked.
+        :param queue: without jobs.
+        :param lease_s: after so many seconds of silence it may become active.
+        :param segment_bytes: the usual size of a segment.
+        :param now_ns: the monotonic clock of the lease.
+        """
+        self._stream = stream
+        self._directory = directory
+        self._queue = queue
+        self._clock = clock
+        self._reactor = reactor
+        self._io = io
+        self._now_ns = now_ns
+        self._who = who
+        self.notes: list[str] = []
+        self.foreign = Foreign()
+        self.heard_lease_s = 0.0
+        self._doing = JOINS
+        self._active = ""
+        self._log = FollowedLog()
+        self._applying = Applying(queue, self._log)
+        self._copy = LogCopy(SegmentFiles(directory, segment_bytes), io, reactor, self._fail)
+        self._assembler = Assembler()
+        self._silence = Silence(lease_s, now_ns())
+        self._first_positions = FirstPositions(self._log, stream, self._spawn)
+        self._begins_at = 0
+        self._mark = FillMark()
+        self._received_lsn = 0
+        self._begun_ns, self._has_joined = now_ns(), False
+        self._position = 0
+        self._handed_over_by = ""
+        self._strays = 0
+        self._gaps = Gaps()
+        self._slices: Iterator[None] | None = None
+        self._turn: IDelayedCall | None = None
+        self._waking: IDelayedCall | None = None
+        self._is_trying = self._is_refilled = self._is_over = False
+        self._waits = Waits(reactor)
+        self._asking = Asking(
+            stream, reactor, now_ns, self._silence, self._waits, self._not_answered
+        )  # fmt: skip
+        self._missing = Missing(stream, self._gaps, self._asking, self._spawn)
+        self._reception = Reception(
+            stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
+            self._arrived,
+        )  # fmt: skip
+        self._succeeding = Succeeding(
+            stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
+            now_ns, who, self.appender,
+        )  # fmt: skip
+        self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
+
+    def run(self) -> "Deferred[Succession]":
+        """
+        Join, follow, and become active when it is time.
+
+        :return: fires when this server's first batch is in the stream and on the local disk.
+        :raise Behind: the stream does not go on where the log here ends: begin anew, with another
+            queue.
+        :raise BinlogError: the log here or that of the stream cannot be used.
+        :raise StreamError: the stream cannot be.
+        :raise CancelledError: it was stopped.
+        """
+        self._spawn(self._join())
+        return self._done
+
+    def stop(self) -> None:
+        """Do nothing more."""
+        self._end(Failure(CancelledError()))
+
+    def figures(self) -> StandbyFigures:
+        """As of now."""
+        now_ns = self._now_ns()
+        # While it joins nobody knows what of the stream it has.
+        since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
+        doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
+        if doing == FOLLOWS:
+            is_silent, trouble = now_ns >= self._silence.over_ns(), ""
+            why = why_not_in_sync(
+                self._stream.url, self._mark, is_silent, self._position, self._reception.old_to,
+                self._log, self._gaps,
+            )  # fmt: skip
+            doing = why or FOLLOWS
+        return StandbyFigures(
+            doing, self._active, self._position, self._log.last_lsn,
+            max(0, self._received_lsn - self._log.last_lsn), self._ahead_bytes,
+            0.0 if since_ns is None else (now_ns - since_ns) / 1e9, doing == FOLLOWS, trouble,
+        )  # fmt: skip
+
+    @property
+    def known_to(self) -> int:
+        """
+        Up to which position it knows the stream: what is missing there may be more than heartbeats.
+        """
+        return self._gaps.known_to(self._position)
+
+    @property
+    def first_in_use(self) -> int:
+        """Where the oldest segment in use begins, as far as that is known; 0 if it is not."""
+        return self._first_positions.first_in_use
+
+    # The end.
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        Deferred.fromCoroutine(_of(work)).addErrback(self._fail)
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.check(CancelledError) is None or not self._is_over:
+            self._end(failure)
+
+    def _end(self, outcome: "Succession | Failure") -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._reception.leave()
+        for call in (self._turn, self._waking):
+            if call is not None and call.active():
+                call.cancel()
+        self._waits.leave()
+        if isinstance(outcome, Failure):
+            self._succeeding.stop()
+            self._waits.end()
+            self._copy.stop()
+        if not self._done.called:
+            self._done.callback(outcome)
+
+    def _not_answered(self) -> None:
+        if self._doing == FOLLOWS:
+            self._doing = HEARS_NOTHING
+
+    # Joining.
+
+    async def _join(self) -> None:
+        def progress(position: int, last: int) -> None:
+            self._doing = f"{JOINS}: message {position} of {last}"
+
+        # What is in the stream by then was sent before: silence counts from here on.
+        joining = Joining(
+            self._directory, self._io, self._asking.ask, self._stream, progress,
+            lambda: self._silence.heard(self._now_ns()),
+        )  # fmt: skip
+        try:
+            joined = await joining.join(self._queue, self._clock, self._log)
+        finally:
+            self.notes += joining.notes
+        self._has_joined = True
+        if joined.fills:
+            await self._fill(joined.position)
+        else:
+            self._go_on_from(joined)
+
+    async def _fill(self, position: int) -> None:
+        """
+        The stream has no log, or part of the one that is here: fill it, and begin a segment.
+
+        :raise Behind: another server was first.
+        """
+        self._doing = "fills the stream"
+        size = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal size
+            size = total >> 20
+            self._doing = f"fills the stream: {done >> 20} of {size} MB"
+
+        begun, first_positions = await self._succeeding.fill(position, progress)
+        why = f"the stream was empty, and is filled with the log that was here, {size} MB"
+        # That was tried at once; whoever begins with an empty log would read it all.
+        await self._write(begun, first_positions, why, purge_below=position + 1)
+
+    def _go_on_from(self, joined: Joined) -> None:
+        self._position = self._reception.newest = joined.position
+        self._reception.old_to = joined.last
+        # An answer that does not come says nothing of the active server there.
+        asking = Asking(
+            self._stream, self._reactor, self._now_ns, Silence(0, 0), self._waits, lambda: None
+        )  # fmt: skip
+        self._first_positions.begin(joined.first_positions, joined.older, asking.ask)
+        self._mark = joined.mark
+        self._gaps.displaced_to = joined.displaced_to
+        self._active = joined.said.name
+        self._hear_lease(joined.said.lease_s)
+        self._assembler = Assembler(self._log.term)
+        self._copy.begin(self._log.open_segment)
+        self._doing = FOLLOWS
+        self._reception.follow()
+        self._wake()
+
+    def _hear_lease(self, seconds: float) -> None:
+        """The active server has a lease of so many seconds; 0 if that was not said."""
+        if seconds:
+            self.heard_lease_s = seconds
+            self._silence.lasts(seconds)
+
+    # Receiving.
+
+    def _arrived(self) -> None:
+        """Messages were received."""
+        if self._doing == HEARS_NOTHING:
+            self._doing = FOLLOWS
+        if self._ahead_bytes > MAX_AHEAD_BYTES:
+            self._reception.leave()
+        self._go_on()
+
+    @property
+    def _ahead_bytes(self) -> int:
+        return self._reception.waiting_bytes + self._copy.waiting_bytes
+
+    # Applying, a slice a turn.
+
+    def _go_on(self) -> None:
+        if self._turn is None and not (self._is_over or self._is_trying or self._is_refilled):
+            self._turn = self._reactor.callLater(0, self._do_turn)
+
+    def _do_turn(self) -> None:
+        self._turn = None
+        try:
+            has_more = self._do_slice()
+        except BaseException:
+            self._fail(Failure())
+            return
+        if self._reception.following is None and self._ahead_bytes < MAX_AHEAD_BYTES // 4:
+            self._reception.follow()
+        if has_more:
+            self._go_on()
+
+    def _do_slice(self) -> bool:
+        """:return: whether there is more to do."""
+        if self._slices is not None:
+            if next(self._slices, self) is None:
+                return True
+            self._slices = None
+            self._copy.trim(self._log.trim_seq)
+        budget = SLICE_BYTES
+        while not self._reception.is_empty and self._slices is None and budget > 0:
+            if self._is_refilled:
+                return False
+            message = self._reception.take()
+            budget -= len(message.payload)
+            self._take(message)
+        is_idle = self._slices is None and self._reception.is_empty
+        if is_idle:
+            self._reception.behind_since_ns = None
+            # Records of what did not go on will not be applied.
+            self._received_lsn = self._log.last_lsn
+        return not is_idle
+
+    def _take(self, message: Message) -> None:
+        """:raise Behind: it does not go on where the log here ends."""
+        if self._gaps.step(self._position, message.position):
+            self._missing.look()
+        self._position = message.position
+        found = decode(message.payload)
+        if self._assembler.passes_over(found):
+            self._gaps.passed_over()
+            return
+        match found:
+            case Part():
+                self._received_lsn = max(self._received_lsn, found.write.last_lsn)
+                self._take_part(found)
+            case Note():
+                self._note(found)
+            case Malformed():
+                if found.is_newer:
+                    raise newer_message(self._stream.url, message.position, found.why)
+                # It may have taken the place of another, as one that is stale.
+                self._gaps.passed_over()
+                self.foreign.note(message.position, found.why)
+
+    def _take_part(self, part: Part) -> None:
+        segment = part.write.segment
+        if not (self._log.segment or self._mark.may_begin_with(segment)):
+            # For the assembler it would be the beginning of a term.
+            self._stray(Stray(f"segment {segment}: a filling begins with another"), 0)
+            return
+        if not (part.continues or self._assembler.is_midway):
+            self._begins_at = self._position
+        write = self._assembler.add(part)
+        if write is None:
+            return
+        piece = self._log.take(write)
+        if isinstance(piece, Stray):
+            self._mark.came_again(write, self._first_positions.known, self._begins_at)
+            self._stray(piece, write.last_lsn)
+            return
+        self._strays = 0
+        self._gaps.went_on()
+        self._heard(write.time_ns)
+        if write.begins:
+            self._first_positions.known[write.segment] = self._begins_at
+            self._mark.began()
+            self._handed_over_by = ""
+        self._copy.add(piece)
+        self._slices = self._applying.apply(piece)
+
+    def _stray(self, stray: Stray, last_lsn: int) -> None:
+        self._strays += 1
+        self._gaps.told_of(last_lsn, self._log.last_lsn)
+        if self._strays > MAX_STRAYS:
+            raise Behind(stray.why)
+
+    def _note(self, note: Note) -> None:
+        said = read_note(note.text)
+        if said.lease_s or note.kind is not Kind.HEARTBEAT:
+            # The others are of standbys that look for the end of the stream.
+            self._active = said.name or self._active
+            self._heard(note.time_ns)
+        if note.kind is Kind.FILL_BEGINS and self._log.segment:
+            self._is_refilled = True
+            self._spawn(self._follow_anew())
+        elif note.kind is Kind.FILL_BEGINS:
+            self._assembler.fill_begins()
+        else:
+            self._gaps.acknowledged(note.last_lsn, self._log.last_lsn)
+        if self._gaps.is_torn:
+            # More may be missing by now than when the gap was seen first.
+            self._missing.look()
+        self._mark.note(note, self._position, self._log.last_lsn)
+        self._hear_lease(said.lease_s)
+        # What was received behind it says that another server has begun.
+        is_newest = self._position == self._reception.newest
+        self._handed_over_by = said.name if note.kind is Kind.HANDED_OVER else ""
+        if note.kind is Kind.HANDED_OVER and is_newest and said.is_for(self._who):
+            self._silence.handed_over()
+            self._look_at(self._now_ns())
+
+    def _heard(self, time_ns: int) -> None:
+        """
+        The active server has sent a message at this log time.  If that was since this one has
+        joined it is now there; what was in the stream before may be of any age.
+        """
+        if self._position > self._reception.old_to:
+            self._clock.go_on_from(time_ns)
+
+    async def _follow_anew(self) -> None:
+        """
+        The stream is filled again: that is joined with what is here, all of which is written first,
+        so that there is more of it each time.
+
+        :raise Behind: always.
+        """
+        await self._copy.close()
+        raise Behind("it is filled anew")
+
+    # Taking over.
+
+    def _wake(self) -> None:
+        """Come back when the silence is long enough."""
+        self._look_at(self._silence.over_ns())
+
+    def _look_at(self, at_ns: int) -> None:
+        if self._waking is not None and self._waking.active():
+            self._waking.cancel()
+        if not self._is_over:
+            wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
+            self._waking = self._reactor.callLater(wait_s, self._look)
+
+    def _look(self) -> None:
+        is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
+        if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
+            self._wake()
+        elif not self._is_caught_up or self._mark.is_filling or is_reading:
+            self._look_at(self._now_ns() + int(RETRY_S * 1e9))
+        else:
+            self._spawn(self._try())
+
+    @property
+    def _is_caught_up(self) -> bool:
+        return self._reception.is_empty and self._slices is None
+
+    async def _try(self) -> None:
+        """The active server is silent: begin a segment, if nothing else is in the stream."""
+        self._is_trying = True
+        is_active = False
+        try:
+            ends = await self._asking.ask(self._stream.ends)
+            if self._is_silent:
+                self._missing.refuse(self._position, ends)
+            if ends.last > self._position and self._is_silent:
+                await self._go_to_end(ends)
+            elif ends.last == self._position and self._is_silent:
+                if not self._log.is_whole:
+                    oldest = min(self._log.segments)
+                    raise not_whole(self._stream.url, oldest, self._log.trim_seq)
+                is_active = await self._begin_segment()
+        finally:
+            self._is_trying = False
+        if not is_active:
+            self._go_on()
+            self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+
+    async def _go_to_end(self, ends: Ends) -> None:
+        """
+        Something was appended behind the last message that was received.  It is on its way, unless
+        it was heartbeats, and they have expired.  Then append a message that does not: when that is
+        received nothing before it can be on its way, whoever of NATS has answered here.
+        """
+        found = await self._asking.ask(partial(self._stream.read, self._position + 1))
+        if not self._is_silent:
+            return
+        if found is not None:
+            self._reception.follow_anew()
+            return
+        self._doing = "looks for the end of the stream"
+        note = encode_note(
+            Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
+        )  # fmt: skip
+        appended = in_reactor(self._stream.append(note, ends.last), self._reactor)
+        try:
+            await self._waits.wait(appended)
+        except (Unreachable, WrongPosition):
+            # If it was appended it is received; else another one was first.
+            return
+        finally:
+            self._doing = FOLLOWS
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._is_caught_up and self._now_ns() >= self._silence.over_ns()
+
+    async def _begin_segment(self) -> bool:
+        """:return: whether this server is active now; else another message was there first."""
+        why = why_active(
+            self._handed_over_by, self._active, self._silence.seconds, not self._log.segment
+        )  # fmt: skip
+        self._doing = "begins a term: waits until the stream has accepted that"
+        for _ in self._queue.following.begin_segment(self._log.time_ns):
+            await self._waits.sleep(0)
+        if not self._is_caught_up:
+            self._doing = FOLLOWS
+            return False
+        try:
+            begun = await self._succeeding.begin_segment(self._log, self._position)
+        except WrongPosition:
+            self._silence.heard(self._now_ns())
+            self._doing = FOLLOWS
+            return False
+        await self._write(begun, self._first_positions.alive, why)
+        return True
+
+    async def _write(
+        self, begun: Begun, first_positions: dict[int, int], why: str, purge_below: int = 0
+    ) -> None:
+        """This server is active: go on here as in the stream."""
+        self._reception.leave()
+        await self._copy.close()
+        succession = await self._succeeding.write(begun, first_positions, why)
+        self._end(succession._replace(purge_below=purge_below))
+
+
+async def _of(work: "Awaitable[None]") -> None:
+    await work

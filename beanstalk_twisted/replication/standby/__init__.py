@@ -1,1 +1,0 @@
-"""A standby: it follows the active server's log, and takes its place."""

@@ -1,0 +1,334 @@
+"""
+Where a stream begins segments.  No local log is needed for that.
+
+Foreign messages are passed over, however many there are: they say nothing of where a segment is.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
+from beanstalk_twisted.replication.comparison import newer_message
+from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
+from beanstalk_twisted.replication.stream.messages import (
+    MAX_IN_FLIGHT,
+    FillMark,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    decode,
+)
+
+T = TypeVar("T")
+
+
+SOME: Final = 256
+"""Messages that are compared at a time: some 10 ms of work in a thread."""
+
+
+class Behind(Exception):
+    """The stream does not go on where the log here ends; the text is the rest of a sentence."""
+
+
+class Ask(Protocol):
+    """Asks the stream until it answers."""
+
+    def __call__(self, ask: "Callable[[], Future[T]]", /) -> Awaitable[T]: ...
+
+
+class StreamReader:
+    """
+    Reads one stream, up to where it ended when `begin` was called.
+
+    :ivar ends: its ends then.
+    """
+
+    def __init__(self, stream: Stream, ask: Ask) -> None:
+        self.ends = Ends(1, 0)
+        self._stream = stream
+        self._ask = ask
+
+    async def begin(self) -> Ends:
+        """Ask for the ends."""
+        self.ends = await self._ask(self._stream.ends)
+        return self.ends
+
+    async def first_from(self, position: int) -> Message | None:
+        """
+        :return: the first message at a position or behind it; None if there is none up to the end.
+        :raise Behind: what is missing before it was purged.
+        """
+        if position > self.ends.last:
+            return None
+        message = await self._ask(partial(self._stream.read, position))
+        if message is not None and message.position == position:
+            return message
+        await self.refuse_purged(position)
+        if message is None and position == self.ends.first:
+            raise Behind(f"message {position} is not there any more")
+        return message if message is not None and message.position <= self.ends.last else None
+
+    async def refuse_purged(self, position: int) -> None:
+        """:raise Behind: the message at a position was purged."""
+        if (first := (await self._ask(self._stream.ends)).first) > position:
+            raise Behind(f"messages below {first} were purged")
+
+    async def some_from(self, position: int) -> list[Message]:
+        """:return: messages from a position on, in order; there may be more of them."""
+        found = await self._ask(partial(self._stream.read_on, position))
+        return [message for message in found if message.position <= self.ends.last]
+
+    def all_from(self, position: int) -> "Ahead":
+        """Read on in order."""
+        return Ahead(self, position)
+
+
+class Ahead:
+    """Messages in order."""
+
+    def __init__(self, reader: StreamReader, position: int) -> None:
+        self._reader = reader
+        self._position = position
+        self._read: deque[Message] = deque()
+
+    async def next(self) -> Message | None:
+        """
+        :return: the next message; None at the end.
+        :raise Behind: it was purged.
+        """
+        if not self._read:
+            await self._read_on()
+        if not self._read:
+            message = await self._reader.first_from(self._position)
+        else:
+            message = self._read.popleft()
+        if message is not None:
+            self._position = message.position + 1
+        return message
+
+    async def _read_on(self) -> None:
+        """
+        :raise Behind: what is missing in what comes was purged.  The stream is asked once, however
+            many gaps there are: it is purged from its beginning on.
+        """
+        if self._position > self._reader.ends.last:
+            return
+        found = await self._reader.some_from(self._position)
+        expected = self._position
+        for message in found:
+            if message.position > expected:
+                await self._reader.refuse_purged(expected)
+                break
+            expected = message.position + 1
+        self._read.extend(found)
+
+    async def some(self) -> list[Message]:
+        """
+        :return: the next messages, at most `SOME`; empty at the end.
+        :raise Behind: they were purged.
+        """
+        message = await self.next()
+        some = [] if message is None else [message]
+        while self._read and len(some) < SOME:
+            some.append(self._read.popleft())
+            self._position = some[-1].position + 1
+        return some
+
+
+MAX_LOOKED_THROUGH: Final = 10_000
+"""Messages of a queue among which the beginning of a segment is looked for; its LSN leads there."""
+
+NEAR_MESSAGES: Final = 512
+"""
+Messages before the beginning of a segment that are read for those of others: when servers become
+active in quick succession, a search for each would take as many round trips as there are segments.
+"""
+
+
+class Beginning(NamedTuple):
+    """The message with which a segment begins."""
+
+    position: int
+    header: SegmentHeader
+
+
+class Beginnings:
+    """
+    Looks for them in one stream.
+
+    :ivar is_of_queue: whether any message was seen that is one of a queue.
+    """
+
+    def __init__(
+        self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
+    ) -> None:
+        """
+        :param progress: told the position of a message that is passed over, and of the last one.
+        """
+        self.is_of_queue = False
+        self._foreign = 0, 0
+        self._near: dict[SegmentHeader, Beginning] = {}
+        self._reader = reader
+        self._url = url
+        self._progress = progress
+
+    async def first_from(
+        self, position: int, seq: int | None = None, mark: FillMark | None = None
+    ) -> Beginning | None:
+        """
+        Find the first one at a position or behind it.
+
+        :param seq: of the segment; None for any.
+        :param mark: told of notes on the way; says which may be the first one of the stream.
+        :raise Incompatible: a later version has written to the stream.
+        """
+        message = await self._first_of_queue(position, self._reader.ends.last + 1)
+        ahead = None
+        looked = 0
+        while message is not None and looked < MAX_LOOKED_THROUGH:
+            at, found = message.position, decode(message.payload)
+            if isinstance(found, Malformed) and found.is_newer:
+                raise newer_message(self._url, at, found.why)
+            if isinstance(found, Malformed):
+                self._progress(at, self._reader.ends.last)
+            else:
+                self.is_of_queue = True
+                looked += 1
+            if isinstance(found, Note) and mark is not None:
+                mark.note(found, at, 0)
+            beginning = _beginning(message, found)
+            if beginning is not None and _is_meant(beginning.header.seq, seq, mark):
+                return beginning
+            # Most are found at once; what is looked through is read in batches.
+            ahead = ahead or self._reader.all_from(at + 1)
+            message = await ahead.next()
+        return None
+
+    async def find(self, header: SegmentHeader) -> Beginning | None:
+        """Find where the stream begins a segment, by the LSN that it begins with."""
+        if (near := self._near.get(header)) is not None:
+            return near
+        low, high = self._reader.ends
+        while low < high:
+            middle = (low + high) // 2
+            message = await self._first_of_queue(middle, high)
+            if message is None or _last_lsn(message) >= header.first_lsn:
+                high = middle
+            else:
+                low = message.position + 1
+        # A note among writes under way tells of no more than was acknowledged.
+        found = await self.first_from(max(self._reader.ends.first, low - MAX_IN_FLIGHT), header.seq)
+        if found is not None:
+            await self.look_before(found.position)
+        return found
+
+    async def look_before(self, position: int) -> None:
+        """
+        Note the segments that begin shortly before a position: none of them needs a search of its
+        own.  One counts only if no message before it tells of its records: else it may be a copy.
+        """
+        first = max(self._reader.ends.first, position - NEAR_MESSAGES)
+        is_all = first == self._reader.ends.first
+        for beginning, last_lsn in await self.between(first, position):
+            if last_lsn < beginning.header.first_lsn and (last_lsn or is_all):
+                self._near.setdefault(beginning.header, beginning)
+
+    async def between(self, position: int, below: int) -> list[tuple[Beginning, int]]:
+        """
+        Read those from a position on that are below another one, in order; each with the highest
+        LSN that a message before it tells of, 0 if none does.
+        """
+        found: list[tuple[Beginning, int]] = []
+        ahead, last_lsn = self._reader.all_from(position), 0
+        while (message := await ahead.next()) is not None and message.position < below:
+            beginning = _beginning(message, decode(message.payload))
+            if beginning is not None:
+                found.append((beginning, last_lsn))
+            last_lsn = max(last_lsn, _last_lsn(message))
+        return found
+
+    async def all_from(
+        self, position: int
+    ) -> Callable[[SegmentHeader], Awaitable[Beginning | None]]:
+        """
+        All of the stream from a position on is read for what begins segments.
+
+        :return: finds the first beginning of a segment, as `find` does.
+        """
+        begun: dict[SegmentHeader, Beginning] = {}
+        ahead = self._reader.all_from(position)
+        while (message := await ahead.next()) is not None:
+            self._progress(message.position, self._reader.ends.last)
+            if (beginning := _beginning(message, decode(message.payload))) is not None:
+                begun.setdefault(beginning.header, beginning)
+
+        async def find(header: SegmentHeader) -> Beginning | None:
+            return begun.get(header)
+
+        return find
+
+    async def _first_of_queue(self, position: int, below: int) -> Message | None:
+        """
+        The first message at a position or behind it that is not foreign; None if there is none
+        below another position.
+        """
+        first, behind = self._foreign
+        if first <= position < behind:
+            position = behind
+        message = await self._reader.first_from(position)
+        if message is not None and _is_foreign(message):
+            passed = message.position
+            ahead = self._reader.all_from(message.position + 1)
+            while message is not None and message.position < below and _is_foreign(message):
+                passed = message.position
+                self._progress(passed, self._reader.ends.last)
+                message = await ahead.next()
+            self._note_foreign(position, passed + 1)
+        return message if message is not None and message.position < below else None
+
+    def _note_foreign(self, first: int, behind: int) -> None:
+        """
+        Keep one row of foreign messages: whoever looks for several segments comes there again.
+        """
+        before = self._foreign
+        if first <= before[1] and before[0] <= behind:
+            self._foreign = min(first, before[0]), max(behind, before[1])
+        else:
+            self._foreign = max(before, (first, behind), key=lambda row: row[1] - row[0])
+
+
+def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
+    return seq in (None, found) and (mark is None or mark.may_begin_with(found))
+
+
+def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
+    """
+    :param found: what the message says.
+    :return: None if no segment begins with it.
+    """
+    if not (isinstance(found, Part) and found.write.begins and not found.continues):
+        return None
+    header = decode_segment_header(found.write.content[:SEGMENT_HEADER_BYTES])
+    return Beginning(message.position, header) if isinstance(header, SegmentHeader) else None
+
+
+def _is_foreign(message: Message) -> bool:
+    found = decode(message.payload)
+    return isinstance(found, Malformed) and not found.is_newer
+
+
+def _last_lsn(message: Message) -> int:
+    match found := decode(message.payload):
+        case Part():
+            return found.write.last_lsn
+        case Note() if found.kind is not Kind.FILL_BEGINS:
+            return found.last_lsn
+    return 0

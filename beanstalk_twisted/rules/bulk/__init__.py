@@ -1,1 +1,0 @@
-"""Commands that change many jobs, slice by slice."""

@@ -1,0 +1,260 @@
+"""
+Jobs that are put together, jobs that are put for a moment of the wall clock, and jobs with tags.
+
+The jobs of a batch are logged as a whole, and none of them is handed out before all are there.
+Their ids follow each other, and are given when they are put.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.space_budget import whole_bytes
+from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
+from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.changes import Changes
+from beanstalk_twisted.rules.puts import Puts, Waiting
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
+from beanstalk_twisted.rules.statistics import Tally
+from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
+from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
+from beanstalk_twisted.wire.tags import PutTags
+
+NS: Final = 1_000_000_000
+
+MAX_AHEAD_S: Final = (1 << 32) - 1
+"""How far ahead a moment may be, seconds: as the longest delay."""
+
+SOON_JOBS: Final = 200
+"""
+Jobs that are put in the turn in which the last of them has come; with more, to read them, to put
+them and to write the log's frame are three turns, of 5 to 15 ms for 1,000 jobs.
+"""
+
+SOON_BYTES: Final = 4 << 20
+"""Bytes that they take in the log likewise: to write the frame of 16 MiB takes some 20 ms."""
+
+CollectedJob = tuple[int, int, int, PutTags | None, bytes]
+"""
+A job that has wholly come, as `put_batch` is given it: priority, delay or moment in
+seconds, TTR in seconds, tags and body.
+"""
+
+
+class NewJob(NamedTuple):
+    """
+    A job that has wholly come.
+
+    :ivar begun_ns: when its line came, or that of its batch.
+    :ivar deadline_ns: when it is ready; 0: ``delay_s`` after it was put.
+    :ivar tags: None if it has none.
+    """
+
+    begun_ns: int
+    priority: int
+    delay_s: int
+    deadline_ns: int
+    ttr_s: int
+    tags: PutTags | None
+    body: bytes
+
+    @property
+    def data_bytes(self) -> int:
+        """The most that its record takes beside the record itself."""
+        return len(self.body) + (MAX_TAGS_BYTES if self.tags else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it will take of memory."""
+        tags = None if self.tags is None else Tags(*self.tags)
+        return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
+
+
+class PutBatches:
+    """
+    Takes new jobs as a whole.
+
+    :ivar wall_offset_ns: says the wall clock minus the queue's time.
+    """
+
+    def __init__(
+        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
+        puts: Puts,
+    ) -> None:  # fmt: skip
+        self.wall_offset_ns: Callable[[], int] = _none
+        self._state = state
+        self._changes = changes
+        self._timekeeping = timekeeping
+        self._tally = tally
+        self._puts = puts
+
+    def put_tagged(
+        self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
+        ttr_s: int, tags: PutTags | None, body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        A whole job with tags has come.
+
+        :param begun_ns: when its line came.
+        """
+        job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
+        return self._put(session, now_ns, [job], is_batch=False)
+
+    def put_at(
+        self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
+        tags: PutTags | None, body: bytes,
+    ) -> Answer | None:  # fmt: skip
+        """
+        A whole job has come, which is ready at a moment: seconds since the epoch.
+
+        :param begun_ns: when its line came.
+        """
+        deadline_ns = at_s * NS - self.wall_offset_ns()
+        delay_s = max(0, -((now_ns - deadline_ns) // NS))
+        if delay_s > MAX_AHEAD_S:
+            return BAD_FORMAT, 0
+        job = NewJob(begun_ns, priority, delay_s, deadline_ns, ttr_s, tags, body)
+        return self._put(session, now_ns, [job], is_batch=False)
+
+    def put_batch(
+        self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob]
+    ) -> Answer | None:
+        """
+        All jobs of a batch have come: all of them are put, or none.
+
+        :param begun_ns: when its line came.
+        :param jobs: at least one.
+        """
+        new_jobs = [
+            NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
+            for priority, delay_s, ttr_s, tags, body in jobs
+        ]
+        return self._put(session, now_ns, new_jobs, is_batch=True)
+
+    def _put(
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], *, is_batch: bool
+    ) -> Answer | None:
+        if self._puts.is_draining:
+            return DRAINING, 0
+        if not session.is_producer:
+            self._puts.note_producer(session)
+        size = whole_bytes(len(jobs), sum([job.data_bytes for job in jobs]))
+        # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
+        take = partial(self._take_any, session, jobs, size, is_batch)
+        has_tags = any([job.tags for job in jobs])
+        growth = sum([job.memory_bytes for job in jobs])
+        waiting = Waiting(session, len(jobs), size, growth, take, has_tags)
+        if len(jobs) <= SOON_JOBS and size <= SOON_BYTES:
+            return self._puts.put_together(waiting, now_ns)
+        self._puts.put_soon(waiting)
+        return None
+
+    def _take_any(
+        self, session: Session, jobs: Sequence[NewJob], size: int, is_batch: bool, now_ns: int
+    ) -> Answer:
+        if any([job.tags for job in jobs]):
+            return self._take_tagged(session, now_ns, jobs, size, is_batch=is_batch)
+        refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
+        if refusal is not None:
+            return refusal
+        ids, lsn = self._take(session, now_ns, jobs, size)
+        return (InsertedBatch(ids) if is_batch else Inserted(ids[0])), lsn
+
+    def _take(
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int
+    ) -> tuple[range, int]:
+        """:return: the ids, and the LSN that is to be durable."""
+        tube, first_id = session.using, self._state.next_job_id
+        if session.quota is not None:
+            session.quota.spend(len(jobs))
+        images = [
+            _image(job, job_id, tube.tube_id, session.number, now_ns)
+            for job_id, job in enumerate(jobs, start=first_id)
+        ]
+        images = self._state.groups.held(images)
+        self._state.next_job_id += len(jobs)
+        lsn = self._changes.put_whole(tube, images, size, now_ns)
+        self._tally.total_jobs += len(jobs)
+        tube.total_jobs += len(jobs)
+        self._timekeeping.settle(tube, now_ns)
+        return range(first_id, first_id + len(jobs)), lsn
+
+    def _take_tagged(
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
+    ) -> Answer:
+        """The same of jobs some of which have tags, so that some may be there already."""
+        ids, new_jobs = self._ids(session.using, jobs, now_ns)
+        refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
+        if refusal is not None:
+            return refusal
+        if not self._takes_tags(session, new_jobs, now_ns):
+            return NO_ROOM
+        if self._state.times is not None and len(new_jobs) < len(jobs):
+            self._state.times.of(session.using).duplicates += len(jobs) - len(new_jobs)
+        next_id, lsn = self._state.next_job_id, self._changes.committed_lsn
+        if new_jobs:
+            _, lsn = self._take(session, now_ns, new_jobs, size)
+        states: list[bytes | None] = []
+        for job_id in ids:
+            states.append(None if job_id == next_id else self._state_of(job_id))
+            next_id += job_id == next_id
+        if is_batch:
+            return InsertedBatch(ids, states), lsn
+        if states[0] is None:
+            return Inserted(ids[0]), lsn
+        return InsertedDuplicate(ids[0], states[0]), lsn
+
+    def _ids(
+        self, tube: Tube, jobs: Sequence[NewJob], now_ns: int
+    ) -> tuple[list[int], list[NewJob]]:
+        """
+        :return: the ids that these jobs will have, or of those that have their keys, and the jobs
+            that are new.
+        """
+        ids, new_jobs = list[int](), list[NewJob]()
+        here: dict[bytes, int] = {}
+        for job in jobs:
+            key = b"" if job.tags is None else job.tags.unique_key
+            holder = here.get(key) or self._state.unique.holder(tube.tube_id, key, now_ns)
+            if holder is None:
+                holder = self._state.next_job_id + len(new_jobs)
+                new_jobs.append(job)
+                if key:
+                    here[key] = holder
+            ids.append(holder)
+        return ids, new_jobs
+
+    def _state_of(self, job_id: int) -> bytes:
+        job = self._state.jobs.look(job_id)
+        return b"DELETED" if job is None else job.state.name.encode()
+
+    def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
+        """Whether there is room for what these jobs have in addition to their bodies."""
+        keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
+        if len(self._state.unique) + keys > self._state.unique.most:
+            return False
+        quota = session.quota
+        if quota is not None and keys and quota.keys + keys > quota.limits.keys:
+            quota.refuses(session, "keys")
+            return False
+        has_tags = any([job.tags for job in jobs])
+        return not has_tags or self._changes.allows_extensions(now_ns)
+
+
+def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int) -> JobImage:
+    deadline_ns = job.deadline_ns or now_ns + job.delay_s * NS
+    is_delayed = deadline_ns > now_ns
+    return JobImage(
+        Kind.PUT, State.DELAYED if is_delayed else READY, Reason.CLIENT, job.priority, job_id,
+        job.begun_ns, deadline_ns if is_delayed else 0, job.delay_s, job.ttr_s, tube_id,
+        connection=connection, body=job.body, tags=job.tags and Tags(*job.tags),
+    )  # fmt: skip
+
+
+def _none() -> int:
+    return 0

@@ -1,1 +1,0 @@
-"""Bodies that are in the log only: read back, and looked at after a start."""

@@ -1,0 +1,680 @@
+"""
+Group commit: when records go to disk, and when replies may go out.
+
+One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
+handed over at the end of the turn that began it, so it holds what all connections did in that turn.
+Relaxed records alone, which no reply waits for, do not make a batch: they go with the next, or
+after `IDLE_FLUSH_S`, and are synced with the next, or after `RELAXED_SYNC_S`.  What
+`acknowledgeable_lsn` has passed may be told to clients:
+
+- ``always``: what is durable;
+- an interval, ``never``: what is written, so that it survives the end of the process.  With an
+  interval a timer, not the next write, asks for the sync, so that it is a bound.
+
+A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
+quick (`InlineSyncPolicy`), once between two turns; what is sent meanwhile is in the next batch.
+
+With a replica, each batch is published before it is written, and acknowledgeable is what both have.
+
+Between batches the I/O thread allocates segments ahead (`Space`).  Should even a batch find no
+space, it waits until the disk is tried again, and all replies with it.
+
+Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
+timer keeps it; there, a sync happens only when something more is written.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeGuard, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
+from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.storage.environment import (
+    CommitEvents,
+    CommitFigures,
+    Environment,
+    Replica,
+    SlowSync,
+)
+from beanstalk_twisted.storage.fail_stop import fail_stop
+from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
+from beanstalk_twisted.storage.io_thread import Clock
+
+SPACE_RETRY_S: Final = 1.0
+"""From one try on a full disk to the next: soon for a person, seldom for the disk."""
+
+
+class Space:
+    """
+    Sees that a log's room is as large as the queue wants it to be.
+
+    :ivar budget: the log's."""
+
+    def __init__(
+        self, budget: SpaceBudget, clock: Clock, events: CommitEvents, again: Callable[[], None]
+    ) -> None:
+        """:param again: called when a disk that was full is to be tried again."""
+        self.budget = budget
+        self._events = events
+        self._clock = clock
+        self._again = again
+        self._pause: IDelayedCall | None = None
+
+    def wanted(self) -> PreallocatedSegment | None:
+        """A file that is to be made ready now."""
+        return None if self._pause is not None else self.budget.wanted(self._events.demand())
+
+    def next(self, is_ending: bool) -> PreallocatedSegment | None:
+        """
+        As `wanted`, but none if the log is to end.  Without one a disk that was full may be asked
+        for something else, and there may be room for who waits for it, since a segment has begun.
+        """
+        demand = self._events.demand()
+        is_asked = self._pause is None and not is_ending
+        segment = self.budget.wanted(demand) if is_asked else None
+        if segment is None and (demand.waiting or (self.budget.is_short and self._pause is None)):
+            self.was_given()
+        return segment
+
+    def made(self, segment: PreallocatedSegment) -> None:
+        """The file is ready."""
+        self.budget.add(segment)
+        self.was_given()
+
+    def was_given(self) -> None:
+        """
+        A disk that was full no longer is when it has given all that is wanted, not before: else
+        each segment that compaction frees would be news.
+        """
+        budget = self.budget
+        if not budget.is_short or budget.wanted(self._events.demand()) is None:
+            budget.is_short = False
+            self._events.space_changed(None)
+
+    def was_refused(self, failure: Failure) -> None:
+        """The disk is full: the next try is a second from now, also if another one was planned."""
+        self.budget.is_short = True
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
+        self._events.space_changed(failure)
+
+    def try_now(self) -> None:
+        """There may be space again: do not wait for the next try."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._end_pause()
+
+    def stop(self) -> None:
+        """Try nothing any more."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self._again()
+
+
+T = TypeVar("T")
+
+IDLE_FLUSH_S: Final = 0.05
+"""
+How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
+second for them alone, and soon enough before a long silence.
+"""
+
+MAX_RELAXED_BYTES: Final = 16_000
+"""
+Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then a
+small part.
+"""
+
+MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
+"""
+Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
+read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+"""
+
+LARGE_BYTES: Final = 4 << 20
+"""
+Bytes of a batch that begins in a turn of its own, behind what was given room for it: a frame of
+16 MiB takes 10 to 20 ms.
+"""
+
+LEAST_SLOW_NS: Final = 1_000_000
+"""
+A write or sync that took less, ns, is not told as a slow one, however long its replies have waited:
+not for the disk, but for a thread, on a machine that is busy.
+"""
+
+IDLE: Final = -1
+"""In place of a time, ns: the disk has nothing to do."""
+
+
+class GroupCommit:
+    """
+    Takes a log's batches to disk and tells which replies may be sent.
+
+    Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
+    others call they call in steps of their own that do.
+
+    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
+    :ivar space: what is wanted of the disk.
+    :ivar figures: what commits cost.
+    :ivar replica: where batches go beside the disk; None for nowhere.
+    """
+
+    def __init__(
+        self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
+        events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
+        slow_ns: int = 1 << 62, replica: Replica | None = None,
+    ) -> None:  # fmt: skip
+        """
+        :param may_rehome: whether one attempt is made to go on in another segment before that.
+        :param shortcut: None has all done by the I/O thread that may take long.
+        :param slow_ns: how long replies may wait for the disk before that is told, ns.
+        :param replica: has all of the log that was written before.
+        """
+        self.acknowledgeable_lsn = log.last_lsn
+        self.replica = replica
+        self.space = Space(log.budget, environment.reactor, events, self._try_again)
+        if replica is not None:
+            replica.changed = self.replicated
+        self._durable_calls: list[tuple[int, Callable[[], None]]] = []
+        self._synced_calls: list[tuple[int, Callable[[], None]]] = []
+        self._log = log
+        self._writer = writer
+        self._events = events
+        self._path = environment.directory.path
+        self._io = environment.io
+        self._reactor = environment.reactor
+        self._now_ns = environment.clock.now_ns
+        self._policy = policy
+        self._is_always = policy.is_always
+        self.figures = CommitFigures(log.last_lsn, policy.interval_s)
+        self._fail_stop = environment.failed
+        self._written_lsn = log.last_lsn
+        self._marked_lsn = log.durable_lsn
+        self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
+        self._is_busy = self._is_flushing = self._is_again = False
+        self._may_shorten = False
+        self._is_rehoming = False
+        self._may_rehome = may_rehome and policy.interval_s is not None
+        self._wants_write = self._wants_sync = False
+        self._in_flight_bytes = 0
+        self._slow_ns = slow_ns
+        # When the disk was given its newest work, and when those began to wait who wait for it.
+        self._taken_ns = IDLE
+        self._waits_from_ns = self._took_ns = self._ended_ns = 0
+        self._refused: tuple[Batch, bool] | None = None
+        self._turn: IDelayedCall | None = None
+        self._interval: IDelayedCall | None = None
+        self._idle_flush: IDelayedCall | None = None
+        self._finished: Deferred[None] | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether more waits for the disk, or the replica, than should."""
+        return self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """About how many bytes are appended, and not acknowledgeable yet."""
+        under_way = self._in_flight_bytes
+        if self.replica is not None:
+            under_way = max(under_way, self.replica.waiting_bytes)
+        return under_way + self._log.open_bytes
+
+    def schedule(self) -> None:
+        """Records may have been appended: take them to disk when the reactor comes round next."""
+        if self._turn is not None or self._is_busy:
+            return
+        if self._is_due or self.space.wanted() is not None:
+            self._turn = self._reactor.callLater(0, self._end_turn)
+        else:
+            self._arm_idle_flush()
+
+    def end_turn(self) -> None:
+        """The turn is over for all connections: take what was appended to disk now."""
+        if self._turn is None:
+            self._flush()
+
+    def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
+        """
+        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable,
+        and the replica has them.
+        """
+        self._durable_calls.append((lsn, call))
+        self._wants_sync = True
+        self.schedule()
+
+    def sync(self, call: Callable[[], None]) -> None:
+        """
+        Sync now, even if nothing was appended; call when that has ended, whatever the replica has.
+        """
+        self._synced_calls.append((self._log.last_lsn, call))
+        self._wants_sync = True
+        self.schedule()
+        self._flush()
+
+    def finish(self) -> "Deferred[None]":
+        """
+        Sync all that was appended, then end the log in order.
+
+        :return: fires when it is durable.
+        """
+        self._cancel_calls()
+        finished = self._finished = Deferred()
+        self._flush()
+        self.try_space()
+        return finished
+
+    def abandon(self) -> "Deferred[None]":
+        """
+        Leave the log as it is: nothing more is written, nor acknowledged.  Called when `FailStop`
+        has failed.
+
+        :return: fires when the I/O thread has done what it had begun, and the files are closed.
+        """
+        self._cancel_calls()
+        self.space.stop()
+        return self._io.run(self._writer.close).addBoth(lambda _: self._io.stop())
+
+    def _cancel_calls(self) -> None:
+        for call in (self._turn, self._interval, self._idle_flush):
+            if call is not None and call.active():
+                call.cancel()
+        self._turn = self._interval = self._idle_flush = None
+
+    def displaced(self) -> str:
+        """Say how the directory was displaced, empty if it was not; called in the I/O thread."""
+        return self._writer.displaced()
+
+    def try_space(self) -> None:
+        """There may be space again: do not wait for the next try."""
+        self.space.try_now()
+
+    @fail_stop
+    def replicated(self) -> None:
+        """The replica has more of the log, or replies may leave again."""
+        if not self._fail_stop.has_failed:
+            self._acknowledge()
+            self._events.acknowledge()
+            self._call_durable()
+            self.schedule()
+
+    @fail_stop
+    def _end_turn(self) -> None:
+        self._turn = None
+        self._flush()
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether what was appended is to be written now."""
+        log = self._log
+        if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
+            return True
+        wants_all = self._wants_write or self._wants_sync or self._finished is not None
+        return wants_all and log.has_open
+
+    def _flush(self) -> None:
+        """
+        Give the disk its next work, if there is any.  What is done at once may let replies go, and
+        so commands come: what they append is next, here, and not one call deeper.
+        """
+        self._is_again = True
+        if self._is_flushing:
+            return
+        self._is_flushing = self._may_shorten = True
+        try:
+            while self._is_again:
+                self._is_again = False
+                self._begin_next()
+        finally:
+            self._is_flushing = self._may_shorten = False
+
+    def _begin_next(self) -> None:
+        if self._fail_stop.has_failed or self._is_busy:
+            return
+        if self._log.budget.stale:
+            discard = partial(self._writer.discard, self._log.budget.take_stale())
+            self._run(self._io.run, discard, self._discarded).addErrback(self._fail)
+            return
+        segment = self.space.next(is_ending=self._finished is not None)
+        if segment is not None and self._may_prepare(segment):
+            self._prepare(segment)
+            return
+        if self._is_due:
+            self._take()
+        elif self._finished is not None:
+            self._end_log()
+        elif self._wants_sync:
+            self._run_sync()
+        else:
+            self._arm_idle_flush()
+
+    def _take(self) -> None:
+        self._events.before_batch()
+        now_ns = self._now_ns()
+        batch = self._log.take(now_ns)
+        assert batch is not None
+        # Behind another batch its records may be as old as that.
+        self._waits_from_ns = now_ns if self._taken_ns == IDLE else self._taken_ns
+        self._taken_ns = now_ns
+        self.figures.began(batch.last_lsn, now_ns)
+        is_promised = self._is_always and batch.commits
+        sync = is_promised or self._wants_sync or self._finished is not None
+        self._wants_write = self._wants_sync = False
+        self._begin(batch, sync)
+
+    def _begin(self, batch: Batch, sync: bool) -> None:
+        """The replica has it first, and once, however often the disk has no space for it."""
+        if self.replica is not None:
+            self.replica.publish(batch)
+        self._start(batch, sync)
+
+    def _start(self, batch: Batch, sync: bool) -> None:
+        """Where replies do not wait for syncs, and nothing here syncs, this need not be long."""
+        self._in_flight_bytes = batch.end - batch.offset
+        work = partial(self._timed, partial(self._writer.write, batch, sync))
+        if self._is_short(batch):
+            running = self._call(work, batch)
+        else:
+            is_long = sync or batch.syncs or self._is_always
+            run = self._io.run if is_long else self._io.run_brief
+            running = self._run(run, work, self._written, batch)
+        if running is not None:
+            running.addErrback(self._not_written, batch, sync)
+            running.addErrback(self._fail)
+
+    def _is_short(self, batch: Batch) -> bool:
+        """The second batch of a turn goes to the thread, so that others have their turn."""
+        may_be, self._may_shorten = self._may_shorten, False
+        return (
+            may_be
+            and self._is_always
+            and self._events.count_waiting() == 1
+            and self._io.is_free
+            and not batch.syncs
+            and self._in_flight_bytes <= MAX_BATCH_BYTES
+            and self._finished is None
+            and self._inline_sync.take(self._now_ns())
+        )
+
+    def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
+        """
+        Write here and now.
+
+        :return: has failed, if that has.
+        """
+        self._is_busy = True
+        try:
+            self._written(self._io.call(work), batch, is_here=True)
+        except Exception:
+            return fail()
+        return None
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        """In whichever thread."""
+        began_ns = self._now_ns()
+        done = work()
+        self._ended_ns = self._now_ns()
+        self._took_ns = self._ended_ns - began_ns
+        return done
+
+    def _run(
+        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],
+        done: Callable[..., None], *args: object,
+    ) -> "Deferred[None]":  # fmt: skip
+        self._is_busy = True
+        return run(work).addCallback(done, *args)
+
+    def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
+        self._in_flight_bytes = 0
+        self._is_rehoming = False
+        self._written_lsn = batch.last_lsn
+        if self._refused is not None:
+            self._refused = None
+            self.space.was_given()
+        if is_durable:
+            self._log.durable(batch.last_lsn)
+        self._let_go()
+        if not batch.syncs:
+            learn = self._inline_sync.note_sync if is_durable else self._inline_sync.note_write
+            learn(self._ended_ns, self._took_ns)
+        if is_durable:
+            self.figures.synced(batch.last_lsn, self._took_ns)
+        self._advance(is_here)
+        if not is_durable:
+            self._arm_interval()
+
+    def _let_go(self) -> None:
+        """
+        Let replies go.  What else is to be done behind a commit comes later: by then their readers
+        have them.
+        """
+        self._tell_if_slow()
+        if not self._fail_stop.has_failed and self._acknowledge():
+            self._events.acknowledge()
+
+    def _tell_if_slow(self) -> None:
+        waited_ns = self._ended_ns - self._waits_from_ns
+        if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
+            self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
+
+    def _synced(self, ignored: None, lsn: int) -> None:
+        self._log.durable(lsn)
+        self._let_go()
+        self.figures.synced(lsn, self._took_ns)
+        self._advance()
+
+    def _advance(self, is_here: bool = False) -> None:
+        """
+        The disk has nothing to do: give it the next batch.
+
+        :param is_here: it was a call, so a moment ago the room wanted nothing.
+        """
+        self._is_busy = False
+        if self._fail_stop.has_failed:
+            return
+        self._call_durable()
+        if self._log.open_bytes > LARGE_BYTES:
+            # What was given room just now has kept others waiting already.
+            self.schedule()
+        elif not is_here or self._has_next:
+            self._flush()
+        else:
+            self._arm_idle_flush()
+        if not self._is_busy:
+            self._taken_ns = IDLE
+        self._events.advanced()
+
+    def _acknowledge(self) -> bool:
+        """:return: whether more may be told to clients."""
+        lsn = self._log.durable_lsn if self._is_always else self._written_lsn
+        if self.replica is not None:
+            lsn = min(lsn, self.replica.acknowledged_lsn)
+        grows = lsn > self.acknowledgeable_lsn
+        if grows:
+            self.acknowledgeable_lsn = lsn
+        return grows
+
+    @property
+    def _has_next(self) -> bool:
+        is_ending = self._finished is not None
+        return self._is_due or self._log.budget.is_short or self._wants_sync or is_ending
+
+    def _call_durable(self) -> None:
+        lsn = self._log.durable_lsn
+        self._call_up_to(self._synced_calls, lsn)
+        if self.replica is not None:
+            lsn = min(lsn, self.replica.acknowledged_lsn)
+        self._call_up_to(self._durable_calls, lsn)
+
+    def _call_up_to(self, calls: list[tuple[int, Callable[[], None]]], lsn: int) -> None:
+        while calls and calls[0][0] <= lsn:
+            _, call = calls.pop(0)
+            call()
+
+    @fail_stop
+    def _fail(self, failure: Failure) -> None:
+        """
+        Nothing is known about what was being written.  All of it is still in memory: put it into
+        another segment, once; if that fails too, no reply may go any more.
+        """
+        error = failure.value
+        if self._fail_stop.has_failed:
+            return
+        if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
+            self._rehome(error)
+        else:
+            self._fail_stop(failure)
+
+    def _rehome(self, error: WriteFailed) -> None:
+        self._is_rehoming = True
+        self.figures.rehomings += 1
+        self._writer = self._writer.abandon()
+        self._events.rehomed(self._log.rehome(self._now_ns()), error)
+        batch = self._log.take(self._now_ns())
+        assert batch is not None
+        self._begin(batch, True)
+
+    # Space.
+
+    def _may_prepare(self, segment: PreallocatedSegment) -> bool:
+        """
+        Where a limit on the log's bytes is reached it is as if the disk were full, but for what has
+        to be written.
+        """
+        log = self._log
+        if log.may_allocate(segment.size):
+            return True
+        problem = NoSpace(
+            f"binlog {self._path}: --max-log-bytes is {log.most_bytes}, and its files have "
+            f"{log.allocated_bytes}: new jobs are refused until some are deleted; nothing was lost."
+        )
+        self.space.was_refused(Failure(problem))
+        return False
+
+    def _discarded(self, ignored: None) -> None:
+        self._advance()
+
+    def _prepare(self, segment: PreallocatedSegment) -> None:
+        self._taken_ns = self._now_ns()
+        running = self._run(
+            self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
+        )
+        running.addErrback(self._not_prepared)
+        running.addErrback(self._fail)
+
+    def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
+        self.space.made(segment)
+        self._advance()
+
+    def _not_prepared(self, failure: Failure) -> None:
+        failure.trap(NoSpace)
+        self.space.was_refused(failure)
+        self._advance()
+
+    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
+        """Nothing is wrong but the space: the same batch again, later."""
+        failure.trap(NoSpace)
+        self._refused = batch, sync
+        self.space.was_refused(failure)
+        self._events.advanced()
+
+    @fail_stop
+    def _try_again(self) -> None:
+        if self._refused is not None:
+            self._start(*self._refused)
+        else:
+            self._flush()
+
+    # The sync interval.
+
+    def _arm_interval(self) -> None:
+        latest_s = self._policy.latest_s
+        if latest_s is None or not self._needs_sync:
+            return
+        if self._interval is None and self._finished is None:
+            self._interval = self._reactor.callLater(latest_s, self._sync_due)
+
+    @property
+    def _needs_sync(self) -> bool:
+        """
+        Whether something is written that is not durable; a sync mark is nothing that has to be.
+        """
+        return self._log.durable_lsn < self._written_lsn
+
+    @fail_stop
+    def _sync_due(self) -> None:
+        self._interval = None
+        if not self._needs_sync:
+            return
+        self._wants_sync = True
+        if not self._is_busy:
+            self._run_sync()
+
+    def _run_sync(self) -> None:
+        self._wants_sync = False
+        self._taken_ns = self._waits_from_ns = self._now_ns()
+        sync = partial(self._timed, self._writer.sync)
+        running = self._run(self._io.run, sync, self._synced, self._written_lsn)
+        running.addErrback(self._fail)
+
+    # The idle flush.
+
+    def _arm_idle_flush(self) -> None:
+        is_free = self._idle_flush is None and self._finished is None
+        if is_free and (self._needs_mark or self._log.has_open):
+            self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
+
+    @property
+    def _needs_mark(self) -> bool:
+        """
+        Whether something is durable that the log does not say yet; any frame that is written now
+        says it.  On a full disk every byte is for changes.
+        """
+        return self._log.durable_lsn > self._marked_lsn and not self._log.budget.is_short
+
+    @fail_stop
+    def _end_idle_flush(self) -> None:
+        self._idle_flush = None
+        self._wants_write = self._log.has_open
+        if self._is_busy or not (self._wants_write or self._needs_mark):
+            return
+        self._marked_lsn = self._log.durable_lsn
+        if self._wants_write:
+            self._flush()
+        else:
+            self._waits_from_ns = self._taken_ns = self._now_ns()
+            self._begin(self._log.mark(), False)
+
+    # The end.
+
+    def _end_log(self) -> None:
+        batch = self._log.finish(self._now_ns())
+        if self.replica is not None:
+            self.replica.publish(batch)
+        end = partial(self._writer.end, batch, self._log.budget.leave())
+        running = self._run(self._io.run, end, self._ended)
+        running.addErrback(self._fail)
+
+    def _ended(self, ignored: None) -> None:
+        self._writer.close()
+        self._io.stop()
+        finished, self._finished = self._finished, None
+        assert finished is not None
+        finished.callback(None)
+
+
+def _concerns_segment(error: BaseException | None) -> TypeGuard[WriteFailed]:
+    return isinstance(error, WriteFailed) and not error.is_final

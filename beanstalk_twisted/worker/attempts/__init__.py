@@ -1,3 +1,0 @@
-"""
-One go at one job: what its function is given, how its reservation is kept, and what becomes of it.
-"""

@@ -1,0 +1,265 @@
+"""
+Ends a worker process that hangs, so that its supervisor can start a new one: its reactor is
+blocked, or it does not stop.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from time import monotonic, sleep
+from types import FrameType
+from typing import Any, Final, NoReturn, TypeVar
+
+from twisted.internet.tcp import Connection
+
+from beanstalk_twisted.printable import escape
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import Hooks, is_of_application
+from beanstalk_twisted.worker.policy import TookTooLong, Verdict
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+"""What ends it: what a supervisor sends, and Ctrl-C."""
+
+BY_SIGNAL: Final = 128
+"""Added to a signal's number this is the exit code, as a shell has it."""
+
+
+class Signals:
+    """
+    Listens to them.
+
+    Before there is anything to stop, the process ends at the first one: it has no job.
+    """
+
+    def __init__(self) -> None:
+        self._stop: Callable[[], object] = _leave
+        self._drop: Callable[[], object] = lambda: None
+        self._has_come = False
+
+    def listen(self) -> None:
+        """From now on they come here."""
+        for number in SIGNALS:
+            signal.signal(number, self._told)
+
+    def when_told(self, stop: Callable[[], object], drop: Callable[[], object]) -> None:
+        """
+        There is something to stop now.
+
+        :param stop: called at the first one; it begins to stop.
+        :param drop: called at the second one, just before the process ends, and wherever its own
+            thread may be.
+        """
+        self._stop, self._drop = stop, drop
+        self.listen()
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        if not self._has_come:
+            self._has_come = True
+            self._stop()
+            return
+        try:
+            self._drop()
+            sys.stdout.flush()
+        finally:
+            # No exception, as sys.exit is: a thread that hangs, or a reactor, would not heed it.
+            os._exit(BY_SIGNAL + number)
+
+
+def _leave() -> NoReturn:
+    sys.exit(0)
+
+
+T = TypeVar("T")
+
+FORKED: Final = 70
+"""The exit code of a child that returns from its handler (EX_SOFTWARE of sysexits.h)."""
+
+
+def in_this_process(call: Callable[[], T]) -> T:
+    """
+    Call a function, and end each child that returns from it.
+
+    Such a child would act as a second worker on the parent's connections.
+    """
+    pid = os.getpid()
+    try:
+        return call()
+    finally:
+        if os.getpid() != pid:
+            end_child()
+
+
+def end_child() -> NoReturn:
+    """End this process, which is a child."""
+    try:
+        if sys.__stderr__ is not None:
+            os.write(sys.__stderr__.fileno(), _SAID)
+    finally:
+        os._exit(FORKED)
+
+
+_SAID: Final = (
+    b"a function has forked and not ended its child: exiting; call os._exit in the child\n"
+)
+
+
+def close_in_children(reactor: Any) -> None:
+    """
+    Close the reactor's connections in each child that is forked from now on.
+
+    A server would otherwise not notice the end of the worker while a child runs.  A child that
+    returns to the reactor, by an ``await`` too, ends.  ``subprocess`` is not affected.
+    """
+
+    def forked() -> None:
+        for each in {*reactor.getReaders(), *reactor.getWriters()}:
+            if isinstance(each, Connection):
+                each.socket.close()
+        reactor.callFromThread(end_child)
+
+    os.register_at_fork(after_in_child=forked)
+
+
+STUCK: Final = 70
+"""The exit code of a process that hangs (EX_SOFTWARE of sysexits.h)."""
+
+BEAT_S: Final = 0.5
+"""Between two signs of life of the reactor, and between two looks at them, seconds."""
+
+TRIES: Final = 3
+"""How often a function that blocks the reactor is interrupted before the process ends."""
+
+TRY_S: Final = 1.0
+"""From one of these to the next, seconds."""
+
+HELD_S: Final = 10.0
+"""Seconds after the limit until a process ends in which one thread holds the interpreter."""
+
+REPORT_S: Final = 1.0
+"""How long the last message may take, seconds: stderr may be a pipe that nothing reads."""
+
+INTERRUPT: Final = signal.SIGURG
+"""Wakes the reactor's thread; without effect if it comes too late."""
+
+
+class Watchdog(Hooks):
+    """
+    Checks from a thread of its own whether the reactor runs.
+
+    A function that blocks it for too long is interrupted by `TookTooLong`.  If it keeps blocking,
+    the process ends.
+    """
+
+    def __init__(self, drop: Callable[[], object]) -> None:
+        """:param drop: called just before the process ends, from any thread."""
+        self._most_s: float | None = None
+        self._drop = drop
+        self._beats = 0
+        self._blamed: int | None = None
+        self._main = threading.get_ident()
+        self._end_s: float | None = None
+        self._end_code = STUCK
+        self._end_why = ""
+
+    def limit(self, most_s: float) -> None:
+        """:param most_s: how long the reactor may be blocked, seconds."""
+        self._most_s = most_s
+
+    def start(self, reactor: Any) -> None:
+        """Begin, in the reactor's thread."""
+        signal.signal(INTERRUPT, self._interrupt)
+        self._beat_again(reactor)
+        threading.Thread(target=self._watch, name="beanstalk-watchdog", daemon=True).start()
+
+    def stopping(self, most_s: float, blocked_s: float) -> None:
+        """
+        End the process if that does not happen by itself; may be called by a handler of signals.
+
+        :param most_s: seconds from now.
+        :param blocked_s: how long the reactor may be blocked meanwhile.
+        """
+        self._most_s = blocked_s if self._most_s is None else min(self._most_s, blocked_s)
+        self._beats += 1  # From now on.
+        self.end_within(most_s, STUCK, f"did not stop within {most_s:g} s")
+
+    def end_within(self, most_s: float, code: int, why: str) -> None:
+        """End the process after so many seconds, unless it has ended."""
+        self._end_code, self._end_why = code, why
+        self._end_s = monotonic() + most_s
+
+    # The hooks: many functions may run in one turn of the reactor.
+
+    def began(self, attempt: Attempt[Any]) -> None:
+        self._beats += 1
+
+    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+        self._beats += 1
+
+    def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
+        self._beats += 1
+
+    def _beat_again(self, reactor: Any) -> None:
+        self._beats += 1
+        reactor.callLater(BEAT_S, self._beat_again, reactor)
+
+    # In the thread.
+
+    def _watch(self) -> None:
+        seen, silent_s, tries = -1, 0.0, 0
+        while True:
+            self._limit_interpreter()
+            before_s = monotonic()
+            sleep(BEAT_S)
+            now_s = monotonic()
+            if self._end_s is not None and now_s >= self._end_s:
+                self._end(self._end_code, self._end_why)
+            if self._beats != seen:
+                seen, silent_s, tries = self._beats, 0.0, 0
+                continue
+            # The whole process may have stood still.
+            silent_s += min(now_s - before_s, 2 * BEAT_S)
+            if self._most_s is None or silent_s < self._most_s + tries * TRY_S:
+                continue
+            if tries == TRIES:
+                why = "a function blocks the reactor, and does not end when it is interrupted"
+                self._end(STUCK, f"{why}:\n{self._stack()}")
+            tries += 1
+            self._blamed = seen
+            signal.pthread_kill(self._main, INTERRUPT)
+
+    def _limit_interpreter(self) -> None:
+        """
+        End the process unless this is called again: while one thread holds the interpreter, as a
+        regular expression may, no other Python thread runs.
+        """
+        if self._most_s is not None and sys.__stderr__ is not None:
+            faulthandler.dump_traceback_later(self._most_s + HELD_S, file=sys.__stderr__, exit=True)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise where the reactor is still blocked, if that is code of the application."""
+        is_blocked = self._blamed == self._beats
+        self._blamed = None
+        if is_blocked and frame is not None and is_of_application(frame.f_code.co_filename):
+            raise TookTooLong(f"blocked the reactor for more than {self._most_s:g} s")
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._main)
+        return "".join(traceback.format_stack(frame)).rstrip()
+
+    def _end(self, code: int, why: str) -> None:
+        last = threading.Thread(target=self._report, args=(code, why), daemon=True)
+        last.start()
+        last.join(REPORT_S)
+        os._exit(code)
+
+    def _report(self, code: int, why: str) -> None:
+        try:
+            sys.stderr.write(escape(f"beanstalk-work: exit code {code}: {why}\n", "\n\t"))
+            sys.stderr.flush()
+            sys.stdout.flush()
+        finally:
+            self._drop()

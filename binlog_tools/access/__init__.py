@@ -1,1 +1,0 @@
-"""`beanstalk token` and `beanstalk access`: what the file of ``--access`` needs and says."""

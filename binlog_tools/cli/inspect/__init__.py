@@ -1,1 +1,0 @@
-"""The subcommands of ``binlog-inspect`` that read a log."""

@@ -1,0 +1,386 @@
+"""``binlog-inspect replay``."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from beanstalk_twisted.client.addresses import FORMS, Address, token_of
+from beanstalk_twisted.wire.grammar import MAX_U32
+from beanstalk_twisted.wire.tags import PutTags, write_tags
+from binlog_tools.cli import options
+from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.opening import open_source_at, tell_unusable
+from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
+from binlog_tools.connections import connect
+from binlog_tools.console.output import Output, progress, text_of, told
+from binlog_tools.logs.live_set import Point
+from binlog_tools.logs.new_log import OriginSource
+from binlog_tools.logs.outputs import refuse_inside_sources
+from binlog_tools.logs.stored import NS, StoredKey, StoredPolicy
+from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
+from binlog_tools.rewrite.putting import GUARD_S, WINDOW_JOBS, Journal, Put, Putter, Stopped
+
+PUT_LIMITS: Final = frozenset({"max-jobs", "max-bytes", "max-job-size"})
+"""Keys of policies by which a server refuses jobs."""
+
+PLACEHOLDER: Final = b"binlog-inspect replay: a remembered key; delete this job"
+"""The body of a job that is put for its key."""
+
+
+class OtherValue(NamedTuple):
+    """A key of a policy that stays as the server has it."""
+
+    tube: bytes
+    key: str
+    here: str
+    there: str
+
+
+class PoliciesSet(NamedTuple):
+    """
+    What became of policies.
+
+    :ivar tubes: whose policies were changed.
+    :ivar others: what the server has set otherwise.
+    :ivar refused: tubes, and the server's reply.
+    """
+
+    tubes: set[bytes]
+    others: list[OtherValue]
+    refused: dict[bytes, str]
+
+
+class KeysPut(NamedTuple):
+    """
+    What became of remembered keys.
+
+    :ivar put: how many are remembered now.
+    :ivar before: how many were taken: remembered already, or a job of the server has them.
+    """
+
+    put: int
+    before: int
+
+
+class PolicySetter:
+    """
+    Sets policies, in two parts.
+
+    :ivar outcome: of all that was done so far.
+    """
+
+    def __init__(self, line: Line, policies: Sequence[StoredPolicy]) -> None:
+        self.outcome = PoliciesSet(set(), [], {})
+        self._line = line
+        self._policies = policies
+
+    def set_part(self, *, limits_puts: bool) -> None:
+        """
+        :param limits_puts: whether to set what limits puts, or all else.
+        :raise OSError: the server is gone.
+        """
+        for tube, rules in self._policies:
+            if tube not in self.outcome.refused:
+                part = {key: value for key, value in rules.items()
+                        if (key in PUT_LIMITS) is limits_puts}  # fmt: skip
+                if part:
+                    self._set(tube, part)
+
+    def _set(self, tube: bytes, rules: dict[str, str]) -> None:
+        shown = self._ask(tube_request(b"tube-policy", tube))
+        if shown.name != b"OK":
+            self.outcome.refused[tube] = str(shown)
+            return
+        there = {key.decode(): value.decode() for key, value in parse_stats(shown.data).items()}
+        self.outcome.others.extend(
+            OtherValue(tube, key, value, there[key])
+            for key, value in rules.items()
+            if there.get(key, value) != value
+        )
+        new = [f"{key}={value}" for key, value in rules.items() if key not in there]
+        if new:
+            line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
+            reply = self._ask(b"%b %b\r\n" % (line, " ".join(new).encode()))
+            if reply.name == b"POLICY":
+                self.outcome.tubes.add(tube)
+            else:
+                self.outcome.refused[tube] = str(reply)
+
+    def _ask(self, request: bytes) -> Reply:
+        self._line.send(request)
+        return self._line.reply()
+
+
+class KeyPutter:
+    """Has a server remember keys."""
+
+    def __init__(self, line: Line, now_ns: Callable[[], int]) -> None:
+        self._line = line
+        self._now_ns = now_ns
+        self._put = self._before = 0
+
+    def run(
+        self, keys: Sequence[StoredKey], should_stop: Callable[[], bool] = lambda: False
+    ) -> KeysPut:
+        """
+        Put all keys whose time is not over.
+
+        :param keys: those of one tube together.
+        :param should_stop: asked between two windows.
+        :raise Stopped: the server takes no more, or we were asked to stop.
+        :raise OSError: the server is gone.
+        """
+        for window in _windows(keys):
+            if should_stop():
+                raise Stopped(f"{self._put + self._before} of {len(keys)} keys are there")
+            self._put_window(window)
+        return KeysPut(self._put, self._before)
+
+    def _put_window(self, keys: Sequence[StoredKey]) -> None:
+        """:param keys: of one tube."""
+        now_ns = self._now_ns()
+        left = [each for each in keys if each.until_ns > now_ns]
+        request = [tube_request(b"use", keys[0].tube), *(_put(each, now_ns) for each in left)]
+        self._line.send(b"".join(request))
+        used, *replies = [self._line.reply() for _ in request]
+        self._delete([reply.number for reply in replies if _is_new(reply)])
+        self._put += sum(map(_is_new, replies))
+        for reply in replies:
+            if _is_taken(reply):
+                self._look_at(reply)
+        _refuse_all_else([used, *replies])
+
+    def _look_at(self, reply: Reply) -> None:
+        """A key is taken: perhaps by a job that was put for it."""
+        if reply.words[2] == b"DELAYED":
+            self._line.send(b"peek %d\r\n" % reply.number)
+            if self._line.reply().data == PLACEHOLDER:
+                self._delete([reply.number])
+                self._put += 1
+                return
+        self._before += 1
+
+    def _delete(self, jobs: Sequence[int]) -> None:
+        self._line.send(b"".join([b"delete %d\r\n" % job for job in jobs]))
+        for _ in jobs:
+            self._line.reply()
+
+
+def _put(key: StoredKey, now_ns: int) -> bytes:
+    left_s = min(-(-(key.until_ns - now_ns) // NS), MAX_U32)
+    tags = write_tags(PutTags(key.key, left_s))
+    return b"put 0 %d 1 %d %b\r\n%b\r\n" % (MAX_U32, len(PLACEHOLDER), tags, PLACEHOLDER)
+
+
+def _is_new(reply: Reply) -> bool:
+    return reply.name == b"INSERTED" and len(reply.words) == 2
+
+
+def _is_taken(reply: Reply) -> bool:
+    return reply.name == b"INSERTED" and len(reply.words) == 3
+
+
+def _refuse_all_else(replies: Iterable[Reply]) -> None:
+    """:raise Stopped: one of the replies is no success."""
+    for reply in replies:
+        if reply.name not in (b"USING", b"INSERTED"):
+            raise Stopped(f"the server says {reply} to a key; run again when it takes jobs")
+
+
+def _windows(keys: Sequence[StoredKey]) -> Iterator[Sequence[StoredKey]]:
+    """Keys of one tube that go together."""
+    start = 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or at - start == WINDOW_JOBS or keys[at].tube != keys[start].tube:
+            yield keys[start:at]
+            start = at
+
+
+ADDRESS = options.Parsed("server", Address.parse)
+
+
+@click.command("replay", cls=options.Command)
+@options.log
+@click.option(
+    "--to",
+    "address",
+    type=ADDRESS,
+    required=True,
+    help=f"The server: {FORMS}; without a port, 11300.",
+)
+@options.of_jobs
+@options.as_of
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
+@click.option(
+    "--journal",
+    "journal_path",
+    type=options.OUTPUT_FILE,
+    metavar="FILE",
+    help="Where to note what is done; default: binlog-replay-HOST-PORT.journal here.",
+)
+@click.option(
+    "--uncertain",
+    type=click.Choice(["stop", "again", "skip"]),
+    default="stop",
+    show_default=True,
+    help="Jobs that were sent when a run before this one broke off.",
+)
+@options.as_json  # fmt: skip
+def replay_command(
+    path: str, address: Address, rate: float | None, journal_path: str | None,
+    uncertain: str, point: Point | None, is_json: bool, **chosen: Any,
+) -> None:  # fmt: skip
+    """
+    Put the jobs of a log into a running server, ours or beanstalkd.
+
+    With their priority, TTR and what is left of their delay; buried ones are buried again, in their
+    order; tubes that are paused are paused.  Tags, policies and remembered keys go to a server that
+    announces them; what is left out is told.  Jobs get new ids, and their counters and ages begin
+    anew.  If it breaks off, run it again: the journal knows what is there already.  The server is
+    shown the token in the address, tls://TOKEN@HOST:PORT, or that of BEANSTALK_TOKEN.
+
+    \b
+    Examples:
+      binlog-inspect replay /var/lib/bs-old --to 127.0.0.1:11300
+      binlog-inspect replay /backup/bs-2026-01-31 --to queue.example:11300 --tube mail --rate 500
+    """
+    address = address.showing(lambda: token_of(None, os.environ))
+    source = open_source_at(path, point)
+    selection = options.selection(**chosen)
+    default = f"binlog-replay-{address.host}-{address.port}.journal".replace(os.sep, "_")
+    journal_path = journal_path or default
+    refuse_inside_sources(journal_path, [path])
+    uuid = OriginSource.of(source.survey()).store_uuid
+    interrupted = _Interrupted()
+    try:
+        journal = Journal(journal_path, uuid, str(address))
+        _settle(journal, uncertain)
+        with connect(address) as line:
+            wanted = plan(source, selection, time.time_ns(), frozenset(announced(line)))
+            _tell_left_out(wanted)
+            putter = Putter(line, journal, time.time_ns, time.sleep, rate)
+            policies = PolicySetter(line, wanted.of_tubes.policies)
+            with interrupted, progress(f"putting into {address}") as report:
+                policies.set_part(limits_puts=False)
+                outcome = putter.run(wanted, lambda: interrupted.has_come, report)
+                keys = KeyPutter(line, time.time_ns).run(
+                    wanted.of_tubes.keys, lambda: interrupted.has_come
+                )
+                policies.set_part(limits_puts=True)
+    except Stopped as problem:
+        if interrupted.has_come:
+            fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
+        fail(CANNOT_READ, str(problem))
+    _tell_of_policies(policies.outcome)
+    _tell(Output(is_json), outcome, journal, wanted, policies.outcome, keys)
+
+
+def _tell_left_out(wanted: Plan) -> None:
+    """Say what the server does not get, before it gets the rest."""
+    marks = set(MARKS.values())
+    for what, jobs in wanted.left_out.items():
+        why = "which no put can set" if what in marks else "which the server does not announce"
+        kind = "mark" if what in marks else "tag"
+        warn(f"{told(jobs, 'job')} put without the {kind} '{what}', {why}")
+    _tell_waiting(wanted.waiting)
+    lost = wanted.of_tubes
+    why = "not put: the server does not announce what that takes, or no client may say so"
+    if lost.lost_keys:
+        warn(f"{told(lost.lost_keys, 'remembered unique key')} of deleted jobs {why}")
+    if lost.lost_policies:
+        warn(f"{told(lost.lost_policies, 'policy', 'policies')} of tubes {why}")
+
+
+def _tell_waiting(jobs: int) -> None:
+    if jobs:
+        warn(
+            f"jobs that wait for a group, and are buried, so as not to be done too early: {jobs}; "
+            f"kick them when it has ended"
+        )
+
+
+def _tell_of_policies(outcome: PoliciesSet) -> None:
+    """Say what the server has otherwise than the log."""
+    for tube, key, here, there in outcome.others:
+        warn(f"the policy of tube {text_of(tube)} stays {key}={there}; in the log it is {here}")
+    for tube, reply in outcome.refused.items():
+        warn(f"the policy of tube {text_of(tube)} was not set: the server says {reply}")
+
+
+class _Interrupted:
+    """Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.has_come = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _settle(journal: Journal, uncertain: str) -> None:
+    """What to do about jobs that may be there or not."""
+    ids = sorted(journal.uncertain)
+    if not ids:
+        return
+    if uncertain == "stop":
+        raise Stopped(
+            f"an earlier run broke off while these jobs were on their way: "
+            f"{', '.join(map(str, ids))}. Look whether the server has them, then run again with "
+            f"--uncertain again (put them once more) or --uncertain skip."
+        )
+    if uncertain == "again":
+        journal.note({"again": ids, "may_be_there": True})
+    else:
+        journal.note({"skipped": ids})
+
+
+def _tell(
+    output: Output, outcome: Put, journal: Journal, wanted: Plan, policies: PoliciesSet,
+    keys: KeysPut,
+) -> None:  # fmt: skip
+    refused = [each._asdict() for each in outcome.refused]
+    unusable = wanted.unusable
+    held = sum(each.waits and each.job_id in journal.held for each in wanted.jobs)
+    if output.is_json:
+        strange = [{"tube": text_of(tube), "jobs": jobs} for tube, jobs in unusable.items()]
+        output.document({
+            **outcome._asdict(), "refused": refused, "unusable": strange,
+            "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
+            "waiting": wanted.waiting + held, "journal": journal.path,
+            "policies": len(policies.tubes), "keys": keys.put, "keys_before": keys.before,
+        })  # fmt: skip
+    else:
+        before = f", {outcome.before} were there before" if outcome.before else ""
+        buried = f", {outcome.buried} of them buried" if outcome.buried else ""
+        output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
+        if policies.tubes or keys.put:
+            output.line(
+                f"{told(len(policies.tubes), 'policy', 'policies')} of tubes set, "
+                f"{told(keys.put, 'remembered key')} put"
+            )
+    for each in outcome.refused:
+        warn(f"job {each.job_id} was not taken: {each.why}")
+    _tell_waiting(held)
+    tell_unusable(unusable, "were not put")
+    for job_id in wanted.unnamed:
+        warn(f"job {job_id} was not put: it has a key or a group that no client may name")
+    for job_id in outcome.not_buried:
+        warn(
+            f"job {job_id} was put as {journal.done[job_id]}, but not buried: somebody took it, or "
+            "as many jobs with its concurrency key are reserved as may be; if it is there, it is "
+            f"ready in {told(GUARD_S // 3600, 'hour')}"
+        )
+    is_lacking = outcome.refused or outcome.not_buried or policies.refused
+    if is_lacking or unusable or wanted.unnamed:
+        raise SystemExit(CANNOT_READ)

@@ -1,1 +1,0 @@
-"""The subcommands of ``beanstalk`` that put, show, take or change jobs."""

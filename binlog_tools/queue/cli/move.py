@@ -1,0 +1,204 @@
+"""``beanstalk move``."""
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import BinaryIO
+
+import click
+
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.console.output import Output, aside, told
+from binlog_tools.queue.cli import options
+from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told, fail, warn
+from binlog_tools.queue.cli.peek import each
+from binlog_tools.queue.extensions import Extensions, group_awaited
+from binlog_tools.queue.moving import (
+    BatchMover,
+    DirectMover,
+    Moved,
+    Mover,
+    can_batch,
+    can_move_directly,
+)
+from binlog_tools.queue.server import Queue, Stats
+
+
+@click.command("move")
+@click.argument("target", metavar="TO", type=options.TUBE)
+@click.argument("jobs", metavar="[ID]...", nargs=-1, type=options.JOB)
+@options.server
+@click.option("-f", "--from", "source", type=options.TUBE, metavar="NAME", help="From this tube.")
+@options.state("Of the tube, the jobs in this state.")
+@click.option("-n", "--count", type=click.IntRange(1), help="At most so many.")
+@click.option("--kick", is_flag=True, help="Buried jobs are ready in the new tube.")
+@options.as_json
+def move(
+    target: bytes, jobs: tuple[int, ...], address: Address, source: bytes | None, state: str,
+    count: int | None, kick: bool, is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
+
+    A server with move-job moves a job as it is: its number, age, counters and tags stay.  Any other
+    gets it put into its new tube before it is deleted in the old one: then it has a new number, and
+    keeps its priority, its TTR, what is left of its delay, and whether it is buried.  Needs
+    beanstalkd 1.12 or newer but for ready jobs.
+
+    SIGINT and SIGTERM let the jobs in hand be finished.  If it is killed, none is lost.  Without
+    move-job those in hand, one, or with --from on some servers 200, are then ready in their old
+    tube, and may be in the new one too.  Workers may go on meanwhile.  Jobs that are put into the
+    old tube since it began stay there.
+
+    \b
+    Examples:
+      beanstalk move mail --from mail-failed --state buried --kick
+      beanstalk move attic 4711 4712
+    """
+    if bool(jobs) == (source is not None):
+        both = ", not both" if jobs else ""
+        raise click.UsageError(f"give the numbers of jobs, or --from a tube{both}")
+    if jobs and (given := options.given("state", "count")):
+        raise click.UsageError(f"{given} is for --from; the numbers of jobs are enough")
+    if source == target:
+        raise click.UsageError("a tube cannot be moved into itself")
+    output, moved = Output(is_json), 0
+    with options.connected(address) as queue:
+        extensions = Extensions(queue)
+        mover: Mover | DirectMover
+        if can_move_directly(extensions):
+            mover = DirectMover(queue, extensions, target, keeps_buried=not kick)
+        else:
+            mover = Mover(queue, target, keeps_buried=not kick)
+        if source is None:
+            found = _each_of(mover, jobs)
+        elif isinstance(mover, DirectMover):
+            found = mover.move_all(source, state, count)
+        else:
+            found = _all_of(queue, extensions, mover, source, state, count)
+        with DeferredSignal() as stop, closing(found):
+            while stop.number is None and (batch := next(found, None)) is not None:
+                moved += len(batch)
+                _show(output, batch)
+        if mover.later is not None:
+            warn(
+                f"{told(moved, 'job')} moved; job {mover.later}, put since, is now the first, so "
+                "it stopped there"
+            )
+        taken = mover.duplicates if isinstance(mover, DirectMover) else []
+    for sentence in taken:
+        warn(sentence)
+    end_if_told(stop, f"{told(moved, 'job')}, the last one whole")
+    if not is_json:
+        aside(f"{told(moved, 'job')} moved into {target.decode()}")
+    if taken:
+        raise SystemExit(REFUSED)
+    if not moved:
+        raise SystemExit(NOTHING)
+
+
+_Batches = Generator[Sequence[Moved], None, None]
+"""Jobs that were moved; what is given together must not stay half done."""
+
+
+def _each_of(mover: Mover | DirectMover, jobs: Sequence[int]) -> _Batches:
+    for job in jobs:
+        yield [mover.move_job(job)]
+
+
+def _all_of(
+    queue: Queue, extensions: Extensions, mover: Mover, source: bytes, state: str, most: int | None
+) -> _Batches:
+    """Put the jobs of a tube anew in the quickest way that the server has."""
+    if can_batch(extensions, source):
+        yield from BatchMover(queue, extensions, mover).move_all(source, state, most)
+        return
+    for moved in mover.move_all(source, state, most):
+        yield [moved]
+
+
+def _show(output: Output, batch: Sequence[Moved]) -> None:
+    for moved in batch:
+        if output.is_json:
+            output.document(moved._asdict())
+        else:
+            output.row(moved)
+    sys.stdout.flush()  # Somebody may wait for what we know.
+
+
+@click.command("edit")
+@click.argument("job", metavar="ID", type=options.JOB)
+@options.server
+@click.option(
+    "-p", "--priority", "--pri", "priority", type=options.SECONDS, metavar="N",
+    help="0 is the most urgent.",
+)  # fmt: skip
+@click.option(
+    "-d", "--delay", type=options.SECONDS, metavar="S",
+    help="Seconds from now until it is ready; 0: it is ready now.",
+)  # fmt: skip
+@click.option("--ttr", type=options.SECONDS, metavar="S", help="Seconds a worker has for it.")
+@click.option(
+    "--body", "source", type=click.File("rb"), metavar="FILE",
+    help="What is in this file; - is the input.",
+)  # fmt: skip
+@options.may_be_empty
+@options.as_json
+def edit(
+    job: int, address: Address, priority: int | None, delay: int | None, ttr: int | None,
+    source: BinaryIO | None, may_be_empty: bool, is_json: bool,
+) -> None:  # fmt: skip
+    """
+    Give the job ID another priority, delay, TTR or body.
+
+    What is not given stays as it is; so do its number, age, counters and tags.  A buried job, or
+    one that waits for a group, stays that.  One that a worker has is refused.
+
+    What is not given is asked for first.  If the job is reserved or deleted in between, it is
+    refused, and nothing has changed; if somebody has given it other values in between, those asked
+    for before hold.
+
+    \b
+    Examples:
+      beanstalk edit 4711 --pri 0 --delay 0
+      beanstalk edit 4711 --body - < corrected.json
+    """
+    if priority is None and delay is None and ttr is None and source is None:
+        raise click.UsageError("say what to change: --priority, --delay, --ttr or --body")
+    body = None if source is None else source.read()
+    if body is not None and not body and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was changed; --empty makes it an empty job")
+    with options.connected(address) as queue:
+        extensions = Extensions(queue)
+        extensions.need("update-job", "put another job, and delete this one")
+
+        def one(job: int) -> None:
+            values = _with_what_it_has(queue, job, priority, delay, ttr)
+            extensions.update(job, *values, body)
+
+        each([job], one, "updated", is_json)
+
+
+def _with_what_it_has(
+    queue: Queue, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
+) -> tuple[int, int, int]:
+    """
+    Ask what the job has, where that is not all given.
+
+    :return: priority, delay and TTR.
+    """
+    if priority is not None and delay_s is not None and ttr_s is not None:
+        return priority, delay_s, ttr_s
+    stats = queue.stats_job(job)
+    return (
+        stats.number("pri") if priority is None else priority,
+        _delay_left_s(stats) if delay_s is None else delay_s,
+        stats.number("ttr") if ttr_s is None else ttr_s,
+    )
+
+
+def _delay_left_s(stats: Stats) -> int:
+    """Find the delay with which a job stays what it is."""
+    if group_awaited(stats) or stats["state"] == "buried":
+        return stats.number("delay")  # The server keeps it for later.
+    return stats.number("time-left") if stats["state"] == "delayed" else 0

@@ -1,0 +1,459 @@
+"""``beanstalk put``."""
+
+import re
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from io import UnsupportedOperation
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+
+import click
+
+from beanstalk_twisted.client.addresses import Address
+from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
+from binlog_tools.connections import connect
+from binlog_tools.console.output import Output, Parsed, told
+from binlog_tools.logs.quantities import NS, parse_duration, parse_time
+from binlog_tools.queue.cli import options, put_tags
+from binlog_tools.queue.cli.exits import (
+    ENDING,
+    NOTHING,
+    REFUSED,
+    DeferredSignal,
+    end_if_told,
+    fail,
+    reason,
+    warn,
+)
+from binlog_tools.queue.extensions import (
+    MAX_BATCH_BYTES,
+    Extensions,
+    NewJob,
+    Policy,
+    inserted_ids,
+    put_batch_request,
+)
+from binlog_tools.queue.server import NO_ROOM, STATES, WINDOW, Queue, Refused, put_request
+
+READ_BYTES: Final = 1 << 16
+"""Of the input at once: as much as a pipe holds."""
+
+LOOK_S: Final = 0.25
+"""Between two looks whether it is to end, seconds, while nothing comes."""
+
+
+class Answering(Protocol):
+    """A server that may have answered."""
+
+    def fileno(self) -> int:
+        """Give what to wait for."""
+
+    def is_answered(self) -> bool:
+        """Say whether an answer, or the connection's end, has come; this does not wait."""
+
+
+def lines_of(
+    source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
+) -> Iterator[list[bytes] | None]:
+    """
+    Give the lines that have come, without their line ends; None where the server's answer can be
+    read.
+
+    :param goes_on: asked now and then; without it the rest is left, and so is a line that is not
+        there as a whole.
+    """
+    begun: list[bytes] = []
+    for part in _parts(source, server, goes_on):
+        if part is None:
+            yield None
+            continue
+        first, *rest = part.split(b"\n")
+        begun.append(first)
+        if rest:
+            whole = [b"".join(begun), *rest[:-1]]
+            begun = [rest[-1]]
+            yield [line.removesuffix(b"\r") for line in whole]
+    if goes_on() and any(begun):
+        yield [b"".join(begun).removesuffix(b"\r")]
+
+
+def _parts(
+    source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
+) -> Iterator[bytes | None]:
+    number = _number(source)
+    while goes_on():
+        if server.is_answered():
+            yield None
+            continue
+        if number is not None:
+            sys.stdout.flush()  # Somebody may wait for what we know.
+            if number not in select.select([number, server.fileno()], [], [], LOOK_S)[0]:
+                continue
+        # Nothing is left in its buffer, which a look at the file could not see: all is taken.
+        part = source.read1(READ_BYTES)  # type: ignore[attr-defined]
+        if not part:
+            return
+        yield part
+
+
+def _number(source: BinaryIO) -> int | None:
+    """The file's number; None of what is no file, and never has to be waited for."""
+    try:
+        return source.fileno()
+    except UnsupportedOperation:
+        return None
+
+
+GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
+"""After other answers the rest is not sent: it would be refused too, or misunderstood."""
+
+ANSWERS_S: Final = 5.0
+"""How long each answer may take when a signal has come, seconds; whoever sent it waits."""
+
+
+BATCHES: Final = 4
+"""Of lines, on their way at once: the server has always one to do, and few are in doubt."""
+
+
+ROOM_KEYS: Final = ("max-jobs", "max-bytes")
+"""Of a policy: why a put may get OUT_OF_MEMORY."""
+
+
+FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw])+)\s*")
+"""What other commands take for a moment: seconds with a fraction, and a time before now."""
+
+
+class Request(NamedTuple):
+    """
+    A request that puts jobs.
+
+    :ivar sizes: of their bodies, bytes.
+    """
+
+    sizes: Sequence[int]
+    sent: bytes
+
+
+Requests = Callable[[Sequence[bytes]], Iterator[Request]]
+"""Makes what puts jobs with these bodies."""
+
+
+def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
+    """
+    Make a request for each job.
+
+    :param request: makes the bytes of the `put` of a body.
+    """
+    return lambda bodies: (Request([len(body)], request(body)) for body in bodies)
+
+
+class Batches:
+    """
+    Makes requests that put many jobs each, all or none; what the server would find too big goes
+    alone, as it would refuse the others too.
+    """
+
+    def __init__(self, priority: int, delay_s: int, ttr_s: int, max_body_bytes: int) -> None:
+        """:param max_body_bytes: the largest body that the server takes."""
+        self._fields = (priority, delay_s, ttr_s)
+        self._max_body_bytes = min(max_body_bytes, MAX_BATCH_BYTES)
+
+    def __call__(self, bodies: Sequence[bytes]) -> Iterator[Request]:
+        batch: list[bytes] = []
+        size = 0
+        for body in bodies:
+            is_alone = len(body) > self._max_body_bytes
+            if is_alone or len(batch) == MAX_BATCH_JOBS or size + len(body) > MAX_BATCH_BYTES:
+                yield from self._request(batch)
+                batch, size = [], 0
+            if is_alone:
+                yield from self._request([body])
+            else:
+                batch.append(body)
+                size += len(body)
+        yield from self._request(batch)
+
+    def _request(self, bodies: Sequence[bytes]) -> Iterator[Request]:
+        if len(bodies) == 1:
+            yield Request([len(bodies[0])], put_request(bodies[0], *self._fields))
+        elif bodies:
+            jobs = [NewJob(body, *self._fields) for body in bodies]
+            yield Request([len(body) for body in bodies], put_batch_request(jobs))
+
+
+class Putter:
+    """
+    Puts jobs until the server will not.
+
+    :ivar put: how many the server has taken.
+    :ivar refused: how many it has not.
+    :ivar too_big: how many of those for their size.
+    :ivar is_full: whether the last one was for want of room.
+    """
+
+    def __init__(
+        self, queue: Queue, requests: Requests, of_lines: bool,
+        show: Callable[[Reply], object], window: int = WINDOW,
+    ) -> None:  # fmt: skip
+        """
+        :param of_lines: each line of the input is a job.
+        :param show: called with the answer to each request that put jobs.
+        :param window: requests on their way at once.
+        """
+        self.put = 0
+        self.refused = 0
+        self.too_big = 0
+        self.is_full = False
+        self._queue = queue
+        self._requests = requests
+        self._of_lines = of_lines
+        self._show = show
+        self._window = window
+        self._is_stopped = False
+        self._answered_lines = 0
+        self._waiting: deque[Sequence[int]] = deque()
+
+    def goes_on(self) -> bool:
+        """Say whether the server still takes jobs."""
+        return not self._is_stopped
+
+    def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
+        """Put all of them; end the command if the connection ends."""
+        try:
+            for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
+                self._answered(reply)
+        except OSError as problem:
+            on_their_way = sum(map(len, self._waiting))
+            done = f"{told(self.put, 'job')} put, and up to {on_their_way} more may be"
+            code = REFUSED if stop.number is None else stop.exit_code
+            fail(code, f"{reason(problem)}; {done}")
+
+    def _sent(
+        self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal
+    ) -> Iterator[bytes | None]:
+        for group in bodies:
+            if group is None:
+                yield None
+                continue
+            for request in self._requests(group):
+                if self._is_stopped or stop.number is not None:
+                    break  # Those who gave the bodies notice it too.
+                self._waiting.append(request.sizes)
+                yield request.sent
+
+    def _answered(self, reply: Reply) -> None:
+        sizes = self._waiting.popleft()
+        first = self._answered_lines + 1
+        self._answered_lines += len(sizes)
+        if reply.name in (b"INSERTED", b"INSERTED_BATCH"):
+            self.put += len(sizes)  # Whether or not their numbers can be written.
+            self._show(reply)
+            return
+        self.refused += len(sizes)
+        self._is_stopped = self._is_stopped or reply.name not in GOES_ON
+        self.too_big += reply.name == b"JOB_TOO_BIG"
+        self.is_full = reply.name == b"OUT_OF_MEMORY"
+        which = f"line {first} of the input" if self._of_lines else "the job"
+        if len(sizes) > 1:
+            which = f"lines {first} to {self._answered_lines} of the input"
+        is_big = f" of {sum(sizes):,} bytes" if reply.name == b"JOB_TOO_BIG" else ""
+        were = "were" if len(sizes) > 1 else "was"
+        warn(f"{which}{is_big} {were} not put: the server says {reply}")
+
+
+@click.command("put")
+@click.argument("body", required=False)
+@options.server
+@options.tube
+@options.lines
+@options.priority
+@click.option(
+    "-d",
+    "--delay",
+    type=options.SECONDS,
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Seconds until it is ready.",
+)
+@click.option(
+    "--ttr",
+    type=options.SECONDS,
+    default=options.DEFAULT_TTR_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds that a worker has for it.",
+)
+@click.option(
+    "--at", type=Parsed("time", lambda text: moment_s(text, time.time_ns())),
+    help="Not before this moment: 2026-01-31T12:00:00Z, +2h, or seconds since 1970.",
+)  # fmt: skip
+@put_tags.tag_options
+@options.may_be_empty
+@options.as_json
+def put(
+    body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
+    ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: Any,
+) -> None:  # fmt: skip
+    """
+    Put a job: BODY, or without it the input, or with --lines each line of the input.
+
+    The numbers of the jobs are printed, one a line, as soon as the server has answered.  A signal
+    ends --lines when the numbers of all that was sent are printed.  To a server with put-batch,
+    lines that have come together go together, at most 1,000: all are put, or none.
+
+    An empty input puts nothing, unless --empty is given; an empty BODY does.
+
+    \b
+    Examples:
+      beanstalk put -t mail '{"to": "ada@example.org"}'
+      beanstalk put -t images < cat.jpg
+      seq 100000 | beanstalk put -t numbers --lines
+      beanstalk put -t mail --unique order-7:3600 --at 2026-01-31T12:00:00Z hello
+    """
+    if body is not None and lines:
+        raise click.UsageError("--lines reads the input; leave out BODY")
+    if lines:
+        put_tags.refuse_unique(tagged)
+    if at is not None and delay:
+        raise click.UsageError("one of --at and --delay, not both")
+    tags = put_tags.tags_of(tagged)
+    output = Output(is_json)
+
+    def show(reply: Reply) -> None:
+        is_one = reply.name == b"INSERTED"
+        for job in [reply.number] if is_one else inserted_ids(reply, reply.number):
+            state = _state_of_first(reply) if is_one else None
+            if is_json:
+                output.document({"id": job} if state is None else {"id": job, "there": state})
+            else:
+                output.line(str(job))
+            if state is not None:
+                warn(f"nothing was put: job {job} has, or had, that unique key, and is {state}")
+
+    with connect(address) as line:
+        queue = Queue(line)
+        has_extra = bool(tags) or at is not None
+        if has_extra:
+            extensions = Extensions(queue)
+            if at is not None:
+                extensions.need("put-at", "leave out --at, or give a --delay")
+            put_tags.need_tags(extensions, tagged)
+        queue.use(tube)
+        if lines and not has_extra and Extensions(queue).has("put-batch"):
+            largest = queue.stats().number("max-job-size")
+            putter = Putter(queue, Batches(priority, delay, ttr, largest), lines, show, BATCHES)
+        else:
+            word, when = (b"put", delay) if at is None else (b"put-at", at)
+            requests = one_by_one(lambda each: put_request(each, priority, when, ttr, tags, word))
+            putter = Putter(queue, requests, lines, show)
+        with deferred_signal(lines) as stop:
+            putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
+        end_if_told(stop, f"{told(putter.put, 'job')} put")
+        if putter.too_big:
+            warn(_size_limits(queue, tube))
+        if putter.is_full:
+            warn(_no_room(queue, tube))
+    if putter.refused:
+        raise SystemExit(REFUSED)
+
+
+def moment_s(text: str, now_ns: int) -> int:
+    """
+    Read the moment at which a job is to be ready, for `put-at`.
+
+    :return: seconds since 1970; 0 for all that is before: what is past is ready at once.
+    :raise ValueError: it is no moment, or is later than a delay can say.
+    """
+    try:
+        if text.startswith("+"):
+            moment_ns = now_ns + parse_duration(text.removeprefix("+"))
+        else:
+            moment_ns = parse_time(text, now_ns)
+    except ValueError:
+        moment_ns = None
+    is_other = FRACTION_OR_AGO.fullmatch(text) is not None
+    if moment_ns is None or is_other or moment_ns > now_ns + options.MAX_U32 * NS:
+        raise ValueError(
+            f"{text!r} is no moment to wait for: write 2026-01-31T12:00:00Z, now, +2h, or whole "
+            f"seconds since 1970; at most {options.MAX_U32:,} seconds (136 years) from now"
+        )
+    return max(0, -(-moment_ns // NS))
+
+
+def _size_limits(queue: Queue, tube: bytes) -> str:
+    """Say how large a job of the tube may be, and what says so."""
+    limit = queue.stats().number("max-job-size")
+    server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
+    policy = _policy_of(queue, tube)
+    if "max-job-size" not in policy:
+        return server
+    own, _ = policy["max-job-size"]
+    return f"{server}, the policy of {tube.decode()} of up to {int(own):,} (max-job-size)"
+
+
+def _no_room(queue: Queue, tube: bytes) -> str:
+    """Say what may have no room for one more job, and which limits the tube's policy has."""
+    policy = _policy_of(queue, tube)
+    limits = [f"{key}={policy[key][0]}" for key in ROOM_KEYS if key in policy]
+    if not limits:
+        return NO_ROOM
+    stats = queue.stats_tube(tube)
+    jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
+    has = (
+        f"the policy of {tube.decode()} has {' and '.join(limits)}, and it has {told(jobs, 'job')}"
+    )
+    if "max-jobs" in policy and jobs >= int(policy["max-jobs"][0]):
+        return f"{has}: it is full"
+    return f"{has}; {NO_ROOM}"
+
+
+def _policy_of(queue: Queue, tube: bytes) -> Policy:
+    """
+    Ask for the tube's policy; there is none on some servers, or we may have no right to see it.
+    """
+    extensions = Extensions(queue)
+    try:
+        return extensions.policy(tube) if extensions.has("tube-policy") else {}
+    except Refused:
+        return {}
+
+
+def _state_of_first(reply: Reply) -> str | None:
+    """:return: the state of the job that has the unique key already; None if ours was put."""
+    return reply.words[2].decode("ascii", "replace").lower() if reply.words[2:] else None
+
+
+def deferred_signal(lines: bool) -> DeferredSignal:
+    """Make what notes signals, which only he needs who puts many jobs."""
+    return DeferredSignal(ENDING if lines else ())
+
+
+def bodies_of(
+    body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
+    goes_on: Callable[[], bool],
+) -> Iterator[Sequence[bytes] | None]:  # fmt: skip
+    """
+    Give the bodies of the jobs to put, as many as have come: the argument, the input, or each line
+    of it, and None where an answer can be read meanwhile.
+
+    A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
+
+    :param may_be_empty: an input without a byte is meant; mostly what was to write it has failed.
+    :param goes_on: whether more lines are wanted.
+    """
+    if body is not None:
+        yield [body.encode("utf-8", "surrogateescape")]
+        return
+    source = sys.stdin.buffer
+    if lines:
+        yield from lines_of(source, server, lambda: stop.number is None and goes_on())
+        if stop.number is not None:
+            server.limit(ANSWERS_S)
+        return
+    whole = source.read()
+    if not whole and not may_be_empty:
+        fail(NOTHING, "the input is empty, nothing was put; --empty puts an empty job")
+    yield [whole]
