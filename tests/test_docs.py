@@ -26,7 +26,7 @@ from beanstalk_twisted.binlog.segments import format
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
-from beanstalk_twisted.daemon.files import parse_tubes
+from beanstalk_twisted.daemon.files import MAX_TUBES_FILE_BYTES, parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
 from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
@@ -391,7 +391,7 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
             "patterns with a star in the file of policies",
             f"{policy_keys.MAX_PATTERNS} patterns",
         ],
-        ["file of policies", f"{MAX_FILE_BYTES:,} bytes"],
+        ["file of policies", f"{MAX_TUBES_FILE_BYTES:,} bytes"],
         ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
         ["counted in one go for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
         [

@@ -45,7 +45,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
     ("rewrite", "v7"),
     ("salvage",),
     ("cli",),
-    ("cli.inspect", "cli.rewrite", "queue", "spark"),
+    ("queue", "spark"),
     ("queue.cli",),
     ("access", "doctor"),
 )
@@ -54,25 +54,20 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 # alone is given the clock, since the commands of a chunk have times of their own.
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
-    "exports", "printable", "toml", "version", "storage.fsync", "daemon.gc_control",
-    "daemon.removed_options",
-    "web.guards", "web.figures.history", "web.routes",
-    "server.bindings", "server.connections.epoll_reader", "server.execution_context",
-    "server.executor", "server.incoming",
-    "server.incoming", "server.reply_queue", "server.access.admissions",
-    "server.access.guard", "server.access.quotas",
-    "client.commands.tags", "client.commands.specs", "client.errors", "client.exchange",
-    "client.addresses", "client.exchange", "client.commands.extension_specs", "client.outbox",
-    "client.exchange", "client.stats", "client.commands.tags", "client.commands.tags",
-    "client.tls_faults", "client.tubes",
-    "client.addresses", "client.pool.hashing", "replication.roster",
-    "replication.stream.addresses", "replication.stream.door", "replication.stream.door",
-    "replication.stream.memory", "replication.stream.memory_log", "replication.stream.messages",
-    "replication.stream.settings",
-    "worker.demand", "worker.policy", "worker.serialisers", "worker.policy",
+    "client.addresses", "client.commands.extension_specs", "client.commands.specs",
+    "client.commands.tags", "client.errors", "client.exchange", "client.outbox",
+    "client.pool.hashing", "client.stats", "client.tls_faults", "client.tubes",
+    "daemon.gc_control", "daemon.removed_options", "exports", "printable", "replication.roster",
+    "replication.stream.addresses", "replication.stream.door", "replication.stream.memory",
+    "replication.stream.memory_log", "replication.stream.messages",
+    "replication.stream.settings", "server.access.admissions", "server.access.guard",
+    "server.access.quotas", "server.bindings", "server.execution_context", "server.executor",
+    "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
+    "web.figures.history", "web.guards", "web.routes", "worker.demand", "worker.policy",
+    "worker.serialisers",
 )  # fmt: skip
 
-MAX_MODULES = 16
+MAX_MODULES = 17
 """Modules of one folder."""
 
 IMPURE = {
@@ -89,7 +84,6 @@ VOCABULARIES = {
         "jobs.",
         "binlog.cold",
         "binlog.records.",
-        "binlog.cold",
         "binlog.space_budget",
         "binlog.tags",
     ),
@@ -98,7 +92,6 @@ VOCABULARIES = {
         "jobs.",
         "binlog.cold",
         "binlog.records.",
-        "binlog.cold",
         "binlog.space_budget",
         "binlog.tags",
         "wire.extensions",
@@ -112,7 +105,7 @@ VOCABULARIES = {
 }
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
-DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archiving.archive")
+DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archive")
 NAMES_OF_ERRORS = f"{OURS}.binlog.memory"
 
 

@@ -46,11 +46,10 @@ else:
         "service": "Client Losses",
         "connection": "Connection connect",
         "commands.specs": "Job",
-        "commands.hashed_keys": "hashed_key",
         "stats": "ConnectionStats GroupStats JobStats ListedJob ReplicationStats ServerStats "
         "TubePolicy TubeStats",
         "commands.extension_specs": "BatchDeleted JobPage NewJob",
-        "commands.tags": "Inserted Tags",
+        "commands.tags": "Inserted Tags hashed_key",
         "errors": "ClientError ErrorReply",
         "pool.pool": "Pool Server",
         "pool.connections": "PoolJob",

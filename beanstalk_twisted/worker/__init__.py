@@ -57,15 +57,13 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
-        "attempts.attempt": "Attempt Ending",
-        "attempts.verdicts": "Bury Decided Delete NoResult Release TookTooLong TooManyAttempts "
-        "Verdict",
-        "policy": "Policy Retry times_given_back times_reserved",
+        "attempt": "Attempt Ending",
+        "policy": "Bury Decided Delete NoResult Policy Release Retry TookTooLong TooManyAttempts "
+        "Verdict times_given_back times_reserved",
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
-        "recurring": "Recurring Run",
-        "schedule": "Schedule read_schedules",
-        "attempts.threads": "InlineThreads PoolThreads Threads",
+        "recurring": "Recurring Run Schedule read_schedules",
+        "threads": "InlineThreads PoolThreads Threads",
         "on_asyncio": "NeedsAsyncio",
         "shell": "CommandFailed Shell",
     })  # fmt: skip

@@ -47,13 +47,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.commands",
 }
-"""The module of each subcommand, in the order of the help; it has a ``command``."""
+"""The module of each subcommand, in the order of the help; there it is ``NAME_command``."""
 
 
 class Commands(LateGroup):
     """The subcommands, and what is said when one fails."""
 
-    places = {name: (module, "command") for name, module in COMMANDS.items()}
+    places = {
+        name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
+    }
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

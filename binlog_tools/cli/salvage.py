@@ -61,7 +61,7 @@ _WHYS: Final = {
 @click.option("--report", "report_path", metavar="FILE", type=OUTPUT_FILE,
               help="Write the whole report there, as JSON.")
 @options.as_json
-def command(
+def salvage_command(
     path: str, output: str | None, is_in_place: bool, gaps: tuple[list[Span], ...],
     may_rebuild: bool, prefer: tuple[str, ...], doubtful: str, report_path: str | None,
     is_json: bool,

@@ -12,7 +12,7 @@ import pytest
 from beanstalk_twisted import tcp_keepalive
 from beanstalk_twisted.client import connection, errors, outbox, reconnecting
 from beanstalk_twisted.client.commands import extension_specs, specs
-from beanstalk_twisted.client.pool import hashing, reserving
+from beanstalk_twisted.client.pool import fleet, hashing, reserving
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from tests.client.commands import test_extension_methods as extension_methods
@@ -101,7 +101,7 @@ def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
         assert list(inspect.signature(getattr(Pool, method)).parameters)[1] == "tube"
     for row in table(PAGE, "Several servers"):
         assert all(hasattr(Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
-    assert f"for up to {member.PATIENCE_S:g} seconds (`patience_s`)" in text
+    assert f"for up to {fleet.PATIENCE_S:g} seconds (`patience_s`)" in text
     assert f"left alone for {reserving.REST_S:g} second, " in text
     assert f"`{hashing.SCHEME}`" in text
     assert f"Weights are 1 to {hashing.MAX_WEIGHT}, names 1 to {hashing.MAX_NAME} bytes" in text

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, demand, hooks, recurring, service, settings
+from beanstalk_twisted.worker import command, demand, hooks, process, recurring, service, settings
 from beanstalk_twisted.worker import policy as verdicts
 from beanstalk_twisted.worker import recurring as schedule
 from beanstalk_twisted.worker.attempt import Attempt
@@ -172,10 +172,10 @@ def test_the_shell_is_as_the_page_tells() -> None:
 def test_what_is_said_of_handlers_that_hang_is_what_the_code_does() -> None:
     text = " ".join(section(PAGE, "Handlers that hang").split())
     assert f"within `stuck_s` ({STUCK_S:g} second)" in text
-    assert f"exits with {watchdog.STUCK} when all slots" in text
-    assert f"exits with {watchdog.STUCK} after {watchdog.TRIES} tries" in text
-    assert f"exits with 1 after {watchdog.HELD_S:g} more seconds" in text
-    assert f"is ended with exit code {forks.FORKED} " in text
+    assert f"exits with {process.STUCK} when all slots" in text
+    assert f"exits with {process.STUCK} after {process.TRIES} tries" in text
+    assert f"exits with 1 after {process.HELD_S:g} more seconds" in text
+    assert f"is ended with exit code {process.FORKED} " in text
     text = " ".join(section(PAGE, "Logs and metrics").split())
     assert f"text they write {hooks.MAX_TEXT:,} characters" in text
     assert f"traceback {hooks.MAX_TRACEBACK:,}," in text

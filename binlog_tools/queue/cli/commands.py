@@ -18,11 +18,10 @@ from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "jobs.put", "reserve": "jobs.reserve", "list": "listing", "peek": "jobs.peek",
-    "delete": "jobs.delete", "bury": "jobs.peek", "kick": "jobs.peek", "move": "jobs.move",
-    "edit": "jobs.edit", "wait": "wait", "flush": "jobs.flush", "forget-key": "jobs.flush",
-    "tubes": "tubes", "stats": "tubes",
-    "pause": "tubes", "policy": "tubes", "dead": "jobs.dead", "top": "top",
+    "put": "put", "reserve": "reserve", "list": "listing", "peek": "peek", "delete": "delete",
+    "bury": "peek", "kick": "peek", "move": "move", "edit": "move", "wait": "reserve",
+    "flush": "delete", "forget-key": "delete", "tubes": "tubes", "stats": "tubes",
+    "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
     "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",

@@ -115,7 +115,7 @@ def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
     ("content", "why"),
     [
         (None, "it cannot be read: No such file or directory"),
-        (b"#" * (MAX_TUBES_FILE_BYTES + 1), f"it has more than {MAX_FILE_BYTES} bytes"),
+        (b"#" * (MAX_TUBES_FILE_BYTES + 1), f"it has more than {MAX_TUBES_FILE_BYTES} bytes"),
         (b"#\n#\xff", "line 2: it is not UTF-8"),
     ],
 )
