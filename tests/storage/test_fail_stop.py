@@ -164,7 +164,7 @@ BEFORE_ANYBODY_IS_SERVED = {
     ("archive.py", "refuse_unusable"), ("command_line.py", "_endpoint"), ("directory.py", "_lock"),
     ("directory.py", "make"), ("listening.py", "startService"), ("opening.py", "_begin"),
     ("replication_options.py", "_remove_unless_locked"), ("terms.py", "startService"),
-    ("unix_sockets.py", "_make_way"),
+    ("sockets.py", "_make_way"),
 }  # fmt: skip
 
 SMALL_INTEGERS = 256
