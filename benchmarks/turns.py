@@ -17,9 +17,9 @@ from typing import Final, TypeVar
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.gc_control import Collecting
 from beanstalk_twisted.storage.io_thread import InlineIo
+from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
 from beanstalk_twisted.testing.memory_server import READ_BYTES, Client, MemoryServer
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Meter:
         self._pauses = pauses
         self._io = TimedIo()
         self.server = MemoryServer(
-            directory=MemoryDirectory() if has_log else None, io=lambda: self._io,
+            directory=SimulatedDirectory() if has_log else None, io=lambda: self._io,
             max_job_bytes=MAX_JOB_BYTES, segment_bytes=SEGMENT_BYTES,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -31,6 +32,8 @@ from tests import sampling
 
 if TYPE_CHECKING:
     from tests.certificates import Certificates
+
+MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 LIMIT_SECONDS = 60.0
 """How long a coroutine test may take: some take a second, and ten on a machine that is busy."""
@@ -238,6 +241,17 @@ def collect_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def other_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A folder that no file below ``tmp_path`` can be linked into."""
+    if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
+        pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
+    if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip(f"{MEMORY_FILE_SYSTEM} is on the file system of the tests' own files")
+    with TemporaryDirectory(dir=MEMORY_FILE_SYSTEM) as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")

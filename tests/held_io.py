@@ -10,6 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.defer import execute as execute_now
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.testing.memory_server import MemoryServer
+
 T = TypeVar("T")
 
 
@@ -66,3 +68,11 @@ class HeldIo:
         """The process that asked is gone."""
         self._waiting.clear()
         self.is_stopped = False
+
+
+def finish(server: MemoryServer, io: HeldIo) -> None:
+    """Let the disk do all that there is."""
+    server.advance()
+    while io:
+        io.step()
+        server.advance()

@@ -58,8 +58,8 @@ PURE_MODULES = (
     "client.commands.tags", "client.errors", "client.exchange", "client.outbox",
     "client.pool.hashing", "client.stats", "client.tls_faults", "client.tubes",
     "daemon.gc_control", "daemon.removed_options", "exports", "printable", "replication.roster",
-    "replication.stream.addresses", "replication.stream.door", "replication.stream.memory",
-    "replication.stream.memory_log", "replication.stream.messages",
+    "replication.stream.addresses", "replication.stream.door",
+    "replication.stream.messages",
     "replication.stream.settings", "server.access.admissions", "server.access.guard",
     "server.access.quotas", "server.bindings", "server.execution_context", "server.executor",
     "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
@@ -106,7 +106,6 @@ VOCABULARIES = {
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
 DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archive")
-NAMES_OF_ERRORS = f"{OURS}.binlog.memory"
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -279,19 +278,8 @@ def test_the_binlog_knows_files_in_its_two_doors_only() -> None:
     }
     for name in DOORS_TO_FILES:
         assert found.pop(name) <= REAL_FILES, name
-    assert found.pop(NAMES_OF_ERRORS) == {"os"}
     assert found
     assert not {name for name, impure in found.items() if impure}
-
-
-def test_the_directory_in_memory_asks_the_system_only_what_errors_are_called() -> None:
-    nodes = ast.walk(ast.parse(MODULES[NAMES_OF_ERRORS].read_text()))
-    asked = {
-        node.attr
-        for node in nodes
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os"
-    }
-    assert asked == {"strerror"}
 
 
 def outside(vocabulary: str, names: set[str]) -> set[str]:

@@ -3,9 +3,8 @@ The door to an archive: what is asked of it, and the real one.
 
 An archive keeps the finished segments of stores, each in a folder of its own; what lies there, and
 what may be relied on, is in docs/binlog-format.md, "The archive".  What is delivered there, and in
-which steps, is in `delivery`.  The simulated one is `memory.MemoryArchive`; one in object
-storage is `storage.object_archive.ObjectArchive`.  All pass the same contract tests
-(tests/binlog/archiving/test_archive.py).
+which steps, is in `delivery`.  One in object storage is `storage.object_archive.ObjectArchive`;
+both, and a simulated one, pass the same contract tests (tests/binlog/archiving/test_archive.py).
 
 Nothing here maps a file: the archive may be on a network that hangs, and a thread that waits for a
 mapped page keeps all others waiting.

@@ -16,11 +16,11 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BodyLost
@@ -130,41 +130,6 @@ MAX_INDEXES: Final = 256
 """Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory."""
 
 
-class BodyReader(Protocol):
-    """Reads bodies back from a log; a fake is `memory.MemoryBodyReader`."""
-
-    def read(self, place: BodyPlace, job_id: int) -> bytes:
-        """
-        The body of a job whose full record is there, and durable.
-
-        :raise BodyLost: no such record, or it is damaged.
-        :raise OSError: the disk cannot read it.
-        """
-
-    def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
-        """
-        As `read` for each of these, with what it would raise in place of the body.  Behind one that
-        the disk cannot read nothing more is read: the next one may take as long.
-
-        :return: of as many as were tried.
-        """
-
-
-def read_each(
-    read: Callable[[BodyPlace, int], bytes], asked: Sequence[tuple[BodyPlace, int]]
-) -> list[bytes | Exception]:
-    """:return: of each what ``read`` returns, or raises, up to the first OSError."""
-    bodies: list[bytes | Exception] = []
-    for place, job_id in asked:
-        try:
-            bodies.append(read(place, job_id))
-        except Exception as problem:
-            bodies.append(problem)
-            if isinstance(problem, OSError):
-                break
-    return bodies
-
-
 class _Piece(NamedTuple):
     """A part of a file."""
 
@@ -233,7 +198,7 @@ class _Index:
             self.offsets.append(frame.offset)
 
 
-class LogBodyReader(BodyReader):
+class LogBodyReader:
     """Reads bodies from the segments of a directory.  Used by one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:
@@ -242,18 +207,23 @@ class LogBodyReader(BodyReader):
         self._frame: tuple[str, Frame] | None = None
         self._pieces = _Pieces(directory)
 
-    @property
-    def indexed(self) -> list[int]:
-        """The segments whose frames are remembered, the one that was read last at the end."""
-        return list(self._indexes)
-
-    def read(self, place: BodyPlace, job_id: int) -> bytes:
-        self._begin(1)
-        return self._read(place, job_id)
-
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
+        """
+        The bodies of jobs whose full records are at these places, and durable.  What cannot be read
+        is an exception: `BodyLost` if there is no such record, or it is damaged; OSError if the
+        disk cannot read it, and nothing more is read behind that: the next one may take as long.
+
+        :return: of as many as were tried.
+        """
         self._begin(len(asked))
-        bodies = read_each(self._read, asked)
+        bodies: list[bytes | Exception] = []
+        for place, job_id in asked:
+            try:
+                bodies.append(self._read(place, job_id))
+            except Exception as problem:
+                bodies.append(problem)
+                if isinstance(problem, OSError):
+                    break
         self._begin(0)
         return bodies
 

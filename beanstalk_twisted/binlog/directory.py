@@ -1,8 +1,6 @@
 """
-The door to the file system: what the log asks of a directory, and the real one.
-
-The simulated one is `memory.MemoryDirectory`; both pass the same contract tests
-(tests/binlog/test_directory.py).
+The door to the file system: what the log asks of a directory, and the real one.  Simulated ones
+pass the same contract tests (tests/binlog/test_directory.py).
 """
 
 import contextlib

@@ -58,26 +58,6 @@ class Unheard:
         return False
 
 
-class RecordedNotifications:
-    """
-    Keeps messages: for tests.
-
-    :ivar sent: the messages that were taken.
-    :ivar is_full: whether the next ones are refused, as by a manager that is busy.
-    """
-
-    is_heard = True
-
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-        self.is_full = False
-
-    def send(self, message: str) -> bool:
-        if not self.is_full:
-            self.sent.append(message)
-        return not self.is_full
-
-
 class NotifySocket:
     """Sends to the manager's socket."""
 

@@ -1,9 +1,9 @@
 """
 The door to object storage: what is asked of it, and what a URL names.
 
-The real one is `arrow.ArrowStore`, the simulated one `memory.MemoryStore`; both pass the same
-contract tests (tests/object_storage/test_store.py).  Credentials come from the environment and the
-files that each store's own tools read; none stands in a URL, so a URL may be logged.
+The real one is `arrow.ArrowStore`, and a simulated one for tests; both pass the same contract
+tests (tests/object_storage/test_store.py).  Credentials come from the environment and the files
+that each store's own tools read; none stands in a URL, so a URL may be logged.
 """
 
 import contextlib

@@ -5,7 +5,7 @@ time of a lease it begins the next segment, first in the stream, then here.
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -59,8 +59,6 @@ from beanstalk_twisted.replication.waits import Waits, in_reactor
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io, Reactor
-
-T = TypeVar("T")
 
 MAX_AHEAD_BYTES: Final = 32 << 20
 """

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
 from beanstalk_twisted.jobs.body_room import NS, Unread
@@ -129,7 +129,7 @@ class BodyReads:
     log = Logger()
 
     def __init__(
-        self, reader: BodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
+        self, reader: LogBodyReader, io: WatchableIo, log: Log, queue: WorkQueue, reactor: Clock,
         clock: LogClock, failed: FailStop, ended: Callable[[], None],
         when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip

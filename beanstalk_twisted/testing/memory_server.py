@@ -23,7 +23,6 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.archive import Archive
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -31,6 +30,7 @@ from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.v1 import NAME as V1
 
@@ -238,9 +238,9 @@ class MemoryServer:
     """
 
     def __init__(
-        self, *, directory: MemoryDirectory | None = None, io: Callable[[], WatchableIo] = InlineIo,
-        fsync: FsyncPolicy = ALWAYS, max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16,
-        is_started: bool = True,
+        self, *, directory: SimulatedDirectory | None = None,
+        io: Callable[[], WatchableIo] = InlineIo, fsync: FsyncPolicy = ALWAYS,
+        max_job_bytes: int = 65_535, segment_bytes: int = 1 << 16, is_started: bool = True,
         archive: Archive | None = None, archive_age_s: int = 0,
         chance: Callable[[int], bytes] = os.urandom, body_cache: int | None = None,
     ) -> None:  # fmt: skip

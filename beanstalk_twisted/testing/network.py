@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.recording import RecordedServer, RecordedService
 from beanstalk_twisted.wire.grammar import CRLF
@@ -276,7 +276,7 @@ class Harness:
             for it as it does for a disk.
         :param max_job_bytes: the largest body, bytes.
         """
-        directory = MemoryDirectory() if has_log else None
+        directory = SimulatedDirectory() if has_log else None
         self.server = RecordedServer(directory=directory, max_job_bytes=max_job_bytes)
         self.network = Network(self.server)
         self.is_up = True

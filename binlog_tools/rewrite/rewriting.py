@@ -94,13 +94,8 @@ class Outcome(NamedTuple):
 def rewrite(
     loaded: Loaded, output: str, tool: str, choice: Choice = EVERYTHING,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-    notice: Callable[[StoredJob], None] = lambda job: None,
 ) -> Outcome:  # fmt: skip
-    """
-    Write the jobs of a log that stay into a new one.
-
-    :param notice: hears of each job that is dropped.
-    """
+    """Write the jobs of a log that stay into a new one."""
     origin = Origin(tool, [OriginSource.of(loaded.survey)])
     dropped = 0
     with NewLog(
@@ -112,7 +107,6 @@ def rewrite(
                 log.add(job)
             else:
                 dropped += 1
-                notice(job)
         log.add_keys(loaded.remembered_keys())
         return Outcome(log.finish(), dropped)
 

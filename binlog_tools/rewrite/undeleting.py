@@ -5,10 +5,10 @@ Damage is passed over: what can be read behind it is used.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.records.jobs import FULL, Kind, State
+from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import (
     JOB_ID,
     JOB_KINDS,
@@ -230,15 +230,12 @@ class _Reading:
         )  # fmt: skip
 
 
-def restored(
-    source: Source, deleted: Deleted, has_state: Callable[[State], bool] = lambda state: True
-) -> Iterator[tuple[DeletedJob, StoredJob]]:
+def restored(source: Source, deleted: Deleted) -> Iterator[tuple[DeletedJob, StoredJob]]:
     """Each job with its body; who had it reserved has it no more."""
     bodies = Bodies(source)
     for found in deleted.jobs:
         job = _in_a_tube(stored(found.live, deleted.tubes))
-        if has_state(job.state):
-            yield found, released(job)._replace(body=bodies.of(found.live))
+        yield found, released(job)._replace(body=bodies.of(found.live))
 
 
 def _in_a_tube(job: StoredJob) -> StoredJob:

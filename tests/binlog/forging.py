@@ -3,7 +3,7 @@
 import struct
 import zlib
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, files_of
 
 

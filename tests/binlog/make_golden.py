@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import (
@@ -28,6 +27,7 @@ from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.tags import Tags
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     MS,

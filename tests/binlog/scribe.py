@@ -8,11 +8,11 @@ from itertools import count
 from typing import Any
 
 from beanstalk_twisted.binlog.batches import Opening, Position
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.binlog.records.jobs import NO_DATA, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import NO_DATA, BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Record, TubeDef, decode_record
 from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
@@ -21,6 +21,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.writer import Writer
+from tests.binlog.memory import MemoryDirectory
 
 MS = 1_000_000
 NS = 1_000_000_000
@@ -167,3 +168,11 @@ def flipped(content: bytes, offset: int, bit: int = 0) -> bytes:
 def edited(files: Files, name: str, change: Callable[[bytes], bytes]) -> Files:
     """The same files but for one."""
     return {**files, name: change(files[name])}
+
+
+def read_body(reader: LogBodyReader, place: BodyPlace, job_id: int) -> bytes:
+    """Read the body of one job; what is wrong with it is raised."""
+    (found,) = reader.read_all([(place, job_id)])
+    if isinstance(found, Exception):
+        raise found
+    return found

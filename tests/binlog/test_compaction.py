@@ -7,9 +7,9 @@ import pytest
 
 from beanstalk_twisted.binlog.compaction import SLICE_BYTES, Policy, Pressure, full_records
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, put
 
 NAME = "00000000000000000001.tql"

@@ -29,10 +29,11 @@ from beanstalk_twisted.binlog.directory import (
     advice_on,
 )
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
+from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.storage.test_opening import Quiet, no_facts
 
@@ -40,10 +41,12 @@ LIMIT_SECONDS = 20
 NOBODY = 65_534
 
 
-@pytest.fixture(params=["real", "memory"])
+@pytest.fixture(params=["real", "double's", "faulty"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
-    """An empty directory of either kind."""
-    return RealDirectory(str(tmp_path)) if request.param == "real" else MemoryDirectory()
+    """An empty directory of any kind."""
+    if request.param == "real":
+        return RealDirectory(str(tmp_path))
+    return MemoryDirectory() if request.param == "faulty" else SimulatedDirectory()
 
 
 def content(directory: Directory, name: str) -> bytes:
@@ -212,7 +215,7 @@ def test_syncs_and_advice_need_no_file_to_have_changed(directory: Directory) -> 
 
 def kept_in_quarantine(directory: Directory, path: str) -> bytes:
     """A quarantined copy."""
-    if isinstance(directory, MemoryDirectory):
+    if isinstance(directory, SimulatedDirectory):
         return directory.quarantined[os.path.basename(path)]
     return Path(path).read_bytes()
 
@@ -665,6 +668,8 @@ def take_away(directory: Directory) -> None:
     """Give the whole directory another name."""
     if isinstance(directory, MemoryDirectory):
         directory.is_away = True
+    elif isinstance(directory, SimulatedDirectory):
+        pytest.skip("nobody takes it away")
     else:
         os.rename(directory.path, f"{directory.path} (elsewhere)")
 

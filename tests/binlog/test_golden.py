@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Segment, Survey
 from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, decode_record
@@ -14,6 +13,7 @@ from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, expected, read_golden
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, quiet
 from tests.binlog.test_records import documented_types
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 
 ONE, TWO = "00000000000000000001.tql", "00000000000000000002.tql"

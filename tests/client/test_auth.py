@@ -14,9 +14,8 @@ from beanstalk_twisted.client.endpoints import without_token
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from tests.client.world import Line, World, error, is_waiting, result
-from tests.server.access.meeting import OTHER_TOKEN, TOKEN, rules
+from tests.server.access.meeting import OTHER_TOKEN, TOKEN, InlineHashing, rules
 
 SECRET = TOKEN.decode()
 WRONG = SECRET[:-1] + "x"

@@ -15,7 +15,6 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client, Losses
@@ -23,6 +22,7 @@ from beanstalk_twisted.testing import memory_server
 from beanstalk_twisted.testing.double import MemoryEndpoint, MemoryLink
 from beanstalk_twisted.testing.memory_server import READ_BYTES, MemoryServer, MemoryTransport
 from beanstalk_twisted.testing.network import Network, Wire
+from tests.binlog.memory import MemoryDirectory
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)

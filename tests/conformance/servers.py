@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.conformance.conversations import (
     Block,
     Conversation,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory
 
 SECTORS: Final = (64, 64, 512, 4096)
 """

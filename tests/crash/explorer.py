@@ -10,11 +10,11 @@ import random
 from typing import Final
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
+from tests.binlog.memory import MemoryDirectory
 from tests.crash.disks import Left, after_kill, after_power_loss, only_synced
 from tests.crash.history import Broken
 from tests.crash.promises import Promises

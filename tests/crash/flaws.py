@@ -12,7 +12,6 @@ from typing import Any, cast
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.searching import resynchronise
 from beanstalk_twisted.binlog.reading.survey import Problem, Progress, Survey
@@ -22,6 +21,7 @@ from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, TRAIL
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.bindings import Methods
 from beanstalk_twisted.storage.compactor import Compactor
+from tests.binlog.memory import MemoryDirectory
 
 # Flaws of commands.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.records.jobs import (
     FULL,
     WITHHELD_NS,
@@ -27,6 +27,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.rules.workqueue import WorkQueue
+from tests.binlog.scribe import read_body
 
 
 class Broken(BaseException):
@@ -112,15 +113,15 @@ def tube_seen(tube: Tube) -> TubeSeen:
     return DEFAULT_SEEN if tube.name == DEFAULT else (tube.tube_id, tube.name)
 
 
-def body_of(job: Job, reader: BodyReader | None) -> bytes:
+def body_of(job: Job, reader: LogBodyReader | None) -> bytes:
     """A job's body, wherever it is."""
     if job.body is not None:
         return job.body
     assert reader is not None
-    return reader.read(BodyPlace(job.segment, job.full_lsn), job.job_id)
+    return read_body(reader, BodyPlace(job.segment, job.full_lsn), job.job_id)
 
 
-def picture(queue: WorkQueue, now_ns: int, reader: BodyReader | None = None) -> Picture:
+def picture(queue: WorkQueue, now_ns: int, reader: LogBodyReader | None = None) -> Picture:
     """
     Look at all of a queue, as if it had been restarted now.
 

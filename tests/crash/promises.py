@@ -10,7 +10,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from beanstalk_twisted.binlog.bodies import BodyReader
+from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, TubePolicy
@@ -62,7 +62,7 @@ class Promises:
         self._ends: dict[int, list[int]] = defaultdict(list)
         self._edits: dict[int, list[int]] = defaultdict(list)
         self._reserved: dict[tuple[int, int], deque[int]] = defaultdict(deque)
-        self.reader: BodyReader | None = None
+        self.reader: LogBodyReader | None = None
         self.committed_lsn = 0
         self.wholes: list[tuple[int, int]] = []
 

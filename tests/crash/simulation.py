@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
@@ -29,6 +28,7 @@ from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.commands import COUNTERS
+from tests.binlog.memory import MemoryDirectory
 from tests.crash.promises import Promises, WatchedQueue
 
 T = TypeVar("T")

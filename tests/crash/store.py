@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from typing import Final
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.testing.memory_server import STARTED_S
+from tests.binlog.memory import MemoryDirectory
 from tests.crash.clients import Clients
 from tests.crash.disks import after_power_loss
 from tests.crash.explorer import Explorer

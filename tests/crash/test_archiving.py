@@ -13,7 +13,6 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     archive_name,
@@ -22,6 +21,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.archived import check_archive, sequence_numbers
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import Files, files_of, segments_of
 from tests.crash.explorer import without_garbage_collection
 from tests.sampling import one_in

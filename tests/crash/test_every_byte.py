@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import NO_DATA, JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     NS,

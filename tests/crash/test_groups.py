@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 
 COUNT = RELEASED_JOBS + 7
 BATCH = 500

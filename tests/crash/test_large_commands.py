@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
@@ -20,6 +19,7 @@ from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS
 from beanstalk_twisted.rules.put_batches import SOON_JOBS
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 SMALL = 5

@@ -9,12 +9,12 @@ from functools import partial
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 from tests.crash.test_every_byte import outcome
 from tests.held_io import HeldIo

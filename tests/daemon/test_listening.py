@@ -29,7 +29,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
@@ -43,6 +42,7 @@ from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import IoThread, WatchableIo
 from beanstalk_twisted.version import BUILD
+from tests.binlog.memory import MemoryDirectory
 from tests.conftest import the_reactor
 from tests.held_io import HeldIo
 from tests.uncollected import Uncollected

@@ -18,7 +18,6 @@ from beanstalk_twisted.daemon.service_manager import (
     PROGRESS_S,
     STATUS_S,
     NotifySocket,
-    RecordedNotifications,
     ServiceManager,
     asked_for,
     how_it_is,
@@ -27,6 +26,26 @@ from tests.daemon.test_listening import Taken, queue_on
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 EXTENDED = f"\nEXTEND_TIMEOUT_USEC={EXTENSION_S}000000"
+
+
+class RecordedNotifications:
+    """
+    `Notifications` that keeps messages.
+
+    :ivar sent: the messages that were taken.
+    :ivar is_full: whether the next ones are refused, as by a manager that is busy.
+    """
+
+    is_heard = True
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.is_full = False
+
+    def send(self, message: str) -> bool:
+        if not self.is_full:
+            self.sent.append(message)
+        return not self.is_full
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,8 +14,6 @@ from beanstalk_twisted.binlog.reading import replay
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files
 from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours
-
-MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class Setting:
@@ -56,17 +52,6 @@ class Setting:
                 self.seen.setdefault(path.name, path.read_bytes())
             except FileNotFoundError:
                 continue
-
-
-@pytest.fixture
-def other_file_system(tmp_path: Path) -> Iterator[Path]:
-    """A folder that no file of the log can be linked into."""
-    if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
-        pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
-    if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:
-        pytest.skip(f"{MEMORY_FILE_SYSTEM} is on the file system of the tests' own files")
-    with TemporaryDirectory(dir=MEMORY_FILE_SYSTEM) as path:
-        yield Path(path)
 
 
 @pytest.fixture

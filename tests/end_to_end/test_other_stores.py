@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.object_storage.opening import open_store
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.opening import load, open_source
 from binlog_tools.spark.definitions.addresses import within
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of
 from tests.object_storage.conftest import abfs as abfs
 from tests.object_storage.conftest import gs as gs

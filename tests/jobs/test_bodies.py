@@ -1,6 +1,6 @@
 """
-Which bodies are in memory, and which are left to the log: the reader is the fake, and reads end
-when the test says so.
+Which bodies are in memory, and which are left to the log: there is none, and reads end when the
+test says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from beanstalk_twisted.binlog.errors import BodyLost
-from beanstalk_twisted.binlog.memory import MemoryBodyReader
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.bodies import (
     AHEAD_BYTES,
@@ -39,6 +38,8 @@ class World:
 
     :ivar asked: the reads that have begun, and not ended; ``wanted`` of which jobs somebody waits
         for them.
+    :ivar logged: the bodies in the log, ``reads`` the places that were read; ``fault`` is called
+        before each read, and may raise.
     :ivar told: the jobs whose bodies were lost, ``said`` those of which that was said; ``put_off``
         those whose reads have failed, and until when.
     """
@@ -46,7 +47,9 @@ class World:
     def __init__(self, most_bytes: int, jobs: int = 0) -> None:
         self.state = QueueState()
         self.tube = self.state.default()
-        self.reader = MemoryBodyReader()
+        self.logged: dict[tuple[BodyPlace, int], bytes] = {}
+        self.fault: Callable[[BodyPlace], None] = lambda place: None
+        self.reads: list[BodyPlace] = []
         self.asked: list[tuple[BodyPlace, int]] = []
         self.told: list[int] = []
         self.durable_lsn = self.last_lsn = self.now_ns = 0
@@ -82,7 +85,7 @@ class World:
     def log(self, image: JobImage) -> None:
         """Apply an image as the next record, which is not durable yet."""
         self.last_lsn += 1
-        self.reader.bodies[BodyPlace(SEGMENT, self.last_lsn), image.job_id] = image.body
+        self.logged[BodyPlace(SEGMENT, self.last_lsn), image.job_id] = image.body
         self.state.apply(image, self.last_lsn, SEGMENT)
 
     def drop(self) -> int:
@@ -102,7 +105,11 @@ class World:
             place, job_id = self.asked.pop(0)
             body: bytes | Unread
             try:
-                body = self.reader.read(place, job_id)
+                self.reads.append(place)
+                self.fault(place)
+                if (place, job_id) not in self.logged:
+                    raise BodyLost("no full record of the job stands there.")
+                body = self.logged[place, job_id]
             except (BodyLost, OSError) as problem:
                 body = Unread(str(problem), isinstance(problem, BodyLost))
             self.bodies.arrived(job_id, body, self.now_ns)
@@ -304,7 +311,7 @@ def test_a_place_that_changed_while_a_body_was_read_is_read_anew() -> None:
     world.end_reads()
     job = world.state.jobs.look(1)
     assert job is not None and (job.body, calls) == (b"another", [0])
-    assert [place.lsn for place in world.reader.reads] == [1, 2]
+    assert [place.lsn for place in world.reads] == [1, 2]
 
 
 @pytest.mark.parametrize("error", [BodyLost("damaged"), OSError(5, "Input/output error")])
@@ -316,7 +323,7 @@ def test_a_body_that_cannot_be_read_is_told_and_costs_nobody_else_his(error: Exc
         if place.lsn == 2:
             raise error
 
-    world.reader.fault = fail
+    world.fault = fail
     calls: list[int] = []
     for job_id in (1, 2, 3):
         world.bodies.when_loaded(job_id, calls.append)
@@ -336,7 +343,7 @@ def fail_always(place: BodyPlace) -> None:
 def test_who_comes_again_has_no_body_read_that_cannot_be() -> None:
     world = World(0, jobs=2)
     world.drop()
-    world.reader.fault = fail_always
+    world.fault = fail_always
     assert not world.bodies.want(1, world.now_ns)
     world.end_reads()
     pause_ns = PAUSES_S[0] * NS
@@ -344,7 +351,7 @@ def test_who_comes_again_has_no_body_read_that_cannot_be() -> None:
         assert world.bodies.is_unreadable(1, world.now_ns) != is_asked
         assert not world.bodies.want(1, world.now_ns)
         assert bool(world.asked) == is_asked
-    world.reader.fault = lambda place: None
+    world.fault = lambda place: None
     world.end_reads()
     assert world.bodies.want(1, world.now_ns)
     assert not world.bodies.has_failed(1)
@@ -353,7 +360,7 @@ def test_who_comes_again_has_no_body_read_that_cannot_be() -> None:
 def test_a_lost_body_counts_once_and_is_told_each_time_it_is_asked_for() -> None:
     world = World(0, jobs=1)
     world.drop()
-    world.reader.bodies.clear()
+    world.logged.clear()
     for _ in range(3):
         world.bodies.when_loaded(1, lambda now_ns: None)
         world.end_reads()

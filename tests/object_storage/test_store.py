@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.object_storage.opening import ArrowStore, azure_secrets, one_line, open_store
 from beanstalk_twisted.object_storage.store import (
     BadUrl,
@@ -22,6 +21,7 @@ from beanstalk_twisted.object_storage.store import (
     parse_url,
 )
 from tests.object_storage.emulators import AZURITE, Emulator
+from tests.object_storage.memory import MemoryStore
 from tests.object_storage.s3_server import S3Server
 
 REMOTE = ["s3", "gs", "abfs"] if AZURITE else ["s3", "gs"]

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.replication.stream.memory import Fate
+from tests.binlog.memory import MemoryDirectory
 from tests.crash.disks import SECTORS, pieces
 from tests.replication.servers import LEASE_S, Host, ReplicatedLog
+from tests.replication.stream.memory import Fate
 from tests.replication.world import Process, World
 
 FOREIGN: Final = b"of somebody else"

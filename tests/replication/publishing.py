@@ -10,7 +10,6 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start, TubeDef
 from beanstalk_twisted.binlog.space_budget import Demand
@@ -19,8 +18,6 @@ from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.door import HeldLease, StreamError
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
     Note,
@@ -35,8 +32,10 @@ from beanstalk_twisted.storage.environment import CommitEvents, Environment
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import GroupCommit
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 
 LEASE_S = 10.0
 WHO = Identity("alpha:11300", "0a1b")

@@ -12,7 +12,6 @@ from collections import Counter
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.segment import is_trailer
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import (
@@ -21,6 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.replication.followed import loaded
 from tests.replication.history import MARGIN_S, check
 from tests.replication.mishaps import Mishaps, quick

@@ -15,7 +15,6 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
@@ -23,8 +22,6 @@ from beanstalk_twisted.daemon.replication_options import Replication
 from beanstalk_twisted.daemon.terms.ending import Term
 from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.replication.roster import Identity
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
     Kind,
@@ -38,6 +35,8 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS
+from tests.binlog.memory import MemoryDirectory
+from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 from tests.replication.world import Process, SlowIo, World
 from tests.uncollected import Uncollected
 

@@ -26,8 +26,6 @@ from beanstalk_twisted.replication.stream.door import (
     StreamLost,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     Kind,
@@ -37,6 +35,7 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_write,
 )
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 
 LEASE_S = 10.0
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))

@@ -17,7 +17,6 @@ from beanstalk_twisted.replication.publisher import (
 )
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message, WrongPosition
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
     PART_BYTES,
@@ -31,6 +30,7 @@ from beanstalk_twisted.replication.stream.messages import (
 from beanstalk_twisted.storage.fsync import NEVER
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
+from tests.replication.stream.memory import Fate, MemoryStream
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
 """The beginning of another server's term."""

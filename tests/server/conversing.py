@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.binlog.memory import MemoryDirectory
 
 LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
 CUT = pytest.mark.parametrize("is_cut", [False, True], ids=["one packet", "byte by byte"])

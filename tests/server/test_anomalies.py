@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.anomalies import MS, Anomalies
 from beanstalk_twisted.server.service import _was_slow
 from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 PUT = b"put 0 0 9 1\r\nx\r\n"

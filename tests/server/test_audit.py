@@ -9,15 +9,14 @@ import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.audit import MAX_LINES, SECOND_S, Audit
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
-from tests.held_io import HeldIo
-from tests.server.test_service import finish
+from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo, finish
 
 PUT = b"put 0 0 9 1\r\nx\r\n"
 

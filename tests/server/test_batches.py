@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.server.service import CommandLog
@@ -17,6 +16,7 @@ from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server.connections.test_protocol import cut
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import JOB_ID, REASON, TYPE
 from beanstalk_twisted.binlog.segments.format import (
@@ -35,6 +34,7 @@ from beanstalk_twisted.storage.body_reads import (
 from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 
@@ -392,7 +392,7 @@ def test_a_damaged_body_buries_its_job_and_the_worker_gets_the_next_one() -> Non
 def test_of_a_thousand_damaged_bodies_each_is_buried_and_all_others_are_delivered() -> None:
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=1 << 22, body_cache=0)
     client, directory = server.connect(), server.directory
-    assert directory is not None
+    assert isinstance(directory, MemoryDirectory)
     client.ask(b"".join([b"put 0 0 60 8\r\n[%06d]\r\n" % at for at in range(2000)]))
     server.advance()
     for at in range(0, 2000, 2):

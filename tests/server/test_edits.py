@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Reason
 from beanstalk_twisted.rules.bulk import ROOM_REST_NS
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
-from tests.held_io import HeldIo
+from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo, finish
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 from tests.storage.test_full_disk import Bounded
 
@@ -146,14 +146,6 @@ def _same(io: HeldIo) -> HeldIo:
     return io
 
 
-def settle(server: MemoryServer, io: HeldIo) -> None:
-    """Let the disk do all that it has to do."""
-    server.advance()
-    while io:
-        io.step()
-        server.advance()
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("command", "reply", "is_done"),
@@ -172,7 +164,7 @@ def test_a_power_loss_at_any_operation_leaves_all_of_a_change_or_nothing(
         server = MemoryServer(directory=directory, io=partial(_same, io), max_job_bytes=LIMIT)
         client = server.connect()
         client.send(PUT)
-        settle(server, io)
+        finish(server, io)
         assert client.take() == b"INSERTED 1\r\n"
         if reply == b"KICKED 1\r\n":
             queue = server.service.queue
@@ -180,7 +172,7 @@ def test_a_power_loss_at_any_operation_leaves_all_of_a_change_or_nothing(
             assert job is not None
             assert queue.moves.dead_letter(job, Reason.MAX_RESERVES, STARTED_S * NS)
             client.send(PUT)
-            settle(server, io)
+            finish(server, io)
             assert client.take() == b"INSERTED 2\r\n"
         client.send(command)
         for _ in range(operations):

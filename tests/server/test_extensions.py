@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver, HandingOver
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 MANY = 3 * SLICE_JOBS

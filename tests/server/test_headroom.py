@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from twisted.internet.address import IPv4Address
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.headroom import (
     AGAIN_S,
     CONNECTIONS_BYTES,
@@ -19,6 +18,7 @@ from beanstalk_twisted.server.headroom import (
     can_have,
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 
 
 class Bench:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.figures import (
     HOT_JOB_BYTES,
     KEY_BYTES,
@@ -22,6 +21,7 @@ from beanstalk_twisted.server.settings import Limits
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
+from tests.binlog.memory import MemoryDirectory
 
 REFUSED = b"OUT_OF_MEMORY\r\n"
 

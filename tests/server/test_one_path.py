@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.executor import Executor
 from beanstalk_twisted.server.service import CommandLog
@@ -17,6 +16,7 @@ from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.recording import Recorder
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.oracle import OracleFactory
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.incoming import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
+from tests.binlog.memory import MemoryDirectory
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
 LIMIT = 20

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.bindings import CHANGES
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire.extensions import EXTENSIONS
+from tests.binlog.memory import MemoryDirectory
 from tests.server.conversing import CUT, in_pieces
 
 NO = b"OUT_OF_MEMORY\r\n"

@@ -13,7 +13,6 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.server.execution_context import TURN_NS
 from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
@@ -21,7 +20,8 @@ from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.version import VERSION
-from tests.held_io import HeldIo
+from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo, finish
 
 DAY_S = 86_400
 
@@ -31,14 +31,6 @@ def logged(io: HeldIo | None = None) -> MemoryServer:
     if io is None:
         return MemoryServer(directory=MemoryDirectory())
     return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
-
-
-def finish(server: MemoryServer, io: HeldIo) -> None:
-    """Let the disk do all that there is."""
-    server.advance()
-    while io:
-        io.step()
-        server.advance()
 
 
 def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 60) -> int:
@@ -396,7 +388,7 @@ def test_nothing_is_answered_any_more_when_the_disk_has_failed() -> None:
     io = HeldIo()
     server = logged(io)
     client, other = server.connect(), server.connect()
-    assert server.directory is not None
+    assert isinstance(server.directory, MemoryDirectory)
 
     def broken(operation: str, name: str) -> None:
         raise OSError(5, "Input/output error")
@@ -415,7 +407,7 @@ def test_a_log_that_is_lost_is_told_once() -> None:
     server = logged()
     told: list[Failure] = []
     server.service.failed = told.append
-    assert server.directory is not None
+    assert isinstance(server.directory, MemoryDirectory)
 
     def broken(operation: str, name: str) -> None:
         raise OSError(errno.EIO, "Input/output error")

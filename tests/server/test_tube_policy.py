@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_POLICY_LINE_BYTES
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 SET = b"tube-policy default max-jobs=1 max-reserves=3\r\n"

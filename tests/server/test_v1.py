@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire import yaml
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.sampling import share
 from tests.server.connections.test_protocol import SMALL_LIMIT, cut, everything

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.connections.protocol import MAX_BUFFERED_BYTES
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import v1
-from tests.held_io import HeldIo
+from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo, finish
 from tests.server.connections.test_protocol import everything
-from tests.server.test_service import BusyServer, finish
+from tests.server.test_service import BusyServer
 
 PUT = b"put 0 0 9 1\r\nx\r\n"
 INSERTED = b"INSERTED 1\r\n"

@@ -13,9 +13,9 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
     parse_segment_name,
 )
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.stores import STORES, PatientStore
 from tests.binlog.scribe import UUID, Files
+from tests.object_storage.memory import MemoryStore
 
 
 class Waits:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.wire.yaml import read_mapping
+from tests.binlog.memory import MemoryDirectory
 from tests.stateful.drawing import NEW_JOB, PLACE, TUBE, TUBES, WHO, NewJob, job_of, lines_of
 from tests.stateful.model import LIMIT, Job
 from tests.stateful.model_commands import Commands
@@ -163,7 +163,7 @@ class Crashing(Talking):
         """
         client, server = self.clients[crash.number], self.server
         disk = server.directory
-        assert disk is not None
+        assert isinstance(disk, MemoryDirectory)
         seen: list[tuple[MemoryDirectory, str]] = []
 
         def look(operation: str = "", name: str = "") -> None:

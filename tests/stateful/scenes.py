@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory
 from tests.stateful.crashing import CRASHES, Crash
 from tests.stateful.drawing import CLIENTS, NEW_JOB, PLACE, RULES, TUBE, TUBES, WHO, NewJob
 from tests.stateful.everything import Everything

@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.testing.inspection import look
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.sampling import share
 
 EXAMPLES = share(400, 10)

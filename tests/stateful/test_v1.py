@@ -21,11 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.inspection import JobView, look
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.v1 import TTR_S
+from tests.binlog.memory import MemoryDirectory
 
 OLD: Final = 3
 """Clients that speak v1 on one server, and its translation on the other."""

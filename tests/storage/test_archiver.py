@@ -18,9 +18,7 @@ from twisted.internet.defer import Deferred, execute
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import archive_name, segment_name
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.storage.archiver import (
     MANIFEST_SEGMENTS,
     MAX_RETRY_S,
@@ -34,8 +32,10 @@ from beanstalk_twisted.storage.object_archive import QUICK_S, ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.archived import check_archive, check_manifest, sequence_numbers
 from tests.binlog.independent_reader import Fields
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import Files, files_of, segments_of
 from tests.held_io import HeldIo
+from tests.object_storage.memory import MemoryStore
 from tests.sampling import share
 from tests.storage.test_relocation import Fault, conversation, fails, loaded
 
@@ -60,7 +60,7 @@ class Archived:
 
     @property
     def directory(self) -> MemoryDirectory:
-        assert self.server.directory is not None
+        assert isinstance(self.server.directory, MemoryDirectory)
         return self.server.directory
 
     def put(self, count: int = 1, body: bytes = b"x" * 500) -> list[int]:
@@ -586,6 +586,7 @@ def test_a_server_that_gets_an_archive_delivers_all_that_its_log_has() -> None:
     before = MemoryServer(directory=MemoryDirectory(), segment_bytes=SEGMENT_BYTES)
     conversation(before)
     before.kill()
+    assert isinstance(before.directory, MemoryDirectory)
     run = Archived(directory=before.directory)
     assert run.archived_seqs() == list(range(1, run.newest()))
     run.check()
@@ -895,7 +896,7 @@ class Remote:
 
     def check_archive(self) -> None:
         """Each object is complete, and they are all that there is."""
-        assert self.server.directory is not None
+        assert isinstance(self.server.directory, MemoryDirectory)
         check_archive(self.files(), files_of(self.server.directory))
 
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from beanstalk_twisted.rules.statistics import job as job_statistics
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.sampling import one_in
 
 SEGMENT_BYTES = 1 << 16

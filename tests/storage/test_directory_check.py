@@ -9,11 +9,11 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.binlog.directory import DELETED, File
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.store import CHECK_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER])

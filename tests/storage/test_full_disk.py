@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.sampling import share
 
 SEGMENT_BYTES = 1 << 14
@@ -108,7 +108,7 @@ class Bounded:
     def kill_and_restart(self) -> None:
         """Another process begins on what this one has left."""
         self.server.kill_and_restart()
-        assert self.server.directory is not None
+        assert isinstance(self.server.directory, MemoryDirectory)
         self.directory = self.server.directory
         self.client = self.server.connect()
         assert self.jobs == self.promised

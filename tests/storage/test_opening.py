@@ -17,7 +17,6 @@ from beanstalk_twisted.binlog.errors import (
     Incompatible,
     NoSpace,
 )
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause, Record, Trim, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
@@ -33,6 +32,7 @@ from beanstalk_twisted.storage.opening import WRITER, begin, load, refuse_beanst
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

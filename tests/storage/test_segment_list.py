@@ -8,11 +8,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.storage.segment_list import MAX_KNOWN, SLICE_HEADERS, SegmentFacts
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.storage.test_archiver import Archived
 

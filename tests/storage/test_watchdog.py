@@ -15,12 +15,12 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server_process import LIMIT_S
 

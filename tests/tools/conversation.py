@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass, field
 
 from beanstalk_twisted.binlog.compaction import full_records
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.jobs.session import Session
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import MS, NS, Files, files_of, segment_files
 from tests.storage.test_opening import Started
 

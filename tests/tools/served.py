@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
+from tests.binlog.memory import MemoryDirectory
 from tests.storage.test_opening import Started
 from tests.tools.conversation import seen
 from tests.tools.folders import contents

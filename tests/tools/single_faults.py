@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.loss_warnings import loss_warnings
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import segment_name
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.opening import open_source
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, files_of, flipped, quiet
 from tests.storage.test_opening import Started
 from tests.tools.folders import written

@@ -11,7 +11,6 @@ import pytest
 from twisted.internet.address import IPv6Address, UNIXAddress
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -23,6 +22,7 @@ from beanstalk_twisted.web.api.reading import (
     MAX_SHOWN_BODY,
 )
 from beanstalk_twisted.web.guards import WRITE_HEADER
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, Reply, browse
 

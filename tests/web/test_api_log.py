@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.reading import MAX_PAGE_SEGMENTS
+from tests.binlog.memory import MemoryDirectory
 from tests.web.test_api import Caller
 
 

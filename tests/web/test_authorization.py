@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
-from beanstalk_twisted.server.access.authentication import FIRST_S, InlineHashing
+from beanstalk_twisted.server.access.authentication import FIRST_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.guards import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.live import TICK_S
@@ -29,7 +29,7 @@ from beanstalk_twisted.web.routes import (
 )
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
-from tests.server.access.meeting import TOKEN, HeldHashing, guarded, rules
+from tests.server.access.meeting import TOKEN, HeldHashing, InlineHashing, guarded, rules
 from tests.web.browsing import Browser, Reply, site_of
 
 BEARER = f"Bearer {TOKEN.decode()}"

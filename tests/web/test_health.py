@@ -9,11 +9,11 @@ import pytest
 from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.replication.roster import ACTIVE, Identity, Situation
 from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.serving import PROBE_S, DiskProbe
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, browse
 

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.access.peers import Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.test_docs import anchors, blocks, slug
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_prometheus

@@ -10,12 +10,11 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.policy import Bury, Release
 from beanstalk_twisted.worker.service import Worker
-from tests.server.access.meeting import TOKEN, rules
+from tests.server.access.meeting import TOKEN, InlineHashing, rules
 from tests.worker.world import TUBE, Noted, Shop
 
 MOST = 60

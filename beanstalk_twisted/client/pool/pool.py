@@ -9,7 +9,7 @@ have asked.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
@@ -43,8 +43,6 @@ from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats, TubeStats
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
-
-T = TypeVar("T")
 
 Tube = str | bytes
 

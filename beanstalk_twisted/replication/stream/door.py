@@ -2,9 +2,9 @@
 The door to a replicated stream: an ordered list of messages, to which only he may append who knows
 its last position.
 
-The real one is `jetstream.JetStream`, the simulated one `memory.MemoryStream`; both pass the same
-contract tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers:
-from 1 on, ascending, with gaps where messages were purged or have expired.
+The real one is `jetstream.JetStream`, and a simulated one for tests; both pass the same contract
+tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers: from 1
+on, ascending, with gaps where messages were purged or have expired.
 
 Each method that asks the stream something returns a `Future`, which may be completed in any thread;
 none of them blocks.  Futures of one kind of call are completed in the order of the calls, except

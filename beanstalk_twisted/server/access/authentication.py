@@ -143,16 +143,6 @@ class HashingThreads:
         done(is_sound and outcome is True)
 
 
-class InlineHashing:
-    """`Hashing` at once, for tests."""
-
-    def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        done(work())
-
-    def stop(self) -> None:
-        """Nothing runs."""
-
-
 def nothing() -> None:
     """Do nothing."""
 

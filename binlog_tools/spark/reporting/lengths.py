@@ -90,18 +90,6 @@ class Lengths:
         codes, counts = self._settle()
         return np.bincount(codes // SLOTS, counts, groups).astype(np.int64)[:groups]
 
-    def within(self, limits_ns: np.ndarray) -> np.ndarray:
-        """
-        How many in each group are no longer than the group's limit.
-
-        :param limits_ns: of each group from 0; below 0: none is.
-        """
-        codes, counts = self._settle()
-        groups = codes // SLOTS
-        is_within = lengths_of(codes % SLOTS) <= limits_ns[groups]
-        found = np.bincount(groups, counts * is_within, len(limits_ns))
-        return found.astype(np.int64)
-
     def percentiles(self, shares: Sequence[float], groups: int) -> np.ndarray:
         """
         Of each group and share, the least length that so many are no longer than.

@@ -96,11 +96,6 @@ def block_of(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def script_hashes() -> list[str]:
-    """Of the scripts of a page, as a Content-Security-Policy names them; the same for all pages."""
-    return [_hash(script) for script in _scripts()]
-
-
 def _printable(value: Any) -> Any:
     if isinstance(value, str):
         return escape(value)

@@ -119,39 +119,6 @@ class ArrowFiles(Files):
         self.system.delete_file(self.path(name))
 
 
-class FaultyFiles(Files):
-    """
-    A simulated door: another one, and a fault at any operation.
-
-    :ivar fault: called with the name of each operation and of its file before it is carried out;
-        what it raises ends the operation there.
-    """
-
-    def __init__(self, files: Files, fault: Callable[[str, str], None]) -> None:
-        self._files = files
-        self.fault = fault
-
-    def create(self, name: str) -> IO[bytes]:
-        self.fault("create", name)
-        return self._files.create(name)
-
-    def read(self, name: str) -> bytes:
-        self.fault("read", name)
-        return self._files.read(name)
-
-    def sync(self, name: str) -> None:
-        self.fault("sync", name)
-        self._files.sync(name)
-
-    def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
-        self.fault("names", folder)
-        return self._files.names(folder, is_deep)
-
-    def remove(self, name: str) -> None:
-        self.fault("remove", name)
-        self._files.remove(name)
-
-
 def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

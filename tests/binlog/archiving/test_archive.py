@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,14 +13,13 @@ import pytest
 from beanstalk_twisted.binlog.archive import CHUNK_BYTES, Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.storage.object_archive import ObjectArchive, archive_at
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import UUID
 from tests.binlog.test_directory import exit_code_without_rights
+from tests.object_storage.memory import MemoryStore
 
 OTHER_UUID = bytes(range(16, 32))
-MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class Place:
@@ -341,17 +340,6 @@ def test_a_folder_of_a_store_is_its_users_alone(tmp_path: Path) -> None:
     there.archive.copy("x", there.directory, "a", 6)
     assert os.stat(there.archive.path).st_mode & 0o777 == 0o700
     assert os.stat(Path(there.archive.path, "x")).st_mode & 0o777 == 0o600
-
-
-@pytest.fixture
-def other_file_system(tmp_path: Path) -> Iterator[Path]:
-    """A folder that no file here can be linked into."""
-    if not os.access(MEMORY_FILE_SYSTEM, os.W_OK):
-        pytest.skip(f"there is no {MEMORY_FILE_SYSTEM} to write in")
-    if os.stat(MEMORY_FILE_SYSTEM).st_dev == os.stat(tmp_path).st_dev:
-        pytest.skip(f"{MEMORY_FILE_SYSTEM} is on the file system of the tests' own files")
-    with TemporaryDirectory(dir=MEMORY_FILE_SYSTEM) as path:
-        yield Path(path)
 
 
 def test_no_link_is_made_into_another_file_system_but_a_copy(

@@ -13,7 +13,6 @@ import pytest
 
 from beanstalk_twisted.binlog.archive_delivery import Gap, deliver, deliver_rest, gap, store_uuid
 from beanstalk_twisted.binlog.errors import CannotArchive
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (
     TRAILER_BYTES,
@@ -22,6 +21,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put, quiet
 from tests.storage.test_opening import Started
 

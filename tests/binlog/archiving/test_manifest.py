@@ -24,7 +24,6 @@ from beanstalk_twisted.binlog.archive_manifest import (
     describe,
     known_segments,
 )
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -35,6 +34,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex, decode_seal
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, T0, UUID, Files, Scribe, flipped, put
 from tests.storage.test_opening import Started
 

@@ -19,8 +19,8 @@ from beanstalk_twisted.binlog.archive_manifest import (
     known_segments,
 )
 from beanstalk_twisted.binlog.errors import CannotArchive
-from beanstalk_twisted.binlog.memory import MemoryArchive
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from tests.binlog.memory import MemoryArchive
 from tests.binlog.scribe import T0, UUID, flipped
 
 

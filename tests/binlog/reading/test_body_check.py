@@ -9,7 +9,6 @@ import errno
 import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Segment, Survey
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import (
@@ -18,6 +17,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.storage.body_checks import CHECK_BYTES, BadHeap, Slice, check_bodies
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, Files, Scribe, put, quiet
 
 ONE = segment_name(1)

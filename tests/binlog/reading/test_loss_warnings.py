@@ -2,12 +2,12 @@
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.loss_warnings import LOCK, SEAL_BYTES, loss_warnings
 from beanstalk_twisted.binlog.reading.segment import content_end
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.writer import spare_name
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, edited, header, put, quiet
 
 ONE, TWO = (segment_name(n) for n in (1, 2))

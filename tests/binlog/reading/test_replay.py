@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
@@ -20,6 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.segment import (
     NO_FRAME,
     NO_SEAL,
@@ -15,6 +14,7 @@ from beanstalk_twisted.binlog.records.others import Counters, Record, Seal, Star
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, REHOMED, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import SALT, T0, delete, flipped, header, put
 
 HEADER = header()

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import PROGRESS_FRAMES, Survey
 from beanstalk_twisted.binlog.records.jobs import NO_DATA, Kind
 from beanstalk_twisted.binlog.records.others import CleanStop, Pause, Record, Trim, TubeDef
@@ -16,6 +15,7 @@ from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segme
 from beanstalk_twisted.binlog.writer import spare_name
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_header_field
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

@@ -10,8 +10,8 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
 from beanstalk_twisted.daemon.files import WRONG_FILE, AccessFile
 from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.server.access.meeting import InlineHashing
 
 PUT_X = b"put 0 0 60 1\r\nx\r\n"
 OPEN = '[anonymous]\nput = "*"\n'

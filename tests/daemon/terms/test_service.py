@@ -16,7 +16,6 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
@@ -29,8 +28,6 @@ from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
 from beanstalk_twisted.replication.standby import Standby
 from beanstalk_twisted.replication.stream.door import Copies
-from beanstalk_twisted.replication.stream.memory import MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.succeeding import Succession
@@ -41,8 +38,10 @@ from beanstalk_twisted.storage.fail_stop import EXIT_CODE
 from beanstalk_twisted.storage.fsync import ALWAYS
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.wire.yaml import read_mapping
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, segment_files
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.uncollected import Uncollected
 
 LEASE_S = 2

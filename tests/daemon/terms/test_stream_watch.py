@@ -6,9 +6,8 @@ import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S, StreamWatch
-from beanstalk_twisted.replication.stream.memory import MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import MemoryLog, MemoryStream
 
 COPIES, DROPS = "nats://h/q: 1 of 3 copies", "nats://h/q: drops what is old"
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from beanstalk_twisted.binlog.bodies import LogBodyReader
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.others import TubeDef, TubePolicy
-from tests.binlog.scribe import Files
+from tests.binlog.memory import MemoryDirectory
+from tests.binlog.scribe import Files, read_body
 from tests.replication.followed import (
     follow,
     loaded,
@@ -57,7 +57,7 @@ def test_each_body_that_was_followed_is_found_where_it_was_written(
         body = job.body
         assert table.drop_body(job_id, 1 << 63) == bool(body)
         place = table.place(job_id)
-        assert place is None or reader.read(place, job_id) == body
+        assert place is None or read_body(reader, place, job_id) == body
 
 
 def test_a_tube_that_is_named_anew_has_its_rules_once() -> None:

@@ -15,15 +15,12 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, WriteFailed
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
 from beanstalk_twisted.replication.standby_figures import FOLLOWS, HEARS_NOTHING
-from beanstalk_twisted.replication.stream.memory import TIMEOUT_S, Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -38,6 +35,7 @@ from beanstalk_twisted.replication.succeeding import Succession
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.io_thread import InlineIo, Io
 from beanstalk_twisted.wire.replies import DELETED
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     T0,
@@ -52,6 +50,7 @@ from tests.binlog.scribe import (
 from tests.held_io import HeldIo
 from tests.replication.followed import header_of, loaded, new_queue, seen, writes_of
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import TIMEOUT_S, Fate, MemoryLog, MemoryStream
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import Damaged
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records.jobs import JobImage
 from beanstalk_twisted.binlog.records.others import TubeDef
@@ -16,13 +15,13 @@ from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segme
 from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, HeldLease, WrongPosition
-from beanstalk_twisted.replication.stream.memory import Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
 from beanstalk_twisted.replication.succeeding import MAX_AHEAD_BYTES, fill, pieces
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 
 LOG_LSN = 12_345
 """What is told of the whole log's last record."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.replication import local_log
+from tests.binlog.memory import MemoryDirectory
 
 
 def test_a_note_is_left_once_and_removed() -> None:

@@ -11,11 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.stream.door import Message
-from beanstalk_twisted.replication.stream.memory import READ_MESSAGES, Fate, MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from beanstalk_twisted.replication.stream_reading import Behind, StreamReader
 from tests.replication.simulated import SimulatedReactor
+from tests.replication.stream.memory import READ_MESSAGES, Fate, MemoryLog, MemoryStream
 
 T = TypeVar("T")
 

@@ -27,9 +27,8 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.jetstream import JetStream
-from beanstalk_twisted.replication.stream.memory import MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from tests.replication.cluster import LIMIT_S, Cluster, ask, running, wait_for
+from tests.replication.stream.memory import MemoryLog, MemoryStream
 
 R = TypeVar("R")
 

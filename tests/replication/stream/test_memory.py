@@ -10,21 +10,19 @@ import pytest
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.replication.stream.door import (
-    MAX_MESSAGE_BYTES,
     Ends,
     Message,
-    Refused,
     StreamError,
     Unreachable,
     WrongPosition,
 )
-from beanstalk_twisted.replication.stream.memory import (
+from tests.replication.stream.memory import (
     DELIVERED_TOGETHER,
     TIMEOUT_S,
     Fate,
+    MemoryLog,
     MemoryStream,
 )
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 
 
 class Case:
@@ -216,18 +214,6 @@ def test_answers_but_those_to_appends_come_in_the_order_of_the_calls(case: Case)
     case.door.ends().add_done_callback(lambda _: order.append("second"))
     case.pass_time(10)
     assert order == ["first", "second"]
-
-
-def test_a_stream_that_refuses_and_one_that_warns(case: Case) -> None:
-    case.log.warnings = ["R1"]
-    warned = case.door.open()
-    case.pass_time()
-    case.log.refusal = "credentials"
-    refused = case.door.open()
-    case.pass_time()
-    assert outcome(warned) == ["R1"]
-    assert outcome(refused) is Refused
-    assert outcome(case.door.append(bytes(MAX_MESSAGE_BYTES + 1), 0)) is Refused
 
 
 def test_closing_ends_what_is_under_way_but_not_what_has_left(case: Case) -> None:

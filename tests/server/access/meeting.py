@@ -10,13 +10,23 @@ from twisted.internet.address import IPv4Address
 from beanstalk_twisted.access.parsing import parse_access
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity
 from beanstalk_twisted.access.tokens import hash_of
-from beanstalk_twisted.server.access.authentication import Hashing, InlineHashing
+from beanstalk_twisted.server.access.authentication import Hashing
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
 
 TOKEN = b"bst_aaaaaaaa_" + b"b" * 32
 OTHER_TOKEN = b"bst_cccccccc_" + b"d" * 32
 HASH = hash_of(TOKEN, lambda size: bytes(size), log2_n=1)
 OTHER_HASH = hash_of(OTHER_TOKEN, lambda size: bytes(size), log2_n=1)
+
+
+class InlineHashing:
+    """`Hashing` at once."""
+
+    def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
+        done(work())
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
 
 class HeldHashing:

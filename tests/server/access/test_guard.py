@@ -8,7 +8,6 @@ from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted, I
 from beanstalk_twisted.rules.looks import SLICE_NAMES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.bindings import methods_of
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import rights, v1
@@ -17,7 +16,7 @@ from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE
 from tests.rules.conversation import Server
-from tests.server.access.meeting import HASH, TOKEN, PeerClient, guarded, rules
+from tests.server.access.meeting import HASH, TOKEN, InlineHashing, PeerClient, guarded, rules
 from tests.server.access.peers import certificate
 
 REFUSED = b"UNAUTHORIZED\r\n"

@@ -10,17 +10,16 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.access.parsing import parse_access
 from beanstalk_twisted.access.rules import LIMITS
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.quota import Quota
 from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.access.quotas import COUNTED
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.sampling import one_in
-from tests.server.access.meeting import HASH, TOKEN, PeerClient, guarded
+from tests.server.access.meeting import HASH, TOKEN, InlineHashing, PeerClient, guarded
 
 FULL, REFUSED = b"OUT_OF_MEMORY\r\n", b"UNAUTHORIZED\r\n"
 PUT_X = b"put 0 0 60 1\r\nx\r\n"

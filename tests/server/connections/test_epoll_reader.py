@@ -17,7 +17,6 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.connections.epoll_reader import (
     AGAIN_NS,
     LIMIT_NS,
@@ -29,6 +28,7 @@ from beanstalk_twisted.server.connections.epoll_reader import (
 )
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.hand_reactor import HandReactor, Wire
 from tests.held_io import HeldIo
 

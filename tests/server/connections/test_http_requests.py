@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.v1 import NAME as V1
+from tests.binlog.memory import MemoryDirectory
 from tests.server.access.meeting import guarded, rules
 
 EVIL = b"put 0 0 60 1\r\nx\r\nflush-tube default\r\nput 0 1\r\nx\r\n"

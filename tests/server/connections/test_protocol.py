@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.server.connections.protocol import MAX_BUFFERED_BYTES, MAX_HELD_BYTES
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES
@@ -24,7 +23,8 @@ from beanstalk_twisted.testing.memory_server import (
     Client,
     MemoryServer,
 )
-from tests.held_io import HeldIo
+from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo, finish
 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""
@@ -369,14 +369,6 @@ def test_quit_releases_jobs_at_once_and_only_then_come_the_replies_that_were_hel
     other.send(b"reserve\r\npeek 2\r\n")
     finish(server, io)
     assert other.take() == b"RESERVED 1 1\r\nx\r\nNOT_FOUND\r\n"
-
-
-def finish(server: MemoryServer, io: HeldIo) -> None:
-    """Let the disk do all that there is."""
-    server.advance()
-    while io:
-        io.step()
-        server.advance()
 
 
 def test_quit_behind_a_waiting_reserve_waits_too() -> None:

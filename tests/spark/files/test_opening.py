@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.spark.files.opening import (
     PIECE_BYTES,
     TAIL_BYTES,
@@ -18,6 +17,7 @@ from binlog_tools.spark.files.opening import (
     RemoteFile,
     open_file,
 )
+from tests.object_storage.memory import MemoryStore
 from tests.spark.remote import Lent
 
 Make = Callable[[bytes], LogFile]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.spark.definitions.errors import SourceError
 from binlog_tools.spark.following.startings import Streamed
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

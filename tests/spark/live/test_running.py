@@ -21,11 +21,12 @@ from binlog_tools.spark.live.running import (
     Step,
 )
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
-from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
+from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import LOG, dataset
 from tests.sampling import one_in
 from tests.spark.live.test_steps import FIVE_SECONDS, Row, add, history, table_of
+from tests.spark.storing.faulty import FaultyFiles
 
 SEED = 30
 

@@ -45,11 +45,10 @@ def test_a_length_of_three_digits_has_a_place_of_its_own_in_order(one: int, two:
     ),
     st.sampled_from([0.01, 0.5, 0.95, 0.99, 1.0]),
 )
-def test_percentiles_and_shares_are_those_of_the_single_lengths(
+def test_percentiles_are_those_of_the_single_lengths(
     rows: list[tuple[int, dict[int, int]]], share: float
 ) -> None:
     found = filled(rows)
-    limits = np.array([-1, 999, 55_500, 10**18])
     for group in range(4):
         single = sorted(
             length for at, histogram in rows if at == group
@@ -61,7 +60,6 @@ def test_percentiles_and_shares_are_those_of_the_single_lengths(
         else:
             assert math.isnan(percentile)
         assert found.counts(4)[group] == len(single)
-        assert found.within(limits)[group] == sum(each <= limits[group] for each in single)
 
 
 def test_groups_can_be_joined_and_left_out() -> None:

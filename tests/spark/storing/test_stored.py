@@ -19,12 +19,13 @@ from deltalake import DeltaTable
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
-from binlog_tools.spark.storing.locations import FaultyFiles, Files, Location
+from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.opening import open_stored
 from binlog_tools.spark.storing.stored import LOG, Change, dataset
 from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.storing.counting import counted_lists, counted_opens
+from tests.spark.storing.faulty import FaultyFiles
 
 SCHEMA = pa.schema([
     pa.field("server", pa.string()),

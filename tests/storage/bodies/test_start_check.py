@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.body_checks import StartCheck
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.reading.test_body_check import ONE, changed, first_of, written
 
 FILES = written(*(b"<%d>" % n * 10 for n in range(1, 9)))

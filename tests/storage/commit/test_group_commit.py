@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Opening, Position, Rehoming
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start, TubeDef
@@ -35,6 +34,7 @@ from beanstalk_twisted.storage.group_commit import (
     SPACE_RETRY_S,
     GroupCommit,
 )
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.sampling import share
 

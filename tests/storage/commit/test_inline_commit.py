@@ -12,7 +12,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.fsync import (
     ALWAYS,
@@ -24,6 +23,7 @@ from beanstalk_twisted.storage.fsync import (
 )
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, SPACE_RETRY_S, GroupCommit
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.binlog.memory import MemoryDirectory
 from tests.hand_reactor import Wire
 from tests.held_io import HeldIo
 from tests.server.connections.test_epoll_reader import PUT, HubServer
@@ -420,7 +420,7 @@ def test_a_lone_client_that_never_rests_lets_the_reactor_have_its_turns() -> Non
         server.settle()
     server.disk.ways.clear()
     # Each operation on the disk takes a while, by the server's clock.
-    assert server.directory is not None
+    assert isinstance(server.directory, MemoryDirectory)
     server.directory.fault = lambda operation, name: setattr(
         server.clock, "rightNow", server.clock.rightNow + QUICK_S
     )

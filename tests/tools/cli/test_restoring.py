@@ -11,8 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.memory import MemoryDirectory
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.object_storage.opening import open_store
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -22,8 +20,10 @@ from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.selection import Selection
 from binlog_tools.rewrite.put_plans import plan
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of, flipped
 from tests.object_storage import s3_server
+from tests.object_storage.memory import MemoryStore
 from tests.server_process import ServerProcess, ours
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, stats, written

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from binlog_tools.inspect.checking import (
@@ -25,6 +24,7 @@ from binlog_tools.logs.sources import NoLog
 from binlog_tools.salvage.salvaging import Salvage
 from tests.binlog.forging import rechecked
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     Files,

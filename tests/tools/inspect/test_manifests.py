@@ -21,13 +21,13 @@ from beanstalk_twisted.binlog.archive_manifest import (
     known_segments,
 )
 from beanstalk_twisted.binlog.directory import Readable, RealDirectory
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives
 from binlog_tools.inspect import archives as manifests
 from binlog_tools.inspect.archives import Verdict
 from binlog_tools.logs.opening import ObjectFolder
 from tests.binlog.archiving.test_manifest import archived, entries_of
 from tests.binlog.scribe import UUID, Files, flipped
+from tests.object_storage.memory import MemoryStore
 from tests.tools.cli.running import rows, run
 from tests.tools.folders import contents, written
 

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
@@ -21,7 +19,9 @@ from binlog_tools.logs.opening import load, open_source, sources_in
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.rewrite.rewriting import rewrite
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of
+from tests.object_storage.memory import MemoryStore
 
 TUBES = (b"default", b"mail", b"late")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import State
@@ -29,6 +28,7 @@ from binlog_tools.logs.new_log import (
 )
 from binlog_tools.logs.stored import NS, StoredJob, StoredPause, loaded_jobs, loaded_pauses
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, Files, files_of, quiet
 from tests.storage.test_opening import Started
 

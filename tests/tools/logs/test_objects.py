@@ -9,7 +9,6 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.object_storage.memory import MemoryStore
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.dumping import entries
 from binlog_tools.logs.opening import (
@@ -24,6 +23,7 @@ from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog, Source
 from tests.binlog.scribe import Files, flipped
 from tests.object_storage import s3_server
+from tests.object_storage.memory import MemoryStore
 from tests.tools.cli.running import run
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.folders import archived

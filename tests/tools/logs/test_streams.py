@@ -20,8 +20,6 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import in_order
-from beanstalk_twisted.replication.stream.memory import MemoryStream
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -37,6 +35,7 @@ from binlog_tools.logs.sources import NoLog
 from binlog_tools.logs.streams import MOST_REMARKS, StreamSource
 from tests.binlog.scribe import Files
 from tests.replication.cluster import LIMIT_S, running
+from tests.replication.stream.memory import MemoryLog, MemoryStream
 from tests.tools.cli.running import run
 from tests.tools.conversation import Conversation, Spoken
 from tests.tools.logs.test_objects import in_a_directory, same

@@ -8,7 +8,6 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.replay import read
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason
 from binlog_tools.inspect.checking import SOUND, check
@@ -19,6 +18,7 @@ from binlog_tools.logs.selection import Selection, types_named
 from binlog_tools.logs.sources import NoLog
 from binlog_tools.rewrite.rewriting import ANY_AGE, Choice, append_deletions, drop_in_place
 from tests.binlog.make_golden import read_golden
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     NS,

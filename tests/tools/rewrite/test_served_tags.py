@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.selection import Selection
 from binlog_tools.rewrite.exporting import export, import_lines
 from binlog_tools.rewrite.rewriting import rewrite
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of
 from tests.tools.cli.running import run
 from tests.tools.folders import contents, written

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import segment_name
@@ -19,6 +18,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.stored import StoredJob
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import COPY, DELETE, MOVE, PUT, UPDATE, Fields
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Files, Scribe, delete, files_of, put
 
 TUBE_DEF = 32

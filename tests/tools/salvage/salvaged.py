@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from binlog_tools.logs.new_log import SegmentMaker
@@ -16,6 +15,7 @@ from binlog_tools.logs.stored import StoredJob, loaded_jobs
 from binlog_tools.salvage.claims import Consent
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.salvaging import Report, Salvage
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, Files, files_of, quiet
 from tests.storage.test_opening import Started
 

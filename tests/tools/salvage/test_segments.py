@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import Counters
 from beanstalk_twisted.binlog.writer import spare_name
@@ -13,6 +12,7 @@ from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.salvage.claims import Consent, Refused
 from tests.binlog.forging import with_header_field, with_record_byte
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,

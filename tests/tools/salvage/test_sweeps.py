@@ -13,8 +13,8 @@ from functools import cache
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.logs.stored import StoredJob
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, flipped
 from tests.sampling import SHARE, one_in
 from tests.tools.salvage.logs import POLICIES, Bytes, Known, known, log_of, names_of, trimmed_log

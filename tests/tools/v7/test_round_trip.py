@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import NewLog, Origin
 from binlog_tools.logs.opening import open_source
@@ -16,6 +15,7 @@ from binlog_tools.v7.conversion import Exported, Tally, export_jobs, import_log,
 from binlog_tools.v7.files import DEFAULT_MAX_BODY_SIZE, MIN_FILE_BYTES, SPOOL
 from binlog_tools.v7.records import MAX_BODY_SIZE
 from binlog_tools.v7.survivors import Survivors
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import quiet
 from tests.sampling import share
 from tests.tools.v7.theirs import NS, T0, read

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7.records import V7, Record, decode
 from binlog_tools.v7.survivors import DOUBTFUL_TTR_S, MAX_LISTED, Finding, Kind, Survivors
+from tests.binlog.memory import MemoryDirectory
 from tests.tools.v7.theirs import (
     BURIED,
     DELAYED,

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from binlog_tools.v7.survivors import Job, Survivors
+from tests.binlog.memory import MemoryDirectory
 
 NS = 1_000_000_000
 T0 = 1_763_640_000 * NS

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.jobs.body_room import PAUSES_S
 from beanstalk_twisted.storage.body_reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
@@ -28,6 +27,7 @@ from beanstalk_twisted.web.api.looking import (
     criteria_of,
 )
 from beanstalk_twisted.web.api.seeing import MAX_READING, Seeing, Seen
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server.test_body_cache import damage, fail
 from tests.web.api.test_runs import ended

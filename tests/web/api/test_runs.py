@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.looking import SLICE_JOBS
 from beanstalk_twisted.web.api.runs import KEPT_RUNS, MAX_IDS, MAX_RUNNING, SLICE_COMMANDS
 from beanstalk_twisted.wire.grammar import MAX_U64
+from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.api.test_search import bury, die, ids, put_many
 from tests.web.test_api import Caller

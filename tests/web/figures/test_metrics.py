@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted
-from beanstalk_twisted.binlog.memory import MemoryArchive, MemoryDirectory
-from beanstalk_twisted.server.access.authentication import InlineHashing
 from beanstalk_twisted.server.access.peers import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.storage.fsync import FsyncPolicy
@@ -19,7 +17,9 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.figures.exposition import OPENMETRICS, PROMETHEUS
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.commands import COUNTERS
+from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.held_io import HeldIo
+from tests.server.access.meeting import InlineHashing
 from tests.web.browsing import Browser, site_of
 from tests.web.reading import read_openmetrics, read_prometheus
 from tests.web.test_replication import LEADS

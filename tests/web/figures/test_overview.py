@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.binlog.memory import MemoryDirectory
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.figures.overview import LOOK_TUBES, OldestReady, Overview
+from tests.binlog.memory import MemoryDirectory
 
 
 def test_jobs_are_told_by_state_and_what_has_ended() -> None:

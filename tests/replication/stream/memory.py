@@ -7,13 +7,16 @@ Time passes as the given reactor's ``callLater`` says; there are no threads, so 
 request takes at least one turn of the reactor.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.replication.stream.door import (
+    EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Copies,
     Ends,
     Health,
     Message,
@@ -21,8 +24,8 @@ from beanstalk_twisted.replication.stream.door import (
     StreamError,
     StreamLost,
     Unreachable,
+    WrongPosition,
 )
-from beanstalk_twisted.replication.stream.memory_log import MemoryLog
 
 R = TypeVar("R")
 
@@ -33,18 +36,10 @@ DELIVERED_TOGETHER: Final = 64
 """Messages given to a follower at once, at most: few, so that tests have several deliveries."""
 
 
-class Delayed(Protocol):
-    """A call that comes later."""
-
-    def cancel(self) -> None: ...
-
-    def active(self) -> bool: ...
-
-
 class Reactor(Protocol):
     """What passes time; any ``IReactorTime`` is one."""
 
-    def callLater(self, delay: float, callable: Callable[..., object], *args: Any) -> Delayed: ...
+    def callLater(self, delay: float, callable: Callable[..., object], *args: Any) -> Any: ...
 
 
 class Fate(NamedTuple):
@@ -70,20 +65,134 @@ class Fate(NamedTuple):
 READ_MESSAGES: Final = 64
 """That `MemoryStream.read_on` gives at a time: few, so that more is asked for."""
 
-KIND: Final = (
-    "open", "ends", "health", "append", "read", "purge", "deliver", "tell", "hear",
-)  # fmt: skip
-"""
-The kinds of request for which a fate is asked: ``deliver`` is messages on their way to a follower
-and ``hear`` what was told on its way to one who hears, of which only ``back`` and ``twice`` count.
-"""
+
+class MemoryLog:
+    """
+    The messages of a stream as the servers of the cluster agree on them.
+
+    :ivar messages: payloads by position, ascending.
+    :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
+    :ivar last: position of the newest message ever appended.
+    :ivar copies: where it is stored.
+    :ivar has_quorum: whether anything is decided.
+    :ivar times_made: how often a stream of this name was made.
+    :ivar warnings: what `MemoryStream.open` returns; ``refusal`` is the text with which it fails.
+    :ivar max_bytes: the most that its messages may have, or nothing more is taken.
+    """
+
+    def __init__(self, url: str = "memory://cluster/log") -> None:
+        self.url = url
+        self.messages: dict[int, bytes] = {}
+        self.expire_s: float = EXPIRE_S
+        self.last = 0
+        self.warnings: list[str] = []
+        self.refusal: str | None = None
+        self.max_bytes: int | None = None
+        self._first = 1
+        self.has_quorum = True
+        self._waiting: list[Callable[[], None]] = []
+        self.doors: list[MemoryStream] = []
+        self.copies = Copies(3, "n1", ("n1", "n2", "n3"))
+        self.times_made = 1
+
+    @property
+    def ends(self) -> Ends:
+        """The ends of the stream."""
+        return Ends(self._first, self.last)
+
+    @property
+    def newest(self) -> int:
+        """Position of the newest message that is left; 0 if there is none."""
+        return next(reversed(self.messages), 0)
+
+    @property
+    def _size(self) -> int:
+        return sum(map(len, self.messages.values()))
+
+    def lose_quorum(self) -> None:
+        """Decide nothing until `restore_quorum`."""
+        self.has_quorum = False
+
+    def restore_quorum(self, keeps: bool = True) -> None:
+        """
+        :param keeps: whether what was asked meanwhile is carried out now; else it is forgotten.
+        """
+        self.has_quorum = True
+        waiting, self._waiting = self._waiting, []
+        for decide in waiting if keeps else ():
+            decide()
+
+    def when_decided(self, decide: Callable[[], None]) -> None:
+        """Call now, or when there is a quorum again."""
+        if self.has_quorum:
+            decide()
+        else:
+            self._waiting.append(decide)
+
+    def append(self, payload: bytes, expected: int) -> int:
+        """
+        :raise WrongPosition: the last position is another one.
+        :raise Unreachable: it is full.
+        """
+        if expected != self.last:
+            raise WrongPosition(
+                f"{self.url}: the last message is at {self.last}, not at {expected}"
+            )
+        if self.max_bytes is not None and self._size + len(payload) > self.max_bytes:
+            raise Unreachable(f"{self.url}: maximum bytes exceeded")
+        self.last += 1
+        self.messages[self.last] = payload
+        for door in self.doors:
+            door.appended()
+        return self.last
+
+    def from_position(self, position: int, count: int) -> list[Message]:
+        """The first messages at a position or behind it."""
+        start = max(position, self._first)
+        there = (at for at in range(start, self.last + 1) if at in self.messages)
+        return [Message(at, self.messages[at]) for at in islice(there, count)]
+
+    def purge(self, below: int) -> None:
+        """Remove all messages below a position; the last position stays."""
+        first = max(self._first, min(below, self.last + 1))
+        for position in range(self._first, first):
+            self.messages.pop(position, None)
+        self._first = first
+        self._skip()
+
+    def expire(self, position: int) -> None:
+        """Remove a message, if it is still there; the last position stays."""
+        self.messages.pop(position, None)
+        self._skip()
+
+    def lose(self, above: int) -> None:
+        """A fault: all messages above a position are lost, though they were acknowledged."""
+        for position in range(above + 1, self.last + 1):
+            self.messages.pop(position, None)
+        self.last = above
+        self._first = min(self._first, above + 1)
+
+    def remake(self) -> None:
+        """Somebody deletes the stream, and another one of its name is made."""
+        self.messages.clear()
+        self.last, self._first = 0, 1
+        self.times_made += 1
+        for door in list(self.doors):
+            door.end_followings(door.lost())
+
+    def _skip(self) -> None:
+        # The first message that is left is the first.
+        while self._first <= self.last and self._first not in self.messages:
+            self._first += 1
 
 
 class MemoryStream:
     """
     One client's door.
 
-    :ivar fate: asked for what becomes of each request; its argument is one of `KIND`.
+    :ivar fate: asked for what becomes of each request; its argument is the method asked, with
+        ``read`` for both reads.  Of ``deliver``, messages on their way to a follower, and ``hear``,
+        what was told on its way to one who hears, only ``back`` and ``twice`` count.
     :ivar can_send: whether what it asks arrives; ``can_receive`` whether anything comes back.
         `cut` and `mend` change them.
     :ivar behind: how many of the newest messages its reads and `ends` do not see: it asks a server
@@ -91,8 +200,9 @@ class MemoryStream:
     """
 
     def __init__(
-        self, log: MemoryLog, reactor: Reactor, fate: Callable[[str], Fate] = lambda kind: Fate()
-    ) -> None:
+        self, log: MemoryLog, reactor: Reactor,
+        fate: Callable[[str], Fate] = lambda kind: Fate(),
+    ) -> None:  # fmt: skip
         self.url = log.url
         self.fate = fate
         self.can_send = True
@@ -101,7 +211,7 @@ class MemoryStream:
         self._log = log
         self._reactor = reactor
         self._is_closed = False
-        self._calls: dict[str, deque[_Call]] = {kind: deque() for kind in KIND}
+        self._calls: defaultdict[str, deque[_Call]] = defaultdict(deque)
         self._order: deque[_OnWay] = deque()
         self._followings: list[_Following] = []
         self._hearers: list[Callable[[bytes], None]] = []
@@ -286,7 +396,7 @@ class _Call:
         self.future: Future[Any] = Future()
         self._door = door
         self._decide = decide
-        self._giving_up: Delayed | None = None
+        self._giving_up: Any = None
         self._fate = Fate()
 
     def begin(self) -> None:
@@ -346,7 +456,7 @@ class _Following:
         self._receive = receive
         self._ended = ended
         self._is_over = False
-        self._coming: Delayed | None = None
+        self._coming: Any = None
 
     def look(self) -> None:
         """Let come what is there, if nothing is on its way."""
