@@ -77,7 +77,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     settings = Settings(
         options["max_job_bytes"], options["segment_bytes"], options["fsync"],
         verbosity=options["verbosity"], pidfile=launcher.pidfile,
-        may_rehome=options["may_rehome"], max_connections=_max_connections(options),
+        max_connections=_max_connections(options),
         compaction=options["compaction"],
         fsync_timeout_s=options["fsync_timeout_s"],
         fsync_inline_us=options["fsync_inline_us"],

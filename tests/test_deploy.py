@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
 from beanstalk_twisted.daemon.options import PORT
@@ -122,7 +123,57 @@ def test_the_limits_of_the_unit_are_wider_than_those_of_the_server() -> None:
     assert service["Type"] == "notify"
     assert service["WatchdogSec"] == "2min" and DEFAULT_LIMIT_S < 120
     assert int(service["TimeoutStopSec"]) > STOP_LIMIT_S
-    assert str(WRONG_USAGE) in service["RestartPreventExitStatus"].split()
+
+
+FINAL_CODES = {str(WRONG_USAGE), str(Damaged.exit_code), str(Incompatible.exit_code)}
+"""Exit codes after which another start would change nothing; after all others one may help."""
+
+START_LIMIT = (10, 5)
+"""systemd's own: it gives a unit up that starts more than 5 times in 10 s."""
+
+
+def unit_of_each_core() -> str:
+    """The unit that the page on scaling shows."""
+    text = (ROOT / "docs" / "scaling.md").read_text()
+    [shown] = re.findall(
+        r"```ini\n(# /etc/systemd/system/beanstalk-twisted@.*?)```", text, re.DOTALL
+    )
+    return str(shown)
+
+
+def test_systemd_starts_the_server_again_after_whatever_a_restart_may_mend() -> None:
+    page = configparser.RawConfigParser()
+    page.optionxform = str  # type: ignore[assignment,method-assign]
+    page.read_string(unit_of_each_core())
+    for read in (unit(UNIT), page):
+        service = read["Service"]
+        assert service["Restart"] == "on-failure"
+        assert set(service["RestartPreventExitStatus"].split()) == FINAL_CODES
+        seconds, starts = START_LIMIT
+        assert not {"StartLimitIntervalSec", "StartLimitBurst"} & set(read["Unit"])
+        assert int(service["RestartSec"]) * starts > seconds
+    replicated = unit(DEPLOY / "systemd" / "replicated.conf")
+    assert not {"Restart", "RestartPreventExitStatus"} & set(replicated["Service"])
+    assert int(replicated["Service"]["RestartSec"]) > 0
+    assert replicated["Unit"]["StartLimitIntervalSec"] == "0"
+    assert "Restart" not in unit(GUARDED)["Service"]
+    assert "Restart" not in (DEBIAN / "rules").read_text(), "the package has the same unit"
+
+
+def test_containers_are_started_again() -> None:
+    """With a pause that grows; neither Docker nor Kubernetes looks at the exit code."""
+    services = [
+        service
+        for path in DEPLOY.rglob("compose*.yaml")
+        for service in documents(path)[0]["services"].values()
+    ]
+    assert len(services) > 5
+    assert {service["restart"] for service in services} == {"unless-stopped"}
+    commands = re.findall("docker run -d.*", (ROOT / "docs" / "operations.md").read_text())
+    assert commands and all("--restart unless-stopped" in command for command in commands)
+    for each in documents(DEPLOY / "kubernetes" / "beanstalk-twisted.yaml"):
+        if each["kind"] == "StatefulSet":
+            assert "restartPolicy" not in each["spec"]["template"]["spec"], "Always is the default"
 
 
 def test_the_options_of_the_unit_are_the_servers() -> None:

@@ -82,7 +82,6 @@ def test_a_server_that_is_fenced_is_started_again() -> None:
     assert added["RestartForceExitStatus"] == FENCED
     assert FENCED not in before["RestartPreventExitStatus"].split()
     assert f"exit code {FENCED}" in (ROOT / "docs" / "replication-log.md").read_text()
-    assert unit(DROP_IN)["Unit"]["StartLimitIntervalSec"] == "0"
 
 
 def test_the_unit_replicates_and_opens_its_ports_itself() -> None:

@@ -474,14 +474,13 @@ def default_of(option: str) -> str:
     """Say the default of a long option, as the README does."""
     options = Options()
     assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
-    assert options["may_rehome"] and not options["listen_v1"]
+    assert not options["listen_v1"]
     assert not (options["http"] or options["http_hosts"] or options["http_write"])
     others = {
         "address": ADDRESS,
         "port": PORT,
         "fsync": "always",
         "verbose": "off",
-        "on-io-error": "rehome",
         "on-fenced": "standby",
         "log-format": "text",
         "log-level": "info",

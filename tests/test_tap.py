@@ -134,7 +134,6 @@ def test_without_options_these_hold() -> None:
         "max_memory": MemoryShare(80, is_percentage=True),
         "max_job_bytes": 65_535,
         "max_keys": 1_000_000,
-        "may_rehome": True,
         "port": None,
         "segment-size": "67108864",
         "segment_bytes": 64 << 20,
@@ -257,7 +256,7 @@ def test_the_interval_between_syncs_is_brought_into_range_with_a_warning(
     [
         (["--fsync=always"], "--fsync"),
         (["-f50"], "-f"),
-        (["-F", "--on-io-error=exit", "-F"], "-F, --on-io-error"),
+        (["-F", "--fsync=always", "-F"], "-F, --fsync"),
         (["--fsync-timeout=9", "-s", "9000"], "--segment-size, --fsync-timeout"),
         (["--fsync-inline=0"], "--fsync-inline"),
         (["--compaction-factor=3"], "--compaction-factor"),

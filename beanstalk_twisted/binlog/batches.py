@@ -6,18 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from beanstalk_twisted.binlog.cold import Appended
-from beanstalk_twisted.binlog.records.jobs import HOMED, JobImage
-from beanstalk_twisted.binlog.records.others import (
-    JOB_ID,
-    TUBE_ID,
-    TYPE,
-    Raw,
-    Record,
-    RememberedKey,
-)
+from beanstalk_twisted.binlog.records.others import TUBE_ID, Raw, Record
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import FRAME_HEADER, FRAME_HEADER_BYTES, RECORD
+from beanstalk_twisted.binlog.segments.format import RECORD
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
@@ -85,18 +76,6 @@ class RehomedFrame(NamedTuple):
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
         )
 
-    @classmethod
-    def parse(cls, frame: bytes) -> "RehomedFrame":
-        """:param frame: as we encoded it."""
-        (_, _, _, _, n_rec, base_lsn, durable_lsn, time_ns, _, heap_len, _, rec_size, _, _) = (
-            FRAME_HEADER.unpack_from(frame)
-        )
-        heap_at = FRAME_HEADER_BYTES + n_rec * rec_size
-        return cls(
-            frame[FRAME_HEADER_BYTES:heap_at], frame[heap_at : heap_at + heap_len], n_rec,
-            rec_size, base_lsn, durable_lsn, time_ns,
-        )  # fmt: skip
-
     def encode(self, salt: int) -> bytes:
         """:return: the frame, bound to the segment with this salt."""
         return frames.assemble(
@@ -139,20 +118,9 @@ class Position(NamedTuple):
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
 
 
-class Rehoming(NamedTuple):
-    """
-    What has moved to the segment that takes a failed one's place.
-
-    :ivar job_ids: the jobs whose full records have moved.
-    """
-
-    segment: int
-    job_ids: list[int]
-
-
 class Unsafe(NamedTuple):
     """
-    A batch that is not known durable, kept for `Log.rehome`.
+    A batch that is not known durable.
 
     :ivar end: where its frames end in its segment.
     """
@@ -160,14 +128,3 @@ class Unsafe(NamedTuple):
     seq: int
     end: int
     last_lsn: int
-    frames: tuple[bytes, ...]
-
-
-def moved_jobs(rehomed: Sequence[RehomedFrame], records: Sequence[Appended]) -> list[int]:
-    """
-    The jobs whose full records, or remembered keys, are in these frames, or among these records.
-    """
-    raws = (raw for frame in rehomed for raw in frame.raw_records())
-    moved = [raw[JOB_ID] for raw in raws if raw[TYPE] in HOMED]
-    of_jobs = (record for record in records if isinstance(record, JobImage | RememberedKey))
-    return moved + [record.job_id for record in of_jobs if record.kind in HOMED]

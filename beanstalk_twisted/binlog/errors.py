@@ -31,23 +31,9 @@ class CannotUse(BinlogError):
 
 
 class WriteFailed(BinlogError):
-    """
-    A write or a sync failed while running: nothing un-synced may be promised any more.
-
-    :ivar what: what, where, and what was lost, in one sentence.
-    :ivar is_final: whether it concerns the directory itself, so that no other segment will do.
-    """
+    """A write or a sync failed while running: nothing un-synced may be promised any more."""
 
     exit_code = 74
-
-    def __init__(self, what: str, advice: str = "", is_final: bool = False) -> None:
-        """
-        :param advice: what to do if the server ends because of it, in sentences of its own; whoever
-            goes on says something else behind ``what``.
-        """
-        super().__init__(f"{what} {advice}" if advice else what)
-        self.what = what
-        self.is_final = is_final
 
 
 class LeftHalfWay(BinlogError):
@@ -63,14 +49,14 @@ class NoSpace(WriteFailed):
     The disk has no space for a write: nothing is wrong with what is written, and the same write may
     be tried again.
 
-    :ivar meanwhile: all that is to be said where it is.
+    :ivar meanwhile: what to say while the server waits for space.
     """
 
     exit_code = 73
 
-    def __init__(self, what: str, advice: str = "", meanwhile: str = "") -> None:
-        super().__init__(what, advice)
-        self.meanwhile = meanwhile or str(self)
+    def __init__(self, what: str, meanwhile: str = "") -> None:
+        super().__init__(what)
+        self.meanwhile = meanwhile or what
 
 
 class CannotArchive(BinlogError):

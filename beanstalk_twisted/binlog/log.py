@@ -21,10 +21,7 @@ from beanstalk_twisted.binlog.batches import (
     Batch,
     Opening,
     Position,
-    RehomedFrame,
-    Rehoming,
     Unsafe,
-    moved_jobs,
 )
 from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
@@ -33,7 +30,6 @@ from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
     EXTENSIONS,
     RECORD_BYTES,
-    REHOMED,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     TUBE_IN_SEAL_BYTES,
@@ -80,13 +76,12 @@ class Log:
 
     def __init__(
         self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
-        salt: Callable[[], int], writer: str, keeps_unsafe: bool = True,
+        salt: Callable[[], int], writer: str,
     ) -> None:  # fmt: skip
         """
         :param opening: the server's small state, asked at the start of each segment with the
             segment's number and the log time.
         :param salt: a new random u32 at each call.
-        :param keeps_unsafe: whether frames are kept until they are durable, for `rehome`.
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
         self.segment = position.seq
@@ -104,13 +99,11 @@ class Log:
         self._opening = opening
         self._salt = salt
         self._writer = writer
-        self._keeps_unsafe = keeps_unsafe
         self._position = position._replace(rehomed=())
         self._time_ns = position.time_ns
         self._rehomed = tuple(position.rehomed)
         self._unsafe: deque[Unsafe] = deque()
         self._safe = (position.seq - 1, position.prev_end)
-        self._names: dict[int, bytes] = {}
         self._pending: deque[Batch] = deque()
         self._pending_bytes = 0
         self._open: list[Appended] = []
@@ -386,15 +379,12 @@ class Log:
             self._open, self._framed_lsn + 1, time_ns, self.durable_lsn, self._open_bytes,
             self._whole,
         )  # fmt: skip
-        chunks = [self._header.encode(), *framed] if file else framed.copy()
+        chunks = [self._header.encode(), *framed] if file else framed
         last_lsn, records_written = self.last_lsn, self.records_written
         if seals:
             last_lsn, records_written = last_lsn + 1, records_written + 1
-            seal, trailer = framing.seal(last_lsn, time_ns, self.durable_lsn)
-            framed.append(seal)
-            chunks += (seal, trailer)
-        kept = tuple(framed) if self._keeps_unsafe else ()
-        unsafe = Unsafe(self.segment, framing.index.end, last_lsn, kept)
+            chunks += framing.seal(last_lsn, time_ns, self.durable_lsn)
+        unsafe = Unsafe(self.segment, framing.index.end, last_lsn)
         batch = Batch(self.segment, start, tuple(chunks), last_lsn, file, seals, self._commits)
         self._unsafe.append(unsafe)
         self._framing, self._time_ns, self._rehomed = framing, time_ns, ()
@@ -406,31 +396,6 @@ class Log:
         return batch
 
     # Segments.
-
-    def rehome(self, time_ns: int) -> Rehoming:
-        """A write or a sync has failed: begin a segment with all that is not known durable."""
-        self._begin_step()
-        seq, prev_end = self._safe
-        for gone in [each for each in self.ends if each > seq]:
-            del self.ends[gone]
-        self.ends[seq] = prev_end
-        self._sealed_bytes = sum(self.ends.values())
-        parsed = [RehomedFrame.parse(frame) for batch in self._unsafe for frame in batch.frames]
-        self._rehomed = tuple(frame for frame in parsed if frame.n_rec)
-        self._unsafe.clear()
-        for batch in self._pending:
-            if batch.file is not None:
-                self.budget.give_back(batch.file)
-        self._pending.clear()
-        self._pending_bytes = 0
-        names = {**self._names, **self._framing.index.tubes}
-        self.segment = seq + 1
-        self._time_ns = max(self._time_ns, time_ns)
-        self._begin_segment(prev_end, REHOMED, self._header.incompat)
-        named = {record.tube_id for record in self._open if isinstance(record, TubeDef)}
-        self.name_tubes({k: name for k, name in names.items() if k not in named})
-        self._is_midway = False
-        return Rehoming(self.segment, moved_jobs(self._rehomed, self._open))
 
     def shrink(self, batch: Batch) -> Batch | None:
         """
@@ -477,7 +442,6 @@ class Log:
             opening.next_job_id, self._position.store_uuid, salt, flags,
             self._position.incarnation, self._writer, incompat,
         )  # fmt: skip
-        self._names = self._framing.index.tubes
         self._framing = Framing(salt)
         before = self._open_bytes
         for record in opening.records:

@@ -135,16 +135,6 @@ class Writer:
         lock = self._directory.lost_lock()
         return f"{lock}, which keeps other servers out, was deleted or replaced" if lock else ""
 
-    def abandon(self) -> "Writer":
-        """
-        Never touch the segment again, after a `WriteFailed`.
-
-        :return: a writer for the one that takes its place.
-        """
-        with contextlib.suppress(OSError):
-            self.close()
-        return Writer(self._directory)
-
     def _write(self, batch: Batch, sync: bool) -> bool:
         if batch.file:
             self._publish(batch, batch.file)
@@ -214,14 +204,13 @@ class Writer:
         path = self._directory.path
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(
-                f"binlog {path}: {what}{problem.strerror}; nothing was lost.",
-                "Free some space, then start it again.",
+                f"binlog {path}: {what}{problem.strerror}; nothing was lost. "
+                f"Free some space, then start it again.",
                 f"binlog {path}: {waits or what}{problem.strerror}; "
                 f"nothing was lost. Free some space; it is tried again every second.",
             )
         return WriteFailed(
             f"writing {path}/{name} failed: {problem.strerror}; "
-            f"with --fsync always no reply was given for what is not on disk.",
-            f"Mend the disk, run 'binlog-inspect check {path}', start again.",
-            is_final=self._is_naming,
+            f"with --fsync always no reply was given for what is not on disk. "
+            f"Mend the disk, run 'binlog-inspect check {path}', start again."
         )

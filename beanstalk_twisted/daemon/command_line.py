@@ -147,7 +147,6 @@ class Options(usage.Options):
         self["http_write"] = False
         self["fsync"] = ALWAYS
         self["verbosity"] = 0
-        self["may_rehome"] = True
         self["exits_when_fenced"] = None
         self["is_temporary"] = False
         self["log_format"], self["log_level"] = LOG_DEFAULTS
@@ -195,12 +194,6 @@ class Options(usage.Options):
         raise usage.UsageError("leave out -c and -n of beanstalkd: the log is always compacted")
 
     opt_n = opt_c
-
-    def opt_on_io_error(self, what: str) -> None:
-        if what not in ("rehome", "exit"):
-            raise usage.UsageError(f"--on-io-error is rehome or exit, not {what!r}")
-        self._given.append("--on-io-error")
-        self["may_rehome"] = what == "rehome"
 
     def opt_on_fenced(self, what: str) -> None:
         self["exits_when_fenced"] = _one_of("--on-fenced", what, ("standby", "exit")) == "exit"

@@ -90,8 +90,6 @@ GROUPS: Final = (
                str(DEFAULT_LIMIT_US)),
         Option("fsync-timeout", "", "S", "End with 74 when one write or sync takes so many "
                "seconds; 0 is never.", str(DEFAULT_LIMIT_S)),
-        Option("on-io-error", "", "WHAT", "After a failed write or sync: rehome, go on in a new "
-               "segment, once; or exit.", "rehome"),
         Option("segment-size", "s", "BYTES", "Size of a file of the log.",
                str(DEFAULT_SEGMENT_BYTES)),
     )),

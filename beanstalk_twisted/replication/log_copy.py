@@ -291,7 +291,7 @@ class Applying:
             self._queue.following.name(record.tube_id, record.name)
 
     def _move(self, piece: Piece, frame: Frame) -> None:
-        """A frame of a segment that failed stands here now."""
+        """A frame of a segment that failed stands here now: earlier versions wrote on so."""
         for raw in frames.raw_records(piece.write.content, frame):
             if raw[TYPE] in HOMED:
                 self._queue.state.move_home(raw[JOB_ID], piece.write.segment)

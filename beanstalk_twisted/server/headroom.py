@@ -89,7 +89,7 @@ JOB_BYTES: Final = HOT_JOB_BYTES
 """What a job takes beside its body, all that waits for a reply included."""
 
 COPIES: Final = 3
-"""Copies of an unsettled job beside its body: in kept frames, in a new one, in what is written."""
+"""Copies of an unsettled job beside its body: in its frame, in what is written, for a replica."""
 
 AGAIN_S: Final = 0.01
 """From a look that found too little to the next: it may have taken some milliseconds."""

@@ -250,7 +250,6 @@ class BeanstalkService(Service):
             self.clock,
             self.settings.segment_bytes,
             found,
-            keeps_unsafe=self.settings.keeps_unsafe,
             most_bytes=self.settings.limits.log_bytes,
             chance=self._chance,
         )

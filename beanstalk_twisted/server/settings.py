@@ -78,7 +78,6 @@ class Settings(NamedTuple):
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar busy_poll_us: see `BusyPollPolicy`; 0 on a machine with one processor.
-    :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
@@ -93,7 +92,6 @@ class Settings(NamedTuple):
     verbosity: int = 0
     pidfile: str = ""
     max_connections: int = 1 << 20
-    may_rehome: bool = True
     compaction: Policy = Policy()
     fsync_timeout_s: int = DEFAULT_LIMIT_S
     fsync_inline_us: int = DEFAULT_LIMIT_US
@@ -116,15 +114,9 @@ class Settings(NamedTuple):
             self.fsync,
             self.compaction,
             self.fsync_inline_us,
-            self.may_rehome,
             self.slow_ns,
             self.body_cache,
         )
-
-    @property
-    def keeps_unsafe(self) -> bool:
-        """Whether what is not durable is kept in memory, to be written again."""
-        return self.may_rehome and self.fsync.interval_s is not None
 
     def in_words(self, path: str, has_hub: bool) -> str:
         """

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Batch, Rehoming
+from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.binlog.errors import WriteFailed
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.storage.clock import LogClock
@@ -42,7 +41,6 @@ class CommitFigures:
 
     :ivar syncs: how long they took, with the write before; nanoseconds.
     :ivar batches: how many records they had.
-    :ivar rehomings: how often a failed write or sync had all go on in another segment.
     """
 
     def __init__(self, lsn: int, interval_s: float | None) -> None:
@@ -52,7 +50,6 @@ class CommitFigures:
         """
         self.syncs = Histogram(SYNC_BOUNDS_NS)
         self.batches = Histogram(BATCH_BOUNDS)
-        self.rehomings = 0
         self._lsn = lsn
         self._never = interval_s is None
         self._step_ns = max(LEAST_NS, round((interval_s or 0) * 1e9) // MARKS)
@@ -166,7 +163,6 @@ class CommitEvents(NamedTuple):
     :ivar acknowledge: more replies may be sent.
     :ivar advanced: the disk has done something.
     :ivar before_batch: records are about to be written; it may append more.
-    :ivar rehomed: all that is not durable is about to move, because of this error.
     :ivar count_waiting: asks how many connections may wait for what is written next.
     :ivar demand: asks how much room the queue wants.
     :ivar slow: a write or sync has taken long.
@@ -176,7 +172,6 @@ class CommitEvents(NamedTuple):
     acknowledge: Callable[[], None] = lambda: None
     advanced: Callable[[], None] = lambda: None
     before_batch: Callable[[], None] = lambda: None
-    rehomed: Callable[[Rehoming, WriteFailed], None] = lambda moved, error: None
     count_waiting: Callable[[], int] = lambda: 0
     demand: Callable[[], Demand] = Demand
     space_changed: Callable[[Failure | None], None] = lambda refusal: None

@@ -25,14 +25,14 @@ timer keeps it; there, a sync happens only when something more is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
 from beanstalk_twisted.binlog.writer import Writer
@@ -174,11 +174,10 @@ class GroupCommit:
 
     def __init__(
         self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
-        events: CommitEvents, may_rehome: bool = True, shortcut: InlineSyncPolicy | None = None,
-        slow_ns: int = 1 << 62, replica: Replica | None = None,
+        events: CommitEvents, shortcut: InlineSyncPolicy | None = None, slow_ns: int = 1 << 62,
+        replica: Replica | None = None,
     ) -> None:  # fmt: skip
         """
-        :param may_rehome: whether one attempt is made to go on in another segment before that.
         :param shortcut: None has all done by the I/O thread that may take long.
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
         :param replica: has all of the log that was written before.
@@ -206,8 +205,6 @@ class GroupCommit:
         self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
         self._is_busy = self._is_flushing = self._is_again = False
         self._may_shorten = False
-        self._is_rehoming = False
-        self._may_rehome = may_rehome and policy.interval_s is not None
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._slow_ns = slow_ns
@@ -346,7 +343,7 @@ class GroupCommit:
             return
         if self._log.budget.stale:
             discard = partial(self._writer.discard, self._log.budget.take_stale())
-            self._run(self._io.run, discard, self._discarded).addErrback(self._fail)
+            self._run(self._io.run, discard, self._discarded).addErrback(self._fail_stop)
             return
         segment = self.space.next(is_ending=self._finished is not None)
         if segment is not None and self._may_prepare(segment):
@@ -393,7 +390,7 @@ class GroupCommit:
             running = self._run(run, work, self._written, batch)
         if running is not None:
             running.addErrback(self._not_written, batch, sync)
-            running.addErrback(self._fail)
+            running.addErrback(self._fail_stop)
 
     def _is_short(self, batch: Batch) -> bool:
         """The second batch of a turn goes to the thread, so that others have their turn."""
@@ -439,7 +436,6 @@ class GroupCommit:
 
     def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
         self._in_flight_bytes = 0
-        self._is_rehoming = False
         self._written_lsn = batch.last_lsn
         if self._refused is not None:
             self._refused = None
@@ -524,29 +520,6 @@ class GroupCommit:
             _, call = calls.pop(0)
             call()
 
-    @fail_stop
-    def _fail(self, failure: Failure) -> None:
-        """
-        Nothing is known about what was being written.  All of it is still in memory: put it into
-        another segment, once; if that fails too, no reply may go any more.
-        """
-        error = failure.value
-        if self._fail_stop.has_failed:
-            return
-        if self._may_rehome and not self._is_rehoming and _concerns_segment(error):
-            self._rehome(error)
-        else:
-            self._fail_stop(failure)
-
-    def _rehome(self, error: WriteFailed) -> None:
-        self._is_rehoming = True
-        self.figures.rehomings += 1
-        self._writer = self._writer.abandon()
-        self._events.rehomed(self._log.rehome(self._now_ns()), error)
-        batch = self._log.take(self._now_ns())
-        assert batch is not None
-        self._begin(batch, True)
-
     # Space.
 
     def _may_prepare(self, segment: PreallocatedSegment) -> bool:
@@ -573,7 +546,7 @@ class GroupCommit:
             self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
         )
         running.addErrback(self._not_prepared)
-        running.addErrback(self._fail)
+        running.addErrback(self._fail_stop)
 
     def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
         self.space.made(segment)
@@ -628,7 +601,7 @@ class GroupCommit:
         self._taken_ns = self._waits_from_ns = self._now_ns()
         sync = partial(self._timed, self._writer.sync)
         running = self._run(self._io.run, sync, self._synced, self._written_lsn)
-        running.addErrback(self._fail)
+        running.addErrback(self._fail_stop)
 
     # The idle flush.
 
@@ -666,7 +639,7 @@ class GroupCommit:
             self.replica.publish(batch)
         end = partial(self._writer.end, batch, self._log.budget.leave())
         running = self._run(self._io.run, end, self._ended)
-        running.addErrback(self._fail)
+        running.addErrback(self._fail_stop)
 
     def _ended(self, ignored: None) -> None:
         self._writer.close()
@@ -674,7 +647,3 @@ class GroupCommit:
         finished, self._finished = self._finished, None
         assert finished is not None
         finished.callback(None)
-
-
-def _concerns_segment(error: BaseException | None) -> TypeGuard[WriteFailed]:
-    return isinstance(error, WriteFailed) and not error.is_final

@@ -214,8 +214,7 @@ def _load_and_check(filling: _Filling, found: replay.Replay, directory: Director
 
 def begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
-    found: Predecessor, keeps_unsafe: bool = True, most_bytes: int = 0,
-    chance: Callable[[int], bytes] = os.urandom,
+    found: Predecessor, most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
 ) -> OpenLog:  # fmt: skip
     """
     Open the log that was loaded for appending, in a new segment.
@@ -226,7 +225,7 @@ def begin(
     """
     notes = tidied(directory, found)
     try:
-        beginning = prepare(queue, clock, segment_bytes, found, keeps_unsafe, most_bytes, chance)
+        beginning = prepare(queue, clock, segment_bytes, found, most_bytes, chance)
     except OSError as problem:
         raise cannot_use(directory, problem) from problem
     return write_beginning(directory, beginning, notes)
@@ -247,7 +246,7 @@ def tidied(directory: Directory, found: Predecessor) -> list[str]:
 
 def prepare(
     queue: WorkQueue, clock: LogClock, segment_bytes: int, found: Predecessor,
-    keeps_unsafe: bool = True, most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
+    most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
 ) -> Beginning:  # fmt: skip
     """
     Begin the new segment in memory: the queue's changes go there from now on.  Nothing is written;
@@ -261,7 +260,7 @@ def prepare(
     def salt() -> int:
         return int.from_bytes(chance(4), "little")
 
-    log = Log(position, segment_bytes, opening, salt, WRITER, keeps_unsafe)
+    log = Log(position, segment_bytes, opening, salt, WRITER)
     log.most_bytes = most_bytes
     queue.keep_in(log)
     _name_rehomed_tubes(log, position, queue, found)

@@ -11,7 +11,6 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Rehoming
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.binlog.directory import DiskSpace
@@ -120,10 +119,9 @@ class DirectoryCheck:
         return WriteFailed(
             f"the binlog is not at {self._path} any more: {displaced}. The directory was removed, "
             f"renamed, replaced or mounted over, or files in it were. All was in place at "
-            f"{self._seen}; what was acknowledged since is only in the files that were.",
+            f"{self._seen}; what was acknowledged since is only in the files that were. "
             f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
-            f"{self._path}', start again.",
-            is_final=True,
+            f"{self._path}', start again."
         )
 
 
@@ -132,7 +130,6 @@ class LogOptions(NamedTuple):
     How a log is kept.
 
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
-    :ivar may_rehome: whether a failed write is given one more try, in another segment.
     :ivar slow_ns: replies that waited longer for the disk are told of.
     :ivar body_cache: bytes of bodies that are kept in memory; None for all.
     """
@@ -140,7 +137,6 @@ class LogOptions(NamedTuple):
     fsync: FsyncPolicy
     compaction: Policy
     fsync_inline_us: int
-    may_rehome: bool
     slow_ns: int
     body_cache: int | None = None
 
@@ -244,8 +240,7 @@ class LogStore:
         self._slow: Repeats[SlowSync] = Repeats(environment.reactor, self._tell_of_slow, max)
         self.committer = GroupCommit(
             opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
-            options.may_rehome, InlineSyncPolicy(options.fsync_inline_us), options.slow_ns,
-            replica,
+            InlineSyncPolicy(options.fsync_inline_us), options.slow_ns, replica,
         )  # fmt: skip
         self._compactor = compactor(
             options.compaction, opened.log, queue, environment, self.committer, self._kept_for
@@ -274,8 +269,8 @@ class LogStore:
 
     def _commit_events(self, events: StoreEvents) -> CommitEvents:
         return CommitEvents(
-            events.acknowledge, self._advanced, self._note_clock_step, self._note_rehoming,
-            events.count_waiting, self._queue.demand, self._note_room, self._slow.note,
+            events.acknowledge, self._advanced, self._note_clock_step, events.count_waiting,
+            self._queue.demand, self._note_room, self._slow.note,
         )  # fmt: skip
 
     def tell(self, facts: LogFacts) -> None:
@@ -398,16 +393,6 @@ class LogStore:
             return Kept.UNCHECKED
         has_it = self._archiver is None or self._archiver.has(seq)
         return None if has_it else Kept.ARCHIVE
-
-    def _note_rehoming(self, moved: Rehoming, error: WriteFailed) -> None:
-        """The server goes on, so what the error advises for an end is left out."""
-        for job_id in moved.job_ids:
-            self._queue.state.move_home(job_id, moved.segment)
-        self.log.critical(
-            "{what} Going on in segment {segment} with all that was not on disk; if that "
-            "fails too, the server ends. Look at the disk and the kernel's log.",
-            event="log-moved", what=error.what, segment=moved.segment,
-        )  # fmt: skip
 
     def _tell_of_slow(self, count: int, slow: SlowSync) -> None:
         self.log.warn(

@@ -211,9 +211,8 @@ class WatchedIo(Io):
         lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
         return WriteFailed(
             f"the disk hangs: a write or sync in {self._path} has not ended for "
-            f"{self._seconds} s; {lost}.",
-            f"Mend the disk, run 'binlog-inspect check {self._path}', start again.",
-            is_final=True,
+            f"{self._seconds} s; {lost}. "
+            f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
         )
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from beanstalk_twisted.binlog.batches import Opening, Position
+from beanstalk_twisted.binlog.batches import Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.cold import Run
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.jobs import NO_DATA, BodyPlace, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Record, TubeDef, decode_record
+from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
     RECORD,
@@ -66,6 +67,19 @@ def run_of(images: Sequence[JobImage]) -> Run:
 def records_of(run: Run) -> list[Record]:
     """What a run stands for."""
     return [decode_record(raw, b"") for raw in RECORD.iter_unpack(run.array)]
+
+
+def as_read(chunks: Iterable[bytes]) -> list[RehomedFrame]:
+    """Give frames as a start that frames them again has read them."""
+    found = [(chunk, frames.known(chunk, 0)) for chunk in chunks]
+    return [
+        RehomedFrame(
+            chunk[frame.records_at : frame.heap_at],
+            chunk[frame.heap_at : frame.heap_at + frame.heap_len],
+            frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
+        )
+        for chunk, frame in found
+    ]  # fmt: skip
 
 
 class Scribe:

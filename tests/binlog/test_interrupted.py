@@ -16,7 +16,7 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Record, TubeDef
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.version import IS_COMPILED
-from tests.binlog.scribe import FIRST, SALT, T0, WRITER, delete, put
+from tests.binlog.scribe import FIRST, SALT, T0, WRITER, as_read, delete, put
 from tests.interruption import Interruption, files_of, moments_of
 
 FRAMING = files_of("binlog.segments.framing", "binlog.segments.frames", "binlog.records")
@@ -32,7 +32,7 @@ Act = Callable[[Framing], object]
 
 def moved() -> list[RehomedFrame]:
     """Two frames that are to be framed anew."""
-    return [RehomedFrame.parse(frame) for frame in Framing(1).add(RECORDS[:3], 1, T0)]
+    return as_read(Framing(1).add(RECORDS[:3], 1, T0))
 
 
 @pytest.mark.parametrize("act", [
@@ -97,14 +97,8 @@ def rotate_and_take(log: Log) -> object:
     return log.take(T0)
 
 
-def rehome_and_take(log: Log) -> object:
-    """All that is not durable moves to another segment."""
-    log.rehome(T0)
-    return log.take(T0)
-
-
 STEPS: list[Callable[[Log], object]] = [
-    lambda log: log.take(T0), append_some, rotate_and_take, rehome_and_take,
+    lambda log: log.take(T0), append_some, rotate_and_take,
     lambda log: (log.take(T0), log.mark()),
     lambda log: (log.take(T0), log.finish(T0)),
 ]  # fmt: skip

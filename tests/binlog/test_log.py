@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.log import MAX_WAITING_RECORDS, Log
+from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records.jobs import Data, Kind, State
 from beanstalk_twisted.binlog.records.others import CleanStop, Counters, Pause, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
@@ -33,6 +34,7 @@ from beanstalk_twisted.binlog.space_budget import (
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 from tests.binlog import independent_reader
+from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,
@@ -46,6 +48,7 @@ from tests.binlog.scribe import (
     delete,
     image,
     put,
+    quiet,
     run_of,
 )
 from tests.sampling import share
@@ -222,22 +225,6 @@ def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
     sealed = taken(quick)
     assert (sealed.seals, sealed) == (True, taken(plain))
     assert taken(quick) == taken(plain), "the header of the next segment"
-
-
-def test_a_run_moves_to_another_segment_like_its_records() -> None:
-    plain, quick = new_log(), new_log()
-    records = [delete(job_id) for job_id in range(1, 4)]
-    for record in records:
-        plain.append(record)
-    quick.append_run(lambda: run_of(records))
-    for log in (plain, quick):
-        taken(log)
-    for record in records:
-        plain.append(record)
-    quick.append_run(lambda: run_of(records))
-    assert quick.rehome(NOW) == plain.rehome(NOW)
-    assert taken(quick) == taken(plain)
-    assert quick.last_lsn == plain.last_lsn
 
 
 def test_a_run_has_half_of_a_frame_at_most() -> None:
@@ -497,17 +484,6 @@ def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
     assert taken(log).file == small
 
 
-def test_re_homing_keeps_the_spares_of_batches_that_were_not_written() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
-    spare = PreallocatedSegment(7, 20_000, True)
-    log.budget.add(spare)
-    for job_id in (1, 2, 3):
-        log.append(put(job_id, b"x" * 5000))
-    log.rehome(NOW)
-    assert log.budget.choose(spare.size, spare.size) == spare
-
-
 def test_a_first_segment_can_be_shrunk_as_long_as_a_job_still_fits() -> None:
     log = new_log(segment_bytes=1 << 16)
     batch = taken(log)
@@ -538,13 +514,17 @@ class Appending:
     def __init__(self, segment_bytes: int) -> None:
         self.tubes: dict[int, bytes] = {}
         self.wholes: list[tuple[int, int]] = []
-        self.job_id = self.marks = self.last_rehomed = 0
+        self.job_id = self.marks = self.last_restart = 0
         self.salts = count(1)
-        self.log = Log(FIRST, segment_bytes, self._open, lambda: next(self.salts), WRITER)
+        self.segment_bytes = segment_bytes
+        self.log = self._log(FIRST)
         self.files: Files = {}
         self.now_ns = T0
         self.unsafe: list[Batch] = []
         self.take_all()
+
+    def _log(self, position: Position) -> Log:
+        return Log(position, self.segment_bytes, self._open, lambda: next(self.salts), WRITER)
 
     def _open(self, seq: int, now_ns: int) -> Opening:
         tubes = [TubeDef(number, name) for number, name in self.tubes.items()]
@@ -629,11 +609,17 @@ class Appending:
         """Space is made ready."""
         self.log.budget.add(PreallocatedSegment(next(self.salts), size, True))
 
-    def rehome(self) -> None:
-        """The disk has failed: a segment takes over what is not durable, at once."""
-        self.log.rehome(self.now_ns)
-        self.last_rehomed = self.log.segment
+    def restart(self) -> None:
+        """The process ends: the next one frames again what is not known durable."""
+        directory = MemoryDirectory(self.files)
+        found = replay.read(directory, quiet)
+        position = found.position(UUID)
+        self.log = self._log(position)
+        self.last_restart, self.marks = position.seq, 0
+        self.wholes = [whole for whole in self.wholes if whole[1] < position.next_lsn]
         self.take(keeps=True)
+        found.release(directory)
+        self.files |= {name: bytes(directory.read(name)) for name in directory.names()}
 
     def finish(self) -> None:
         """End in order."""
@@ -672,7 +658,7 @@ APPENDING = st.one_of(
     st.tuples(st.just(Appending.take_all)),
     st.tuples(st.just(Appending.mark)),
     st.tuples(st.just(Appending.add_spare), st.integers(1, 40_000)),
-    st.tuples(st.just(Appending.rehome)),
+    st.tuples(st.just(Appending.restart)),
 )  # fmt: skip
 
 
@@ -697,7 +683,7 @@ def test_however_a_log_is_used_no_segment_outgrows_its_space(
         named = {record["tube_id"] for record in records if record["type"] == TubeDef.kind}
         used = {record["tube_id"] for record in records if record["type"] in set(Kind)}
         assert used - {0} <= named
-        assert segment["trailer"] or segment["header"]["seq"] < appending.last_rehomed
+        assert segment["trailer"] or segment["header"]["seq"] < appending.last_restart
     frames = [frame for each in read["segments"].values() for frame in each["frames"]]
     spans = [(frame["base_lsn"], frame["base_lsn"] + frame["n_rec"]) for frame in frames]
     for first, last in appending.wholes:

@@ -41,7 +41,7 @@ class Promises:
     :ivar history: of the records; ``bodies`` that each job ever had, by its id.
     :ivar broken: what was wrong with a record when it was logged.
     :ivar heard: how often clients have heard that each command with an extension was carried out.
-    :ivar is_in_doubt: whether a sync has failed, and no segment was begun since.
+    :ivar is_in_doubt: whether a sync of the last server has failed.
     """
 
     def __init__(self, policy: FsyncPolicy) -> None:
@@ -53,7 +53,7 @@ class Promises:
         self._queue: WorkQueue | None = None
         self._log: Any = None
         self._kill_lsn = self._power_lsn = 0
-        self.is_in_doubt = self._has_failed = self._is_named = False
+        self.is_in_doubt = self._is_named = False
         self._doing: tuple[str, str] | None = None
         self._told: deque[tuple[float, int]] = deque()
         self._logged: deque[tuple[float, int]] = deque()
@@ -139,29 +139,21 @@ class Promises:
 
     # The disk's side.
 
-    def will(self, operation: str, name: str = "") -> bool:
-        """
-        An operation is about to be carried out, so the one before has been.
-
-        :return: whether all stands in another segment now, after the disk had failed.
-        """
+    def will(self, operation: str, name: str = "") -> None:
+        """An operation is about to be carried out, so the one before has been."""
         done, self._doing = self._doing, (operation, name)
         if done is None:
-            return False
+            return
         if done[0] == "rename" and done[1].endswith(".tql"):
             self._is_named = True
-        if done[0] != "sync directory" or not self._is_named:
-            return False
-        # A segment is synced when it ends, and the next one when it begins.
-        self._power_lsn = max(self._power_lsn, self._kill_lsn)
-        has_failed, self._has_failed = self._has_failed, False
-        self.is_in_doubt = self._is_named = False
-        return has_failed
+        if done[0] == "sync directory" and self._is_named:
+            # A segment is synced when it ends, and the next one when it begins.
+            self._power_lsn = max(self._power_lsn, self._kill_lsn)
+            self._is_named = False
 
     def fails(self, operation: str) -> None:
         """The disk refuses that operation."""
         self._doing = None
-        self._has_failed = operation in ("write", "sync", "truncate")
         self.is_in_doubt = self.is_in_doubt or operation == "sync"
 
     def idle(self, now_s: float) -> None:
@@ -193,7 +185,7 @@ class Promises:
         self._kill_lsn = found_lsn
         self._power_lsn = found_lsn if was_power_lost else min(self._power_lsn, found_lsn)
         self._queue = self._log = self._doing = None
-        self.is_in_doubt = self._has_failed = self._is_named = False
+        self.is_in_doubt = self._is_named = False
         self._told.clear()
         self._logged.clear()
         self.wholes = [whole for whole in self.wholes if whole[1] <= found_lsn]

@@ -27,8 +27,8 @@ ENDINGS: Final = ("kill", "kill", "power loss", "power loss", "stop")
 
 COUNTED: Final = {"rename": "segments begun", "remove": "segments deleted"}
 
-SURVIVABLE: Final = ("write", "sync", "create", "allocate", "truncate")
-"""Operations that fail now and then: those after which a server goes on in another segment."""
+OF_FILES: Final = ("write", "sync", "create", "allocate", "truncate")
+"""Operations that fail now and then, which ends the server."""
 
 OF_NAMES: Final = ("rename", "sync directory", "remove")
 """Seldom one of these does, which ends the server, or compaction."""
@@ -56,8 +56,8 @@ class Store:
         self._server = Server(self.promises, parts, self._draw, body_cache, verify)
         self._clients: Clients | None = None
         self._failing = failing
-        self._faults: list[int] = []
-        self._fallible: tuple[str, ...] = SURVIVABLE
+        self._fault = 0
+        self._fallible: tuple[str, ...] = OF_FILES
         self._chances = 0
         self._was_power_lost = True
 
@@ -90,7 +90,7 @@ class Store:
     def _start(self) -> None:
         found_lsn = self._explorer.found_lsn(self.directory, self.now_ns)
         self.promises.starts(found_lsn, self.now_ns, self._was_power_lost)
-        self._faults = []
+        self._fault = 0
         self.directory.fault = self._before
         self._server.start()
         self._clients = Clients(self._server, self._draw)
@@ -159,7 +159,7 @@ class Store:
             return
         self._server.advance(seconds)
         self._hear()
-        if self._server.is_idle:
+        if self._server.is_idle and not self._server.failures:
             self.promises.will("rest")
             self.promises.idle(self._server.now_s())
 
@@ -173,29 +173,27 @@ class Store:
 
     def _before(self, operation: str, name: str) -> None:
         """An operation is about to happen: look, count, and let it fail if it is to."""
-        self.counts["re-homed"] += self.promises.will(operation, name)
+        self.promises.will(operation, name)
         self._explorer.crash(self.directory, self.promises, self.now_ns)
         if name.endswith(".tql") and operation in COUNTED:
             self.counts[COUNTED[operation]] += 1
         if operation in self._fallible and self._strikes():
             self.promises.fails(operation)
-            is_one = operation in SURVIVABLE
+            is_one = operation in OF_FILES
             self.counts["failed writes and syncs" if is_one else "failed names"] += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO), name)
 
     def _strikes(self) -> bool:
         self._chances += 1
-        return self._chances in self._faults
+        return self._chances == self._fault
 
     def _plan_faults(self, turns: int) -> None:
-        """In three of four lives the disk fails once, and sometimes once more right after."""
-        self._chances = 0
-        self._faults = []
+        """In half of all lives the disk fails once."""
+        self._chances = self._fault = 0
         if self._failing:
             self._fallible = (self._failing,)
-            self._faults = [self._draw.randrange(turns // 2) + 1]
-        elif self._draw.random() < 0.75:
-            self._fallible = SURVIVABLE if self._draw.random() < 0.8 else OF_NAMES
-            chances = 2 * turns if self._fallible is SURVIVABLE else 2 + turns // 8
-            first = self._draw.randrange(chances) + 1
-            self._faults = [first, first + 1] if self._draw.random() < 0.1 else [first]
+            self._fault = self._draw.randrange(turns // 2) + 1
+        elif self._draw.random() < 0.5:
+            self._fallible = OF_FILES if self._draw.random() < 0.8 else OF_NAMES
+            chances = 2 * turns if self._fallible is OF_FILES else 2 + turns // 8
+            self._fault = self._draw.randrange(chances) + 1

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,13 +104,6 @@ class FaultyDisk:
         lines = (f"{r.call} {r.first} {r.times} {r.action} {r.number}\n" for r in rules)
         written.write_text("".join(lines))
         written.rename(self._rules)
-
-    def wait_for_errors(self, number: int) -> None:
-        """Wait until so many calls have failed."""
-        give_up = time.monotonic() + LIMIT_S
-        while sum(call.result < 0 for call in self.calls()) < number:
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
 
     def calls(self) -> list[Call]:
         """All calls that have ended, in order."""

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +23,7 @@ from binlog_tools.logs.reading import OpenSegment, segments
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+from tests.test_deploy import UNIT, unit
 
 HANGS = Rule("sync", "hang")
 
@@ -74,6 +77,42 @@ def test_a_disk_that_hangs_ends_the_server_with_74_and_no_reply_is_given(tmp_pat
         other.close()
     disk.obey()
     assert_the_safe_job_is_there(disk.serve())
+
+
+HOLD_THE_LOCK = """
+import fcntl, sys, time
+with open(sys.argv[1]) as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    time.sleep(30)
+"""
+"""What a process does that hangs in the kernel, and so keeps the lock though it was killed."""
+
+
+@pytest.mark.exhaustive
+def test_after_a_hang_and_a_lock_held_for_30_s_the_unit_has_the_server_back(tmp_path: Path) -> None:
+    service = unit(UNIT)["Service"]
+    disk = FaultyDisk(tmp_path)
+    with disk.serve("--fsync-timeout", 1) as server:
+        waiting, other = begin_to_hang(server, lambda: disk.obey(HANGS))
+        assert_it_ends(server, disk.log)
+        waiting.close()
+        other.close()
+    disk.obey()
+    command = [sys.executable, "-c", HOLD_THE_LOCK, str(disk.log / "LOCK")]
+    statuses = [74]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        while statuses[-1:] in ([74], [10]):
+            assert str(statuses[-1]) not in service["RestartPreventExitStatus"].split()
+            time.sleep(int(service["RestartSec"]))
+            with disk.serve() as server:
+                if server.says("listening on"):
+                    assert server.connect().ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"
+                    break
+                statuses.append(server.ended()[0])
+        assert holder.wait(LIMIT_S) == 0
+    assert statuses[:2] == [74, 10] and set(statuses[1:]) == {10}
 
 
 def test_a_disk_that_goes_on_in_time_costs_only_the_wait(tmp_path: Path) -> None:

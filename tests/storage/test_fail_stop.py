@@ -92,7 +92,7 @@ def test_a_reason_names_the_innermost_line_of_ours() -> None:
 
 
 def test_what_the_disk_has_failed_with_is_said_in_its_own_words() -> None:
-    error = WriteFailed("what it was.", "What to do.")
+    error = WriteFailed("what it was. What to do.")
     assert reason(caught(error), 3) == str(error)
 
 

@@ -266,11 +266,6 @@ CASES: Final = {
         {"beanstalkd_binlog_oldest_unsynced_seconds": "30x9"}, 2,
         "Changes of s have waited 40s for the disk",
     ),
-    "BeanstalkdWriteFailed": Case(
-        {"beanstalkd_binlog_fsync_errors_total": "0x3 1x9"},
-        {"beanstalkd_binlog_fsync_errors_total": "1x9"}, 4,
-        "A write or sync of s has failed; it went on in a new segment",
-    ),
     "BeanstalkdLogTooLarge": Case(
         {"beanstalkd_binlog_compaction_debt_bytes": "0 5000x40",
          "beanstalkd_binlog_max_size_bytes": "1024x41"},

@@ -204,11 +204,23 @@ class Replay:
         torn = self.survey.torn
         newest = self._segments[-1] if self._segments else None
         if newest and self.small.is_clean:
-            directory.cut(newest.name, newest.size)
+            self._write_end_again(directory, newest)
         if torn is None or newest is None:
             return ""
         name = f"{newest.name}-{torn.offset}-{newest.header.incarnation}.torn"
         return directory.quarantine(name, self.survey.read_part(newest, torn.offset, torn.end))
+
+    def _write_end_again(self, directory: Directory, newest: Segment) -> None:
+        """If the last server's sync of it failed, another sync alone may write nothing."""
+        begin, size = self._end_of(newest, self.survey.last_watermark(newest)), newest.size
+        file = directory.open(newest.name)
+        try:
+            for at in range(begin, size, PART_BYTES):
+                part = directory.copy_part(newest.name, at, min(at + PART_BYTES, size))
+                file.write_at(at, [part])
+        finally:
+            file.close()
+        directory.cut(newest.name, size)
 
     def notes(self, kept_at: str) -> list[str]:
         """
@@ -427,13 +439,16 @@ class Replay:
                 )  # fmt: skip
 
     def _durable_end(self, segment: Segment) -> int:
+        return self._end_of(segment, self.survey.durable_lsn)
+
+    def _end_of(self, segment: Segment, lsn: int) -> int:
         """
-        Where the last frame ends that is known durable.  A sync mark is never synced itself, so
-        nothing may build on one at the end.
+        Where the last frame ends of those with records up to an LSN.  A sync mark is never synced
+        itself, so nothing may build on one at the end.
         """
         for part in parts(segment):
             for frame in part.frames(self._read(part)):
-                if frame.n_rec and frame.next_lsn - 1 <= self.survey.durable_lsn:
+                if frame.n_rec and frame.next_lsn - 1 <= lsn:
                     return part.start + frame.end
         return SEGMENT_HEADER_BYTES
 

@@ -319,7 +319,8 @@ class Survey:
                 self.problems.append(Problem(seq, what, option=option))
             before = seq
 
-    def _last_watermark(self, newest: Segment) -> int:
+    def last_watermark(self, newest: Segment) -> int:
+        """Return what the last frame says is durable."""
         end = newest.ending.offset
         for at in newest.frame_offsets[-1:]:
             return newest.frame(self.read_part(newest, at, end), 0).durable_lsn
@@ -338,7 +339,7 @@ class Survey:
         ending = newest.ending
         self.durable_lsn = max(
             max(s.header.first_lsn - 1 for s in self.segments),
-            self._last_watermark(newest),
+            self.last_watermark(newest),
             ending.witness_lsn,
         )
         if self._is_archive and ending.problem:

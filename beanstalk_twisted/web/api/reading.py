@@ -132,7 +132,6 @@ class LogApi:
         about["oldest_unsynced_seconds"] = about.pop("unsynced_ns") / NS
         about["fsync_seconds"] = _histogram(commits.syncs, NS)
         about["group_commit_size"] = _histogram(commits.batches, 1)
-        about["fsync_errors"] = commits.rehomings
         return json_document(about)
 
     def segments(self, call: Call) -> "Deferred[Document]":

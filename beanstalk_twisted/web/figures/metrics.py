@@ -433,8 +433,6 @@ def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> 
     name = "beanstalkd_binlog_replay_seconds"
     out.single(name, "gauge", "How long the start took to load them", load_s)
     commits = figures.commits
-    name = "beanstalkd_binlog_fsync_errors_total"
-    out.single(name, "counter", "Failed writes and syncs", commits.rehomings)
     name = "beanstalkd_binlog_fsync_seconds"
     out.head(name, "histogram", "Syncs, with the write before")
     out.histogram(name, "", commits.syncs, seconds(SYNC_BOUNDS_NS))

@@ -20,7 +20,6 @@ const FACTS = [
   ["Disk full", (log) => (log.is_full ? "yes: new jobs are refused" : "no")],
   ["Not yet on disk", (log) => bytes(log.unsynced_bytes)],
   ["Oldest of it", (log) => (log.unsynced_bytes ? age(log.oldest_unsynced_seconds) : "none")],
-  ["Failed syncs", (log) => count(log.fsync_errors)],
 ];
 
 const living = (log) => `${count(log.oldest_jobs)} living ${log.oldest_jobs === 1 ? "job" : "jobs"} or kept keys (${bytes(log.oldest_live_bytes)})`;

@@ -13,10 +13,11 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Batch
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.errors import CannotUse, Incompatible, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Trim
-from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
+from beanstalk_twisted.binlog.segments.format import REHOMED, TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
@@ -40,7 +41,9 @@ from tests.binlog.scribe import (
     DEFAULT_TUBE,
     T0,
     UUID,
+    WRITER,
     Scribe,
+    as_read,
     files_of,
     flipped,
     put,
@@ -1453,20 +1456,28 @@ def late_batch(host: Host) -> Batch:
 
 
 def test_a_segment_that_takes_the_place_of_one_that_failed_is_followed() -> None:
+    """Earlier versions went on in a new segment after a failed write."""
     cluster = Cluster()
     active, standby = long_running(cluster)
-    opened, appender = active.outcome.opened, active.outcome.appender
-    for payload in encode_write(write_of(late_batch(active), T0)):
-        appender.append(payload)
-    moved = opened.log.rehome(active.clock.now_ns())
-    for job_id in moved.job_ids:
-        active.queue.state.move_home(job_id, moved.segment)
-    active.outcome = active.outcome._replace(opened=opened._replace(writer=opened.writer.abandon()))
-    active.put(b"behind it")
-    cluster.go(0.5, active)
+    late = late_batch(active)
+    lost, before = as_read(late.chunks), header_of(active.directory, late.seq)
+    position = Position(
+        late.seq + 1, lost[0].base_lsn, late.offset, 1, before.store_uuid, REHOMED,
+        before.incarnation, T0, lost, incompat=before.incompat,
+    )  # fmt: skip
+    queue, now_ns = active.queue, active.clock.now_ns()
+    opening = Opening(*queue.opening(late.seq + 1, now_ns))
+    moved = Log(position, 1 << 20, lambda *at: opening, lambda: 7, WRITER).take(now_ns)
+    assert isinstance(moved, Batch)
+    for batch in (late, moved):
+        for payload in encode_write(write_of(batch, T0)):
+            active.outcome.appender.append(payload)
+    cluster.go(0.5)
+    [late_id] = [job_id for job_id in queue.state.jobs if job_id > 60]
+    queue.state.move_home(late_id, moved.seq)
     check_same_but_for_ends(active, standby)
     assert b"late" in standby.bodies()
-    lives = [active.queue.state.live.of(seq) for seq in range(20)]
+    lives = [queue.state.live.of(seq) for seq in range(20)]
     assert [standby.queue.state.live.of(seq) for seq in range(20)] == lives
 
 

@@ -6,18 +6,21 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.batches import Opening, Position, RehomedFrame
 from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.records.jobs import JobImage
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, segment_name
+from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES, segment_name
 from beanstalk_twisted.replication.appender import MAX_IN_FLIGHT_BYTES, Appender
 from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import MAX_MESSAGE_BYTES, HeldLease, WrongPosition
 from beanstalk_twisted.replication.stream.messages import PART_BYTES, Kind, Note, Write
 from beanstalk_twisted.replication.succeeding import MAX_AHEAD_BYTES, fill, pieces
 from tests.binlog.memory import MemoryDirectory
+from tests.binlog.scribe import as_read
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
 from tests.replication.simulated import SimulatedReactor
@@ -145,12 +148,16 @@ def test_a_segment_without_a_durable_frame_is_its_header() -> None:
 
 def test_what_was_re_homed_goes_in_one_write_with_the_names_of_its_tubes() -> None:
     before = ActiveLog(segment_bytes=1 << 23)
+    lost: list[RehomedFrame] = []
     for _ in range(3):
         before.put(b"x" * (PART_BYTES // 2))
         # Each in a frame of its own, of which the disk has none.
-        assert before.log.take(0) is not None
-    before.log.rehome(0)
-    begun = before.log.take(0)
+        batch = before.log.take(0)
+        assert batch is not None
+        lost += as_read(batch.chunks)
+    position = Position(2, lost[0].base_lsn, 0, 1, b"u" * 16, REHOMED, 2, 0, lost)
+    opening = Opening(4, [TubeDef(1, b"default", 0)])
+    begun = Log(position, 1 << 23, lambda *at: opening, lambda: 8, "test").take(0)
     assert begun is not None and begun.begins
     content = b"".join(begun.chunks)
     file = before.directory.create(segment_name(begun.seq))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.batches import Opening, Position, Rehoming
+from beanstalk_twisted.binlog.batches import Opening, Position
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
@@ -58,8 +58,8 @@ class Bench:
     """
 
     def __init__(
-        self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, may_rehome: bool = True,
-        is_prepared: bool = True, io: HeldIo | None = None,
+        self, policy: FsyncPolicy, segment_bytes: int = 1 << 16, is_prepared: bool = True,
+        io: HeldIo | None = None,
     ) -> None:  # fmt: skip
         """:param is_prepared: whether the room that is always kept ready is there already."""
         self.clock = Clock()
@@ -78,9 +78,7 @@ class Bench:
         self._begin_as_a_start_does()
         if is_prepared:
             self._prepare()
-        self.may_rehome = may_rehome
         self.on_acknowledge: Callable[[], None] = self._note_acknowledgeable
-        self.rehomed: list[tuple[Rehoming, WriteFailed]] = []
         self.committer = self._committer(policy)
         self.directory.fault = self._note
 
@@ -101,8 +99,7 @@ class Bench:
 
     def _committer(self, policy: FsyncPolicy) -> GroupCommit:
         return GroupCommit(
-            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome,
-            slow_ns=SLOW_NS,
+            self.log, self.writer, self._environment(), policy, self._events(), slow_ns=SLOW_NS
         )  # fmt: skip
 
     def _environment(self) -> Environment:
@@ -112,8 +109,7 @@ class Bench:
 
     def _events(self) -> CommitEvents:
         return CommitEvents(
-            acknowledge=lambda: self.on_acknowledge(),
-            rehomed=lambda *moved: self.rehomed.append(moved), demand=lambda: self.demand,
+            acknowledge=lambda: self.on_acknowledge(), demand=lambda: self.demand,
             space_changed=self.told.append, slow=self.slow.append, count_waiting=lambda: 3,
         )  # fmt: skip
 
@@ -596,7 +592,7 @@ def test_no_reply_is_released_after_the_disk_has_failed(
 
 
 def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
-    bench = Bench(PERIODIC, may_rehome=False)
+    bench = Bench(PERIODIC)
     lsn = bench.put()
     bench.finish_io()
     bench.fail("sync")
@@ -609,7 +605,7 @@ def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
 
 
 def test_a_failure_says_what_failed_and_what_to_do() -> None:
-    bench = Bench(ALWAYS, may_rehome=False)
+    bench = Bench(ALWAYS)
     bench.fail("sync")
     bench.put()
     bench.finish_io()
@@ -817,16 +813,13 @@ def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
 
 
 def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
-    for may_rehome in (True, False):
-        bench = Bench(ALWAYS, is_prepared=False, may_rehome=may_rehome)
-        lsn = bench.put()
-        bench.directory.fault = fails_once("allocate")
-        bench.finish_io()
-        assert (len(bench.rehomed), len(bench.failures)) == ((1, 0) if may_rehome else (0, 1))
-        assert (bench.committer.acknowledgeable_lsn >= lsn) is may_rehome
-        assert not bench.log.budget.is_short
-        if may_rehome:
-            assert bench.jobs_after_power_loss() == {1}
+    bench = Bench(ALWAYS, is_prepared=False)
+    lsn = bench.put()
+    bench.directory.fault = fails_once("allocate")
+    bench.finish_io()
+    assert [failure.type for failure in bench.failures] == [WriteFailed]
+    assert bench.committer.acknowledgeable_lsn < lsn
+    assert not bench.log.budget.is_short
 
 
 def fails_once(operation: str) -> Callable[[str, str], None]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.binlog.errors import NoSpace
+from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.storage.environment import CommitEvents
 from beanstalk_twisted.storage.fsync import (
     ALWAYS,
@@ -93,7 +93,7 @@ class LoneBench(Bench):
 
     def _committer(self, policy: FsyncPolicy) -> GroupCommit:
         return GroupCommit(
-            self.log, self.writer, self._environment(), policy, self._events(), self.may_rehome,
+            self.log, self.writer, self._environment(), policy, self._events(),
             InlineSyncPolicy(),
         )  # fmt: skip
 
@@ -270,14 +270,12 @@ def test_a_batch_that_finds_no_space_waits_as_ever() -> None:
     assert bench.io.ways[1] == "thread" and bench.acknowledged == [bench.log.last_lsn]
 
 
-def test_a_sync_that_fails_moves_all_to_another_segment_by_the_thread() -> None:
+def test_a_sync_that_fails_ends_the_server() -> None:
     bench = LoneBench()
     bench.fail("sync")
     bench.put_and_turn()
-    assert bench.io.ways == ["here", "thread"] and bench.acknowledged == []
-    bench.directory.fault = bench._note
-    bench.finish_io()
-    assert bench.acknowledged == [bench.log.last_lsn] and bench.failures == []
+    assert bench.io.ways == ["here"] and bench.acknowledged == []
+    assert [failure.type for failure in bench.failures] == [WriteFailed]
 
 
 # A server.
