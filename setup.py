@@ -1,5 +1,4 @@
-"""
-Builds the package; what it is, is said in setup.cfg and nowhere else.
+"""Builds the package; what it is, is said in setup.cfg and nowhere else.
 
 As a rule nothing is compiled.  With ``BEANSTALK_TWISTED_COMPILED=1`` in the environment, a wheel
 holds the modules of `COMPILED` as machine code too, which mypyc makes of the same sources: a C
@@ -73,9 +72,8 @@ COMPILED = (
     "beanstalk_twisted.wire.tags",
     "beanstalk_twisted.wire.yaml",
 )
-"""
-What commands run through, below the Twisted line; docs/performance.md has what it saves.  No class
-in it may have a subclass that is not in it (tests/test_packaging.py).
+"""What commands run through, below the Twisted line; docs/performance.md has what it saves.  No
+class in it may have a subclass that is not in it (tests/test_packaging.py).
 
 Left out: `binlog.records`, some of which are dataclasses, which mypyc cannot make, for a saving of
 7%; and `binlog.cold`, `replay` and `selection` of `binlog.reading`, which make a start no quicker:
@@ -88,8 +86,8 @@ executor, which has none of Twisted's classes.
 
 
 class FreshBuild(build_py):
-    """
-    Begins with an empty build/lib: an earlier build may have left modules there that are deleted.
+    """Begins with an empty build/lib: an earlier build may have left modules there that are
+    deleted.
     """
 
     def run(self) -> None:

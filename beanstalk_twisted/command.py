@@ -1,5 +1,4 @@
-"""
-The command ``beanstalk-twisted``: the server in the foreground.  `__main__` is its beginning.
+"""The command ``beanstalk-twisted``: the server in the foreground.  `__main__` is its beginning.
 
 It is ``twistd --nodaemon --pidfile= beanstalk`` with three differences: the options are the
 server's alone; no plugin is looked for, so no ``dropin.cache`` is written and a broken plugin does
@@ -50,8 +49,7 @@ class LaunchOptions(ServerOptions):
 
 
 def main(argv: Sequence[str] | None = None, had_terminal: bool | None = None) -> None:
-    """
-    Run the server until it is told to stop.
+    """Run the server until it is told to stop.
 
     :param argv: the options, without the command's name; those of the process if None.
     :param had_terminal: whether the process began in a terminal; None: it is seen later.

@@ -1,5 +1,4 @@
-"""
-The names that a package offers to its users, each imported when it is first asked for.
+"""The names that a package offers to its users, each imported when it is first asked for.
 
 So a package as such imports nothing: its modules below the Twisted line can be had on a machine
 without Twisted, and no reactor is installed by an import.
@@ -12,8 +11,7 @@ from typing import Any
 
 
 def lazily(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """
-    Make the ``__getattr__`` of a package, and give it an ``__all__`` and a ``__dir__`` that have
+    """Make the ``__getattr__`` of a package, and give it an ``__all__`` and a ``__dir__`` that have
     these names too, for those who look and for what completes names.
 
     :param modules: names, separated by blanks, by the module of the package that has them.

@@ -1,5 +1,4 @@
-"""
-Text of others, made safe to show.
+"""Text of others, made safe to show.
 
 Bodies, names and a server's words may hold what a terminal obeys (escape sequences, C0 and C1
 controls), what turns the order of a line (U+202E), or what ends one.  All of it is written as in a
@@ -15,9 +14,8 @@ _DOUBTFUL: Final = re.compile(r"[^ -~]+")
 
 
 def escape(text: str, kept: str = "") -> str:
-    """
-    Text without a character that is not printable.  A backslash stays as it is, so what was escaped
-    before is not escaped again.
+    """Text without a character that is not printable.  A backslash stays as it is, so what was
+    escaped before is not escaped again.
 
     :param kept: characters that stay all the same, such as line ends between lines of our own.
     """
@@ -33,17 +31,14 @@ def escape(text: str, kept: str = "") -> str:
 
 
 def _escaped(character: str) -> str:
-    """
-    A character as in a string of Python; above ASCII never as ``\\x``, which is of bytes.
-    """
+    """A character as in a string of Python; above ASCII never as ``\\x``, which is of bytes."""
     if "\x80" <= character <= "\xff":
         return f"\\u{ord(character):04x}"
     return character.encode("unicode_escape").decode()
 
 
 def shorten(text: str, most: int) -> str:
-    """
-    Leave out the middle of a text.
+    """Leave out the middle of a text.
 
     :param most: characters that are kept; two thirds of them are the beginning.
     """
@@ -55,15 +50,14 @@ def shorten(text: str, most: int) -> str:
 
 
 def escape_all(raw: bytes) -> str:
-    """
-    Bytes as one line, reversibly: a backslash is written twice, and what is no UTF-8 as ``\\xff``.
+    """Bytes as one line, reversibly: a backslash is written twice, and what is no UTF-8 as
+    ``\\xff``.
     """
     return escape(raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
 
 
 def escape_json(document: str) -> str:
-    """
-    The same document, its strings escaped as JSON has it: any reader gets the same from it.
+    """The same document, its strings escaped as JSON has it: any reader gets the same from it.
 
     :param document: JSON, in which nothing but strings can hold what is not printable.
     """

@@ -1,5 +1,4 @@
-"""
-``twistd beanstalk``: the service that its options make.
+"""``twistd beanstalk``: the service that its options make.
 
 Files and ports are opened when the service starts.
 """
@@ -51,9 +50,8 @@ RESERVED_DESCRIPTORS: Final = 32
 """File descriptors kept for the log, ports, reactor and logger: they need about a dozen."""
 
 BODY_CACHE_SHARE: Final = 4
-"""
-One part in so many of the memory of jobs is for bodies, unless told otherwise: the rest is for the
-jobs themselves, of which each takes 110 bytes or more.
+"""One part in so many of the memory of jobs is for bodies, unless told otherwise: the rest is for
+the jobs themselves, of which each takes 110 bytes or more.
 """
 
 MAX_ADDRESSES: Final = 8
@@ -132,8 +130,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
 
 
 class Parts(NamedTuple):
-    """
-    What serves, for as long as the process or for one term, and what it needs of the system.
+    """What serves, for as long as the process or for one term, and what it needs of the system.
 
     :ivar files: those that are read at the start, and again when it is asked for.
     :ivar site: what serves HTTP; None without ``--http``.
@@ -146,8 +143,7 @@ class Parts(NamedTuple):
     site: Any
 
     def prepare(self) -> None:
-        """
-        Read the files, lock the directory.
+        """Read the files, lock the directory.
 
         :raise BinlogError: the directory, or the archive, cannot be used.
         :raise Refused: a file cannot be.
@@ -290,8 +286,7 @@ def _http_ports(options: Options, site: Any) -> Ports | None:
 
 
 def _body_cache(options: Options, memory_bytes: int) -> int | None:
-    """
-    What bodies may take of memory; None for all: without a log, or a limit of memory.
+    """What bodies may take of memory; None for all: without a log, or a limit of memory.
 
     :param memory_bytes: that jobs may take, 0 for no limit.
     """
@@ -336,9 +331,8 @@ def _processors() -> int:
 
 
 def _count_monotonically(reactor: object) -> None:
-    """
-    Use the monotonic clock for timers: Twisted's wall clock, set back by an hour, would delay all
-    of them by an hour.  It can be exchanged before the first call is pending.
+    """Use the monotonic clock for timers: Twisted's wall clock, set back by an hour, would delay
+    all of them by an hour.  It can be exchanged before the first call is pending.
     """
     if isinstance(reactor, ReactorBase) and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic

@@ -5,8 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 IDLE_S: Final = 60
-"""
-Seconds of silence before the kernel asks the peer whether it is there: two packets a minute for
+"""Seconds of silence before the kernel asks the peer whether it is there: two packets a minute for
 each idle connection, and less than NATs and firewalls forget a connection in.  Linux waits for two
 hours, during which a worker that is gone keeps its place among those that wait.
 """
@@ -21,8 +20,7 @@ _OPTIONS: Final = (("TCP_KEEPIDLE", IDLE_S), ("TCP_KEEPINTVL", INTERVAL_S), ("TC
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """
-    Have the kernel find out whether the peer is gone.
+    """Have the kernel find out whether the peer is gone.
 
     `TCP_USER_TIMEOUT`, which would bound the wait for acknowledged output too, is not set: it also
     ends the connection of a live peer that does not read for so long.

@@ -12,8 +12,7 @@ class BadToml(ValueError):
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """
-    :param text: of a file, whose size the caller bounds.
+    """:param text: of a file, whose size the caller bounds.
     :raise BadToml: it is none, or has a line with too many dots.
     """
     for number, line in enumerate(text.split("\n"), start=1):

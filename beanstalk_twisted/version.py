@@ -1,5 +1,4 @@
-"""
-Which build of us this is, as all commands and `stats` say it.
+"""Which build of us this is, as all commands and `stats` say it.
 
 It imports none of what is compiled: a command that needs no queue says its version as soon.
 """

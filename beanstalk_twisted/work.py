@@ -1,5 +1,4 @@
-"""
-The console script ``beanstalk-work``: what must be so before the rest is imported.
+"""The console script ``beanstalk-work``: what must be so before the rest is imported.
 
 While modules are imported, Ctrl-C ends the process at once, without a word; there is no job yet.
 Then `worker.signals` says what it does.

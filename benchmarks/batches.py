@@ -1,5 +1,5 @@
-"""
-What `put-batch`, `reserve-batch` and `delete-batch` bring, beside single commands and a pipeline.
+"""What `put-batch`, `reserve-batch` and `delete-batch` bring, beside single commands and a
+pipeline.
 
     python -m benchmarks.batches [--jobs N] [--rounds N] [--disk memory|log|sync]
 
@@ -63,8 +63,7 @@ class Queue:
         return words
 
     def job(self) -> bytes:
-        """
-        Read a job.
+        """Read a job.
 
         :return: its id.
         """
@@ -184,8 +183,7 @@ def run(way: Way, disk: Disk, jobs: int, parent: Path | None) -> list[Took]:
 
 
 class Figures(NamedTuple):
-    """
-    Medians over the rounds.
+    """Medians over the rounds.
 
     :ivar clock_us: microseconds a job in each phase; ``cpu_us`` the server's processor time.
     """

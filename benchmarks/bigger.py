@@ -1,6 +1,5 @@
-"""
-A backlog larger than memory: jobs that are put, a restart, and 50 workers that drain them, under a
-limit of memory.
+"""A backlog larger than memory: jobs that are put, a restart, and 50 workers that drain them, under
+a limit of memory.
 
     python -m benchmarks.bigger [--jobs N] [--memory-limit BYTES] [--body-cache BYTES] [--only NAME]
 
@@ -52,8 +51,7 @@ NAMES: Final = ("log", "memory", "beanstalkd")
 
 
 class Plan(NamedTuple):
-    """
-    What is done.
+    """What is done.
 
     :ivar memory_limit: bytes; 0 for none.
     :ivar body_cache: bytes, of the server with bodies in the log.
@@ -67,8 +65,7 @@ class Plan(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """
-    What a server did; rates in jobs a second, `cpu` in seconds of the processor, times in
+    """What a server did; rates in jobs a second, `cpu` in seconds of the processor, times in
     milliseconds, sizes in MB.
 
     :ivar start: seconds from the process to its first answer.
@@ -93,8 +90,7 @@ class Figures(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """
-    A server, and what it did.
+    """A server, and what it did.
 
     :ivar limited_by: what held the limit; empty for none.
     :ivar phases: when filling, the start and draining ended, seconds.
@@ -112,8 +108,7 @@ class Measured(NamedTuple):
 
 @contextmanager
 def limited(limit: int) -> Iterator[tuple[str, Callable[[], None] | None]]:
-    """
-    Within the block a process can be begun that has no more memory than this.
+    """Within the block a process can be begun that has no more memory than this.
 
     :return: what holds the limit, and what the new process calls first.
     """
@@ -154,8 +149,7 @@ def command_of(name: str, plan: Plan, log: Path) -> list[str]:
 
 
 class Server:
-    """
-    A process; it is ended in order.
+    """A process; it is ended in order.
 
     :ivar start_s: seconds until it answered.
     """
@@ -254,8 +248,7 @@ def table(measured: Sequence[Measured]) -> str:
 
 
 def draw(path: Path, plan: Plan, measured: Sequence[Measured]) -> None:
-    """
-    Memory over time.
+    """Memory over time.
 
     :raise ImportError: matplotlib is not installed.
     """

@@ -1,5 +1,4 @@
-"""
-The client's speed, beside greenstalk (blocking) and aiostalk (asyncio), on the same server.
+"""The client's speed, beside greenstalk (blocking) and aiostalk (asyncio), on the same server.
 
     python benchmarks/client.py [--server NAME] [--jobs N] [--rounds N]
 
@@ -47,8 +46,7 @@ PORT = re.compile(r"port=(\d+)|bind \d+ 127\.0\.0\.1:(\d+)")
 
 
 class Seconds(NamedTuple):
-    """
-    How long it took to put all jobs, and to reserve and delete them all.
+    """How long it took to put all jobs, and to reserve and delete them all.
 
     :ivar cpu: the processor time of the client for all of it.
     """

@@ -1,6 +1,5 @@
-"""
-What dashboards, scrapes and floods of requests cost a server that does nothing else: its processor
-time, how much of it each turn of its reactor takes, and how long a client waits.
+"""What dashboards, scrapes and floods of requests cost a server that does nothing else: its
+processor time, how much of it each turn of its reactor takes, and how long a client waits.
 
 A dashboard has the console's stream, and asks for a page of tubes each two seconds, as the page
 does; beside them somebody scrapes the metrics once a second.  A flood is some connections, each of
@@ -150,8 +149,8 @@ def put_jobs(client: Connection, tubes: int) -> None:
 
 
 def tell_scrapes(pid: int, address: str, tubes: int) -> None:
-    """
-    Print what a scrape takes of the server's processor, what it does else in that time included.
+    """Print what a scrape takes of the server's processor, what it does else in that time
+    included.
     """
     used, size = processor_s(pid), 0
     for _ in range(SCRAPES):

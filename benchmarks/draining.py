@@ -1,5 +1,4 @@
-"""
-The clients of `bigger`: one that fills a queue, workers that drain it, one that looks at single
+"""The clients of `bigger`: one that fills a queue, workers that drain it, one that looks at single
 jobs, and one that watches what a client notices and what the server takes of memory meanwhile.
 """
 
@@ -31,8 +30,7 @@ SAMPLE_S: Final = 0.5
 
 
 class Sample(NamedTuple):
-    """
-    What a server took at a time.
+    """What a server took at a time.
 
     :ivar seconds: since the measurement has begun; ``resident`` and ``anonymous`` bytes.
     """
@@ -43,8 +41,7 @@ class Sample(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """
-    What the watcher has seen.
+    """What the watcher has seen.
 
     :ivar waits: seconds of each of its round trips.
     """
@@ -61,8 +58,7 @@ def memory_of(pid: int) -> tuple[int, int]:
 
 
 def fill(port: int, jobs: int, body_bytes: int) -> None:
-    """
-    Put jobs, many in one packet.
+    """Put jobs, many in one packet.
 
     :raise SystemExit: one was not put.
     """
@@ -93,8 +89,7 @@ class _Worker:
         self.socket.sendall(request)
 
     def hear(self, waits: list[float]) -> tuple[int, bool]:
-        """
-        Take what has come, and ask for the next job.
+        """Take what has come, and ask for the next job.
 
         :param waits: gets the seconds from asking to having the job.
         :return: how many jobs it has got, and whether there are no more.
@@ -113,8 +108,7 @@ class _Worker:
 
 
 def drain(port: int, workers: int) -> tuple[int, float, list[float]]:
-    """
-    Reserve and delete all ready jobs.
+    """Reserve and delete all ready jobs.
 
     :return: how many there were, the seconds, and those that each worker waited for each.
     """
@@ -134,8 +128,7 @@ def drain(port: int, workers: int) -> tuple[int, float, list[float]]:
 
 
 def reserve_some(port: int, first: int, last: int, count: int) -> list[float]:
-    """
-    Reserve and release single jobs, by chance.
+    """Reserve and release single jobs, by chance.
 
     :param first: the smallest id that may be drawn, ``last`` the largest.
     :return: the seconds of each `reserve-job`.
@@ -158,8 +151,7 @@ def reserve_some(port: int, first: int, last: int, count: int) -> list[float]:
 
 @contextmanager
 def watched(port: int, pid: int, began: float, seen: Seen) -> Iterator[None]:
-    """
-    Within the block a process of its own asks the server again and again.
+    """Within the block a process of its own asks the server again and again.
 
     :param began: when the measurement has begun, on the clock of `time.monotonic`.
     :param seen: gets what it has seen.

@@ -1,6 +1,5 @@
-"""
-What the extensions cost where there is much of something, and how exactly they keep to a rate and
-to weights.
+"""What the extensions cost where there is much of something, and how exactly they keep to a rate
+and to weights.
 
     python -m benchmarks.extended [--only NAMES] [--scale N]
 
@@ -55,8 +54,7 @@ BATCH_JOBS: Final = 1000
 
 
 class Finding(NamedTuple):
-    """
-    What was measured.
+    """What was measured.
 
     :ivar missed: whether it is not what is aimed at.
     """
@@ -73,8 +71,7 @@ def longest(meter: Meter, what: str) -> Finding:
 
 
 def fill(meter: Meter, client: Client, count: int, tags: Callable[[int], bytes]) -> float:
-    """
-    Put so many jobs with these tags, by batches.
+    """Put so many jobs with these tags, by batches.
 
     :return: processor time, seconds, garbage collections left out.
     """
@@ -96,8 +93,7 @@ def resident_bytes() -> int:
 
 
 def of_puts(pauses: Pauses, count: int, tags: Callable[[int], bytes]) -> tuple[float, float]:
-    """
-    Put single jobs with these tags, without a log.
+    """Put single jobs with these tags, without a log.
 
     :return: what one takes, microseconds of the processor and bytes of memory.
     """
@@ -225,8 +221,7 @@ def rate(pauses: Pauses, scale: int) -> list[Finding]:
 
 
 class Reserves(NamedTuple):
-    """
-    What workers have got.
+    """What workers have got.
 
     :ivar took_s: seconds from the first to the last; ``cpu_s`` of the server's processor.
     :ivar pause_s: the longest time from one to the next.

@@ -1,5 +1,4 @@
-"""
-What a pool costs beside a plain client, and what it does on two servers.
+"""What a pool costs beside a plain client, and what it does on two servers.
 
     python -m benchmarks.pool [--jobs 3000] [--callers 20] [--rounds 5]
 
@@ -33,8 +32,7 @@ BODY = b"x" * 32
 
 
 class Timed(NamedTuple):
-    """
-    Half of a run.
+    """Half of a run.
 
     :ivar rate: jobs a second.
     :ivar cpu_us: processor time of a job, microseconds.

@@ -1,5 +1,4 @@
-"""
-How long a start takes on a log of many jobs, from the process's beginning to READY=1.
+"""How long a start takes on a log of many jobs, from the process's beginning to READY=1.
 
     python -m benchmarks.ready [--jobs N] [--body-bytes N] [--rounds N] [--folder PATH]
 
@@ -55,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[float, float, float]]:
-    """
-    Start a server, and stop it in order.
+    """Start a server, and stop it in order.
 
     :return: seconds until it was ready, of the clock and of the processor, and its megabytes then.
     """

@@ -36,8 +36,7 @@ REST_S: Final = 5.0
 
 
 class Plan(NamedTuple):
-    """
-    What is to be done.
+    """What is to be done.
 
     :ivar fsync: as the server's option.
     """
@@ -60,8 +59,7 @@ class Plan(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """
-    The log at one moment.
+    """The log at one moment.
 
     :ivar seconds: since the load began.
     :ivar log_bytes: of all segments, as far as they are written.
@@ -83,8 +81,7 @@ class Sample(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """
-    What was seen.
+    """What was seen.
 
     :ivar samples: under load, one a second.
     :ivar rest_bytes: of the log, when the load was over.
@@ -103,8 +100,7 @@ class Connection:
         self._replies: BinaryIO = self._socket.makefile("rb")
 
     def ask(self, request: bytes) -> tuple[bytes, bytes]:
-        """
-        Send a command.
+        """Send a command.
 
         :return: the line of the reply, and its body if it has one.
         """
@@ -121,8 +117,7 @@ class Connection:
 
 
 class Worker(Thread):
-    """
-    Reserves and releases.
+    """Reserves and releases.
 
     :ivar releases: how often it has.
     """
@@ -156,8 +151,7 @@ class Worker(Thread):
 
 
 def sizes(log: Path) -> tuple[int, int, int]:
-    """
-    See `Sample`.
+    """See `Sample`.
 
     :return: bytes of the log, of its segments, of all files.
     """
@@ -241,8 +235,7 @@ def watch(
 
 
 def soak(plan: Plan, seen: Callable[[Sample], None]) -> Measured:
-    """
-    Run a server of our own on a new directory and a free port, under load.
+    """Run a server of our own on a new directory and a free port, under load.
 
     :param seen: called with each sample.
     """

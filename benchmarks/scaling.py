@@ -1,5 +1,4 @@
-"""
-What one process of the server carries, and what several do together.
+"""What one process of the server carries, and what several do together.
 
     .venv/bin/python -m benchmarks.scaling [--processes 2] [--rounds 5] [--seconds 3] [--only NAME]
     .venv/bin/python -m benchmarks.scaling --one [--python INTERPRETER]
@@ -70,9 +69,8 @@ REPLAYED: Final = 1_000_000
 """Jobs in the log of a start: it takes a second and more, so that what starts vary by is little."""
 
 PACES: Final = (100, 1000)
-"""
-Jobs a second of a client that waits between them: a quiet server, and half of what one connection
-can do.
+"""Jobs a second of a client that waits between them: a quiet server, and half of what one
+connection can do.
 """
 
 PACED_S: Final = 5
@@ -80,8 +78,7 @@ PACED_S: Final = 5
 
 
 class Load(NamedTuple):
-    """
-    What is asked of the servers.
+    """What is asked of the servers.
 
     :ivar connections: in all.
     """
@@ -102,8 +99,7 @@ LOADS: Final = (
 
 
 class Sum(NamedTuple):
-    """
-    What processes and their load generators did together.
+    """What processes and their load generators did together.
 
     :ivar server_us: processor time of all servers for a command, microseconds.
     :ivar generator_us: that of the load generators.
@@ -123,8 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Measure, print, and write the JSON; if it is interrupted, of the loads that are finished.
+    """Measure, print, and write the JSON; if it is interrupted, of the loads that are finished.
 
     :return: the exit code.
     """
@@ -164,8 +159,7 @@ def one_told(side: Side, tools: Tools) -> int:
 
 
 def written(name: str, found: Any) -> Path:
-    """
-    Write what was found.
+    """Write what was found.
 
     :return: where it is.
     """
@@ -259,8 +253,7 @@ def loaded(tools: Tools, server: Running, words: str) -> dict[str, Any]:
 
 
 def ended(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """
-    Wait for what a load generator says.
+    """Wait for what a load generator says.
 
     :raise WrongRepliesError: the replies were wrong, or there were none.
     """
@@ -339,8 +332,8 @@ def idle(server: Running) -> dict[str, float]:
 
 
 def logged(connections: int, side: Side, tools: Tools) -> float:
-    """
-    Weigh what putting, reserving and deleting a job writes; a stopped server keeps no spare space.
+    """Weigh what putting, reserving and deleting a job writes; a stopped server keeps no spare
+    space.
     """
     words = f"{CYCLE} --connections {connections} --body {BODY_BYTES} --count {CYCLES}"
     with ending.temporary_folder("scaling-") as folder:
@@ -363,8 +356,7 @@ def replayed(side: Side, tools: Tools) -> float:
 
 
 def paced(rate: int, side: Side, tools: Tools) -> float:
-    """
-    Time commands that come one at a time, by the processor, with fsync before each reply: each
+    """Time commands that come one at a time, by the processor, with fsync before each reply: each
     wakes the server, and shares a sync with none.
     """
     put = b"put 0 0 60 %d\r\n%s\r\n" % (BODY_BYTES, b"x" * BODY_BYTES)

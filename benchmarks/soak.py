@@ -1,5 +1,5 @@
-"""
-A soak: jobs that are reserved and released for minutes on end, and how large the log gets by that.
+"""A soak: jobs that are reserved and released for minutes on end, and how large the log gets by
+that.
 
 Nothing is ever put or deleted after the beginning, so all that is written is garbage a moment
 later, and a log that is not compacted grows without end.  ``python -m benchmarks.soak --help``.
@@ -29,8 +29,7 @@ DEFAULT: Final = Plan(180, 8, 1000, 1000, 1 << 18, "always")
 
 
 def problems_of(measured: Measured) -> list[str]:
-    """
-    Say what is wrong with a log.
+    """Say what is wrong with a log.
 
     Its size swings: it grows to the bound, then a segment is restated at the end before it is
     deleted.  So half of the samples of the second half have to be within the bound, and all of
@@ -111,8 +110,7 @@ def write_json(path: Path, measured: Measured, problems: Sequence[str]) -> None:
 
 
 def draw(path: Path, measured: Measured) -> None:
-    """
-    The sizes over time.
+    """The sizes over time.
 
     :raise ImportError: matplotlib is not installed.
     """

@@ -1,5 +1,5 @@
-"""
-How long a `delete` waits, and how long a new job, while a worker has a job in hand and wants more.
+"""How long a `delete` waits, and how long a new job, while a worker has a job in hand and wants
+more.
 
     python -m benchmarks.stall [--server NAME] [--rounds N]
 

@@ -1,5 +1,4 @@
-"""
-What TLS costs the server: processor time of a command, and of a connection's beginning, with TLS
+"""What TLS costs the server: processor time of a command, and of a connection's beginning, with TLS
 and without, in memory.
 
 Clients run in this process, one thread, and wait for replies as the servers are slow: what is
@@ -32,8 +31,7 @@ LIMIT_S: Final = 60.0
 
 
 class Way(NamedTuple):
-    """
-    How a server is reached.
+    """How a server is reached.
 
     :ivar listen: its endpoint, for a folder of certificates.
     :ivar words: what its log says behind the address.
@@ -89,8 +87,7 @@ def read_all(client: socket.socket, count: int) -> None:
 
 
 def round_trips(server: Server, connections: int, seconds: float) -> float:
-    """
-    Have clients ask, each again when it was answered.
+    """Have clients ask, each again when it was answered.
 
     :return: microseconds of the server's processor a command.
     """
@@ -116,8 +113,7 @@ def round_trips(server: Server, connections: int, seconds: float) -> float:
 
 
 def pipelined(server: Server, depth: int, seconds: float) -> float:
-    """
-    Have one client send so many commands at once, and wait for all their replies.
+    """Have one client send so many commands at once, and wait for all their replies.
 
     :return: as `round_trips`.
     """
@@ -136,8 +132,7 @@ def pipelined(server: Server, depth: int, seconds: float) -> float:
 
 
 def beginnings(server: Server, seconds: float) -> float:
-    """
-    Have clients connect, ask one thing and leave.
+    """Have clients connect, ask one thing and leave.
 
     :return: microseconds of the server's processor a connection.
     """

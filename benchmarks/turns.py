@@ -1,5 +1,4 @@
-"""
-A server that runs in this process turn by turn, and what its turns cost.
+"""A server that runs in this process turn by turn, and what its turns cost.
 
 It is the real service on a clock that stands still, with a log on a simulated disk; what the I/O
 thread would do meanwhile does not count.  A turn is one packet of one client, or none, and what is
@@ -31,8 +30,7 @@ MAX_JOB_BYTES: Final = 2 << 20
 
 
 class TimedIo(InlineIo):
-    """
-    Does the work of the I/O thread at once, and knows how much it was.
+    """Does the work of the I/O thread at once, and knows how much it was.
 
     :ivar used_s: processor time, seconds.
     """
@@ -55,8 +53,7 @@ class TimedIo(InlineIo):
 
 
 class Pauses:
-    """
-    What garbage collections take.
+    """What garbage collections take.
 
     :ivar used_s: processor time of all, seconds; ``longest_s`` of the longest one.
     """
@@ -75,8 +72,7 @@ class Pauses:
 
 
 class Meter:
-    """
-    A server that runs turn by turn, and the longest of them.
+    """A server that runs turn by turn, and the longest of them.
 
     :ivar longest_s: processor time without garbage collections, seconds.
     :ivar turns: how many there were.
@@ -110,8 +106,7 @@ class Meter:
         return self.server.connect()
 
     def ask(self, client: Client, request: bytes) -> bytes:
-        """
-        Send packets, one in each turn.
+        """Send packets, one in each turn.
 
         :return: the replies, when all that follows at once has been done.
         """

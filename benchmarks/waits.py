@@ -1,5 +1,4 @@
-"""
-How long one turn of the server keeps the others waiting, at most: its processor time, for the
+"""How long one turn of the server keeps the others waiting, at most: its processor time, for the
 commands and timers that do much at once.
 
 Processor time says more than the clock on a busy machine, but grows there too, by half and more.
@@ -71,8 +70,8 @@ BATCH_TAGS: Final = b"idp:key-%d:600 con:account-%d:5 grp:import-%d"
 
 
 def tagged_job(number: int) -> bytes:
-    """
-    With a key of its own that will be remembered, one of 100 concurrency keys, one of 10 groups.
+    """With a key of its own that will be remembered, one of 100 concurrency keys, one of 10
+    groups.
     """
     return job(b"x" * 20, BATCH_TAGS % (number, number % 100, number % 10))
 
@@ -369,8 +368,7 @@ SCENARIOS: Final = (
 
 
 class Row(NamedTuple):
-    """
-    What a scenario has shown.
+    """What a scenario has shown.
 
     :ivar longest_ms: the longest turn of each round; ``pause_ms`` the longest collection.
     """

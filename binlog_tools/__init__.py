@@ -1,3 +1,3 @@
-"""
-Tools on the binlog.  They read it through `beanstalk_twisted.binlog` and never import Twisted.
+"""Tools on the binlog.  They read it through `beanstalk_twisted.binlog` and never import
+Twisted.
 """

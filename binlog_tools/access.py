@@ -46,8 +46,7 @@ WITHOUT_TUBE = (NOTHING, SOME, EVERY)
 
 
 class Verdict(NamedTuple):
-    """
-    Whether a command is carried out, and why.
+    """Whether a command is carried out, and why.
 
     :ivar limits: what the identity may take, whatever the command is.
     """
@@ -58,14 +57,13 @@ class Verdict(NamedTuple):
 
 
 class NoSuch(ValueError):
-    """
-    There is no such identity, command or tube's name, or it is about a tube and none was named.
+    """There is no such identity, command or tube's name, or it is about a tube and none was
+    named.
     """
 
 
 def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verdict:
-    """
-    :param name: of an identity.
+    """:param name: of an identity.
     :param tube: that the command is about; of a job found by its id, the one it is in.
     :raise NoSuch: one of them.
     """
@@ -158,8 +156,7 @@ def _notes(of: str) -> str:
 )  # fmt: skip
 @options.as_json
 def token(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
-    """
-    Make a token, and the hash that the server's access file has of it.
+    """Make a token, and the hash that the server's access file has of it.
 
     The token is shown this once.  Give it to a program in BEANSTALK_TOKEN or in a file of its own;
     give the hash to the file.
@@ -213,8 +210,7 @@ def access() -> None:
 @click.argument("tube", default="", metavar="[TUBE]")
 @options.as_json
 def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None:
-    """
-    Say whether an identity may do something, and why.
+    """Say whether an identity may do something, and why.
 
     Without COMMAND, whether the file is right, and whom it names.  TUBE is the one that the command
     is about; of a job, the one it is in.

@@ -19,8 +19,7 @@ MAX_BATCH_JOBS: Final = 1000
 
 
 class Reply(NamedTuple):
-    """
-    A reply.
+    """A reply.
 
     :ivar words: of its first line.
     :ivar data: what follows it, without its last CR LF; of INSERTED_BATCH the lines of its jobs.
@@ -36,8 +35,7 @@ class Reply(NamedTuple):
 
     @property
     def number(self) -> int:
-        """
-        The number behind the first word.
+        """The number behind the first word.
 
         :raise Lost: there is none.
         """
@@ -49,8 +47,7 @@ class Reply(NamedTuple):
 
 
 def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
-    """
-    The bytes of a command that names a tube.  All that we send are made here.
+    """The bytes of a command that names a tube.  All that we send are made here.
 
     :raise NoTube: no client may use that name.
     """
@@ -67,8 +64,7 @@ NO_SERVER: Final = "this is no server of this protocol"
 
 
 def whole_number(said: str) -> int:
-    """
-    A number that a server says; a time that is over may be below 0.
+    """A number that a server says; a time that is over may be below 0.
 
     :raise Lost: it is none, so nothing else can be trusted either.
     """
@@ -122,8 +118,8 @@ class Connection(Line):
             raise self._lost(problem) from None
 
     def line(self) -> bytes:
-        """
-        Wait for a reply that is one line, and leave it as it is: for many short ones, quickly.
+        """Wait for a reply that is one line, and leave it as it is: for many short ones,
+        quickly.
         """
         try:
             return self._line()
@@ -199,8 +195,8 @@ class Connection(Line):
 
 
 def announced(line: Line) -> list[str]:
-    """
-    Ask a server which commands and tags it has beside those of beanstalkd; this is safe with any.
+    """Ask a server which commands and tags it has beside those of beanstalkd; this is safe with
+    any.
 
     :return: such as `put-batch` and `put idp:`; none where it does not know this command either.
     :raise Lost: it is gone, or what it says is no list.

@@ -26,8 +26,7 @@ _TOKEN: Final = re.compile(r"[!-~]{1,200}")
 
 
 class WrongToken(Lost):
-    """
-    The server has not taken our token.
+    """The server has not taken our token.
 
     :ivar reply: the first word of its answer.
     """
@@ -39,9 +38,8 @@ class WrongToken(Lost):
 
 
 def connect(address: Address, limit_s: float = LIMIT_S) -> Connection:
-    """
-    Connect, of several hosts to the one that answers first, and show the token, if there is one; a
-    server that trusts everybody takes any.
+    """Connect, of several hosts to the one that answers first, and show the token, if there is one;
+    a server that trusts everybody takes any.
 
     :param limit_s: how long the connection, and then each reply, may take, seconds.
     :raise OSError: there is no server, or it cannot be trusted.
@@ -74,8 +72,8 @@ def _first_to_answer(address: Address, limit_s: float) -> Connection:
 
 
 class _Search:
-    """
-    A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for otherwise.
+    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for
+    otherwise.
     """
 
     def __init__(self, address: Address, host_limit_s: float) -> None:
@@ -173,8 +171,8 @@ class UnixConnection(Connection):
 
 
 class TlsConnection(Connection):
-    """
-    A `Line` to a server over TLS, whose certificate must be for the name that the address says.
+    """A `Line` to a server over TLS, whose certificate must be for the name that the address
+    says.
     """
 
     _unanswered = ", or is none of this protocol"
@@ -233,8 +231,7 @@ class TlsConnection(Connection):
 
 
 def context_of(tls: Tls) -> "ssl.SSLContext":
-    """
-    Make what Python's TLS needs of an address.
+    """Make what Python's TLS needs of an address.
 
     :raise TlsFault: a file is not what it should be.
     """
@@ -294,9 +291,8 @@ def _of_error(problem: "ssl.SSLError", tls: Tls) -> TlsFault:
 
 
 def _look(address: Address, tls: Tls, number: int, limit_s: float) -> Seen | None:
-    """
-    Look at a certificate that was refused, for the error: on a connection of its own that takes it
-    whatever its name and its time, and on which nothing is sent.
+    """Look at a certificate that was refused, for the error: on a connection of its own that takes
+    it whatever its name and its time, and on which nothing is sent.
 
     :param number: why it was refused.
     :return: None if that was not its own fault, or nobody we trust vouches for it.

@@ -1,5 +1,4 @@
-"""
-The names that clients may use for tubes.
+"""The names that clients may use for tubes.
 
 A log can hold others: its format knows only their length, and tools have written them.  A server
 that is sent one takes what is behind it for commands, or bodies for jobs of another tube.

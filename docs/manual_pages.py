@@ -1,5 +1,4 @@
-"""
-Write manual pages of the commands, for man(1), made of what their ``--help`` says::
+"""Write manual pages of the commands, for man(1), made of what their ``--help`` says::
 
     make man
 
@@ -41,9 +40,7 @@ def heading(name: str, what: str) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """
-    A docstring; a paragraph behind ``\\b`` keeps its lines, as in click.
-    """
+    """A docstring; a paragraph behind ``\\b`` keeps its lines, as in click."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         lines = paragraph.splitlines()
         keeps_lines = lines[:1] == ["\b"]

@@ -1,7 +1,6 @@
-"""
-Print the packages and modules of this project, each with the first sentence of its docstring::
+"""Print the packages and modules of this project, each with the first sentence of its docstring::
 
-    make modules
+make modules
 """
 
 import ast
@@ -18,8 +17,7 @@ COLUMN: Final = 32
 
 
 def first_sentence(module: Path) -> str:
-    """
-    Give the first sentence of a module's docstring.
+    """Give the first sentence of a module's docstring.
 
     :raise ValueError: it has none.
     """

@@ -1,5 +1,4 @@
-"""
-An asyncio application that uses the client: Twisted runs on asyncio's loop.
+"""An asyncio application that uses the client: Twisted runs on asyncio's loop.
 
     python examples/asyncio_application.py [ENDPOINT]
 

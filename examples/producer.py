@@ -1,5 +1,4 @@
-"""
-Put each line of the input as a job, as fast as the server takes them.
+"""Put each line of the input as a job, as fast as the server takes them.
 
     seq 100000 | python examples/producer.py [ENDPOINT [TUBE]]
 

@@ -1,5 +1,4 @@
-"""
-What has happened in a queue, counted by Spark: ``python examples/spark_history.py LOG…``.
+"""What has happened in a queue, counted by Spark: ``python examples/spark_history.py LOG…``.
 
 LOG is a server's binlog directory, its archive, or both.  Needs ``pip install '.[spark]'`` and a
 Java; docs/spark.md.

@@ -1,5 +1,4 @@
-"""
-The living jobs of logs, of any number and size, into running servers, by Spark.
+"""The living jobs of logs, of any number and size, into running servers, by Spark.
 
     python examples/spark_replay.py /var/lib/archive --to 127.0.0.1:11300
 
@@ -41,8 +40,7 @@ LEFT_OUT = {
 def living(
     spark: SparkSession, logs: list[str], has_tags: bool = True, left_out: Observation | None = None
 ) -> DataFrame:
-    """
-    The jobs, as rows that can be written.
+    """The jobs, as rows that can be written.
 
     :param has_tags: with columns for their tags.
     :param left_out: counts those that are not among them, once the rows are written.

@@ -1,5 +1,4 @@
-"""
-Tests with the test double: of code on Twisted, in memory, and of code that blocks, over a port.
+"""Tests with the test double: of code on Twisted, in memory, and of code that blocks, over a port.
 
     python -m pytest examples/test_with_double.py
 

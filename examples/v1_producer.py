@@ -1,5 +1,4 @@
-"""
-Put each line of the input as a job, as producers of the first protocol, v1, have always done.
+"""Put each line of the input as a job, as producers of the first protocol, v1, have always done.
 
     seq 1000 | python examples/v1_producer.py [HOST [PORT]]
 

@@ -1,5 +1,4 @@
-"""
-Do jobs as workers of the first protocol, v1, have always done: count the words of each.
+"""Do jobs as workers of the first protocol, v1, have always done: count the words of each.
 
     python examples/v1_worker.py [HOST [PORT]]
 

@@ -1,5 +1,4 @@
-"""
-Do the jobs that `producer.py` puts: count the words of each line.
+"""Do the jobs that `producer.py` puts: count the words of each line.
 
     python examples/worker.py [ENDPOINT [TUBE]]
 

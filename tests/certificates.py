@@ -1,5 +1,4 @@
-"""
-Certificates for tests of TLS: an authority, what it has issued, and the same as files.
+"""Certificates for tests of TLS: an authority, what it has issued, and the same as files.
 
 Keys are of P-256, which are made in a tenth of a millisecond.  All is made once a run; the fixture
 is `certificates`.
@@ -85,8 +84,7 @@ class Authority:
     def server(
         self, hosts: Sequence[str] = LOCAL, begins: timedelta = -DAY, ends: timedelta = 90 * DAY
     ) -> Issued:
-        """
-        Issue one for a server.
+        """Issue one for a server.
 
         :param hosts: its names and addresses; the first is also its common name.
         :param begins: when it becomes valid, from now; ``ends`` when it ceases to be.
@@ -97,8 +95,7 @@ class Authority:
     def client(
         self, names: Sequence[str] = WORKER, begins: timedelta = -DAY, ends: timedelta = 90 * DAY
     ) -> Issued:
-        """
-        Issue one for a client.
+        """Issue one for a client.
 
         :param names: as the access file has them; the first is CN.
         """
@@ -125,8 +122,7 @@ class Authority:
     def revocation_list(
         self, revoked: Iterable[Issued], begins: timedelta = -DAY, ends: timedelta = 30 * DAY
     ) -> bytes:
-        """
-        Take certificates back.
+        """Take certificates back.
 
         :param ends: when the next list is due.
         :return: the list, PEM.
@@ -148,8 +144,7 @@ class Authority:
 
 
 class Certificates:
-    """
-    What the tests need, as files.  A file ``*.pem`` of a server or a client has its key and its
+    """What the tests need, as files.  A file ``*.pem`` of a server or a client has its key and its
     certificate.
 
     :ivar authority: what has issued all but ``stranger``, which ``other_authority`` has.
@@ -193,7 +188,6 @@ def dated(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begins: timedelta,
     ends: timedelta,
 ) -> x509.CertificateBuilder:  # fmt: skip
-    """Begin a certificate."""
     now = datetime.now(UTC)
     public = key.public_key()
     return (

@@ -1,5 +1,4 @@
-"""
-What every test runs under: a limit in time, and a reactor that must be left as it was found; and
+"""What every test runs under: a limit in time, and a reactor that must be left as it was found; and
 how much of the long ones is run, see `sampling`.
 
 pytest-twisted alone lets a hung Deferred hang the whole run, and passes a test that loses an error,
@@ -45,9 +44,8 @@ NOT_IN_THE_SAMPLE = "not in the sample: runs with --all only (make test-all)"
 ONLY_WITH_INSTALLS = "installs packages: runs with --installs only (make test-installs)"
 
 SHORT_LIVED_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""
-How each Java of the tests runs: none lives long enough for what else it would do to its code.  To
-start Spark and count to 1,000 takes 10 s of processor time, instead of 16.
+"""How each Java of the tests runs: none lives long enough for what else it would do to its code.
+To start Spark and count to 1,000 takes 10 s of processor time, instead of 16.
 """
 
 CoroutineTest = Callable[..., Coroutine[Deferred[Any], Any, None]]
@@ -83,8 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def configure_hypothesis() -> None:
-    """
-    Try as many examples as `sampling` says, each for as long as a busy machine takes.  Another
+    """Try as many examples as `sampling` says, each for as long as a busy machine takes.  Another
     profile can be named by ``--hypothesis-profile``.
 
     In CI they are the same each time, so that whether a change passes depends on the change alone;
@@ -99,8 +96,8 @@ def configure_hypothesis() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """
-    Run the tests in one process more than there are processors: some wait for a clock, or for Java.
+    """Run the tests in one process more than there are processors: some wait for a clock, or
+    for Java.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
@@ -109,9 +106,8 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """
-    Give each process one module at a time, those with the most tests first: what its tests share is
-    then made once.  With ``--all`` it is one test at a time, since some take minutes.
+    """Give each process one module at a time, those with the most tests first: what its tests share
+    is then made once.  With ``--all`` it is one test at a time, since some take minutes.
 
     The modules that share a Spark session are run in one process of several: each other process
     would start a JVM of half a gigabyte.  This is what xdist's groups are for, but its release of
@@ -151,8 +147,8 @@ def modules_with_spark() -> frozenset[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Let every ``async def`` test run on the reactor, within its limit; leave out what takes long.
+    """Let every ``async def`` test run on the reactor, within its limit; leave out what takes
+    long.
     """
     if not config.getoption("--all"):
         leave_out_what_takes_long(config, items)
@@ -165,9 +161,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_out_what_takes_long(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Leave out what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the first
-    and every ``stride``-th after it.
+    """Leave out what is marked ``exhaustive``, and of a test marked ``one_in`` all cases but the
+    first and every ``stride``-th after it.
 
     The first of a test's cases that are left out is skipped, and says how many they are.  The rest
     are taken away, since each skip costs as much as a short test.
@@ -193,8 +188,7 @@ def leave_out_what_takes_long(config: pytest.Config, items: list[pytest.Item]) -
 
 
 def limited(test: CoroutineTest, limit_seconds: float) -> Callable[..., Awaitable[None]]:
-    """
-    Cancel the test, and so fail it, when it takes longer.
+    """Cancel the test, and so fail it, when it takes longer.
 
     A test that never yields is not stopped by this, but by pytest-timeout (see pyproject.toml).
     """
@@ -217,8 +211,7 @@ def the_reactor() -> Any:
 
 @pytest.fixture(autouse=True)
 def clean_reactor() -> Iterator[list[Failure]]:
-    """
-    Fail the test that loses or logs an error, or leaves a timer or a socket behind.
+    """Fail the test that loses or logs an error, or leaves a timer or a socket behind.
 
     :return: the failures logged so far; a test that means to cause one calls ``clear()`` on it.
     """
@@ -236,8 +229,8 @@ def clean_reactor() -> Iterator[list[Failure]]:
 
 
 def collect_garbage() -> None:
-    """
-    Collect it, and lay aside what lives on: to search that after each test takes 20 ms by the end.
+    """Collect it, and lay aside what lives on: to search that after each test takes 20 ms by
+    the end.
     """
     gc.collect()
     gc.freeze()

@@ -39,8 +39,7 @@ _ENDING = re.compile(r"(?<=\w\w)(?:ies|y|ing|ed|es|s|e)$")
 
 
 class Literal(NamedTuple):
-    """
-    A docstring, or the literal after a field.
+    """A docstring, or the literal after a field.
 
     :ivar known: the words that it must not merely repeat.
     :ivar types: annotations of the parameters or attributes, and of the result as ``return``.

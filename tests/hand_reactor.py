@@ -22,8 +22,8 @@ class HandReactor(Clock):
         self.writers: list[Any] = []
 
     def run_until_current(self) -> None:
-        """
-        Call what is due, once: what that adds comes in the next round, as in Twisted's reactors.
+        """Call what is due, once: what that adds comes in the next round, as in Twisted's
+        reactors.
         """
         due = [call for call in self.calls if call.getTime() <= self.seconds()]
         for call in due:

@@ -16,8 +16,7 @@ T = TypeVar("T")
 
 
 class HeldIo:
-    """
-    A `WatchableIo` of which each piece of work waits until the test lets it happen.
+    """A `WatchableIo` of which each piece of work waits until the test lets it happen.
 
     :ivar is_stopped: whether it was told that no more comes.
     :ivar briefs: how many of the pieces were given as brief ones.

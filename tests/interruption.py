@@ -1,5 +1,4 @@
-"""
-An exception at any moment: at each line of our code that is run, and at each call of a function
+"""An exception at any moment: at each line of our code that is run, and at each call of a function
 written in C that it makes, since either may find that there is no memory, be struck by a signal, or
 hide a mistake.
 """
@@ -26,8 +25,7 @@ def files_of(*modules: str) -> frozenset[str]:
 
 
 class Interruption:
-    """
-    Raises an exception once, at one of the moments in some files while it is entered.
+    """Raises an exception once, at one of the moments in some files while it is entered.
 
     :ivar moments: how many there were.
     :ivar where: the module's file and line that was interrupted; empty if none was.
@@ -37,8 +35,7 @@ class Interruption:
         self, files: Iterable[str], at: int = 0, error: BaseException | None = None,
         exempt: Iterable[Callable[..., Any]] = (),
     ) -> None:  # fmt: skip
-        """
-        :param at: which of the moments, the first being 1; 0 for none, to count them.
+        """:param at: which of the moments, the first being 1; 0 for none, to count them.
         :param exempt: functions that are never interrupted, nor what they call.
         """
         self.moments = 0

@@ -1,5 +1,4 @@
-"""
-Clients that write down what a server has acknowledged, and hold it against what it has later.
+"""Clients that write down what a server has acknowledged, and hold it against what it has later.
 
 Each has a tube of its own, so that it knows what every job in it is, and which one comes next.
 """
@@ -19,8 +18,7 @@ LONG_S = 100_000
 
 
 class Facts(NamedTuple):
-    """
-    What a client knows of one of its jobs.
+    """What a client knows of one of its jobs.
 
     :ivar reserves: so often at most; the last ones may not have been on disk.
     :ivar sure_reserves: so often at least.
@@ -48,8 +46,7 @@ class Facts(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """
-    A command that was not answered.
+    """A command that was not answered.
 
     :ivar job_id: None for a `put`.
     :ivar outcome: what the job is if it was carried out; None if it is gone then.
@@ -60,8 +57,7 @@ class Doubt(NamedTuple):
 
 
 class Step(NamedTuple):
-    """
-    A command, and what has to come of it.
+    """A command, and what has to come of it.
 
     :ivar reply: None if the id in it is not known before.
     """
@@ -72,8 +68,7 @@ class Step(NamedTuple):
 
 
 class Journal:
-    """
-    What one client knows, over as many connections and servers as it takes.
+    """What one client knows, over as many connections and servers as it takes.
 
     :ivar jobs: those that were acknowledged, by id.
     :ivar gone: the ids of those whose deletion was acknowledged.
@@ -207,8 +202,7 @@ class Journal:
 
 
 class Client(Thread):
-    """
-    Works and keeps its journal until the server is gone or it is told to stop.
+    """Works and keeps its journal until the server is gone or it is told to stop.
 
     :ivar problem: what was wrong, if anything was.
     """

@@ -1,5 +1,4 @@
-"""
-The oracle of the executor: the same protocol, one plain step at a time.
+"""The oracle of the executor: the same protocol, one plain step at a time.
 
 Each line is matched by the pattern of its row, and each body is waited for until all of it is
 there.  What is not about commands (held replies, flow, who is served when) is the server's own.
@@ -177,7 +176,6 @@ class OracleProtocol(BeanstalkProtocol):
         return is_http
 
     def _tagged(self, line: bytes) -> Command | None:
-        """Give the command of a job's line that has tags."""
         for row in (TAGGED_PUT, *self.dialect.rows):
             if row.name in ("put", "put-at") and line.startswith(row.prefix):
                 has_tags = TAGGED.match(line[len(row.prefix) :]) and self.dialect is MODERN

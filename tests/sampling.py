@@ -1,5 +1,4 @@
-"""
-How much the tests walk through: a sample of each long walk, which ``make test`` takes, or all of
+"""How much the tests walk through: a sample of each long walk, which ``make test`` takes, or all of
 it, as ``make test-all`` does (``pytest --all``).
 
 A walk is one test that looks at many places, or many parameters of one test: crashes at each

@@ -1,5 +1,4 @@
-"""
-Runs a command under a seccomp profile in the form that Docker, Podman and CRI-O read.
+"""Runs a command under a seccomp profile in the form that Docker, Podman and CRI-O read.
 
 ``python -m tests.sandbox PROFILE COMMAND...``: the filter is made by libseccomp, as theirs is, and
 holds for the command and all that it starts.

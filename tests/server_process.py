@@ -23,9 +23,8 @@ TWISTD = Path(sys.executable).with_name("twistd")
 """The one of the environment that runs the tests."""
 
 LIMIT_S = 60.0
-"""
-How long anything may take: a start, an answer, an end.  A start takes half a second, and twenty on
-a machine that is busy.
+"""How long anything may take: a start, an answer, an end.  A start takes half a second, and twenty
+on a machine that is busy.
 """
 
 NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to compare with"
@@ -34,9 +33,8 @@ _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)$|bind \d+ 127\.0\.0\.1
 
 
 def wait_until_it_listens(port: int) -> None:
-    """
-    beanstalkd tells of its port before it listens there.  A connection would count in its `stats`,
-    so the kernel is asked.
+    """beanstalkd tells of its port before it listens there.  A connection would count in its
+    `stats`, so the kernel is asked.
     """
     listening = re.compile(rf"^ *\d+: 0100007F:{port:04X} \S+ 0A ", re.MULTILINE)
     give_up = time.monotonic() + LIMIT_S
@@ -61,8 +59,8 @@ def ours(*options: object) -> list[str]:
 
 
 def ours_at_once(*options: object) -> list[str]:
-    """
-    Give the command that runs our server and nothing else: it starts in two thirds of the time.
+    """Give the command that runs our server and nothing else: it starts in two thirds of the
+    time.
     """
     return [sys.executable, "-m", "beanstalk_twisted", *map(str, options)]
 
@@ -110,12 +108,10 @@ class Connection:
         self._replies = self._socket.makefile("rb")
 
     def send(self, request: bytes) -> None:
-        """Send bytes."""
         self._socket.sendall(request)
 
     def reply(self) -> bytes:
-        """
-        Wait for one reply and all that belongs to it.
+        """Wait for one reply and all that belongs to it.
 
         :return: nothing when the server has parted.
         """
@@ -249,8 +245,7 @@ class ServerProcess:
         return connection
 
     def ended(self) -> tuple[int, str]:
-        """
-        Wait for its end.
+        """Wait for its end.
 
         :return: its exit status, and all that it has said.
         """
@@ -261,8 +256,7 @@ class ServerProcess:
         return status, "".join(self._seen)
 
     def terminate(self) -> int:
-        """
-        Ask it to stop in order, and wait until it has.
+        """Ask it to stop in order, and wait until it has.
 
         :return: its exit status.
         """

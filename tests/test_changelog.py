@@ -1,5 +1,5 @@
-"""
-What a release will say: every fragment is of a known kind, and the draft is readable Markdown.
+"""What a release will say: every fragment is of a known kind, and the draft is readable
+Markdown.
 """
 
 from __future__ import annotations

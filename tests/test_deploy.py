@@ -1,6 +1,5 @@
-"""
-The files of ``deploy/``: systemd, Docker Compose and Kubernetes can read them, and what they say of
-the server holds.
+"""The files of ``deploy/``: systemd, Docker Compose and Kubernetes can read them, and what they say
+of the server holds.
 """
 
 from __future__ import annotations
@@ -227,9 +226,8 @@ def test_a_shell_takes_the_scripts_of_the_debian_package(script: str) -> None:
 
 
 def steps() -> list[list[tuple[str, str]]]:
-    """
-    The stages of the container file: instructions, and what is behind each; but for what is before
-    the first.
+    """The stages of the container file: instructions, and what is behind each; but for what is
+    before the first.
     """
     stages: list[list[tuple[str, str]]] = []
     for line in CONTAINER.read_text().splitlines():

@@ -1,6 +1,5 @@
-"""
-The examples of ``deploy/`` with TLS and rights: a server that is started as they say lets in whom
-they name, and takes over what is renewed.
+"""The examples of ``deploy/`` with TLS and rights: a server that is started as they say lets in
+whom they name, and takes over what is renewed.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ INSIDE = "/etc/beanstalk-twisted"
 
 
 class Placed(NamedTuple):
-    """
-    An example, with its files in a folder of a test.
+    """An example, with its files in a folder of a test.
 
     :ivar server: the file of the certificate, and of its key.
     :ivar words: the options of the server.
@@ -39,8 +37,8 @@ class Placed(NamedTuple):
 
 
 def write(folder: Path, certificates: Certificates, key: str, shown: str, ca: str) -> None:
-    """
-    Write what an example names: a key, a certificate, an authority of clients, who may do what.
+    """Write what an example names: a key, a certificate, an authority of clients, who may do
+    what.
     """
     issued = certificates.authority.server()
     for name, content in (

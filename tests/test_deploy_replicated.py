@@ -1,6 +1,5 @@
-"""
-The files of ``deploy/`` for a replicated queue: systemd, NATS, HAProxy and Docker Compose can read
-them, and each of them names what the others have.
+"""The files of ``deploy/`` for a replicated queue: systemd, NATS, HAProxy and Docker Compose can
+read them, and each of them names what the others have.
 """
 
 from __future__ import annotations

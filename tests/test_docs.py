@@ -1,5 +1,4 @@
-"""
-What the documents say is what the code does.
+"""What the documents say is what the code does.
 
 Tables are compared with the code they tell of, and the README's jobs go through a real server.
 """

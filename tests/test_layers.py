@@ -1,5 +1,4 @@
-"""
-Who may import whom: imports point one way, and what is pure stays pure.
+"""Who may import whom: imports point one way, and what is pure stays pure.
 
 Below the line there is no Twisted; tools and Spark executors import that half on machines that
 have none.  A new package gets its floor here, or these tests fail.
@@ -145,8 +144,7 @@ HAVE_STATEMENTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """
-    Walk the statements of a tree, those of functions included, but for what only a type checker
+    """Walk the statements of a tree, those of functions included, but for what only a type checker
     reads.
     """
     waiting: list[ast.AST] = [tree]

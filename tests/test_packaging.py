@@ -1,5 +1,5 @@
-"""
-What is installed: the right folders, and a plugin that ``twistd`` finds however it was installed.
+"""What is installed: the right folders, and a plugin that ``twistd`` finds however it was
+installed.
 
 Each of these fails silently for the user: the package imports, and the service is not listed.
 """
@@ -74,9 +74,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
-    """
-    Build one, with a ``dropin.cache`` in the way as ``twistd`` leaves it in a checkout, and what an
-    earlier build has left.
+    """Build one, with a ``dropin.cache`` in the way as ``twistd`` leaves it in a checkout, and what
+    an earlier build has left.
     """
     cache = source / "twisted" / "plugins" / "dropin.cache"
     cache.touch()
@@ -90,8 +89,7 @@ def wheel(source: Path) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """
-    Make an empty environment that borrows the packages of the tests' own.
+    """Make an empty environment that borrows the packages of the tests' own.
 
     A folder named in a ``.pth`` file has its own ``.pth`` files ignored: an editable install of the
     checkout, in the tests' environment, is not seen from here.
@@ -276,8 +274,7 @@ def test_each_python_that_make_may_take_is_one_that_the_package_says_it_runs_on(
 
 
 def see_whether_it_can_be_compiled(**variables: str) -> tuple[int, str]:
-    """
-    Ask the Makefile, as ``make wheels`` does before it compiles.
+    """Ask the Makefile, as ``make wheels`` does before it compiles.
 
     :return: how it ended, and what it said.
     """

@@ -1,5 +1,5 @@
-"""
-The two ways to start the server: the plugin of ``twistd``, and the command ``beanstalk-twisted``.
+"""The two ways to start the server: the plugin of ``twistd``, and the command
+``beanstalk-twisted``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def started(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def ended(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    """
-    Run Python to its end.
+    """Run Python to its end.
 
     :return: the exit code, what was printed, and what was complained of.
     """
@@ -125,8 +124,8 @@ def test_the_command_serves_in_the_foreground_and_leaves_no_file_behind(tmp_path
 
 
 def wait_for_an_answer(path: Path, server: subprocess.Popen[str]) -> None:
-    """
-    Wait until the reactor runs: between the socket and that, a signal would end Python at once.
+    """Wait until the reactor runs: between the socket and that, a signal would end Python at
+    once.
     """
     give_up = time.monotonic() + LIMIT_SECONDS
     with socket.socket(socket.AF_UNIX) as client:

@@ -44,7 +44,6 @@ def test_a_text_is_printable_but_for_what_is_kept(text: str) -> None:
 
 
 def read_back(shown: str) -> bytes:
-    """The bytes that are shown."""
     return b"".join(map(_bytes_of, re.findall(r"\\(?:x..|u.{4}|U.{8}|.)|[^\\]+", shown)))
 
 

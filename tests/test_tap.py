@@ -70,8 +70,7 @@ def parsed(*arguments: str) -> Options:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """
-    Parse a command line that must be refused with one line and exit code 5.
+    """Parse a command line that must be refused with one line and exit code 5.
 
     :return: the line.
     """

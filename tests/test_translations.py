@@ -1,5 +1,5 @@
-"""
-What the Chinese pages say is what the English ones do: the same commands, numbers, links and order.
+"""What the Chinese pages say is what the English ones do: the same commands, numbers, links and
+order.
 
 A page and its translation have the same parts, one for each heading, and are compared part by part.
 So whoever changes one of them is told that the other is behind.
@@ -45,8 +45,8 @@ _NARROW_PUNCTUATION = re.compile(r"[\u4e00-\u9fff][,;:!?()]|[,;:!?()][\u4e00-\u9
 
 
 class Part(NamedTuple):
-    """
-    What stands under a heading, without parts of its own; code that is shown leaves only its place.
+    """What stands under a heading, without parts of its own; code that is shown leaves only its
+    place.
     """
 
     level: int
@@ -142,9 +142,8 @@ def test_each_cell_of_a_table_names_the_same_as_its_original(page: Path) -> None
 
 
 def counterpart(page: Path, target: str) -> str:
-    """
-    Say where the translation of a page leads for a link of the page: to a translation if there is
-    one.
+    """Say where the translation of a page leads for a link of the page: to a translation if there
+    is one.
     """
     name, _, anchor = target.partition("#")
     file = (page.parent / name).resolve() if name else page

@@ -20,8 +20,7 @@ Speak = Callable[[socket.socket], object]
 def server_context(
     pem: Path, ca: Path | None = None, revocations: Path | None = None, newest: bool = True
 ) -> ssl.SSLContext:
-    """
-    Make what a server needs.
+    """Make what a server needs.
 
     :param ca: whom it trusts to vouch for clients; it asks for no certificate without it.
     :param revocations: a list of certificates that it does not take.
@@ -41,8 +40,7 @@ def server_context(
 
 
 class Listener:
-    """
-    Accepts connections and speaks on each, in threads.
+    """Accepts connections and speaks on each, in threads.
 
     :ivar port: at 127.0.0.1.
     :ivar connections: how many have come.
@@ -100,8 +98,7 @@ def relay(context: ssl.SSLContext, port: int) -> Speak:
 
 
 def copy(source: socket.socket, target: socket.socket, turns: Lock) -> None:
-    """
-    Pass on all that comes until one of the two has ended.
+    """Pass on all that comes until one of the two has ended.
 
     :param turns: held while a socket of TLS is read or written: OpenSSL takes one thread at a time,
         and before 3.13 Python does not see to that.

@@ -1,5 +1,4 @@
-"""
-A collector for servers that are not processes of their own.
+"""A collector for servers that are not processes of their own.
 
 Python's, once a server has stopped, looks at all objects again: here also at those of all the other
 tests, which takes half a second.

@@ -45,8 +45,7 @@ class BadAccessFile(ValueError):
 
 
 def parse_access(text: str) -> AccessRules:
-    """
-    :param text: of a file.
+    """:param text: of a file.
     :raise BadAccessFile: there is something wrong with it.
     """
     try:

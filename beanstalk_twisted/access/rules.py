@@ -1,5 +1,5 @@
-"""
-The rules of a file: identities, by what is known of a peer and by tokens, and what they may do.
+"""The rules of a file: identities, by what is known of a peer and by tokens, and what they may
+do.
 """
 
 import re
@@ -82,18 +82,16 @@ ROLES: Final = {
     "viewer": LOOK,
     "admin": ALL_RIGHTS,
 }
-"""
-Names for sets of rights.  A worker sees jobs too: it is given them anyway, and client libraries ask
-for `stats-job` before they release one.
+"""Names for sets of rights.  A worker sees jobs too: it is given them anyway, and client libraries
+ask for `stats-job` before they release one.
 """
 
 SETS: Final = RIGHTS | ROLES
 """What a file may grant, by name."""
 
 MAX_PATTERNS: Final = 100
-"""
-Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 110 us at
-worst, if all have several stars and begin and end alike, as `*a*` and `*b*`.
+"""Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 110 us
+at worst, if all have several stars and begin and end alike, as `*a*` and `*b*`.
 """
 
 MAX_REMEMBERED: Final = 1000
@@ -105,8 +103,7 @@ STAR: Final = b"*"
 
 
 class Granted(NamedTuple):
-    """
-    One pattern of a file.
+    """One pattern of a file.
 
     :ivar name: of the right or role, a key of `SETS`.
     """
@@ -124,8 +121,7 @@ _Starred = tuple[Sequence[bytes], int]
 
 
 class Grant:
-    """
-    Rights by tube.
+    """Rights by tube.
 
     :ivar granted: the patterns, in the order of the file.
     :ivar anywhere: the rights that it has of any tube.
@@ -159,8 +155,7 @@ class Grant:
         table.setdefault(first + STAR + last, []).append((parts, rights))
 
     def rights_of(self, tube: bytes) -> int:
-        """
-        The rights that it has of a tube, remembered if it was asked of late.
+        """The rights that it has of a tube, remembered if it was asked of late.
 
         :param tube: its name.
         """
@@ -193,8 +188,7 @@ MAX_IDENTITIES: Final = 1000
 
 
 class Peer(NamedTuple):
-    """
-    What is known of a peer without its doing.
+    """What is known of a peer without its doing.
 
     :ivar listeners: the names of the port that it came to: ``HOST:PORT`` and ``tcp:PORT``, or
         ``unix:PATH``.
@@ -213,10 +207,8 @@ NOBODY: Final = Peer()
 
 
 class Identity(NamedTuple):
-    """
-    Somebody that a file names.
+    """Somebody that a file names.
 
-    :ivar tokens: hashes of its tokens.
     :ivar limits: what it may take, by the keys of `limits.LIMITS`; without one of them, any amount.
     :ivar certificates: names as in `Peer.certificate`, of which one is enough.
     """
@@ -247,8 +239,7 @@ class Clash(ValueError):
 
 
 class AccessRules:
-    """
-    Who may do what.
+    """Who may do what.
 
     :ivar identities: by name, without the anonymous one.
     :ivar anonymous: who is none of them.

@@ -1,5 +1,4 @@
-"""
-Tokens, and what a file keeps of them.
+"""Tokens, and what a file keeps of them.
 
 A token is `bst_<id>_<secret>`.  A file has its id, and the scrypt hash of all of it with a salt:
 whoever reads the file cannot be anybody by it.  By the id one hash is enough to tell whose a token
@@ -52,10 +51,8 @@ class BadHash(ValueError):
 
 
 class TokenHash(NamedTuple):
-    """
-    What a file keeps of a token.
+    """What a file keeps of a token.
 
-    :ivar token_id: of the token.
     :ivar log2_n: with ``r`` and ``p`` the cost, as scrypt calls them.
     :ivar digest: of the token.
     """
@@ -103,8 +100,7 @@ class TokenHash(NamedTuple):
 
 
 def hash_of(token: bytes, chance: Chance, log2_n: int = LOG2_N) -> TokenHash:
-    """
-    Make what a file keeps of a token.
+    """Make what a file keeps of a token.
 
     :raise BadHash: it is no token.
     """
@@ -116,7 +112,6 @@ def hash_of(token: bytes, chance: Chance, log2_n: int = LOG2_N) -> TokenHash:
 
 
 def new_token(chance: Chance) -> str:
-    """Make a token."""
     return f"{PREFIX}{_letters(chance(ID_BYTES))}_{_letters(chance(SECRET_BYTES))}"
 
 
@@ -131,8 +126,7 @@ def id_of(token: bytes) -> str | None:
 
 
 def stand_in(hashes: Iterable[TokenHash]) -> TokenHash:
-    """
-    What a token that nobody has is compared with: it takes as long as the dearest of these, and
+    """What a token that nobody has is compared with: it takes as long as the dearest of these, and
     matches none.
     """
     dearest = max(hashes, key=lambda each: each.cost, default=None)

@@ -1,5 +1,4 @@
-"""
-An append-only, segmented log of every change of every job.
+"""An append-only, segmented log of every change of every job.
 
 Standard library only, and no Twisted: the server, the tools and Spark executors read and write
 through this one package, so there is one truth about the bytes (docs/binlog-format.md).

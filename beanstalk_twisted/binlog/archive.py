@@ -1,5 +1,4 @@
-"""
-The door to an archive: what is asked of it, and the real one.
+"""The door to an archive: what is asked of it, and the real one.
 
 An archive keeps the finished segments of stores, each in a folder of its own; what lies there, and
 what may be relied on, is in docs/binlog-format.md, "The archive".  What is delivered there, and in
@@ -28,8 +27,7 @@ PART: Final = ".part"
 
 
 class Archive(Protocol):
-    """
-    A place for the finished segments of a store.  All methods raise OSError.
+    """A place for the finished segments of a store.  All methods raise OSError.
 
     :ivar path: of the folder of the store, once it is open.
     :ivar is_remote: whether it may be away without anybody's mistake: a server then starts and ends
@@ -40,8 +38,7 @@ class Archive(Protocol):
     is_remote: ClassVar[bool] = False
 
     def refuse_unusable(self) -> None:
-        """
-        See at a start what nobody will mend meanwhile.
+        """See at a start what nobody will mend meanwhile.
 
         :raise CannotUse: it can never be used as it is named.
         """
@@ -56,26 +53,23 @@ class Archive(Protocol):
         """Whether there is a file of this name."""
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        """
-        Whether a file is ``size`` bytes long, and they are those that another one begins with.
+        """Whether a file is ``size`` bytes long, and they are those that another one begins
+        with.
         """
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
-        """
-        Give a file of the log a second name here, if it is on the same file system.
+        """Give a file of the log a second name here, if it is on the same file system.
 
         :raise FileExistsError: there is one of this name, which stays.
         """
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """
-        Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
+        """Copy the first ``size`` bytes of a file of the log, over what a crash may have left under
         this name, and return when they survive a power loss.
         """
 
     def rename(self, old: str, new: str) -> None:
-        """
-        Give a file another name, atomically.
+        """Give a file another name, atomically.
 
         :raise FileExistsError: there is one of the new name, which stays.
         """
@@ -87,8 +81,7 @@ class Archive(Protocol):
         """A whole file; for small ones."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """
-        Make a file, or put another in its place.  If this raises, or the process ends meanwhile,
+        """Make a file, or put another in its place.  If this raises, or the process ends meanwhile,
         there may be the old one, the new one, or in object storage the beginning of the new one.
         """
 
@@ -104,8 +97,7 @@ class RealArchive(Archive):
         self.path = self._root = path
 
     def refuse_unusable(self) -> None:
-        """
-        A name that was mistyped, or a disk that is not mounted, is to be seen at once.
+        """A name that was mistyped, or a disk that is not mounted, is to be seen at once.
 
         :raise CannotUse: it is not there, or is not a directory we may write in.
         """
@@ -191,8 +183,7 @@ class RealArchive(Archive):
 
 
 def _chunks(path: str, size: int) -> Iterator[bytes]:
-    """
-    The first ``size`` bytes of a file.
+    """The first ``size`` bytes of a file.
 
     :raise OSError: it is shorter.
     """

@@ -1,5 +1,4 @@
-"""
-Delivering finished segments to an archive, so that a crash at any point leaves there what is
+"""Delivering finished segments to an archive, so that a crash at any point leaves there what is
 complete under its name, and nothing else that has a meaning.
 
 A segment is delivered only when nothing can change it any more: its successor is durable, and says
@@ -38,15 +37,13 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.seals import seal_offset
 
 RECENT_ENTRIES: Final = 256
-"""
-Entries that `RECENT` is full with, some 66 KB.  It is written behind each delivery, and `MANIFEST`,
-of any size, once for so many.
+"""Entries that `RECENT` is full with, some 66 KB.  It is written behind each delivery, and
+`MANIFEST`, of any size, once for so many.
 """
 
 
 class ManifestWriter:
-    """
-    Blocks, and is called by one thread at a time.
+    """Blocks, and is called by one thread at a time.
 
     :ivar spoilt: files that were found to be no manifest of the store, with what is wrong; such a
         file counts for nothing, and is begun anew when it is next written.
@@ -61,16 +58,14 @@ class ManifestWriter:
         self.spoilt: dict[str, str] = {}
 
     def note(self, entry: bytes) -> None:
-        """
-        A segment was delivered.
+        """A segment was delivered.
 
         :param entry: as `manifest.describe` makes it.
         """
         self._noted[seq_of(entry)] = entry
 
     def write(self) -> None:
-        """
-        Write what was noted.  If this raises, the next call writes it too.
+        """Write what was noted.  If this raises, the next call writes it too.
 
         :raise OSError: it cannot be written, or what is there not be read.
         :raise CannotArchive: what is there is of a newer version, and is left as it is.
@@ -89,9 +84,8 @@ class ManifestWriter:
         self._noted = {}
 
     def _load(self) -> dict[int, bytes]:
-        """
-        Read what is there, and forget those noted entries that it has: a start delivers again what
-        the log still has.
+        """Read what is there, and forget those noted entries that it has: a start delivers again
+        what the log still has.
 
         :return: the entries of `RECENT`.
         """
@@ -128,8 +122,7 @@ def _what_is_wrong(found: Manifest | Incomplete | Unusable) -> str:
 
 
 class Delivered(NamedTuple):
-    """
-    A segment that is in the archive, durably.
+    """A segment that is in the archive, durably.
 
     :ivar entry: what the manifest will say of it, encoded; None: nothing.
     """
@@ -146,8 +139,7 @@ class Gap(NamedTuple):
 
 
 def gap(names: Iterable[str], oldest: int) -> Gap | None:
-    """
-    What can no longer be delivered, because the log was compacted without the archive.
+    """What can no longer be delivered, because the log was compacted without the archive.
 
     :param names: of the files in the archive.
     :param oldest: sequence number of the oldest segment of the log.
@@ -157,8 +149,7 @@ def gap(names: Iterable[str], oldest: int) -> Gap | None:
 
 
 def store_uuid(directory: Directory, seq: int) -> bytes:
-    """
-    The store that a segment belongs to.
+    """The store that a segment belongs to.
 
     :raise OSError: it cannot be read.
     """
@@ -170,8 +161,7 @@ def store_uuid(directory: Directory, seq: int) -> bytes:
 def deliver(
     archive: Archive, directory: Directory, seq: int, durable_lsn: int
 ) -> Delivered | None:  # fmt: skip
-    """
-    Put a segment into the archive, if it is finished.  To do it again changes nothing.
+    """Put a segment into the archive, if it is finished.  To do it again changes nothing.
 
     :param durable_lsn: highest LSN known durable, inclusive.
     :return: None while its successor is not durable.
@@ -194,8 +184,7 @@ def deliver_rest(
     archive: Archive, directory: Directory, first: int, goes_on: Callable[[], bool] = lambda: True,
     notice: Callable[[Delivered], None] = lambda delivered: None,
 ) -> None:  # fmt: skip
-    """
-    Deliver all segments from ``first`` on.  The log has ended in order, so the newest one is
+    """Deliver all segments from ``first`` on.  The log has ended in order, so the newest one is
     finished too.
 
     :param goes_on: asked before each; the rest is left when it says no.
@@ -215,8 +204,8 @@ def deliver_rest(
 
 
 def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> Delivered | None:
-    """
-    The last segment of a log that has ended in order: it needs no successor, having a trailer.
+    """The last segment of a log that has ended in order: it needs no successor, having a
+    trailer.
     """
     content = directory.read(segment_name(seq))
     end = len(content) - TRAILER_BYTES
@@ -228,8 +217,7 @@ def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> Deliver
 def _deliver(
     archive: Archive, directory: Directory, seq: int, prev_end: int, after: SegmentHeader | None
 ) -> Delivered:
-    """
-    :param prev_end: where its frames end.
+    """:param prev_end: where its frames end.
     :param after: the header of its successor.
     """
     name = segment_name(seq)
@@ -261,8 +249,7 @@ def _entry(directory: Directory, name: str, size: int, after: SegmentHeader | No
 def _put(
     archive: Archive, directory: Directory, name: str, size: int, new: str, may_link: bool
 ) -> None:
-    """
-    Complete first, then named, then durable.  A name that is not known durable is taken back, so
+    """Complete first, then named, then durable.  A name that is not known durable is taken back, so
     that the next attempt begins anew: to sync a second time proves nothing.
     """
     if not (may_link and _linked(archive, directory, name, new)):
@@ -298,8 +285,8 @@ def _copy(archive: Archive, directory: Directory, name: str, size: int, new: str
 
 
 def _final_bytes(directory: Directory, name: str, prev_end: int) -> int:
-    """
-    How long the segment is for good: its trailer counts, what a crash left behind its end does not.
+    """How long the segment is for good: its trailer counts, what a crash left behind its end
+    does not.
     """
     rest = bytes(directory.read(name)[prev_end : prev_end + TRAILER_BYTES + 1])
     return prev_end + (TRAILER_BYTES if _is_trailer(rest, prev_end) else 0)

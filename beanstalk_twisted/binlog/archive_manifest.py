@@ -1,5 +1,4 @@
-"""
-The manifest of a store in an archive: what is asked of each segment before it is opened, in two
+"""The manifest of a store in an archive: what is asked of each segment before it is opened, in two
 files (docs/binlog-format.md, "The manifest").
 
 A reader lists the folder, reads the files called `NAMES`, and has an `Entry` for each segment that
@@ -48,9 +47,8 @@ NAMES: Final = (MANIFEST, RECENT)
 """The files of a manifest; of two entries for one segment that of the later one counts."""
 
 MAX_ENTRIES: Final = 262_144
-"""
-Segments in a manifest: 16 TiB of full ones, or 2.5 years of one every five minutes.  The newest are
-kept; readers open the others.
+"""Segments in a manifest: 16 TiB of full ones, or 2.5 years of one every five minutes.  The newest
+are kept; readers open the others.
 """
 
 MAX_INFLATED_BYTES: Final = 256 << 20
@@ -76,8 +74,7 @@ assert _ENTRY.size == 48 + SEGMENT_HEADER.size
 
 
 class Entry(NamedTuple):
-    """
-    What a manifest says of a segment.
+    """What a manifest says of a segment.
 
     :ivar size: of its file, in bytes.
     :ivar end: where its frames end.
@@ -102,8 +99,8 @@ class Entry(NamedTuple):
 
 
 class Incomplete(NamedTuple):
-    """
-    No manifest yet: the file ends before it should; it was being written, or its writer was killed.
+    """No manifest yet: the file ends before it should; it was being written, or its writer was
+    killed.
     """
 
     size: int
@@ -118,8 +115,7 @@ class Unusable(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """
-    One file of a manifest.
+    """One file of a manifest.
 
     :ivar entries: encoded, by sequence number, ascending.
     """
@@ -202,8 +198,7 @@ def seq_of(entry: bytes) -> int:
 
 
 def decode_entry(raw: bytes) -> Entry | None:
-    """
-    :param raw: an entry of a `Manifest`.
+    """:param raw: an entry of a `Manifest`.
     :return: None if this version does not understand the segment's header.
     """
     _, flags, size, end, next_lsn, first_ns, last_ns, fields = _ENTRY.unpack_from(raw)
@@ -219,8 +214,7 @@ def decode_entry(raw: bytes) -> Entry | None:
 def known_segments(
     files: Iterable[bytes], sizes: Mapping[str, int], store: bytes | None = None
 ) -> dict[str, Entry]:
-    """
-    What the files of a manifest say of the segments that are there.
+    """What the files of a manifest say of the segments that are there.
 
     :param files: their bytes, in the order of `NAMES`; those that cannot be used count for nothing.
     :param sizes: of the files in the store's folder, by name.
@@ -239,8 +233,8 @@ def known_segments(
 
 
 def _possible(manifest: Manifest) -> Iterator[Entry]:
-    """
-    The entries that this version understands, that are of the store, and agree with themselves.
+    """The entries that this version understands, that are of the store, and agree with
+    themselves.
     """
     for entry in filter(None, map(decode_entry, manifest.entries.values())):
         if entry.header.store_uuid == manifest.store_uuid and _is_possible(entry):
@@ -268,8 +262,7 @@ def _contradicted(entries: Mapping[int, Entry]) -> set[int]:
 
 
 def describe(read: ReadPart, size: int, after: SegmentHeader | None) -> bytes | None:
-    """
-    Make the entry of a finished segment, from its header and its seal.
+    """Make the entry of a finished segment, from its header and its seal.
 
     :param read: reads parts of its file.
     :param size: of its file, as it is archived.
@@ -306,8 +299,7 @@ def _encode(
 
 
 def _thinned(seal: SealIndex) -> tuple[int, SealIndex]:
-    """
-    As much of a seal as an entry has room for.
+    """As much of a seal as an entry has room for.
 
     :return: the entry's flags; the rest of the seal.
     """

@@ -1,5 +1,5 @@
-"""
-What passes between an open log, the thread that writes it, and the start that goes on with it.
+"""What passes between an open log, the thread that writes it, and the start that goes on with
+it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,7 @@ from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 
 class Batch(NamedTuple):
-    """
-    Bytes for one segment, and where they go.
+    """Bytes for one segment, and where they go.
 
     :ivar file: ``chunks`` start with the header of a new segment, which this file becomes, and
         ``offset`` is 0; None if the segment is there already.
@@ -47,8 +46,7 @@ class Batch(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """
-    What the head of a new segment says about the server at that moment.
+    """What the head of a new segment says about the server at that moment.
 
     :ivar has_extensions: whether some of the records have any, or of the jobs that may be stated
         again.
@@ -85,8 +83,7 @@ class RehomedFrame(NamedTuple):
 
 
 class Position(NamedTuple):
-    """
-    Where a log goes on: all that its first segment's header needs.
+    """Where a log goes on: all that its first segment's header needs.
 
     :ivar first_lsn: the first LSN of that segment; all below it is durable.
     :ivar rehomed: frames whose LSNs begin there.
@@ -119,8 +116,7 @@ class Position(NamedTuple):
 
 
 class Unsafe(NamedTuple):
-    """
-    A batch that is not known durable.
+    """A batch that is not known durable.
 
     :ivar end: where its frames end in its segment.
     """

@@ -1,5 +1,4 @@
-"""
-Bodies that are in the log only: where each is, and reading them back one by one.
+"""Bodies that are in the log only: where each is, and reading them back one by one.
 
 A place is a segment and an LSN, which no change of the files makes wrong: a segment is cut only at
 its end, behind what is durable.  Where in the segment that is, the seal of a finished one says to
@@ -72,8 +71,7 @@ _SPACE: Final = re.compile("[ \t\r\n]+")
 
 
 def fingerprint(body: bytes) -> str:
-    """
-    Of a JSON object, a hash of its keys and of what `KIND_KEYS` say; of any other body, of its
+    """Of a JSON object, a hash of its keys and of what `KIND_KEYS` say; of any other body, of its
     first `TEXT_BYTES`, with UUIDs, numbers, white space and the case of letters made alike.
 
     :param body: all of it, or more than `MAX_JSON_BYTES` of its beginning.
@@ -109,18 +107,16 @@ def _alike(text: str) -> str:
 
 
 READ_BYTES: Final = 64 << 10
-"""
-Bytes that are read at once to find the next headers: those of many small frames, or of one with 60
-jobs of 1 KB and all that is in it.
+"""Bytes that are read at once to find the next headers: those of many small frames, or of one with
+60 jobs of 1 KB and all that is in it.
 """
 
 SHARE_BYTES: Final = 2 << 10
 """The same for each of the bodies that are read together, beside another."""
 
 MAX_READ_BYTES: Final = 128 << 10
-"""
-The most of that.  For each read of a file the thread lets go of the interpreter, and gets it back
-behind whoever has it: next to a busy reactor, that is what a read costs.
+"""The most of that.  For each read of a file the thread lets go of the interpreter, and gets it
+back behind whoever has it: next to a busy reactor, that is what a read costs.
 """
 
 MAX_PIECES: Final = 3
@@ -148,8 +144,7 @@ class _Pieces:
         self._pieces: deque[_Piece] = deque(maxlen=MAX_PIECES)
 
     def begin(self, bodies: int) -> None:
-        """
-        Forget what was read: files have grown since.
+        """Forget what was read: files have grown since.
 
         :param bodies: how many are going to be read.
         """
@@ -157,8 +152,7 @@ class _Pieces:
         self._more_bytes = min(bodies * SHARE_BYTES, MAX_READ_BYTES) if bodies > 1 else 0
 
     def copy(self, name: str, start: int, end: int, least_bytes: int = 0) -> bytes:
-        """
-        :param least_bytes: to read if nothing is remembered, where there are as many.
+        """:param least_bytes: to read if nothing is remembered, where there are as many.
         :return: a part of a file, shorter where that ends.
         """
         for piece in self._pieces:
@@ -190,8 +184,8 @@ class _Index:
         return self.offsets[max(0, bisect_right(self.lsns, lsn) - 1)]
 
     def note(self, frame: Frame | IndexedFrame) -> None:
-        """
-        A frame stands there; it is remembered if it is far enough behind the last one that is.
+        """A frame stands there; it is remembered if it is far enough behind the last one that
+        is.
         """
         if frame.offset >= self.offsets[-1] + INDEX_STRIDE_BYTES:
             self.lsns.append(frame.base_lsn)
@@ -208,10 +202,10 @@ class LogBodyReader:
         self._pieces = _Pieces(directory)
 
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
-        """
-        The bodies of jobs whose full records are at these places, and durable.  What cannot be read
-        is an exception: `BodyLost` if there is no such record, or it is damaged; OSError if the
-        disk cannot read it, and nothing more is read behind that: the next one may take as long.
+        """The bodies of jobs whose full records are at these places, and durable.  What cannot be
+        read is an exception: `BodyLost` if there is no such record, or it is damaged; OSError if
+        the disk cannot read it, and nothing more is read behind that: the next one may take as
+        long.
 
         :return: of as many as were tried.
         """
@@ -275,8 +269,8 @@ class LogBodyReader:
         return index
 
     def _begun(self, header: SegmentHeader, name: str) -> _Index:
-        """
-        What the segment says of its frames, if it is finished.  Without that they are gone through.
+        """What the segment says of its frames, if it is finished.  Without that they are gone
+        through.
         """
         index = _Index(header)
         with suppress(OSError):

@@ -1,5 +1,4 @@
-"""
-Many jobs at once, as a server that starts takes them over: `ColdJobs`.
+"""Many jobs at once, as a server that starts takes them over: `ColdJobs`.
 
 Their records are cut into columns, by memoryviews and the iterators of C, so that no record becomes
 an object.  Most jobs of a long queue were put, are ready, and nothing else is known of them: these
@@ -56,8 +55,8 @@ class LoggedJob(Protocol):
 
 
 class Run(NamedTuple):
-    """
-    Records of jobs, of one kind and without data; among `Record` values it stands for all of them.
+    """Records of jobs, of one kind and without data; among `Record` values it stands for all of
+    them.
 
     :ivar first_id: the lowest id of the jobs, ``last_id`` the highest.
     :ivar array: the records, one behind the other.
@@ -99,8 +98,7 @@ Appended: TypeAlias = Record | Run
 
 
 def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
-    """
-    The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
+    """The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
 
     :param jobs: as they are before, of one tube; at least one.
     """
@@ -138,8 +136,8 @@ _WORDS: Final = RECORD_BYTES // 4
 _LONGS: Final = RECORD_BYTES // 8
 
 MAX_COUNT: Final = (1 << 16) - 1
-"""
-A counter of these jobs: few are reserved more often, and two bytes are enough to keep it in memory.
+"""A counter of these jobs: few are reserved more often, and two bytes are enough to keep it in
+memory.
 """
 
 _NS: Final = 1_000_000_000
@@ -165,8 +163,7 @@ _EXT: Final = int(Flag.EXT)
 
 
 class Standing(NamedTuple):
-    """
-    Where jobs stand, and how often what was done with them, in columns.
+    """Where jobs stand, and how often what was done with them, in columns.
 
     :ivar states: numbers of `State`; none is reserved.
     :ivar deadlines_ns: see `JobImage.deadline_ns`.
@@ -182,8 +179,7 @@ class Standing(NamedTuple):
 
 
 class ColdJobs(NamedTuple):
-    """
-    Jobs without tags that nobody holds.
+    """Jobs without tags that nobody holds.
 
     :ivar bodies: in the order of ``job_ids``, as all columns; if they ``are_left`` to the log, None
         for all but empty ones.
@@ -212,11 +208,7 @@ class ColdJobs(NamedTuple):
 
 
 class Records:
-    """
-    Full records of one segment that are gathered, to be taken together.
-
-    :ivar job_ids: of which jobs.
-    """
+    """Full records of one segment that are gathered, to be taken together."""
 
     def __init__(self) -> None:
         self.job_ids: list[int] = []
@@ -233,8 +225,7 @@ class Records:
         self, job_ids: Sequence[int], arrays: Sequence[memoryview], heap: memoryview,
         lsns: Sequence[int] = (), newest: Sequence[bytes] = (),
     ) -> None:  # fmt: skip
-        """
-        Records of a frame.
+        """Records of a frame.
 
         :param arrays: one behind the other they are the records of these jobs.
         :param lsns: of these records, if they are asked for, then of all that are added.
@@ -255,9 +246,8 @@ class Records:
     def take(
         self, tubes: Container[int], segment: int, now_ns: int, leaves_bodies: bool = False
     ) -> tuple[ColdJobs, Sequence[int]]:  # fmt: skip
-        """
-        The jobs that can be had in columns, as `as_loaded` makes them, and which of the records are
-        not of such.
+        """The jobs that can be had in columns, as `as_loaded` makes them, and which of the records
+        are not of such.
 
         :param tubes: the ids that have a name.
         :param now_ns: log time.
@@ -307,8 +297,8 @@ class Records:
         return starts, list(map(add, starts, sizes))
 
     def _are_in_a_row(self, offsets: list[int], sizes: list[int]) -> bool:
-        """
-        Whether bodies lie one behind the other in each heap, as they do if all of a frame is taken.
+        """Whether bodies lie one behind the other in each heap, as they do if all of a frame is
+        taken.
         """
         frames = zip(self._by_frame(offsets), self._by_frame(sizes), self._heaps, strict=True)
         for own_offsets, own_sizes, heap in frames:
@@ -334,9 +324,8 @@ class Records:
         return bodies
 
     def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
-        """
-        Small bodies are cut out of a copy, which is quicker; of one large one that is alone there
-        is none but where it stays.
+        """Small bodies are cut out of a copy, which is quicker; of one large one that is alone
+        there is none but where it stays.
         """
         places = map(slice, starts, ends)
         if len(self.job_ids) == 1:

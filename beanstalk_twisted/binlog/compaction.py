@@ -1,5 +1,4 @@
-"""
-When to compact, and what a segment holds that may have to move.
+"""When to compact, and what a segment holds that may have to move.
 
 Compaction takes the oldest segment, states its living jobs again at the end of the log (COPY), says
 durably that the segment is dead (TRIM), and deletes it.  Oldest first, always: a DELETE never lies
@@ -25,15 +24,13 @@ SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
 
 SHORT_FACTOR: Final = 1.25
-"""
-Times what is alive that a log may be on a full disk: there, space is worth more than what it costs
-to write each living byte five times.
+"""Times what is alive that a log may be on a full disk: there, space is worth more than what it
+costs to write each living byte five times.
 """
 
 
 class Pressure(NamedTuple):
-    """
-    How large a log is.
+    """How large a log is.
 
     :ivar total: bytes of all its segments.
     :ivar live: bytes of the full records of its living jobs.
@@ -55,8 +52,7 @@ MAX_FACTOR: Final = 100.0
 
 
 class Policy(NamedTuple):
-    """
-    How large a log may become, and how fast it is made smaller.
+    """How large a log may become, and how fast it is made smaller.
 
     :ivar factor: times what is alive; 2 writes each living byte about once more in its life, and 3
         about half as often.
@@ -96,9 +92,9 @@ class Policy(NamedTuple):
 
 
 def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]]:
-    """
-    The ids of the jobs whose full records, or remembered keys, are in a segment, a slice at a time,
-    all checksums checked but those of bodies of jobs without tags: who reads one back checks it.
+    """The ids of the jobs whose full records, or remembered keys, are in a segment, a slice at a
+    time, all checksums checked but those of bodies of jobs without tags: who reads one back checks
+    it.
 
     :param end: where its frames end.
     :raise Damaged: it cannot all be read.
@@ -123,9 +119,8 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
 
 
 def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buffer:
-    """
-    As much of a segment as is looked at in a slice, or one frame if that is larger.  It may not all
-    be mapped: where a limit on memory has been reached there is place for little.
+    """As much of a segment as is looked at in a slice, or one frame if that is larger.  It may not
+    all be mapped: where a limit on memory has been reached there is place for little.
     """
     part = directory.read_part(name, at, min(at + SLICE_BYTES, end))
     first = frames.decode_header(part, 0, len(part), salt)

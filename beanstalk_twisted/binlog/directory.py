@@ -1,5 +1,4 @@
-"""
-The door to the file system: what the log asks of a directory, and the real one.  Simulated ones
+"""The door to the file system: what the log asks of a directory, and the real one.  Simulated ones
 pass the same contract tests (tests/binlog/test_directory.py).
 """
 
@@ -46,8 +45,7 @@ frames, which are mostly as large, and no copy."""
 
 
 class DiskSpace(NamedTuple):
-    """
-    Space of a file system, without what is reserved for root.
+    """Space of a file system, without what is reserved for root.
 
     :ivar free_bytes: bytes that are left; ``size_bytes`` bytes that there are when it is empty.
     """
@@ -57,8 +55,7 @@ class DiskSpace(NamedTuple):
 
 
 def retried(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """
-    Call the kernel again after EINTR and EAGAIN, which say nothing of the disk.  If that never
+    """Call the kernel again after EINTR and EAGAIN, which say nothing of the disk.  If that never
     ends, it is as a call that hangs: the watchdog gives up.
     """
     while True:
@@ -106,30 +103,27 @@ class Directory(Readable, Protocol):
     """One directory of segments.  All methods raise OSError unless said otherwise."""
 
     def lock(self, text: str) -> None:
-        """
-        Keep other servers out for as long as this process lives.
+        """Keep other servers out for as long as this process lives.
 
         :param text: who we are, for whoever finds the lock held.
         :raise LockHeld: another server has it; the message says which.
         """
 
     def forget_cached(self, name: str) -> None:
-        """
-        Ask that the next read comes from the device: after a failed write-back the cache may show
-        what the disk never got.
+        """Ask that the next read comes from the device: after a failed write-back the cache may
+        show what the disk never got.
         """
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        """
-        As `read_part`, copied: what the disk cannot read raises, where a mapping ends the process.
+        """As `read_part`, copied: what the disk cannot read raises, where a mapping ends the
+        process.
         """
 
     def size(self, name: str) -> int:
         """How many bytes a file has."""
 
     def expect_gaps(self, names: Collection[str]) -> None:
-        """
-        Of these files, and of no others, most is passed over from now on: to read ahead is of no
+        """Of these files, and of no others, most is passed over from now on: to read ahead is of no
         use.
         """
 
@@ -146,9 +140,8 @@ class Directory(Readable, Protocol):
         """Delete a file."""
 
     def displaced(self, name: str, file: File) -> str:
-        """
-        Look whether ``name`` still leads to a file that is open here: the next start looks for it
-        there, whatever happens to the directory meanwhile.
+        """Look whether ``name`` still leads to a file that is open here: the next start looks for
+        it there, whatever happens to the directory meanwhile.
 
         :param file: one of `create` or `open`.
         :return: `IN_PLACE`, also if nobody can tell; or what has become of it, in words that go on
@@ -156,8 +149,7 @@ class Directory(Readable, Protocol):
         """
 
     def lost_lock(self) -> str:
-        """
-        Look whether what keeps other servers out is still in place.
+        """Look whether what keeps other servers out is still in place.
 
         :return: empty if so; else the name of a lock file that was deleted or replaced.
         """
@@ -166,16 +158,15 @@ class Directory(Readable, Protocol):
         """Return the space of its file system."""
 
     def cut(self, name: str, size: int) -> None:
-        """
-        Truncate a file that is no longer written, and return when it is durable as it is then.
+        """Truncate a file that is no longer written, and return when it is durable as it is
+        then.
         """
 
     def sync(self) -> None:
         """Return when all names in the directory survive a power loss."""
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """
-        Keep a durable copy of bytes that are about to be cut off.
+        """Keep a durable copy of bytes that are about to be cut off.
 
         :return: its path.  An older copy of this name is never overwritten.
         """
@@ -245,8 +236,7 @@ class RealDirectory(Directory):
         self._with_gaps: frozenset[str] = frozenset()
 
     def make(self) -> None:
-        """
-        Create the directory if only it, not its parent, is missing.
+        """Create the directory if only it, not its parent, is missing.
 
         :raise CannotUse: it is not there, cannot be made, or is not a directory we may write in.
         """
@@ -280,8 +270,7 @@ class RealDirectory(Directory):
         return os.path.join(self.path, name)
 
     def lock(self, text: str) -> None:
-        """
-        Take ``LOCK`` with flock and ``lock`` with fcntl, the latter because a C beanstalkd does.
+        """Take ``LOCK`` with flock and ``lock`` with fcntl, the latter because a C beanstalkd does.
 
         Neither descriptor is ever closed before the end: closing any descriptor of ``lock`` would
         drop its lock, as fcntl has it.
@@ -318,8 +307,7 @@ class RealDirectory(Directory):
         retried(os.pwrite, mine, text.encode(), 0)
 
     def refuse_if_beanstalkd_runs(self) -> None:
-        """
-        Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
+        """Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
 
         :raise LockHeld: it does.
         """
@@ -446,8 +434,7 @@ def advice_on(path: str, problem: OSError) -> str:
 
 
 def holder_of(path: str) -> int:
-    """
-    The process that holds a directory's ``lock``, as a C beanstalkd does.  F_GETLK only asks:
+    """The process that holds a directory's ``lock``, as a C beanstalkd does.  F_GETLK only asks:
     unlike trying to take the lock, it cannot get in the way of a server that starts just now.
 
     :return: its pid; 0 if nobody holds it, or we do; -1 if it cannot be named.
@@ -484,8 +471,7 @@ def _holds(path: str, content: bytes) -> bool:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """
-    A crash may leave part of it: only a name given later says that it is whole.
+    """A crash may leave part of it: only a name given later says that it is whole.
 
     :raise OSError: it cannot be written.  Nothing is left of it.
     """
@@ -514,10 +500,9 @@ def _mapped(fd: int, start: int, end: int, has_gaps: bool) -> Buffer:
 
 
 def read_range(fd: int, start: int, end: int) -> bytes:
-    """
-    The bytes of an open file from ``start`` to ``end``, or to where it ends.  A call of the kernel
-    returns what stands before a page that the disk cannot read, as if the file ended there; the
-    next one, from that page on, says so.
+    """The bytes of an open file from ``start`` to ``end``, or to where it ends.  A call of the
+    kernel returns what stands before a page that the disk cannot read, as if the file ended there;
+    the next one, from that page on, says so.
 
     :raise OSError: the disk cannot read it.
     """

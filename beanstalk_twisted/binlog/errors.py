@@ -1,5 +1,4 @@
-"""
-What can go wrong with a log, and what to say about it.
+"""What can go wrong with a log, and what to say about it.
 
 Each message names what, where, what was lost and the command to run next; each class carries the
 exit code of a server that ends because of it.
@@ -37,17 +36,16 @@ class WriteFailed(BinlogError):
 
 
 class LeftHalfWay(BinlogError):
-    """
-    An exception has ended a step of the log before it was done: nothing may be written behind it.
+    """An exception has ended a step of the log before it was done: nothing may be written
+    behind it.
     """
 
     exit_code = 74
 
 
 class NoSpace(WriteFailed):
-    """
-    The disk has no space for a write: nothing is wrong with what is written, and the same write may
-    be tried again.
+    """The disk has no space for a write: nothing is wrong with what is written, and the same write
+    may be tried again.
 
     :ivar meanwhile: what to say while the server waits for space.
     """
@@ -60,21 +58,19 @@ class NoSpace(WriteFailed):
 
 
 class CannotArchive(BinlogError):
-    """
-    A finished segment is not in the archive.  It stays in the log, so nothing is lost and nothing
-    ends because of it.
+    """A finished segment is not in the archive.  It stays in the log, so nothing is lost and
+    nothing ends because of it.
     """
 
 
 class BodyLost(BinlogError):
-    """
-    The body of a job that was left to the log cannot be read there.  It is that job's error alone.
+    """The body of a job that was left to the log cannot be read there.  It is that job's error
+    alone.
     """
 
 
 class Incompatible(BinlogError):
-    """
-    A format this version does not know, or files of another kind or another store.
+    """A format this version does not know, or files of another kind or another store.
 
     :ivar is_newer: the bytes are sound, in a format that only another version knows.
     """

@@ -1,5 +1,4 @@
-"""
-The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
+"""The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
 
 Whoever changes a job appends its record here in the same step and gets its LSN; at the end of a
 turn group commit takes the batch.  While that is written, new records collect for the next one.
@@ -51,15 +50,13 @@ from beanstalk_twisted.binlog.space_budget import (
 )
 
 MAX_WAITING_RECORDS: Final = 10_000
-"""
-Records that wait for the disk above which it is behind: more than a turn appends, and what clients
-that are answered at once can append without end.
+"""Records that wait for the disk above which it is behind: more than a turn appends, and what
+clients that are answered at once can append without end.
 """
 
 
 class Log:
-    """
-    A log that is open for appending.
+    """A log that is open for appending.
 
     :ivar segment: sequence number of the segment the next record will lie in.
     :ivar last_lsn: LSN of the newest record.
@@ -78,8 +75,7 @@ class Log:
         self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
         salt: Callable[[], int], writer: str,
     ) -> None:  # fmt: skip
-        """
-        :param opening: the server's small state, asked at the start of each segment with the
+        """:param opening: the server's small state, asked at the start of each segment with the
             segment's number and the log time.
         :param salt: a new random u32 at each call.
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
@@ -122,8 +118,8 @@ class Log:
 
     @property
     def is_waited_for(self) -> bool:
-        """
-        Whether somebody waits for the next batch: a client, or the end or beginning of a segment.
+        """Whether somebody waits for the next batch: a client, or the end or beginning of a
+        segment.
         """
         return bool(self._commits or self._pending or self._file or self._is_ending)
 
@@ -139,8 +135,8 @@ class Log:
 
     @property
     def undurable_bytes(self) -> int:
-        """
-        How many bytes are framed and not known durable: the next process would frame them anew.
+        """How many bytes are framed and not known durable: the next process would frame them
+        anew.
         """
         seq, end = self._safe
         return self._framing.end - (end if seq == self.segment else 0)
@@ -185,8 +181,8 @@ class Log:
         self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
-        """
-        Let the next batch seal the segment, whatever its size; there is one, even without records.
+        """Let the next batch seal the segment, whatever its size; there is one, even without
+        records.
         """
         self._is_ending = True
 
@@ -198,9 +194,8 @@ class Log:
     # Appending.
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """
-        The next two records, the definition of a tube and one of a job, are to lie in one segment:
-        begin another if this one is too full.
+        """The next two records, the definition of a tube and one of a job, are to lie in one
+        segment: begin another if this one is too full.
 
         :param time_ns: log time.
         """
@@ -216,8 +211,8 @@ class Log:
         return bool(self._header.incompat & EXTENSIONS)
 
     def allow_extensions(self, time_ns: int) -> None:
-        """
-        Records with extensions are to come: begin a segment that may hold them, unless it is one.
+        """Records with extensions are to come: begin a segment that may hold them, unless it is
+        one.
 
         :param time_ns: log time.
         """
@@ -236,10 +231,8 @@ class Log:
         return self._enter(record, size, own)
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """
-        Append records, no more than `SpaceBudget.run_records`.
+        """Append records, no more than `SpaceBudget.run_records`.
 
-        :param make: makes them.
         :return: the first one's LSN; the others' follow.
         """
         run = make()
@@ -256,9 +249,8 @@ class Log:
         return first_lsn
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """
-        Append at least one record, `frames.MAX_FRAME_RECORDS` at most and no definition of a tube;
-        they will stand in one frame, `MAX_FRAME_BYTES` at most.  `make_room` was called for
+        """Append at least one record, `frames.MAX_FRAME_RECORDS` at most and no definition of a
+        tube; they will stand in one frame, `MAX_FRAME_BYTES` at most.  `make_room` was called for
         `space_budget.whole_bytes`.
 
         :return: the first one's LSN; the others' follow.
@@ -305,8 +297,7 @@ class Log:
     # Batches.
 
     def take(self, time_ns: int) -> Batch | None:
-        """
-        Close the open batch, or give one that a full segment has closed before.
+        """Close the open batch, or give one that a full segment has closed before.
 
         :param time_ns: log time; frames never go back in time.
         :return: what to write, or None when there is nothing.
@@ -337,8 +328,8 @@ class Log:
         self._is_midway = True
 
     def mark(self) -> Batch:
-        """
-        A sync mark: an empty frame that carries the newest watermark.  Only while nothing is open.
+        """A sync mark: an empty frame that carries the newest watermark.  Only while nothing is
+        open.
         """
         assert not self.has_open
         self._begin_step()
@@ -350,8 +341,8 @@ class Log:
         return batch
 
     def finish(self, time_ns: int) -> Batch:
-        """
-        The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be durable.
+        """The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be
+        durable.
         """
         self._is_ending = False
         assert not self.has_open
@@ -398,8 +389,7 @@ class Log:
     # Segments.
 
     def shrink(self, batch: Batch) -> Batch | None:
-        """
-        The disk does not have the space that the new segment should be given: ask for half.
+        """The disk does not have the space that the new segment should be given: ask for half.
 
         :param batch: the first one; nothing was appended behind it.
         :return: the same in a smaller file, or None if it would not fit.
@@ -450,8 +440,7 @@ class Log:
         self._settle_in()
 
     def _settle_in(self, least: int = 0) -> None:
-        """
-        Choose the file for the segment that begins.
+        """Choose the file for the segment that begins.
 
         :param least: free bytes that it must have for what comes first.
         """

@@ -1,5 +1,4 @@
-"""
-How much a log can surely still take: the rest of its newest segment, and those that
+"""How much a log can surely still take: the rest of its newest segment, and those that
 are preallocated.
 
 A preallocated segment is a file whose space the disk has given, so that it can be used even when
@@ -47,8 +46,7 @@ KEY_ENDS: Final = -(-DELETE_WITH_KEY_BYTES // DELETE_BYTES) - 1
 """As so many other deletions a deletion takes more if it leaves a key."""
 
 TAIL_BYTES: Final = NEW_JOB_BYTES + DELETE_WITH_KEY_BYTES + FRAME_BYTES
-"""
-So many bytes at the end of a segment may stay unused, since each change of a job makes room for
+"""So many bytes at the end of a segment may stay unused, since each change of a job makes room for
 the definition of its tube too; they are not promised to anybody.
 """
 
@@ -56,30 +54,26 @@ TUBE_BYTES: Final = RECORD_BYTES + TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
 """The definition of a tube, there and in the seal, but for its name in one of the two."""
 
 TUBE_STATE_BYTES: Final = 3 * RECORD_BYTES + 96 + TUBE_IN_SEAL_BYTES
-"""
-What a segment says of each tube when it opens, beside its name twice: definition, pause, counters,
-and in these three numbers of up to 15 digits.
+"""What a segment says of each tube when it opens, beside its name twice: definition, pause,
+counters, and in these three numbers of up to 15 digits.
 """
 
 SERVER_GROWTH_BYTES: Final = 512
-"""
-By how much the server's counters, which a segment opens with, may be longer by the next one: 30 of
-them, with up to 17 digits more.
+"""By how much the server's counters, which a segment opens with, may be longer by the next one: 30
+of them, with up to 17 digits more.
 """
 
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
 ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""
-Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
+"""Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
 since a start writes one and the first commit may be followed by another.
 """
 
 PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
-"""
-A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which is
-asked only when it matters.
+"""A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which
+is asked only when it matters.
 """
 
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
@@ -89,21 +83,18 @@ MAX_RUN_RECORDS: Final = HALF_FRAME_BYTES // RECORD_BYTES
 """Records of a `runs.Run`: so it begins a new frame at most once."""
 
 CHANGES_SHARE: Final = 4
-"""
-One part in so many of a segment is kept for changes that are no deletions, before jobs are taken:
-in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put has to wait.
+"""One part in so many of a segment is kept for changes that are no deletions, before jobs are
+taken: in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that no put has to wait.
 """
 
 STALE_SHARE: Final = 4
-"""
-A preallocated segment that lacks one part in this number of what is usual now was made when there
-were fewer tubes.  Once the next segment has opened it is deleted.
+"""A preallocated segment that lacks one part in this number of what is usual now was made when
+there were fewer tubes.  Once the next segment has opened it is deleted.
 """
 
 
 class PreallocatedSegment(NamedTuple):
-    """
-    A file that is to become a segment.
+    """A file that is to become a segment.
 
     :ivar number: its name, until then.
     :ivar size: bytes that it will have.
@@ -116,8 +107,7 @@ class PreallocatedSegment(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """
-    What the queue wants room for.
+    """What the queue wants room for.
 
     :ivar jobs: living jobs, each of which will be deleted one day.
     :ivar waiting: bytes of jobs that are to be taken as soon as there is room.
@@ -130,8 +120,7 @@ class Demand(NamedTuple):
 
 
 def framed_bytes(record_bytes: int) -> int:
-    """
-    The most that records of so many bytes, heap included, take in frames: any two frames that
+    """The most that records of so many bytes, heap included, take in frames: any two frames that
     follow each other are larger together than `FRAME_TARGET_BYTES`.
     """
     return record_bytes + FRAME_BYTES * (1 + 2 * record_bytes // FRAME_TARGET_BYTES)
@@ -145,16 +134,14 @@ def new_job_bytes(body_bytes: int) -> int:
 
 
 def whole_bytes(records: int, data_bytes: int) -> int:
-    """
-    What records that have to stand in one frame take as if they were the body of one job: their
+    """What records that have to stand in one frame take as if they were the body of one job: their
     frame may begin behind half of one, and end it.
     """
     return records * RECORD_BYTES + data_bytes + 2 * FRAME_BYTES
 
 
 class SpaceBudget:
-    """
-    The space that a log has been given.
+    """The space that a log has been given.
 
     :ivar rest: bytes of the newest segment that are still free for records.
     :ivar overhead: bytes of the next segments that are never free for records.
@@ -193,9 +180,8 @@ class SpaceBudget:
         return sum([segment.size for segment in [*self._preallocated, *self.stale]])
 
     def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
-        """
-        The size of a segment that has so many bytes when it begins: the size that was asked for, if
-        half of that is free; otherwise as much is free as there is to open with.
+        """The size of a segment that has so many bytes when it begins: the size that was asked for,
+        if half of that is free; otherwise as much is free as there is to open with.
 
         :param head_bytes: of them, those that each segment opens with.
         """
@@ -204,15 +190,13 @@ class SpaceBudget:
 
     @property
     def run_records(self) -> int:
-        """
-        How many records without data a run may have: they surely fit into the newest segment, and
-        into half of a frame.
+        """How many records without data a run may have: they surely fit into the newest segment,
+        and into half of a frame.
         """
         return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
     def begin(self, rest: int, overhead: int, head_bytes: int) -> None:
-        """
-        A segment begins; see `rest` and `overhead`.
+        """A segment begins; see `rest` and `overhead`.
 
         :param head_bytes: that it opens with.
         """
@@ -243,8 +227,7 @@ class SpaceBudget:
         self._count()
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room for a new job, and for the deletion of it and of all others.
+        """Whether there is room for a new job, and for the deletion of it and of all others.
 
         :param jobs: how many others there are.
         """
@@ -260,8 +243,7 @@ class SpaceBudget:
         return bool(self._preallocated) and not self.is_short
 
     def takes_change(self, jobs: int) -> bool:
-        """
-        Whether there is room for a change, for compaction, and for the deletion of all jobs.  As
+        """Whether there is room for a change, for compaction, and for the deletion of all jobs.  As
         long as the disk gives more there is.
         """
         if not self.is_short:
@@ -275,8 +257,7 @@ class SpaceBudget:
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """
-        Whether there is room for one of them: large ones may not fit into what is left, although
+        """Whether there is room for one of them: large ones may not fit into what is left, although
         it is enough for all.
         """
         return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
@@ -293,8 +274,7 @@ class SpaceBudget:
     # What the log does with it.
 
     def choose(self, least: int, usual: int) -> PreallocatedSegment:
-        """
-        The file for a new segment.
+        """The file for a new segment.
 
         :param least: bytes that it must have; ``usual`` if it has to be made.
         """
@@ -335,8 +315,7 @@ class SpaceBudget:
         self._usable_ahead = sum(self._usable(segment.size) for segment in self._preallocated)
 
     def leave(self) -> list[PreallocatedSegment]:
-        """
-        The log ends.
+        """The log ends.
 
         :return: the files that nobody needs any more.
         """

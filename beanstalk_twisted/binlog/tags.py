@@ -1,5 +1,4 @@
-"""
-What a job carries beside its body: the tags of its `put`, and where it came from.
+"""What a job carries beside its body: the tags of its `put`, and where it came from.
 
 In the log these are extensions of its full records (docs/binlog-format.md, "Extensions of a job").
 """
@@ -27,8 +26,7 @@ class BadTags(ValueError):
 
 
 class Tags(NamedTuple):
-    """
-    What a job carries; what it does not carry is empty or 0.
+    """What a job carries; what it does not carry is empty or 0.
 
     :ivar unique_key: no other job of the tube has it.
     :ivar unique_s: how long that holds after the job's deletion, seconds.
@@ -103,8 +101,7 @@ NO_TAGS: Final = Tags()
 
 
 def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
-    """
-    Take apart the data of a record that has extensions.
+    """Take apart the data of a record that has extensions.
 
     :return: the tags, None if there are none, and the body.
     :raise BadTags: they cannot be understood.

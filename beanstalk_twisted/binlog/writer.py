@@ -1,5 +1,4 @@
-"""
-Carries batches out: the one place that writes, syncs and renames segments.  One thread at a time
+"""Carries batches out: the one place that writes, syncs and renames segments.  One thread at a time
 calls it.
 
 The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is durable
@@ -32,8 +31,7 @@ def spare_name(number: int) -> str:
 
 
 class Writer:
-    """
-    Writes the newest segment of a directory.
+    """Writes the newest segment of a directory.
 
     After any `WriteFailed` but `NoSpace` it must not be used again: nothing is known about what
     reached the disk.
@@ -46,8 +44,7 @@ class Writer:
         self._is_naming = self._is_syncing = False
 
     def prepare(self, segment: PreallocatedSegment) -> None:
-        """
-        Allocate the space for a segment ahead.
+        """Allocate the space for a segment ahead.
 
         :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
         """
@@ -64,8 +61,7 @@ class Writer:
                 self._directory.remove(spare_name(segment.number))
 
     def resume(self, seq: int) -> None:
-        """
-        Go on in a segment that is there.
+        """Go on in a segment that is there.
 
         :raise WriteFailed: it cannot be opened.
         """
@@ -75,8 +71,7 @@ class Writer:
             raise self._refusal(problem, segment_name(seq)) from problem
 
     def write(self, batch: Batch, sync: bool) -> bool:
-        """
-        Write a batch.
+        """Write a batch.
 
         :param sync: whether to return only when it is durable.
         :return: whether it is durable now; beginning or sealing a segment always syncs.
@@ -91,8 +86,7 @@ class Writer:
             raise self._refusal(problem, name, NO_WRITE, CHANGES_WAIT) from problem
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
-        """
-        Write the last batch, durably, and give the space back that was made ready ahead.
+        """Write the last batch, durably, and give the space back that was made ready ahead.
 
         :raise WriteFailed: the disk refused the batch.
         """
@@ -100,8 +94,7 @@ class Writer:
         self.discard(preallocated)
 
     def sync(self) -> None:
-        """
-        Make all that was written durable.
+        """Make all that was written durable.
 
         :raise WriteFailed: the disk refused.
         """
@@ -119,8 +112,7 @@ class Writer:
             file.close()
 
     def displaced(self) -> str:
-        """
-        Look whether the segment is still where the next start looks for it.
+        """Look whether the segment is still where the next start looks for it.
 
         Look also whether other servers are still kept out.
 
@@ -196,8 +188,7 @@ class Writer:
         self.close()
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
-        """
-        :param name: of the file.
+        """:param name: of the file.
         :param what: what to say if there is no space; ``waits`` in its place where it is tried
             again, if that is something else.
         """

@@ -1,5 +1,4 @@
-"""
-The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not;
+"""The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not;
 `pool.Pool` splits tubes over several servers.
 
 What is below the Twisted line has no clock, no socket and no Deferred: bytes and times go in,

@@ -1,5 +1,4 @@
-"""
-Where a server is, as text, for the client, the worker and all tools:
+"""Where a server is, as text, for the client, the worker and all tools:
 
 - ``HOST:PORT``, ``HOST``, ``[::1]:PORT``, ``tcp:HOST:PORT``: TCP;
 - ``unix:PATH``: a UNIX socket;
@@ -50,8 +49,7 @@ MAX_TOKEN_LINE: Final = 1024
 
 
 class Tls(NamedTuple):
-    """
-    How TLS is spoken.
+    """How TLS is spoken.
 
     :ivar ca: the certificates that are trusted, a file or a folder of ``*.pem``; None for those
         that the system trusts.
@@ -74,9 +72,8 @@ TWISTED_OPTIONS: Final = {"trustRoots": "ca", "certificate": "cert", "privateKey
 
 
 class Address(NamedTuple):
-    """
-    Where a server is: a host and port, or the path of a UNIX socket; or several hosts, of which one
-    is the server at a time.
+    """Where a server is: a host and port, or the path of a UNIX socket; or several hosts, of which
+    one is the server at a time.
 
     :ivar port: 0 for a UNIX socket.
     :ivar tls: how it is spoken; None for plain TCP.
@@ -113,8 +110,7 @@ class Address(NamedTuple):
         return tuple(self._replace(host=host, port=port, others=()) for host, port in places)
 
     def showing(self, token: Callable[[], str | None]) -> "Address":
-        """
-        Give the same with a token, unless it has one.
+        """Give the same with a token, unless it has one.
 
         :param token: gives it, or None for none; called only if it is needed.
         """
@@ -122,8 +118,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """
-        Read an address.
+        """Read an address.
 
         :raise ValueError: it is none; what may have a token in it is not shown.
         """
@@ -147,8 +142,7 @@ _PARTS: Final = re.compile(r":(?=\w+=)")
 
 
 def place(text: str, whole: str = "") -> tuple[str, int]:
-    """
-    Read ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
+    """Read ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
 
     :param whole: what to show if it is none.
     :return: the host and the port.
@@ -165,8 +159,7 @@ def place(text: str, whole: str = "") -> tuple[str, int]:
 
 
 def _parse_url(text: str, is_tls: bool) -> Address:
-    """
-    Read what stands behind the scheme.
+    """Read what stands behind the scheme.
 
     :raise ValueError: it is wrong, and not shown, since it may have a token.
     """
@@ -197,8 +190,7 @@ def _shown(host: str, port: int) -> str:
 
 
 def listed(text: str) -> tuple[Address, ...]:
-    """
-    Read addresses of several queues with commas between them.  Behind one with ``://`` a comma
+    """Read addresses of several queues with commas between them.  Behind one with ``://`` a comma
     begins another host of its queue, unless what follows begins with ``tcp:``, ``unix:``, ``tls:``
     or a scheme.
 
@@ -245,9 +237,8 @@ def _parse_tls(rest: str, text: str) -> Address:
 
 
 def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
-    """
-    Give the token that is to be shown: the first line of a file, else that of the environment; None
-    if there is none.
+    """Give the token that is to be shown: the first line of a file, else that of the environment;
+    None if there is none.
 
     :raise ValueError: the file cannot be read, or its first line is more than a token.
     """
@@ -269,21 +260,18 @@ def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
 E = TypeVar("E", bound=Exception)
 
 NEXT_S: Final = 0.25
-"""
-How long a host is waited for before the next one is tried too, seconds: the delay of RFC 8305, more
-than the way around the world and back.
+"""How long a host is waited for before the next one is tried too, seconds: the delay of RFC 8305,
+more than the way around the world and back.
 """
 
 FIRST_LIMIT_S: Final = 1.0
-"""
-How long a host may take for its connection and its answer in the first round, seconds: while one
+"""How long a host may take for its connection and its answer in the first round, seconds: while one
 is silent because its machine is dead, another one may become active, and is to be asked again.
 """
 
 LIMIT_S: Final = 4.0
-"""
-The same at most, seconds: a packet that asks for a connection is sent again after 1 and 3 s, so two
-may be lost.
+"""The same at most, seconds: a packet that asks for a connection is sent again after 1 and 3 s, so
+two may be lost.
 """
 
 ASK: Final = b"list-tube-used\r\n"
@@ -296,8 +284,7 @@ _ANSWER: Final = re.compile(rb"[A-Z][A-Z_]{1,39}( [!-~]{1,200})?\r\n")
 
 
 def is_answer(received: bytes) -> bool:
-    """
-    Whether a host has answered: ``USING default``, or a refusal.
+    """Whether a host has answered: ``USING default``, or a refusal.
 
     :param received: all that has come from it.
     :return: False if more has to come.
@@ -311,8 +298,7 @@ def is_answer(received: bytes) -> bool:
 
 
 def limit_s(lost: int) -> float:
-    """
-    Give the seconds that a host may take.
+    """Give the seconds that a host may take.
 
     :param lost: how many rounds were lost since the last answer; each doubles the time, so that a
         slow server is found too.
@@ -321,15 +307,13 @@ def limit_s(lost: int) -> float:
 
 
 class Round(Generic[E]):
-    """
-    One try of all hosts, which are numbers from 0: from the one that has served last, each once.
+    """One try of all hosts, which are numbers from 0: from the one that has served last, each once.
 
     :ivar reasons: why hosts have failed, in that order.
     """
 
     def __init__(self, count: int, first: int = 0) -> None:
-        """
-        :param count: of the hosts.
+        """:param count: of the hosts.
         :param first: the one that has served last.
         """
         self.reasons: dict[int, E] = {}

@@ -1,5 +1,4 @@
-"""
-One connection to a server, on Twisted.
+"""One connection to a server, on Twisted.
 
 Commands are sent as they come, without waiting for answers; the answers come in their order.  The
 connection ends, and says why, when the server is silent past a deadline or says what it cannot say.
@@ -63,8 +62,7 @@ MAX_UNANSWERED: Final = 4096
 
 @implementer(IPushProducer)
 class Connection(Protocol, ExtensionCommands):
-    """
-    One connection.
+    """One connection.
 
     :ivar is_open: whether commands may be sent on it.
     :ivar flow: where those wait who would send more.
@@ -77,8 +75,7 @@ class Connection(Protocol, ExtensionCommands):
         made: Callable[["Connection"], object] = lambda connection: None,
         ended: Callable[[Ended], object] = lose_all, server: str = "",
     ) -> None:  # fmt: skip
-        """
-        :param made: called when the connection is there.
+        """:param made: called when the connection is there.
         :param ended: called when it is no more, with what is left to be told.
         :param server: what to call it in errors.
         """
@@ -124,8 +121,7 @@ class Connection(Protocol, ExtensionCommands):
         return succeed(None) if self.has_room() else self.flow.wait()
 
     def part(self, *, sends_no_more: bool = False) -> None:
-        """
-        Close; what the transport was given is still sent, and answers still count until then.
+        """Close; what the transport was given is still sent, and answers still count until then.
 
         :param sends_no_more: only say that nothing more will come, and leave the end to the server:
             so it ends a `reserve` that waits.
@@ -180,9 +176,8 @@ class Connection(Protocol, ExtensionCommands):
             self.is_open = False
 
     def _is_too_early(self, request: Pending) -> bool:
-        """
-        Whether a command, and all that is sent behind it, has to wait for answers: for those of a
-        job that is being given back, or to what the server knows, which it is asked if need be.
+        """Whether a command, and all that is sent behind it, has to wait for answers: for those of
+        a job that is being given back, or to what the server knows, which it is asked if need be.
         """
         if self._announcement.is_missing_for(request):
             if all(each.spec is not extended.CAPABILITIES for each in self._exchange.unanswered):
@@ -220,8 +215,8 @@ class Connection(Protocol, ExtensionCommands):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """
-        Small commands leave at once, and a peer that is gone is found out even without a deadline.
+        """Small commands leave at once, and a peer that is gone is found out even without a
+        deadline.
         """
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
@@ -297,9 +292,8 @@ class Connection(Protocol, ExtensionCommands):
         return None
 
     def _write(self, data: bytes, is_alone: bool) -> None:
-        """
-        Hand bytes to the transport; past its buffer if nothing else has no answer, for then it is
-        empty.  That saves one round through the reactor for whoever waits for each answer.
+        """Hand bytes to the transport; past its buffer if nothing else has no answer, for then it
+        is empty.  That saves one round through the reactor for whoever waits for each answer.
         """
         if is_alone and self._send_now is not None:
             sent = self._send_now(data)
@@ -360,10 +354,9 @@ class Connection(Protocol, ExtensionCommands):
         request.succeed(result)
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
-        """
-        Note what came of a `use` of the application's.  If it is refused, what was sent behind it
-        for its tube is carried out in another one: that must not be called done, and only the end
-        of the connection keeps the answers away.
+        """Note what came of a `use` of the application's.  If it is refused, what was sent behind
+        it for its tube is carried out in another one: that must not be called done, and only the
+        end of the connection keeps the answers away.
         """
         if reply.word == request.spec.success:
             choice.confirm(request)
@@ -415,8 +408,7 @@ def connect(
     endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
     token: str | None = None,
 ) -> Deferred[Connection]:  # fmt: skip
-    """
-    Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
+    """Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
 
     :param token: shown before anything else; None for none, or for that of the address.
     :return: fails with `errors.Unauthorized` if the token is nobody's, and with `errors.TlsFailed`

@@ -13,8 +13,7 @@ def cancel(timer: IDelayedCall | None) -> None:
 
 
 class Deadline:
-    """
-    Calls when a server was silent for longer than it may be.
+    """Calls when a server was silent for longer than it may be.
 
     The timer is not moved with each command.  It is left where it is as long as it is due no later
     than the deadline, and when it is due it looks again.  So a quick exchange costs none.
@@ -24,8 +23,7 @@ class Deadline:
         self, clock: Any, grace_s: float, patience_s: Callable[[float], float | None],
         passed: Callable[[float], None],
     ) -> None:  # fmt: skip
-        """
-        :param patience_s: says for how long the server may be silent from its last sign of life
+        """:param patience_s: says for how long the server may be silent from its last sign of life
             on, given the grace; at least the grace, None if for ever.
         :param passed: called with that time when it is over.
         """

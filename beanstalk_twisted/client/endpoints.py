@@ -1,5 +1,5 @@
-"""
-The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own texts.
+"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own
+texts.
 """
 
 import re
@@ -39,8 +39,7 @@ from beanstalk_twisted.client.tls_faults import TlsFault
 
 
 class Host(NamedTuple):
-    """
-    :ivar name: as it is told.
+    """:ivar name: as it is told.
     :ivar endpoint: the way to it.
     """
 
@@ -50,9 +49,8 @@ class Host(NamedTuple):
 
 @implementer(IStreamClientEndpoint)
 class HostsEndpoint:
-    """
-    The way to whichever host answers first.  It fails with `errors.NoHost` when none does, or with
-    `errors.TlsFailed` if one cannot be trusted.
+    """The way to whichever host answers first.  It fails with `errors.NoHost` when none does, or
+    with `errors.TlsFailed` if one cannot be trusted.
 
     :ivar host: the name of the one that has answered last; None if none has.
     """
@@ -68,9 +66,8 @@ class HostsEndpoint:
         return f"<HostsEndpoint {', '.join(host.name for host in self._hosts)}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Try the hosts, beginning with the one that has answered last; the protocol is made for the
-        one that answers.
+        """Try the hosts, beginning with the one that has answered last; the protocol is made for
+        the one that answers.
         """
         search = _Search(self._clock, self._hosts, self._last, limit_s(self._lost))
         search.begin_next()
@@ -90,8 +87,7 @@ class HostsEndpoint:
 
 
 class _Search:
-    """
-    One round.
+    """One round.
 
     :ivar found: fires with the number of the host that has answered, and its connection.
     """
@@ -162,8 +158,7 @@ def _late(outcome: Any, seconds: float) -> Any:
 
 
 class Greeting(Protocol):
-    """
-    Waits for a host's first answer, then gives everything to the protocol that is made for it.
+    """Waits for a host's first answer, then gives everything to the protocol that is made for it.
 
     :ivar done: fires with this when it has answered; fails with why it has not.
     """
@@ -227,8 +222,7 @@ _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
 
 
 def without_token(text: str) -> tuple[str, str | None]:
-    """
-    Part the token from an address.
+    """Part the token from an address.
 
     :return: the address, without the token; and the token, None if there is none.
     :raise ValueError: it may have one, and is no address; then it is not shown.
@@ -244,8 +238,7 @@ def without_token(text: str) -> tuple[str, str | None]:
 
 
 def endpoint(text: str) -> str:
-    """
-    Name what an address leads to, in full, without a token and the files of TLS: a text of
+    """Name what an address leads to, in full, without a token and the files of TLS: a text of
     Twisted's for an endpoint, but for ``tls://HOST:PORT`` and several hosts.
 
     :raise ValueError: it is none.
@@ -266,9 +259,8 @@ def _tcp(address: Address) -> str:
 
 
 def _check_place(text: str) -> None:
-    """
-    Refuse an endpoint that would be tried for ever, as Twisted takes any number for a port, and one
-    that would trust anybody.
+    """Refuse an endpoint that would be tried for ever, as Twisted takes any number for a port, and
+    one that would trust anybody.
     """
     kind, *parts = re.split(r"(?<!\\):", text)
     named = dict(part.split("=", 1) for part in parts if "=" in part)
@@ -285,8 +277,7 @@ def _check_place(text: str) -> None:
 
 
 def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """
-    Make the endpoint that a text describes.
+    """Make the endpoint that a text describes.
 
     :param text: an address, or an endpoint of Twisted's.
     :raise ValueError: there is no such kind here, it does not take these options, or a file that it
@@ -310,8 +301,7 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 
 def _url(text: str) -> Address | None:
-    """
-    Read an address of TLS, or one with ``://``.
+    """Read an address of TLS, or one with ``://``.
 
     :return: None if it is of something else, or has what only Twisted knows.
     """
@@ -326,8 +316,7 @@ def _url(text: str) -> Address | None:
 
 
 def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
-    """
-    :raise TlsFault: a file that it names is not what it should be.
+    """:raise TlsFault: a file that it names is not what it should be.
     :raise ImportError: there is no OpenSSL.
     """
     plain = HostnameEndpoint(reactor, address.host, address.port)
@@ -339,8 +328,7 @@ def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
 
 
 def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """
-    Give an endpoint as an object.
+    """Give an endpoint as an object.
 
     :param place: an object, or text as `connectable` takes it.
     :raise ValueError: the text names no server.
@@ -354,11 +342,7 @@ def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
 
 
 def shown(place: str | IStreamClientEndpoint) -> str:
-    """
-    Name a server for errors and the log, without a token and files.
-
-    :param place: as of `endpoint_of`.
-    """
+    """Name a server for errors and the log, without a token and files."""
     if isinstance(place, str):
         return endpoint(place) if place.startswith(URLS) else place
     return f"{place!r}"

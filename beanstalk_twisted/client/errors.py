@@ -1,5 +1,4 @@
-"""
-What can go wrong: one class for each error that the server answers, and those of the connection.
+"""What can go wrong: one class for each error that the server answers, and those of the connection.
 
 All say whether the command was carried out: an `ErrorReply` is the server's word that it was not
 (`Buried` aside), `NotCarriedOut` that it never reached the server, `Unanswered` that nobody knows.
@@ -14,8 +13,7 @@ from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 
 
 class ClientError(Exception):
-    """
-    All that this client raises, except for wrong arguments.
+    """All that this client raises, except for wrong arguments.
 
     :ivar command: its name, as in the protocol; empty if it is not about one.
     :ivar job_id: the job it was about, if it was about one.
@@ -30,8 +28,8 @@ def _subject(command: str, job_id: int | None) -> str:
 
 
 class ErrorReply(ClientError):
-    """
-    The server has answered, and the answer is an error; the subclasses are called as their words.
+    """The server has answered, and the answer is an error; the subclasses are called as their
+    words.
 
     :ivar tube: the one it was about, if it was about one.
     :ivar word: the reply, as on the wire.
@@ -52,8 +50,7 @@ class ErrorReply(ClientError):
     def told(
         cls, command: str, value: object, job_id: int | None, tube: str | None
     ) -> "ErrorReply":
-        """
-        Make one of a reply.
+        """Make one of a reply.
 
         :param value: what stands behind its word: a number is another job's; None for nothing.
         """
@@ -81,8 +78,7 @@ class DeadlineSoon(ErrorReply):
 
 
 class Duplicate(ErrorReply):
-    """
-    DUPLICATE, in answer to a `move-job`.
+    """DUPLICATE, in answer to a `move-job`.
 
     :ivar job_id: the other job.
     """
@@ -195,8 +191,7 @@ BY_WORD: Final = {kind.word: kind for kind in ErrorReply.__subclasses__()}
 """The classes by their words on the wire."""
 
 OUT_OF_STEP: Final = frozenset((BadFormat.word, UnknownCommand.word, InternalError.word))
-"""
-After these the server may read the body of a `put` as commands: beanstalkd refuses the line, and
+"""After these the server may read the body of a `put` as commands: beanstalkd refuses the line, and
 goes on right behind it (prot.c, OP_PUT).
 """
 
@@ -222,8 +217,7 @@ class Overfull(ClientError):
 
 
 class NotAnnounced(ClientError):
-    """
-    The command, or a tag of the job, is not beanstalkd's own, and this server has not announced
+    """The command, or a tag of the job, is not beanstalkd's own, and this server has not announced
     that it knows it.  Nothing was sent.
 
     :ivar server: as the application has named it.
@@ -238,9 +232,8 @@ class NotAnnounced(ClientError):
 
 
 class ServerDown(ClientError):
-    """
-    There is no connection to this server of a pool, and there was none for a while.  Its tubes are
-    on no other server; those of the others go on.  Nothing was carried out.
+    """There is no connection to this server of a pool, and there was none for a while.  Its tubes
+    are on no other server; those of the others go on.  Nothing was carried out.
 
     :ivar server: its name; of several, their names with commas.
     :ivar reason: why the newest try to connect has failed; None of several servers.
@@ -263,9 +256,8 @@ class ServerDown(ClientError):
 
 
 class TlsFailed(ClientError):
-    """
-    TLS could not be agreed on with the server, or one side does not trust the other.  Nothing was
-    carried out.
+    """TLS could not be agreed on with the server, or one side does not trust the other.  Nothing
+    was carried out.
 
     :ivar server: as it is named without a token and files.
     :ivar fault: what is wrong, and what to do about it.
@@ -287,8 +279,7 @@ class TlsFailed(ClientError):
 
 
 class NoHost(ClientError):
-    """
-    No host of a queue has answered.  Nothing was carried out.
+    """No host of a queue has answered.  Nothing was carried out.
 
     :ivar reasons: why not, by the hosts.
     """
@@ -305,8 +296,7 @@ def without_server(reason: BaseException) -> object:
 
 
 class _Lost(ClientError):
-    """
-    A command that got no answer.
+    """A command that got no answer.
 
     :ivar reason: why, such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`.
     """
@@ -322,8 +312,7 @@ class _Lost(ClientError):
 
 
 class Unanswered(_Lost):
-    """
-    The command was sent, and the connection ended without an answer.  It may have been carried
+    """The command was sent, and the connection ended without an answer.  It may have been carried
     out or not.
     """
 
@@ -331,18 +320,17 @@ class Unanswered(_Lost):
 
 
 class NotCarriedOut(_Lost):
-    """
-    The connection ended before the command was sent whole.  The server has not carried it out.
+    """The connection ended before the command was sent whole.  The server has not carried it
+    out.
     """
 
     fate = "not carried out: the connection ended before it was sent"
 
 
 class ReservationLost(NotCarriedOut):
-    """
-    The connection that had reserved the job has ended, so the job is ready again, or somebody else
-    has it.  Or it is gone, and another job has its number: a server without a log counts from 1
-    when it is started again.  Nothing was sent.
+    """The connection that had reserved the job has ended, so the job is ready again, or somebody
+    else has it.  Or it is gone, and another job has its number: a server without a log counts from
+    1 when it is started again.  Nothing was sent.
     """
 
     fate = "not carried out: the job is no longer reserved by us"

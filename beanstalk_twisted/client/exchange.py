@@ -1,5 +1,4 @@
-"""
-What was asked on one connection, which reply belongs to what, and what the replies change.
+"""What was asked on one connection, which reply belongs to what, and what the replies change.
 
 The protocol has no numbers that tie a reply to its command: only the order does.  So nothing that
 was sent is ever taken out of this queue, whoever still wants to hear of it; and one reply too many,
@@ -26,8 +25,7 @@ class Impossible(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """
-    A reply whose parts are still to come.
+    """A reply whose parts are still to come.
 
     :ivar shapes: theirs.
     :ivar parts: those that have come.
@@ -68,8 +66,7 @@ class ReplyReader:
             self._unread, self._at = self._unread[self._at :] + data, 0
 
     def next(self, shapes: Mapping[bytes, Shape]) -> Reply | Impossible | None:
-        """
-        Give the next reply.
+        """Give the next reply.
 
         :param shapes: which may come, by their words.
         """
@@ -98,9 +95,8 @@ class ReplyReader:
         return reply
 
     def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
-        """
-        Read parts, each a reply of its own.  Those that have come are kept: what comes next is not
-        looked at twice.
+        """Read parts, each a reply of its own.  Those that have come are kept: what comes next is
+        not looked at twice.
         """
         self._batch = None
         while len(batch.parts) < batch.first.value:
@@ -132,8 +128,8 @@ class ReplyReader:
         return Reply(word, value, self._unread[start:end])
 
     def _collect(self, end: int) -> None:
-        """
-        Lay all aside until the bytes up to ``end`` are there; the line is then read once more.
+        """Lay all aside until the bytes up to ``end`` are there; the line is then read once
+        more.
         """
         self._missing = end - len(self._unread)
         self._pieces = [self._unread[self._at :]]
@@ -153,8 +149,7 @@ _ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
 
 
 class Request:
-    """
-    A command that is to be sent, or was.
+    """A command that is to be sent, or was.
 
     :ivar line: its line; ``body`` follows, if it has one.
     :ivar size: the bytes that both are on the wire.
@@ -193,8 +188,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Exchange(Generic[R]):
-    """
-    One connection's commands and replies.
+    """One connection's commands and replies.
 
     :ivar unanswered: what was asked, oldest first.
     :ivar reserved: the jobs that the server has given us on this connection and that we have not
@@ -212,8 +206,7 @@ class Exchange(Generic[R]):
         self._orphan: R | None = None
 
     def ask(self, request: R) -> bool:
-        """
-        Take a command, to be sent behind all before it.
+        """Take a command, to be sent behind all before it.
 
         :return: whether it needs sending.  It does not if it is a `reserve` and one that was
             forgotten still waits in the server: that one's answer will be its.
@@ -230,9 +223,8 @@ class Exchange(Generic[R]):
         return True
 
     def forget(self, request: R) -> None:
-        """
-        Nobody wants to hear of it any more.  What was not begun is not sent; of anything else the
-        answer will come, and be dropped.
+        """Nobody wants to hear of it any more.  What was not begun is not sent; of anything else
+        the answer will come, and be dropped.
         """
         request.is_forgotten = True
         if not request.is_begun:
@@ -250,8 +242,7 @@ class Exchange(Generic[R]):
         return False
 
     def receive(self, data: bytes) -> Iterator[tuple[R, Reply]]:
-        """
-        Take what has come.
+        """Take what has come.
 
         :return: what was answered with what.  If ``fault`` is set at the end, hang up.
         """
@@ -279,10 +270,9 @@ class Exchange(Generic[R]):
             self.fault = errors.BadReply("the server says more than it was asked")
 
     def _next_wanted(self, request: R) -> R:
-        """
-        Say whose a job is that has come for a `reserve` that nobody wants: the next one's that is
-        wanted, which waits in the server behind it, for the same tubes.  To give the job back would
-        take until that one has an answer.  Its place is the forgotten one's from now on.
+        """Say whose a job is that has come for a `reserve` that nobody wants: the next one's that
+        is wanted, which waits in the server behind it, for the same tubes.  To give the job back
+        would take until that one has an answer.  Its place is the forgotten one's from now on.
         """
         if request.spec not in _ANY_JOB:
             return request
@@ -329,8 +319,8 @@ class Exchange(Generic[R]):
             self.reserved[reply.value] = None
 
     def _note_put(self, request: R, reply: Reply) -> None:
-        """
-        After some refusals the server takes the body for commands: no reply can be trusted then.
+        """After some refusals the server takes the body for commands: no reply can be trusted
+        then.
         """
         name, is_extended = request.spec.name, request.spec.is_extended
         out_of_step = errors.EXTENSIONS_OUT_OF_STEP if is_extended else errors.OUT_OF_STEP
@@ -345,8 +335,7 @@ class Exchange(Generic[R]):
 
     @property
     def has_unwanted(self) -> bool:
-        """
-        Whether something may wait in the server that nobody wants any more, so that a
+        """Whether something may wait in the server that nobody wants any more, so that a
         `cancel-reserve` sent now ends it.
         """
         last = self.unanswered[-1] if self.unanswered else None
@@ -375,8 +364,7 @@ NOT_ASKED: Final = (
 
 
 class Announcement:
-    """
-    The answer to `capabilities`.
+    """The answer to `capabilities`.
 
     :ivar words: what the server knows; None as long as it has not said so.
     """

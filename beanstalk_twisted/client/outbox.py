@@ -1,5 +1,4 @@
-"""
-What the transport has not taken yet, given to it in pieces.
+"""What the transport has not taken yet, given to it in pieces.
 
 A body of a gigabyte is not copied into the transport's buffer at once, and what was not begun can
 still be taken back or sent on another connection.
@@ -36,8 +35,7 @@ def cost(request: R) -> int:
 
 
 class Outbox(Generic[R]):
-    """
-    Requests in order, of which the first may have gone in part.
+    """Requests in order, of which the first may have gone in part.
 
     :ivar bytes: what they all cost.
     """

@@ -46,8 +46,7 @@ class FlowControl:
 
 
 class Pending(Request):
-    """
-    A request with a Deferred.
+    """A request with a Deferred.
 
     :ivar tube: the one in which it is to be carried out; None if that does not matter.
     :ivar choice: for a `use`, what was told of it; None for anything else.
@@ -77,8 +76,7 @@ class Pending(Request):
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def mean(self, choice: UsedTube, tube: bytes | None) -> None:
-        """
-        Say for which tube it is meant.
+        """Say for which tube it is meant.
 
         :param choice: which tube the application uses.
         :param tube: the one that the command names itself.
@@ -103,8 +101,7 @@ class Pending(Request):
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """
-        The connection has ended.
+        """The connection has ended.
 
         :return: what the application is told; None if it is what was wanted, or nobody listens.
         """
@@ -119,8 +116,7 @@ class Pending(Request):
 
 
 class Implicit(Pending):
-    """
-    A `use`, `capabilities` or `cancel-reserve` that the application has not asked for: the next
+    """A `use`, `capabilities` or `cancel-reserve` that the application has not asked for: the next
     connection needs another one, or none.
     """
 
@@ -128,8 +124,7 @@ class Implicit(Pending):
 
 
 class Ended(NamedTuple):
-    """
-    How a connection was when it ended.
+    """How a connection was when it ended.
 
     :ivar left: what has no answer, oldest first.
     :ivar reserved: the jobs reserved on it; the server makes them ready again.
@@ -160,8 +155,7 @@ _log: Final = Logger(namespace="beanstalk_twisted.client.connection.Connection")
 
 
 class GivingBack:
-    """
-    Releases jobs of one connection, with the priorities that they have.
+    """Releases jobs of one connection, with the priorities that they have.
 
     A `reserve` that is wanted meanwhile would be in the way of a release, and wait for another job:
     as long as ``awaited`` is not 0 it is postponed, and what follows it too.
@@ -174,8 +168,7 @@ class GivingBack:
         send_first: Callable[[Callable[[], Deferred[Any]]], Deferred[Any]],
         send_postponed: Callable[[], object],
     ) -> None:  # fmt: skip
-        """
-        :param commands: where the jobs are reserved.
+        """:param commands: where the jobs are reserved.
         :param send_first: has what is sent in a function go ahead of what is postponed.
         :param send_postponed: called when there may be no reason to postpone any more.
         """

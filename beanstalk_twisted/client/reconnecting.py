@@ -1,6 +1,5 @@
-"""
-Connecting again: how long to wait before the next try, and one line in the log when a server cannot
-be reached, not one for each try.
+"""Connecting again: how long to wait before the next try, and one line in the log when a server
+cannot be reached, not one for each try.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,7 @@ FACTOR: Final = 2.0
 
 
 class Backoff:
-    """
-    A retry policy for Twisted's `ClientService`.
+    """A retry policy for Twisted's `ClientService`.
 
     That counts failed tries, and begins anew with each connection made.  Here a connection counts
     as made only when the server has answered on it (`succeeded`): one that accepts and hangs up
@@ -45,8 +43,7 @@ class Backoff:
         self._next_s = self._before_s = first_s
 
     def __call__(self, attempt: int = 0) -> float:
-        """
-        Give the seconds to wait: between half and all of what is due, so that a thousand clients
+        """Give the seconds to wait: between half and all of what is due, so that a thousand clients
         of a server that was restarted do not come back as one.
 
         :param attempt: as `ClientService` counts; not looked at.
@@ -59,9 +56,8 @@ class Backoff:
         self._next_s, self._before_s = self._first_s, self._next_s
 
     def turned_away(self) -> None:
-        """
-        The server has refused our token, or a tube: wait as long as ever.  No restart mends that,
-        and each try has the next token from our address wait longer.
+        """The server has refused our token, or a tube: wait as long as ever.  No restart mends
+        that, and each try has the next token from our address wait longer.
         """
         self._next_s = self._most_s
 
@@ -85,9 +81,8 @@ UNANSWERED: Final = (
 
 @implementer(IStreamClientEndpoint)
 class LoggedEndpoint:
-    """
-    An endpoint that logs when its server becomes unavailable, and when it is available again, or on
-    another host.
+    """An endpoint that logs when its server becomes unavailable, and when it is available again, or
+    on another host.
 
     :ivar trouble: why it could not be used the last time; None when it could.
     """
@@ -96,8 +91,7 @@ class LoggedEndpoint:
         self, endpoint: IStreamClientEndpoint, name: str, logs: bool,
         failed: Callable[[BaseException], object] = lambda why: None,
     ) -> None:  # fmt: skip
-        """
-        :param name: the server, as the application has named it.
+        """:param name: the server, as the application has named it.
         :param logs: whether anything is told.
         :param failed: called when there is no connection, with the reason, each time.
         """

@@ -1,5 +1,4 @@
-"""
-A client that stays connected.
+"""A client that stays connected.
 
 `Client` is Twisted's `ClientService`, and has a method for each command.  When a connection is
 lost, it makes another one after a wait, tells it the tubes used and watched and how to choose among
@@ -53,8 +52,7 @@ from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
 
 
 class Losses(NamedTuple):
-    """
-    What the end of a connection has cost.
+    """What the end of a connection has cost.
 
     :ivar reservations: the jobs that were reserved by us; the server has made them ready again.
     :ivar unanswered: what each command that was sent without an answer has failed with.
@@ -67,8 +65,7 @@ class Losses(NamedTuple):
 
 
 class Client(ClientService, ExtensionCommands):
-    """
-    A client, as a service: it connects when it is started.
+    """A client, as a service: it connects when it is started.
 
     Commands may be called at any time; without a connection they wait for one.
     """
@@ -83,8 +80,7 @@ class Client(ClientService, ExtensionCommands):
         lost: Callable[[Losses], object] = lambda losses: None,
         probes: bool = False, logs: bool = True, token: str | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param endpoint: where the server is: an address as of `client.addresses`, such as
+        """:param endpoint: where the server is: an address as of `client.addresses`, such as
             ``127.0.0.1:11300`` or ``tls://TOKEN@queue.example?ca=FILE``, or an endpoint of
             Twisted's.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
@@ -175,10 +171,9 @@ class Client(ClientService, ExtensionCommands):
         return super().quit().addBoth(lambda _: self.stopService())
 
     def hang_up(self) -> Deferred[None]:
-        """
-        Stop the service although a `reserve` may wait in the server, and be sure of its end: what
-        comes free from now on is not given to us.  The server is told that nothing more will be
-        sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
+        """Stop the service although a `reserve` may wait in the server, and be sure of its end:
+        what comes free from now on is not given to us.  The server is told that nothing more will
+        be sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
         are ready again.
 
         What has no answer then fails with `Unanswered`.
@@ -214,9 +209,8 @@ class Client(ClientService, ExtensionCommands):
         return super().stopService().addCallback(self._in_another_turn)
 
     def whenConnected(self, failAfterFailures: int | None = None) -> Deferred[Any]:
-        """
-        Wait for a connection, with a token for one whose server has taken it; whoever is told may
-        stop the client at once.
+        """Wait for a connection, with a token for one whose server has taken it; whoever is told
+        may stop the client at once.
 
         :param failAfterFailures: a token that was refused is a failure too.
         :raise Unauthorized: through the Deferred: the last failure was that.
@@ -250,9 +244,8 @@ class Client(ClientService, ExtensionCommands):
             waiter.callback(outcome)
 
     def _in_another_turn(self, outcome: Any) -> Deferred[Any]:
-        """
-        Let the machine of `ClientService` finish its step: it cannot be told to start or stop again
-        before it has.
+        """Let the machine of `ClientService` finish its step: it cannot be told to start or stop
+        again before it has.
         """
         return deferLater(self._reactor, 0, lambda: outcome)
 
@@ -265,8 +258,7 @@ class Client(ClientService, ExtensionCommands):
         )  # fmt: skip
 
     def _greet(self, connection: Connection) -> None:
-        """
-        Show the token, if there is one, then restore the tubes, their weights and the mode.
+        """Show the token, if there is one, then restore the tubes, their weights and the mode.
         Nothing else is sent before the server has confirmed them all: a job must not go into the
         wrong one.
         """
@@ -306,9 +298,8 @@ class Client(ClientService, ExtensionCommands):
             connection.abort(error)
 
     def _turned_away(self, error: errors.Unauthorized) -> None:
-        """
-        The server knows us and does not want us.  That may be mended there, so the next try follows
-        late; nobody is to wait for it.
+        """The server knows us and does not want us.  That may be mended there, so the next try
+        follows late; nobody is to wait for it.
         """
         self._backoff.turned_away()
         self._let_nobody_wait(
@@ -316,9 +307,8 @@ class Client(ClientService, ExtensionCommands):
         )
 
     def _not_there(self, why: BaseException) -> None:
-        """
-        There is no connection.  A certificate that is wrong stays so until somebody has seen to it;
-        what else is wrong, such as that the server is being restarted, is waited for.
+        """There is no connection.  A certificate that is wrong stays so until somebody has seen to
+        it; what else is wrong, such as that the server is being restarted, is waited for.
         """
         if isinstance(why, errors.TlsFailed) and not why.fault.may_pass:
             # In another turn, as of `_in_another_turn`: whoever is told may ask for anything.
@@ -389,8 +379,7 @@ class Client(ClientService, ExtensionCommands):
             when_ended.callback(None)
 
     def _can_repeat(self, request: Pending) -> bool:
-        """
-        Whether the next connection may be sent this.  A forgotten `use` still counts: what is
+        """Whether the next connection may be sent this.  A forgotten `use` still counts: what is
         behind it was meant for that tube.
         """
         if request.is_forgotten:
@@ -416,8 +405,7 @@ class Client(ClientService, ExtensionCommands):
             self._waiting_bytes += cost(request)
 
     def _wait_again(self, requests: Sequence[Pending], reason: BaseException) -> None:
-        """
-        Let these wait before all others.
+        """Let these wait before all others.
 
         :param reason: why the connection has ended.
         """

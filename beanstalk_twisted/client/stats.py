@@ -1,5 +1,4 @@
-"""
-What a server tells of itself, its tubes, jobs and connections, as typed mappings.
+"""What a server tells of itself, its tubes, jobs and connections, as typed mappings.
 
 Keys are those on the wire, and each known one is an attribute too, with ``_`` for ``-``:
 ``stats["time-left"]`` is ``stats.time_left``, a number.  Keys that are not known, of a newer or
@@ -47,16 +46,14 @@ class Stats(Mapping[str, Value]):
         cls._known = {name.replace("_", "-"): _CONVERSIONS[kind] for name, kind in kinds.items()}
 
     def __init__(self, content: bytes) -> None:
-        """
-        :param content: the YAML that the server has sent.
+        """:param content: the YAML that the server has sent.
         :raise ValueError: it is not what it should be.
         """
         self._read(yaml.read_mapping(content))
 
     @classmethod
     def of(cls, pairs: Iterable[yaml.Pair]) -> Self:
-        """
-        Make one of what was read already.
+        """Make one of what was read already.
 
         :raise ValueError: as above.
         """
@@ -170,8 +167,7 @@ class TubeStats(Stats):
 
 
 class CarriedStats(Stats):
-    """
-    What a job carries beside what beanstalkd's have; each is there only if the job carries it.
+    """What a job carries beside what beanstalkd's have; each is there only if the job carries it.
 
     :ivar dead_at: seconds since 1970 UTC.
     :ivar origin: the tube that it was put into, if it is in another one.
@@ -209,8 +205,7 @@ class JobStats(CarriedStats):
 
 
 class ListedJob(CarriedStats):
-    """
-    A job in the answer to `list-jobs`.
+    """A job in the answer to `list-jobs`.
 
     :ivar size: bytes of its body.
     :ivar connection: which one has reserved it, by its number in `list-connections`; not there if
@@ -234,8 +229,7 @@ class ListedJob(CarriedStats):
 
 
 class GroupStats(Stats):
-    """
-    The answer to `stats-group`.
+    """The answer to `stats-group`.
 
     :ivar pending: how many jobs it has, in any state.
     :ivar complete: whether it has none, and those that wait for it are about to go.
@@ -249,9 +243,8 @@ class GroupStats(Stats):
 
 
 class TubePolicy(Stats):
-    """
-    The answer to `tube-policy`: what holds for a tube.  A key is there only if it was set, and each
-    one has another, ``…-from``, that says by what: ``file`` or ``command``.
+    """The answer to `tube-policy`: what holds for a tube.  A key is there only if it was set, and
+    each one has another, ``…-from``, that says by what: ``file`` or ``command``.
     """
 
     max_reserves: int
@@ -277,8 +270,8 @@ class TubePolicy(Stats):
 
 
 class ReplicationStats(Stats):
-    """
-    The answer to `stats-replication`; all but the role is there only if the server is replicated.
+    """The answer to `stats-replication`; all but the role is there only if the server is
+    replicated.
 
     :ivar role: ``active`` or ``standby``; ``alone`` without replication.
     :ivar standbys: their names, with blanks between.
@@ -314,8 +307,7 @@ class ReplicationStats(Stats):
 
 
 class ConnectionStats(Stats):
-    """
-    A connection in the answer to `list-connections`.
+    """A connection in the answer to `list-connections`.
 
     :ivar connection: its number.
     :ivar role: which of ``producer``, ``worker`` and ``waiting`` it is, with blanks between.

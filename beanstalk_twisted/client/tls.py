@@ -1,5 +1,4 @@
-"""
-What OpenSSL is told for the connections to one server: whom to trust, and who we are.
+"""What OpenSSL is told for the connections to one server: whom to trust, and who we are.
 
 Imported only where TLS is spoken, since it needs pyOpenSSL.
 """
@@ -43,8 +42,7 @@ _PEM: Final = re.compile(
 
 
 def read_pem(path: str) -> bytes:
-    """
-    Read a file, or all ``*.pem`` of a folder in one.
+    """Read a file, or all ``*.pem`` of a folder in one.
 
     :raise OSError: it cannot be read, or there is none.
     """
@@ -70,8 +68,7 @@ class Verdict:
         self, connection: SSL.Connection, certificate: crypto.X509, number: int, depth: int,
         is_well: int,
     ) -> bool:  # fmt: skip
-        """
-        OpenSSL has looked at a certificate: keep the first thing that it does not like.
+        """OpenSSL has looked at a certificate: keep the first thing that it does not like.
 
         :param depth: 0 if it is about the server's own certificate.
         """
@@ -93,8 +90,7 @@ class Contexts:
         self._context: SSL.Context | None = None
 
     def context(self) -> SSL.Context:
-        """
-        Read the files.
+        """Read the files.
 
         :raise TlsFault: one is not what it should be.
         """
@@ -187,8 +183,7 @@ def ascii_name(name: str) -> bytes:
 
 
 def check_name(connection: SSL.Connection, name: str) -> None:
-    """
-    See that the server's certificate is for this name.
+    """See that the server's certificate is for this name.
 
     :raise TlsFault: it is not.
     """
@@ -217,8 +212,7 @@ class TlsEndpoint:
     """The way to a server that speaks TLS.  It fails with `errors.TlsFailed`, which says why."""
 
     def __init__(self, clock: IReactorTime, address: Address, plain: IStreamClientEndpoint) -> None:
-        """
-        :param plain: the same server without TLS.
+        """:param plain: the same server without TLS.
         :raise TlsFault: a file that the address names is not what it should be.
         """
         self._clock = clock
@@ -262,8 +256,7 @@ class _Creator:
 
 @implementer(IHandshakeListener)
 class Handshake(Protocol):
-    """
-    Waits for TLS to begin, then gives everything to the protocol that is made for it.
+    """Waits for TLS to begin, then gives everything to the protocol that is made for it.
 
     :ivar done: fires with that protocol; fails with `errors.TlsFailed`, or with what has ended the
         connection.

@@ -1,5 +1,4 @@
-"""
-What can be wrong with TLS, each in one line: what, and what to do about it.
+"""What can be wrong with TLS, each in one line: what, and what to do about it.
 
 Both clients use these words: that on Twisted, whose OpenSSL is pyOpenSSL's, and that of the tools,
 whose is Python's.  Numbers and reasons are OpenSSL's own, the same in both.
@@ -35,8 +34,7 @@ EXTRA: Final = "TLS needs more packages; run: pip install 'twisted[tls]'"
 
 
 class Seen(NamedTuple):
-    """
-    What a certificate says.
+    """What a certificate says.
 
     :ivar names: that it is for.
     :ivar begins: when it becomes valid, as text; ``ends`` when it ceases to be.
@@ -48,8 +46,7 @@ class Seen(NamedTuple):
 
 
 class TlsFault(Exception):
-    """
-    What is wrong.
+    """What is wrong.
 
     :ivar where: the file that it is about; empty if it is about the server.
     :ivar why: what, and what to do about it.
@@ -67,8 +64,7 @@ class TlsFault(Exception):
 
 
 def of_certificate(number: int, name: str, seen: Seen | None) -> TlsFault:
-    """
-    Say why a server's certificate is not trusted.
+    """Say why a server's certificate is not trusted.
 
     :param number: OpenSSL's for that.
     :param name: that it had to have.
@@ -124,8 +120,7 @@ _CUT: Final = ("unexpected eof while reading",)
 
 
 def of_reason(reason: str, tls: Tls) -> TlsFault:
-    """
-    Say what an error of OpenSSL means.
+    """Say what an error of OpenSSL means.
 
     :param reason: its own word, such as ``tlsv13 alert certificate required``, or the same with
         capitals and underscores.
@@ -182,8 +177,7 @@ class Files(NamedTuple):
 
 
 def read_files(tls: Tls, read: Callable[[str], bytes]) -> Files:
-    """
-    Read the files of an address, and see that they are what they should be.
+    """Read the files of an address, and see that they are what they should be.
 
     :param read: gives a file, or all ``*.pem`` of a folder in one; raises OSError.
     :raise TlsFault: one is not.

@@ -1,5 +1,4 @@
-"""
-What a connection uses and watches and how it chooses, how to get another one there, and the tube
+"""What a connection uses and watches and how it chooses, how to get another one there, and the tube
 that each command is meant for, whatever is in use when it is sent.
 """
 
@@ -23,8 +22,7 @@ _FIRST_MODE: Final = "fifo"
 
 
 class TubeChoice:
-    """
-    The tubes of one connection, as the server's replies have confirmed them.
+    """The tubes of one connection, as the server's replies have confirmed them.
 
     :ivar used: where puts go.
     :ivar watched: where jobs come from, in the order of watching, with the tubes' weights.
@@ -50,8 +48,7 @@ class TubeChoice:
             self.mode = args[0]
 
     def commands(self) -> list[tuple[CommandSpec, tuple[Any, ...]]]:
-        """
-        Give what brings a new connection here, with arguments.  The first is always a `use`, so
+        """Give what brings a new connection here, with arguments.  The first is always a `use`, so
         that there is always an answer that tells a beanstalkd from anything else.
         """
         wanted: list[tuple[CommandSpec, tuple[Any, ...]]] = [(specs.USE, (self.used,))]
@@ -85,9 +82,8 @@ class UsedTube:
     def of(
         self, use: object, spec: CommandSpec, args: tuple[Any, ...], tube: bytes | None
     ) -> bytes | None:
-        """
-        Say which tube a command is meant for, and note a `use`; None if it is not about the tube in
-        use.
+        """Say which tube a command is meant for, and note a `use`; None if it is not about the tube
+        in use.
 
         :param use: what tells a `use` from all others, for `confirm` and `take_back`.
         :param tube: the one that it names itself.

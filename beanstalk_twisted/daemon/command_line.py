@@ -122,8 +122,7 @@ WRONG_USAGE: Final = 5
 
 
 class Options(usage.Options):
-    """
-    beanstalkd's options, and long names for all of them; `daemon.options` has their help.
+    """beanstalkd's options, and long names for all of them; `daemon.options` has their help.
 
     :cvar command: what was typed, before the options; ``launch`` what is to be typed for a server
         in the foreground.
@@ -216,8 +215,7 @@ class Options(usage.Options):
     opt_h = usage.Options.opt_help
 
     def getUsage(self, width: int | None = None) -> str:
-        """
-        :param width: columns; those of the terminal if None.
+        """:param width: columns; those of the terminal if None.
         :return: the options in groups, and an example.
         """
         columns = shutil.get_terminal_size().columns if width is None else width
@@ -230,9 +228,7 @@ class Options(usage.Options):
         )
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """
-        Wrong options are one line and exit code 5; removed ones are a line each, all at once.
-        """
+        """Wrong options are one line and exit code 5; removed ones are a line each, all at once."""
         words = sys.argv[1:] if options is None else options
         try:
             super().parseOptions(words)
@@ -312,9 +308,8 @@ class Options(usage.Options):
         return self._limited("max-log-bytes", least, NO_LIMIT) if 0 < most < least else most
 
     def _passed(self) -> list[Any]:
-        """
-        :return: endpoints of the sockets that the service manager has passed; none if another
-            address was named.
+        """:return: endpoints of the sockets that the service manager has passed; none if another
+        address was named.
         """
         if self["listen"] or not (self["address"] is self["port"] is None):
             return []
@@ -505,8 +500,7 @@ def _archive_place(given: str) -> str:
 
 
 def _look_up(user: str) -> tuple[int, int]:
-    """
-    Differs from beanstalkd: the launcher gives up the supplementary groups of whoever starts it.
+    """Differs from beanstalkd: the launcher gives up the supplementary groups of whoever starts it.
 
     :return: the ids of a user and of its group.
     """

@@ -1,5 +1,4 @@
-"""
-Signals that come while the server is still being imported: nothing of Twisted is imported here.
+"""Signals that come while the server is still being imported: nothing of Twisted is imported here.
 
 SIGHUP, SIGUSR1 and SIGUSR2 would end a process that has no handlers yet.  They are held back, which
 the kernel does, so what has come is delivered when `signals` has set its handlers.
@@ -12,9 +11,8 @@ HELD = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def hold_back() -> None:
-    """
-    Have the kernel keep signals of `HELD`, once each; called before threads and children are made,
-    which would have it so, too.
+    """Have the kernel keep signals of `HELD`, once each; called before threads and children are
+    made, which would have it so, too.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
 

@@ -1,5 +1,4 @@
-"""
-The file of ``--tubes``: policies of tubes, in TOML.
+"""The file of ``--tubes``: policies of tubes, in TOML.
 
 Each table is named as a tube, or as a pattern of such names, and has keys of policies.
 """
@@ -37,8 +36,7 @@ class Unreadable(ValueError):
 
 
 def read_text(path: str, max_bytes: int) -> str:
-    """
-    :param max_bytes: the largest file.
+    """:param max_bytes: the largest file.
     :raise Unreadable: there is none, it is larger, no regular file, or not UTF-8.
     """
     try:
@@ -71,8 +69,8 @@ def read_access(path: str) -> AccessRules:
 
 
 class AccessFile:
-    """
-    Has a server ask for the rights that a file gives, now and when it is told to read it again.
+    """Has a server ask for the rights that a file gives, now and when it is told to read it
+    again.
     """
 
     log = Logger()
@@ -84,8 +82,7 @@ class AccessFile:
         self._hashing = hashing
 
     def load(self) -> None:
-        """
-        Read the file, before the server starts.
+        """Read the file, before the server starts.
 
         :raise Refused: the file cannot be used: nobody is to be served by a server that trusts
             whoever comes.
@@ -139,8 +136,7 @@ class BadTubesFile(ValueError):
 
 
 def parse_tubes(text: str) -> DeclaredPolicies:
-    """
-    :param text: of a file.
+    """:param text: of a file.
     :raise BadTubesFile: there is something wrong with it.
     """
     try:
@@ -241,8 +237,7 @@ class TubesFile:
         self._service = service
 
     def load(self) -> None:
-        """
-        Read the file, before the server starts.
+        """Read the file, before the server starts.
 
         :raise Refused: the file cannot be used.
         """

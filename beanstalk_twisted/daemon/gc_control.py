@@ -1,5 +1,4 @@
-"""
-Garbage collection that does not look at all jobs again and again.
+"""Garbage collection that does not look at all jobs again and again.
 
 A full collection of Python's looks at all objects that may be part of a cycle, and one comes
 whenever there are a quarter more.  Jobs that have been reserved, delayed or buried are such objects
@@ -40,8 +39,8 @@ class Collector(Protocol):
         """Look at the objects of this generation and younger ones now."""
 
     def get_threshold(self) -> tuple[int, int, int]:
-        """
-        Tell how many objects, and how many collections of younger generations, bring one of each.
+        """Tell how many objects, and how many collections of younger generations, bring one of
+        each.
         """
 
     def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None:

@@ -1,5 +1,5 @@
-"""
-Who started the server, `twistd` or `beanstalk-twisted`, and how a start that fails is told there.
+"""Who started the server, `twistd` or `beanstalk-twisted`, and how a start that fails is told
+there.
 """
 
 import os
@@ -13,8 +13,7 @@ STDERR: Final = 2
 
 
 class Refused(Exception):
-    """
-    The server cannot start.
+    """The server cannot start.
 
     :ivar exit_code: of the process, where it may choose its own.
     """
@@ -30,8 +29,7 @@ Refused.__module__ = "builtins"
 
 
 class Launcher:
-    """
-    What `twistd` was told, as far as a start needs it.
+    """What `twistd` was told, as far as a start needs it.
 
     :ivar is_foreground: whether the process may end itself with an exit code of its own.
     :ivar pidfile: its absolute path, empty if there is none.
@@ -45,8 +43,7 @@ class Launcher:
         self._terminal: int | None = None
 
     def keep_terminal(self) -> None:
-        """
-        Keep stderr for a start that fails, if its log is not seen there.  A daemon's is closed
+        """Keep stderr for a start that fails, if its log is not seen there.  A daemon's is closed
         before it starts.
         """
         if not self.is_foreground or self._logs_elsewhere:
@@ -59,8 +56,7 @@ class Launcher:
             os.close(terminal)
 
     def refuse(self, message: str, code: int) -> NoReturn:
-        """
-        End a start.  In the background `twistd` removes the pidfile; it knows of no exit code.
+        """End a start.  In the background `twistd` removes the pidfile; it knows of no exit code.
 
         :param message: what, where, and what to do, in one line.
         :raise SystemExit: in the foreground.
@@ -82,8 +78,7 @@ class Launcher:
 def _report(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """
-    A `sys.excepthook` that shows no refusals: they are in the log, and a traceback says nothing
+    """A `sys.excepthook` that shows no refusals: they are in the log, and a traceback says nothing
     more.
     """
     if kind is not Refused:

@@ -1,5 +1,4 @@
-"""
-The whole server as one service: the queue first, then its ports, and down in the other order.
+"""The whole server as one service: the queue first, then its ports, and down in the other order.
 
 Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
 """
@@ -48,8 +47,7 @@ NOT_LOGGED: Final = {"log_format": ""}
 
 
 class Ports(NamedTuple):
-    """
-    Ports that serve one factory.
+    """Ports that serve one factory.
 
     :ivar option: the option that they were named by.
     :ivar words: what the log says behind the address of each.
@@ -62,8 +60,7 @@ class Ports(NamedTuple):
 
 
 class OpenPorts:
-    """
-    Opens the ports of some groups together, and closes them.
+    """Opens the ports of some groups together, and closes them.
 
     :ivar ports: those that are open.
     """
@@ -77,8 +74,7 @@ class OpenPorts:
         self._limiters: list[AcceptLimiter] = []
 
     def open(self) -> list[str]:
-        """
-        Open all; if one cannot be opened, none is announced.
+        """Open all; if one cannot be opened, none is announced.
 
         :return: what to say of each.
         :raise Refused: one cannot be opened.
@@ -146,9 +142,8 @@ class OpenPorts:
 
 
 def write_log_of(parent: Any, make_observer: Callable[[], ILogObserver | None]) -> None:
-    """
-    Have the log of an application written by our observer, if there is one; any other parent has no
-    log of its own.
+    """Have the log of an application written by our observer, if there is one; any other parent has
+    no log of its own.
     """
     observer = make_observer() if isinstance(parent, Componentized) else None
     if observer is not None:
@@ -174,8 +169,7 @@ class ListeningService(Service):
         http: Ports | None = None,
         collector: Collector = gc,
     ) -> None:
-        """
-        :param clock: bounds the stop.
+        """:param clock: bounds the stop.
         :param endpoints_v1: those that speak the older dialect.
         :param prepare: locks the directory and the like; may raise `BinlogError`.
         :param launcher: ends a start that fails; None for one in the foreground.
@@ -206,8 +200,7 @@ class ListeningService(Service):
         write_log_of(parent, self._make_observer)
 
     def startService(self) -> None:
-        """
-        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
+        """:raise SystemExit: with the exit code of docs/durability.md, in the foreground.
         :raise Refused: otherwise; the launcher shows its first words.
         """
         super().startService()
@@ -225,8 +218,7 @@ class ListeningService(Service):
         self._manager.start(self._clock, self._in_words)
 
     def serve(self) -> None:
-        """
-        Open the ports and start the queue, which is loaded.
+        """Open the ports and start the queue, which is loaded.
 
         :raise Refused: a port cannot be opened.
         :raise BinlogError: the log cannot be used.

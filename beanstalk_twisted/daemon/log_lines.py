@@ -1,6 +1,5 @@
-"""
-The lines of the server's log: time, level, part of the server, text; or JSON objects, with the name
-of the event and its fields besides.
+"""The lines of the server's log: time, level, part of the server, text; or JSON objects, with the
+name of the event and its fields besides.
 
 ::
 
@@ -73,9 +72,8 @@ class ReopenedLogFile:
         """Nothing is buffered."""
 
     def reopen(self) -> None:
-        """
-        Go on in the file that now has this path; it is made if there is none.  From then on whoever
-        has renamed the old one sees to the size of all.
+        """Go on in the file that now has this path; it is made if there is none.  From then on
+        whoever has renamed the old one sees to the size of all.
         """
         before = self._file
         if not before.is_at_path:
@@ -127,8 +125,7 @@ TWISTED: Final = {"log_legacy": "twisted", "twisted.scripts": "twistd"}
 
 
 def part_of(namespace: str) -> str:
-    """
-    :param namespace: a logger's, as a rule the full name of its class.
+    """:param namespace: a logger's, as a rule the full name of its class.
     :return: the part of the server that speaks, one word.
     """
     if namespace.startswith(OURS):
@@ -144,8 +141,7 @@ def part_of(namespace: str) -> str:
 
 
 def line(event: LogEvent) -> str | None:
-    """
-    :param event: what was logged.
+    """:param event: what was logged.
     :return: its line, and a traceback behind it if it has one, indented; None if it has no text.
     """
     text = eventAsText(event, includeTimestamp=False, includeSystem=False)
@@ -159,8 +155,7 @@ def line(event: LogEvent) -> str | None:
 
 
 def json_line(event: LogEvent) -> str | None:
-    """
-    :param event: what was logged.
+    """:param event: what was logged.
     :return: a JSON object in one line, in ASCII; None if it has no text.
     """
     text = eventAsText(event, includeTraceback=False, includeTimestamp=False, includeSystem=False)
@@ -228,8 +223,7 @@ class ServerLog:
     def __init__(
         self, launcher: Mapping[str, Any], log_format: str = "text", level: str = "info"
     ) -> None:
-        """
-        :param launcher: the options of `twistd`.
+        """:param launcher: the options of `twistd`.
         :param log_format: one of `FORMATS`.
         :param level: one of `LEVELS`.
         """
@@ -252,8 +246,7 @@ class ServerLog:
         return self._launcher.get("logfile") or default
 
     def observer(self, predicates: Iterable[ILogFilterPredicate]) -> ILogObserver | None:
-        """
-        Open the log.
+        """Open the log.
 
         :param predicates: say what is left out.
         :return: None if it `is_elsewhere`.

@@ -1,5 +1,4 @@
-"""
-How much memory the process may use: the machine's, or what its control group allows if that is
+"""How much memory the process may use: the machine's, or what its control group allows if that is
 less.
 """
 
@@ -38,8 +37,7 @@ class MemoryShare(NamedTuple):
     is_percentage: bool = False
 
     def of(self, machine_bytes: int | None) -> int:
-        """
-        :param machine_bytes: that the process may use, jobs or not; None if nobody knows.
+        """:param machine_bytes: that the process may use, jobs or not; None if nobody knows.
         :return: bytes that jobs may take; 0 for no limit.
         """
         if not self.is_percentage:
@@ -59,8 +57,7 @@ def memory_share(option: str, text: str) -> MemoryShare:
 
 
 def machine_bytes(read: Read | None = None, ram_bytes: int | None = None) -> int | None:
-    """
-    :param read: the machine's files by default.
+    """:param read: the machine's files by default.
     :param ram_bytes: what the machine has; by default it is asked.
     :return: bytes that the process may use; None if nobody knows.
     """
@@ -83,9 +80,8 @@ def _group_limits(read: Read) -> Iterator[int]:
 
 
 def _limits_above(read: Read, root: str, path: str, names: tuple[str, ...]) -> Iterator[int]:
-    """
-    In a container the root may be the group itself, whose path is that of the machine: groups that
-    are not there have no limit.
+    """In a container the root may be the group itself, whose path is that of the machine: groups
+    that are not there have no limit.
     """
     group = PurePosixPath(root, *[part for part in path.split("/") if part not in ("", "..")])
     while True:

@@ -1,6 +1,5 @@
-"""
-What would refuse a start, beside wrong options and the log: files that cannot be used, ports that
-cannot be listened on.  For ``beanstalk doctor``, which asks this in a process of its own.
+"""What would refuse a start, beside wrong options and the log: files that cannot be used, ports
+that cannot be listened on.  For ``beanstalk doctor``, which asks this in a process of its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +17,7 @@ from beanstalk_twisted.daemon.sockets import why_not
 
 
 def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
-    """
-    :param options: those of the server, checked.
+    """:param options: those of the server, checked.
     :return: for ``access`` and ``tubes``, where one is named, why it cannot be used; empty if it
         can.
     """
@@ -35,8 +33,7 @@ def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tls_files(options: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
-    """
-    :param options: those of the server, checked.
+    """:param options: those of the server, checked.
     :return: of each endpoint for TLS its name, why its files cannot be used, empty if they can, and
         what is to be warned of.
     """
@@ -50,9 +47,8 @@ def tls_files(options: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
 
 
 def ports_in_use(options: Mapping[str, Any]) -> list[str]:
-    """
-    Listen on all TCP ports until this process ends; nobody is answered, as no reactor runs.  So two
-    options that name one port are found too.
+    """Listen on all TCP ports until this process ends; nobody is answered, as no reactor runs.  So
+    two options that name one port are found too.
 
     UNIX sockets are left alone: to listen on one makes a file.
 

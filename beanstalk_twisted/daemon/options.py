@@ -1,5 +1,5 @@
-"""
-The server's options, grouped as its help and the README show them, and the reading of their values.
+"""The server's options, grouped as its help and the README show them, and the reading of their
+values.
 
 What reads a value raises `usage.UsageError`, which names the option.
 """
@@ -54,8 +54,7 @@ MAX_WIDTH: Final = 100
 
 
 class Option(NamedTuple):
-    """
-    One option.
+    """One option.
 
     :ivar name: the long one without dashes, empty if there is none.
     :ivar letter: beanstalkd's, empty if there is none.
@@ -182,8 +181,7 @@ OPTIONS: Final = {each.name: each for group in GROUPS for each in group.options}
 
 
 def explained(width: int) -> str:
-    """
-    :param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
+    """:param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
     :return: all groups, one option after the other, wrapped.
     """
     columns = min(max(width, MIN_WIDTH), MAX_WIDTH)
@@ -235,8 +233,7 @@ def whole_number(option: str, text: str) -> int:
 
 
 def check_milliseconds(option: str, text: str, others: str = "") -> None:
-    """
-    Refuse an interval between syncs that is no whole number.
+    """Refuse an interval between syncs that is no whole number.
 
     :param others: what else it may be, as the sentence goes on behind it.
     """
@@ -270,8 +267,7 @@ _LOOPBACK: Final = {**dict.fromkeys(("tcp", "ssl", "tls", "mtls"), ADDRESS), "tc
 
 
 def http_endpoint(text: str) -> str:
-    """
-    Read what ``--http`` is given.
+    """Read what ``--http`` is given.
 
     :return: an endpoint of Twisted, on this machine alone unless ``text`` says another address.
     """
@@ -289,8 +285,7 @@ def http_endpoint(text: str) -> str:
 
 
 def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
-    """
-    :param options: those of the server, checked.
+    """:param options: those of the server, checked.
     :return: each `TlsEndpoint` among them; its module is imported where there is one only.
     """
     groups = ("endpoints", "endpoints_v1", "endpoints_http")
@@ -300,8 +295,7 @@ def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
 
 
 def endpoint_problem(error: Exception) -> str:
-    """
-    :param error: what a parser of endpoints has raised.
+    """:param error: what a parser of endpoints has raised.
     :return: what is wrong, and how endpoints are written, in place of Python's own words.
     """
     said = str(error)

@@ -17,8 +17,7 @@ REMOVED: Final = {
 
 
 def removed_among(words: Iterable[str]) -> list[str]:
-    """
-    Return one sentence for each removed option, in the order of the words.
+    """Return one sentence for each removed option, in the order of the words.
 
     :param words: of a command line, such as ``--hub``, ``off`` or ``--hub=off``.
     """

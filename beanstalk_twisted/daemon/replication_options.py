@@ -16,8 +16,7 @@ from twisted.python import usage
 from beanstalk_twisted.binlog.directory import LOCKS
 
 DEFAULT_LEASE_S: Final = 3
-"""
-Seconds: a queue that stands still for three is seldom noticed.  An election among NATS servers
+"""Seconds: a queue that stands still for three is seldom noticed.  An election among NATS servers
 takes 4 to 9: no server can append meanwhile, so a lease that ends then makes none active.
 """
 
@@ -39,8 +38,7 @@ MAX_TIMEOUT_S: Final = 3600
 REPLICATION_NUMBERS: Final = ("lease-seconds", "replicate-timeout")
 
 FENCED: Final = 75
-"""
-Exit code of a server in whose place another one has become active, under ``--on-fenced exit``:
+"""Exit code of a server in whose place another one has become active, under ``--on-fenced exit``:
 EX_TEMPFAIL of sysexits.h, so that who started it starts it again.
 """
 
@@ -50,8 +48,7 @@ TEMPORARY: Final = "([1-9][0-9]{0,9})-[0-9a-f]{8}"
 
 
 class Replication(NamedTuple):
-    """
-    How a log is replicated.
+    """How a log is replicated.
 
     :ivar url: of the stream.
     :ivar lease_s: seconds of silence after which a standby becomes active.
@@ -95,9 +92,8 @@ def temporary_log() -> str:
 
 
 def remove_left(folder: str, is_wanted: Callable[[str], bool]) -> list[str]:
-    """
-    Remove the temporary logs in a folder whose processes were killed: all that they had is in the
-    stream.  One is left alone that is another user's, whose process lives, or holds its lock.
+    """Remove the temporary logs in a folder whose processes were killed: all that they had is in
+    the stream.  One is left alone that is another user's, whose process lives, or holds its lock.
 
     :param is_wanted: asked of a path whether all the same it has what the stream lacks.
     :return: the paths of those that were removed.
@@ -135,8 +131,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _remove_unless_locked(path: str) -> bool:
-    """
-    The lock is that of `RealDirectory.lock`: a process that has become a daemon has it, under
+    """The lock is that of `RealDirectory.lock`: a process that has become a daemon has it, under
     another number.
     """
     try:

@@ -1,5 +1,4 @@
-"""
-Telling a service manager how the server is: systemd's protocol of ``Type=notify``, sd_notify(3).
+"""Telling a service manager how the server is: systemd's protocol of ``Type=notify``, sd_notify(3).
 
 Each message is one datagram to the UNIX socket that ``NOTIFY_SOCKET`` names, lines of
 ``NAME=VALUE``:
@@ -30,8 +29,7 @@ PROGRESS_S: Final = 1.0
 """Seconds between two states of a start, at least: a log is reported every few milliseconds."""
 
 EXTENSION_S: Final = 300
-"""
-Seconds that a start asks for with each progress.  The longest silence is a part of the log that
+"""Seconds that a start asks for with each progress.  The longest silence is a part of the log that
 holds no living job: 1 GiB is read in 10 s on a slow disk.
 """
 
@@ -123,15 +121,13 @@ class ServiceManager:
         self._call: IDelayedCall | None = None
 
     def loading_at(self, seconds: Callable[[], float]) -> "LoadingStatus":
-        """
-        :param seconds: a clock.
+        """:param seconds: a clock.
         :return: what tells of a start.
         """
         return LoadingStatus(self._notifications, seconds)
 
     def start(self, clock: IReactorTime, status: Callable[[], str]) -> None:
-        """
-        The server serves: say so when the reactor turns, and go on.
+        """The server serves: say so when the reactor turns, and go on.
 
         :param status: how the server is, some words.
         """
@@ -162,8 +158,7 @@ class ServiceManager:
 
 
 class LoadingStatus:
-    """
-    Tells of a start; an `opening.Report`.
+    """Tells of a start; an `opening.Report`.
 
     In megabytes, not jobs: how many live is known when the whole log is read, since any record may
     delete one.

@@ -1,5 +1,4 @@
-"""
-What signals do: drain, reopen and read again, stop in order, stop at once.
+"""What signals do: drain, reopen and read again, stop in order, stop at once.
 
 SIGUSR1 drains, as beanstalkd's does.  Differs from beanstalkd: SIGHUP ends only a server whose
 terminal is gone, SIGTERM and SIGINT end it at once only when they come twice, and `IGNORED` not at
@@ -28,8 +27,7 @@ IGNORED: Final = tuple(
     for name in ("SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPOLL", "SIGSTKFLT", "SIGPWR")
     if hasattr(signal, name)
 )
-"""
-Signals that have no meaning here, and would end the process without an ordered stop.  Those that
+"""Signals that have no meaning here, and would end the process without an ordered stop.  Those that
 say that it is to end, or that something is broken, keep what they do.
 """
 
@@ -78,9 +76,8 @@ class Hangup:
     def __init__(
         self, is_there: Callable[[], bool] = has_terminal, was_there: bool | None = None
     ) -> None:
-        """
-        Made before SIGHUP has its handler: who has it ignored, as `nohup` does, wants the server to
-        go on.
+        """Made before SIGHUP has its handler: who has it ignored, as `nohup` does, wants the server
+        to go on.
 
         :param was_there: whether there was a terminal when the process began; None: as it is now.
         """
@@ -98,8 +95,7 @@ def reload_on_signal(
     service: Signalled, reactor: Reactor, steps: Iterable[Callable[[], None]],
     hangup: Hangup,
 ) -> None:  # fmt: skip
-    """
-    SIGHUP takes these steps, one after the other; but where the server's own terminal is gone it
+    """SIGHUP takes these steps, one after the other; but where the server's own terminal is gone it
     stops in order: nobody is left who could see it.
     """
     steps = tuple(steps)
@@ -116,10 +112,9 @@ def reload_on_signal(
 
 
 class StopTwice:
-    """
-    Lets the first SIGTERM or SIGINT through to the reactor, which stops in order.  The second one
-    ends the process at once: what was answered is with the kernel at least, so nothing is lost that
-    a crash would not lose.
+    """Lets the first SIGTERM or SIGINT through to the reactor, which stops in order.  The second
+    one ends the process at once: what was answered is with the kernel at least, so nothing is lost
+    that a crash would not lose.
     """
 
     log = Logger()

@@ -1,5 +1,4 @@
-"""
-Listening on a UNIX socket whose file may have been left behind.
+"""Listening on a UNIX socket whose file may have been left behind.
 
 The file of a UNIX socket outlives its server: beanstalkd leaves it at each SIGTERM, everybody after
 kill -9.  The kernel knows whether somebody listens, so the file is connected to.  A file with the
@@ -40,8 +39,7 @@ LOWEST_FREE_PORT: Final = 1024
 
 
 def in_words(address: object) -> str:
-    """
-    :param address: of a port or a peer.
+    """:param address: of a port or a peer.
     :return: ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:PATH``, as options take it; the address's own
         words if it is of another kind.
     """
@@ -53,8 +51,7 @@ def in_words(address: object) -> str:
 
 
 def why_not(error: BaseException, option: str) -> str:
-    """
-    :param error: what listening has raised.
+    """:param error: what listening has raised.
     :param option: the option that named the address; for the advice.
     :return: where, why, and what to do, in one line.
     """
@@ -119,9 +116,8 @@ class Inherited(NamedTuple):
 
 
 def inherited(reactor: Any, environment: Mapping[str, str]) -> list[Inherited]:
-    """
-    Twisted has read ``LISTEN_PID`` and ``LISTEN_FDS`` when it was imported, and forgets all but one
-    of the sockets of one name, such as two ``ListenStream=`` of a unit make; so it is asked by
+    """Twisted has read ``LISTEN_PID`` and ``LISTEN_FDS`` when it was imported, and forgets all but
+    one of the sockets of one name, such as two ``ListenStream=`` of a unit make; so it is asked by
     numbers, and names are read here.
 
     :return: the sockets that were passed to this process, in the order of their descriptors.
@@ -179,9 +175,8 @@ class InheritedSocket:
 
 
 class KeptPort(unix.Port):
-    """
-    A UNIX socket that goes on listening when it is no longer served, and keeps its file: it is the
-    service manager's.  Twisted has that for TCP only.
+    """A UNIX socket that goes on listening when it is no longer served, and keeps its file: it is
+    the service manager's.  Twisted has that for TCP only.
     """
 
     # A shutdown would end it for all who have it.
@@ -193,8 +188,7 @@ class KeptPort(unix.Port):
 
 
 def _family(fd: int) -> int:
-    """
-    :return: the address family of a socket.
+    """:return: the address family of a socket.
     :raise ValueError: it does not listen for connections.
     """
     try:
@@ -218,8 +212,8 @@ LEFT_BEHIND: Final = frozenset({errno.ECONNREFUSED, errno.ENOENT})
 
 @implementer(IReactorUNIX)
 class UnixListener:
-    """
-    An `IReactorUNIX` that replaces a socket nobody listens on, and leaves alone what is in use.
+    """An `IReactorUNIX` that replaces a socket nobody listens on, and leaves alone what is in
+    use.
     """
 
     def __init__(self, reactor: IReactorUNIX) -> None:
@@ -228,8 +222,7 @@ class UnixListener:
     def listenUNIX(
         self, address: Any, factory: Any, backlog: int = 50, mode: int = 0o666, wantPID: int = 0
     ) -> Any:
-        """
-        Listen on a UNIX socket; replace a file that nobody listens on.
+        """Listen on a UNIX socket; replace a file that nobody listens on.
 
         :param wantPID: has no effect; there is no file with a pid.
         :raise CannotListenError: a server answers there, or it is no socket.
@@ -250,8 +243,7 @@ class UnixListener:
 
 @contextlib.contextmanager
 def _starting_alone(folder: str) -> Iterator[None]:
-    """
-    Lock the folder against other servers that start: two would find no listener, and the second
+    """Lock the folder against other servers that start: two would find no listener, and the second
     would take the first one's socket away.
 
     No file is left.  Where locking fails, servers that start in the same millisecond are not told
@@ -282,8 +274,7 @@ def _lock(fd: int) -> None:
 
 
 def _make_way(path: str) -> None:
-    """
-    Remove a socket that nobody listens on.
+    """Remove a socket that nobody listens on.
 
     :raise CannotListenError: there is something else.
     """

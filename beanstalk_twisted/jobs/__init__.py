@@ -1,5 +1,4 @@
-"""
-The jobs and tubes of the queue, the sessions that hold jobs, and the one function that changes a
+"""The jobs and tubes of the queue, the sessions that hold jobs, and the one function that changes a
 job.  No Twisted, no clock, no socket, no file: time is an argument.
 
 `state.QueueState.apply` is that function; live commands and replay both use it.  What commands do

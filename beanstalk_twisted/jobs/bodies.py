@@ -1,5 +1,4 @@
-"""
-Which bodies are in memory: those that are not durable yet, and of the others as many as fit
+"""Which bodies are in memory: those that are not durable yet, and of the others as many as fit
 (`--body-cache`).  The rest is in the log only, and read back when it is asked for.  The body of a
 reserved job is in the log only again when its reply is made, if it was read back for that.
 
@@ -25,8 +24,7 @@ FEW_JOBS: Final = 50
 """The same when the last slice found none that could leave: sessions hold them all, perhaps."""
 
 AHEAD_JOBS: Final = 256
-"""
-Jobs of a tube that are read before workers ask for them: as many as 50 of them take while a disk
+"""Jobs of a tube that are read before workers ask for them: as many as 50 of them take while a disk
 reads the next ones, in the five turns that they need for half of them.  To look for them takes
 0.5 ms, and is done anew when half of them were taken.
 """
@@ -38,9 +36,8 @@ AHEAD_SHARE: Final = 4
 """Of what may be in memory, one part in so many for the jobs read ahead of one tube at the most."""
 
 AHEAD_TUBES: Final = 2
-"""
-Tubes that may have as much as that at the same time, in jobs and in bytes; more of them share it.
-So what is read ahead is half of what may be in memory: with more, tubes would drive out each
+"""Tubes that may have as much as that at the same time, in jobs and in bytes; more of them share
+it.  So what is read ahead is half of what may be in memory: with more, tubes would drive out each
 other's bodies before those are taken.
 """
 
@@ -48,8 +45,7 @@ IN_USE_TAKES: Final = 4096
 """Jobs taken of others until a tube no longer has a share: 16 looks ahead of one of them."""
 
 KEEP_NS: Final = 2 * NS
-"""
-For so long a body stays that was read for whoever comes again: those who look for it do so each
+"""For so long a body stays that was read for whoever comes again: those who look for it do so each
 second at least.
 """
 
@@ -57,9 +53,9 @@ KEPT_BYTES: Final = 16 << 20
 """Bytes of such bodies: what a few tubes have read together to make dead letters."""
 
 UNDURABLE_BYTES: Final = 2 << 20
-"""
-Bytes of bodies beyond the cache, and at least as many again as the cache has, for which a sync is
-asked that nobody waits for (`--fsync never`): rare enough to cost nothing, and memory is bounded.
+"""Bytes of bodies beyond the cache, and at least as many again as the cache has, for which a sync
+is asked that nobody waits for (`--fsync never`): rare enough to cost nothing, and memory is
+bounded.
 """
 
 ALL_LSNS: Final = 1 << 63
@@ -70,8 +66,7 @@ SPARE_NOTES: Final = 1024
 """Bodies that may be noted: twice as many as there are jobs, and so many more."""
 
 Ask = Callable[[Sequence[tuple[BodyPlace, int]], bool], None]
-"""
-Begins to read bodies: of each its place and its job, and whether somebody waits for them.  Asked
+"""Begins to read bodies: of each its place and its job, and whether somebody waits for them.  Asked
 again of a body that nobody has waited for, when somebody does.
 """
 
@@ -79,9 +74,8 @@ Call = Callable[[int], None]
 """Called with the time when a body was read, or cannot be, or its job is gone."""
 
 See = Callable[[bytes | Unread | None], None]
-"""
-Called with a body that was read for one who only looks at it, or with what came in its place; None
-if its job is gone, or is in memory.
+"""Called with a body that was read for one who only looks at it, or with what came in its place;
+None if its job is gone, or is in memory.
 """
 
 
@@ -98,8 +92,7 @@ def _nothing_said(job_id: int, why: str) -> None:
 
 
 class Bodies:
-    """
-    Leaves bodies to the log, and has them read back.
+    """Leaves bodies to the log, and has them read back.
 
     :ivar is_on: whether bodies leave memory at all.
     :ivar most_bytes: of bodies that are to be in memory.
@@ -146,8 +139,7 @@ class Bodies:
         self._is_telling = False
 
     def begin(self, most_bytes: int, ask: Ask) -> None:
-        """
-        From now on no more of bodies than this is kept in memory, as far as they may leave it.
+        """From now on no more of bodies than this is kept in memory, as far as they may leave it.
 
         :param ask: tells what it has read to `arrived`, perhaps before it returns.
         """
@@ -165,8 +157,7 @@ class Bodies:
                 self._settled.append(job_id)
 
     def loaded(self, job_ids: Sequence[int], most_bytes: int) -> None:
-        """
-        A start has loaded these jobs, ascending, from a log that it reads from its end to its
+        """A start has loaded these jobs, ascending, from a log that it reads from its end to its
         beginning: leave those to it again that it has loaded first, if there are too many.
 
         :param most_bytes: as `begin` is going to be told.
@@ -183,9 +174,8 @@ class Bodies:
     # Out of memory.
 
     def note(self, job_id: int, lsn: int) -> None:
-        """
-        A body has come into memory with the full record of this LSN.  What it was read back for, if
-        it was, is done.
+        """A body has come into memory with the full record of this LSN.  What it was read back for,
+        if it was, is done.
         """
         if self._kept:
             self._keep_no_longer(job_id)
@@ -193,8 +183,7 @@ class Bodies:
             self._fresh.append((lsn, job_id))
 
     def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:
-        """
-        Leave some bodies to the log, if there are too many in memory.
+        """Leave some bodies to the log, if there are too many in memory.
 
         :return: whether there is more to do at once.
         """
@@ -225,9 +214,8 @@ class Bodies:
 
     @property
     def undurable_lsn(self) -> int:
-        """
-        The LSN that has to be durable for bodies to leave memory, if they take much more than they
-        may; otherwise 0.
+        """The LSN that has to be durable for bodies to leave memory, if they take much more than
+        they may; otherwise 0.
         """
         limit = self.most_bytes + max(self.most_bytes, UNDURABLE_BYTES)
         is_over = self._jobs.loaded_bytes > limit or self.room.is_short
@@ -267,8 +255,8 @@ class Bodies:
     # Back into memory.
 
     def when_loaded(self, job_id: int, call: Call) -> None:
-        """
-        Read a body back, and call when it is there, which may be now; it may go again after that.
+        """Read a body back, and call when it is there, which may be now; it may go again after
+        that.
         """
         self._calls.setdefault(job_id, []).append(call)
         place = self._jobs.place(job_id)
@@ -276,9 +264,8 @@ class Bodies:
             self._begin(job_id, place, is_wanted=True)
 
     def look_at(self, job_id: int, see: See) -> None:
-        """
-        Read a body for one who only looks at it, behind those that somebody waits for.  It is not
-        kept in memory, unless others have asked for it as well.
+        """Read a body for one who only looks at it, behind those that somebody waits for.  It is
+        not kept in memory, unless others have asked for it as well.
         """
         place = self._jobs.place(job_id)
         if place is None:
@@ -288,9 +275,8 @@ class Bodies:
         self._begin(job_id, place, is_wanted=False, is_kept=False)
 
     def want(self, job_id: int, now_ns: int) -> bool:
-        """
-        Somebody needs a body, and comes again if it is not there.  One that cannot be read is left
-        alone: see `is_unreadable`.  While enough is read for such callers nothing more is.
+        """Somebody needs a body, and comes again if it is not there.  One that cannot be read is
+        left alone: see `is_unreadable`.  While enough is read for such callers nothing more is.
 
         :return: whether it is.
         """
@@ -305,8 +291,7 @@ class Bodies:
         return self._jobs.place(job_id) is None
 
     def _keep(self, job_id: int, now_ns: int) -> bool:
-        """
-        Have a body stay that is going to be read.
+        """Have a body stay that is going to be read.
 
         :return: whether it may be read now.
         """
@@ -326,11 +311,8 @@ class Bodies:
             self._kept_bytes -= self._kept.pop(job_id)[1]
 
     def read_ahead(self, tube: Tube, taken: Job) -> None:
-        """
-        A worker takes a job from a tube: read those that come next, once half of those that were
+        """A worker takes a job from a tube: read those that come next, once half of those that were
         looked at is taken, or at once if this one was not read in time.
-
-        :param taken: the job.
         """
         self._takes += 1
         if taken.body is not None:
@@ -381,9 +363,8 @@ class Bodies:
         return any(place.segment == segment for place in self._reading.values())
 
     def is_unreadable(self, job_id: int, now_ns: int) -> bool:
-        """
-        Whether the body of a job cannot be read, as far as is known: it is lost, or the last read
-        has failed, and the job is left alone yet.
+        """Whether the body of a job cannot be read, as far as is known: it is lost, or the last
+        read has failed, and the job is left alone yet.
         """
         failed = self._failed_read(job_id)
         return failed is not None and failed.is_left_alone(now_ns)
@@ -401,8 +382,7 @@ class Bodies:
         return self._failed.of(job_id, self._jobs.place(job_id)) if self._failed else None
 
     def arrived(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
-        """
-        A read has ended.
+        """A read has ended.
 
         :param body: or what came in its place.
         """
@@ -456,8 +436,7 @@ class Bodies:
     def _begin(
         self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool = True
     ) -> None:  # fmt: skip
-        """
-        Read a body, unless that is under way.
+        """Read a body, unless that is under way.
 
         :param is_kept: whether it is to be in memory then.
         """
@@ -470,11 +449,7 @@ class Bodies:
             self._ask([(self._reading[job_id], job_id)], True)
 
     def _is_new(self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool) -> bool:
-        """
-        Note that a body is to be read, and what for.
-
-        :return: whether that is not under way.
-        """
+        """Note that a body is to be read, and what for."""
         if is_kept:
             self._only_seen.discard(job_id)
         if job_id in self._reading:

@@ -1,6 +1,5 @@
-"""
-How much memory bodies may take on their way to clients: those that are being read back, those of a
-`reserve-batch` that is not complete, and replies that a client has not read yet.
+"""How much memory bodies may take on their way to clients: those that are being read back, those of
+a `reserve-batch` that is not complete, and replies that a client has not read yet.
 
 They have a part of their own, beside what jobs may take (`--max-memory`).  A body of up to
 `OWN_BYTES` never waits for it, since a connection has one command at a time: this much memory is
@@ -26,8 +25,7 @@ BATCH_SHARE: Final = 2
 
 
 class BodyRoom:
-    """
-    Says how many bytes of bodies may be on their way.
+    """Says how many bytes of bodies may be on their way.
 
     :ivar most_bytes: the bytes that may be on their way together.
     :ivar taken_bytes: the bytes that are; ``promised_bytes`` those of batches, to be read yet.
@@ -42,8 +40,7 @@ class BodyRoom:
         self.has_memory: Callable[[int], bool] = _always
 
     def limit(self, memory_bytes: int, over_bytes: Callable[[], int]) -> None:
-        """
-        Set the limit.
+        """Set the limit.
 
         :param memory_bytes: what jobs may take.
         """
@@ -65,9 +62,8 @@ class BodyRoom:
         return max(OWN_BYTES, (self.left_bytes - self.promised_bytes) // BATCH_SHARE)
 
     def takes(self, size: int) -> bool:
-        """
-        Whether a body may be read now.  When nothing is on its way each may be, so that the largest
-        one comes through.
+        """Whether a body may be read now.  When nothing is on its way each may be, so that the
+        largest one comes through.
         """
         return size <= OWN_BYTES or not self.taken_bytes or size <= self.left_bytes
 
@@ -83,8 +79,7 @@ def _always(size: int) -> bool:
 NS: Final = 1_000_000_000
 
 PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
-"""
-Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
+"""Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
 the last pause its body is lost.  Before the first one it was tried three times within 3 s
 (`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
 and no longer than others can wait to hear of a bad sector.
@@ -95,8 +90,7 @@ MAX_FAILED: Final = 10_000
 
 
 class Unread(NamedTuple):
-    """
-    What a read has brought in place of a body.
+    """What a read has brought in place of a body.
 
     :ivar why: in words.
     :ivar is_lost: whether the body is: something was read, and is not it; or it was tried for long
@@ -110,8 +104,7 @@ class Unread(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """
-    A body that could not be read.
+    """A body that could not be read.
 
     :ivar place: where.
     :ivar pauses: how many are over; ``until_ns`` when this one is.
@@ -151,8 +144,7 @@ class FailedReads:
     def note(
         self, job_id: int, place: BodyPlace, unread: Unread, read: int, now_ns: int
     ) -> tuple[Failed, bool]:
-        """
-        A read has failed, or has brought something else.
+        """A read has failed, or has brought something else.
 
         :param read: how many bodies of others have been read.
         :return: what is known now, and whether the body is lost only now.

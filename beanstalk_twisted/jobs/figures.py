@@ -1,5 +1,4 @@
-"""
-How long jobs wait for a worker, and run, by tube and in all; and what happens to them, by tube.
+"""How long jobs wait for a worker, and run, by tube and in all; and what happens to them, by tube.
 
 Nothing is measured unless somebody wants to know: then a job that is put, reserved and deleted
 costs 1 to 3 us more.
@@ -14,8 +13,7 @@ from beanstalk_twisted.jobs.tube import Tube
 
 
 class Histogram:
-    """
-    How many values were at most each bound.
+    """How many values were at most each bound.
 
     :ivar bounds: ascending; a value beyond the last is counted too.
     :ivar counts: of the values up to each bound that are above the one before it; one more than
@@ -47,8 +45,7 @@ BOUNDS_NS: Final = (
 
 
 class TubeTimes:
-    """
-    What was measured of a tube's jobs.
+    """What was measured of a tube's jobs.
 
     :ivar waits: from the end of their delay to their first reservation; nanoseconds.
     :ivar runs: from the reservation to the deletion, of jobs that were reserved when deleted.
@@ -72,8 +69,7 @@ class TubeTimes:
 
 
 class JobTimes:
-    """
-    Measures the jobs of all tubes.
+    """Measures the jobs of all tubes.
 
     :ivar total: of all jobs, those of tubes that are gone too.
     """
@@ -127,8 +123,7 @@ EMPTY: Final = (0, 0)
 
 
 class LiveBytes:
-    """
-    Living jobs by the segment of their newest full record.
+    """Living jobs by the segment of their newest full record.
 
     :ivar live_bytes: what the log would take if it held nothing but the living jobs.
     """
@@ -162,9 +157,8 @@ class LiveBytes:
 
 
 RESTING_JOB_BYTES: Final = 140
-"""
-What a resting job takes of memory beside its body, its place in its tube's queue included, and that
-its body is an object.  This and what follows was measured (CPython 3.11;
+"""What a resting job takes of memory beside its body, its place in its tube's queue included, and
+that its body is an object.  This and what follows was measured (CPython 3.11;
 tests/jobs/figures/test_memory_use.py compares it).
 """
 
@@ -187,9 +181,8 @@ TUBE_BYTES: Final = 900
 """What a tube takes of memory beside its jobs; measured as the others."""
 
 WATCH_BYTES: Final = 300
-"""
-The same of a tube that a session watches beside its first, with what it takes when that reserves:
-100 to be watched, and of many, or by weights, 200 more to be found.
+"""The same of a tube that a session watches beside its first, with what it takes when that
+reserves: 100 to be watched, and of many, or by weights, 200 more to be found.
 """
 
 WAITERS_BYTES: Final = 700
@@ -205,8 +198,7 @@ def tags_memory_bytes(tags: Tags) -> int:
 
 
 def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
-    """
-    :param body_bytes: of its body, as far as that is in memory.
+    """:param body_bytes: of its body, as far as that is in memory.
     :return: what a job takes of memory beside itself.
     """
     return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
@@ -224,8 +216,7 @@ SMOOTHING: Final = 10
 """The newest job counts for a tenth of the mean (Tuber, EWMA_ALPHA)."""
 
 MIN_NS: Final = NS // 100
-"""
-A job counts for no less (Tuber, FAIR_EWMA_FLOOR): otherwise a tube of very quick jobs would have
+"""A job counts for no less (Tuber, FAIR_EWMA_FLOOR): otherwise a tube of very quick jobs would have
 nearly all turns.
 """
 
@@ -234,8 +225,8 @@ MAX_NS: Final = 3600 * NS
 
 
 class ProcessingTime:
-    """
-    The mean time from a reservation of a tube's jobs to their deletion, newer ones counting more.
+    """The mean time from a reservation of a tube's jobs to their deletion, newer ones counting
+    more.
 
     Differs from Tuber: there, all jobs are measured; here, those of a tube from which a connection
     has reserved by time, from then on.

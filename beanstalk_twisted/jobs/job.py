@@ -20,8 +20,7 @@ STATES: Final = tuple(State(number) for number in range(len(State)))
 """By their numbers."""
 
 Row: TypeAlias = tuple[int, ...]
-"""
-What a job is but for its id, body and tags, while nobody holds it: created_ns, lsn, deadline_ns,
+"""What a job is but for its id, body and tags, while nobody holds it: created_ns, lsn, deadline_ns,
 kicks, state, priority, delay_s, ttr_s, tube_id, segment, body_bytes, full_lsn, reserves, timeouts,
 releases, buries.
 """
@@ -49,8 +48,7 @@ LEGAL_MOVES: dict[Kind, tuple[frozenset[State], frozenset[State]]] = {
 
 
 class Job:
-    """
-    A job that a session holds, or a copy of one that rests; see `table`.
+    """A job that a session holds, or a copy of one that rests; see `table`.
 
     :ivar body: None while it is in the log only; ``body_bytes`` its length, wherever it is.
     :ivar holder: number of the session that has it reserved, 0 if none has.
@@ -115,8 +113,7 @@ class Job:
         self, kind: Kind, state: State, reason: Reason, now_ns: int, *, deadline_ns: int = 0,
         connection: int = 0, reserves: int = 0,
     ) -> JobImage:  # fmt: skip
-        """
-        The image of this job after a change; the caller replaces what else the change touches.
+        """The image of this job after a change; the caller replaces what else the change touches.
 
         :param reserves: how many more there are of them.
         """

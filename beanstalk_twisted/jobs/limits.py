@@ -1,5 +1,4 @@
-"""
-Concurrency keys: so many jobs with a key are reserved at once, over all tubes.
+"""Concurrency keys: so many jobs with a key are reserved at once, over all tubes.
 
 The ready jobs of a tube with one key and one limit are a *line*.  While as many jobs with the key
 are reserved as the limit says, the line is closed: all its jobs are parked.  While it is open, its
@@ -28,8 +27,7 @@ DELAYED: Final = State.DELAYED
 
 
 class Groups:
-    """
-    Jobs by the group that they are of, and by the one that they wait for.
+    """Jobs by the group that they are of, and by the one that they wait for.
 
     :ivar ended: the groups without jobs for which jobs wait.
     """
@@ -54,15 +52,14 @@ class Groups:
         return 0 if jobs is None else jobs.count
 
     def first_waiting(self, group: bytes, most: int) -> list[int]:
-        """
-        The keys, by priority and id as in `ordered`, of the first jobs that wait for the group.
+        """The keys, by priority and id as in `ordered`, of the first jobs that wait for the
+        group.
         """
         jobs = self._waiting.get(group)
         return [] if jobs is None else jobs.behind(LEAST, most)
 
     def held(self, images: Sequence[JobImage]) -> list[JobImage]:
-        """
-        Let new jobs wait for their groups.
+        """Let new jobs wait for their groups.
 
         :param images: of jobs that are about to be put, in this order; the earlier ones count for
             the later.
@@ -138,8 +135,7 @@ OPENED_LINES: Final = 1000
 
 
 class Line:
-    """
-    The ready jobs of a tube with one key and one limit.  Keys of jobs are those of `ordered`.
+    """The ready jobs of a tube with one key and one limit.  Keys of jobs are those of `ordered`.
 
     :ivar first: the key of its first job; None if it is empty.
     :ivar is_open: whether that may be handed out.
@@ -155,8 +151,7 @@ class Line:
         self.others = NO_JOBS
 
     def add(self, key: int, *, is_open: bool) -> None:
-        """
-        A job comes.
+        """A job comes.
 
         :param is_open: whether the first one may be handed out.
         """
@@ -179,8 +174,7 @@ class Line:
         self._place(key)
 
     def discard(self, key: int, *, is_open: bool) -> None:
-        """
-        A job, which is here, goes.
+        """A job, which is here, goes.
 
         :param is_open: whether the next one may be handed out then.
         """
@@ -226,8 +220,7 @@ class Line:
 
 
 class ConcurrencyKeys:
-    """
-    All ready and reserved jobs that have a concurrency key.
+    """All ready and reserved jobs that have a concurrency key.
 
     :ivar opened: tubes with waiting sessions in which a line was opened; who serves them takes them
         out.
@@ -252,9 +245,8 @@ class ConcurrencyKeys:
         return self._reserved.get(key, 0)
 
     def allows(self, tags: Tags) -> bool:
-        """
-        Whether a job with these tags may be reserved: its own limit counts, whatever limits others
-        with its key have.
+        """Whether a job with these tags may be reserved: its own limit counts, whatever limits
+        others with its key have.
         """
         key = tags.concurrency_key
         return not key or self.reserved(key) < limit_of(tags)
@@ -270,8 +262,7 @@ class ConcurrencyKeys:
         line.add(job.priority << 64 | job.job_id, is_open=self.allows(tags))
 
     def leave(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """
-        A job with a key is no longer ready.
+        """A job with a key is no longer ready.
 
         :param is_taken: whether it is about to be reserved.
         """

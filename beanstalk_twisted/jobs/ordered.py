@@ -1,5 +1,4 @@
-"""
-Job ids in order, any of which may leave at any time.
+"""Job ids in order, any of which may leave at any time.
 
 A sorted list in blocks, each two arrays, of majors and of ids: 16 bytes for a job, and nothing that
 is an object of its own.  A key is found by bisection among the blocks and then in its block, and is
@@ -39,8 +38,7 @@ _NO_STARTS: Final = [LEAST]
 
 
 class OrderedJobs:
-    """
-    Jobs ordered by (major, id), each at most once: ready ones by priority, others by time.
+    """Jobs ordered by (major, id), each at most once: ready ones by priority, others by time.
 
     A block is an array of ``_majors`` and that of ``_ids`` at the same place.  None is empty, but
     for the only one of an empty queue.  ``_starts[n]`` is no more than the keys of block n, and
@@ -58,8 +56,7 @@ class OrderedJobs:
         self._starts = _NO_STARTS
 
     def add(self, major: int, job_id: int) -> bool:
-        """
-        A job enters.
+        """A job enters.
 
         :return: whether it is the first now.
         """
@@ -85,8 +82,7 @@ class OrderedJobs:
         return False
 
     def add_run(self, major: int, job_ids: list[int]) -> bool:
-        """
-        Jobs of one major enter: a tenth of the time of one by one.
+        """Jobs of one major enter: a tenth of the time of one by one.
 
         :param job_ids: at least one, each once, ascending.
         :return: whether one of them is the first now.
@@ -94,8 +90,7 @@ class OrderedJobs:
         return self.add_all(array("q", (major,)) * len(job_ids), array("Q", job_ids))
 
     def add_all(self, majors: Majors, ids: Ids) -> bool:
-        """
-        The same for jobs of any majors.
+        """The same for jobs of any majors.
 
         :param majors: of ``ids``; at least one, ascending by both, each once.
         """
@@ -162,8 +157,7 @@ class OrderedJobs:
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
 
     def behind(self, key: int, most: int) -> list[int]:
-        """
-        The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
+        """The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
 
         :param key: of a job that is here, or was, or `LEAST`.
         """

@@ -1,5 +1,4 @@
-"""
-Jobs in memory: one that nobody holds as a row, `ROW_BYTES` of bytes with all but its id and its
+"""Jobs in memory: one that nobody holds as a row, `ROW_BYTES` of bytes with all but its id and its
 body; and pages of them.
 """
 
@@ -50,8 +49,7 @@ PAGE_SIZE: Final = 1 << PAGE_BITS
 
 
 class JobFacts(NamedTuple):
-    """
-    What a walk through the table tells of a job.
+    """What a walk through the table tells of a job.
 
     :ivar job: None if it rests.
     """
@@ -64,8 +62,7 @@ class JobFacts(NamedTuple):
 
 
 class Page:
-    """
-    Jobs whose ids differ in their last bits only.
+    """Jobs whose ids differ in their last bits only.
 
     :ivar entries: by these bits, each job that is a `Job`, and the body of one that is a row, None
         if that is in the log only; ``rows`` the rows.
@@ -118,8 +115,7 @@ class Page:
 
 
 def pack(rows: bytearray, at: int, job: Job) -> bool:
-    """
-    Make a row of a job.
+    """Make a row of a job.
 
     :return: whether a row can say how often all was done with it; if not, there is no job in it.
     """

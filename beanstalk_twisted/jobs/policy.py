@@ -1,5 +1,4 @@
-"""
-A tube's policy as a value, and what a tube keeps to hold it: see docs/extensions.md, "Tube
+"""A tube's policy as a value, and what a tube keeps to hold it: see docs/extensions.md, "Tube
 policies".
 """
 
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
 NS: Final = 1_000_000_000
 
 LATE_NS: Final = 100_000_000
-"""
-How late a server may be to hand out the next job of a tube with a rate, and still make up for it,
-ns: longer than a turn and than most of a busy machine's delays.
+"""How late a server may be to hand out the next job of a tube with a rate, and still make up for
+it, ns: longer than a turn and than most of a busy machine's delays.
 """
 
 PAGE_BITS: Final = 5
@@ -35,8 +33,7 @@ _MIX: Final = 0x9E37_79B9_7F4A_7C15
 
 
 class Backoff(NamedTuple):
-    """
-    How long a job that has come back is delayed: ``base_s`` after the first reserve, ``factor``
+    """How long a job that has come back is delayed: ``base_s`` after the first reserve, ``factor``
     times as long after each further one, ``cap_s`` at most.
     """
 
@@ -45,9 +42,8 @@ class Backoff(NamedTuple):
     cap_s: int
 
     def delay_ns(self, job_id: int, reserves: int) -> int:
-        """
-        Nanoseconds, `MAX_DELAY_S` at most; some 10 % more or less than the rule says, which depend
-        on the job's id alone.
+        """Nanoseconds, `MAX_DELAY_S` at most; some 10 % more or less than the rule says, which
+        depend on the job's id alone.
 
         :param reserves: how often the job was reserved, at least once.
         """
@@ -68,8 +64,7 @@ class Rate(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """
-    What holds for a tube; 0, empty or None for what does not.
+    """What holds for a tube; 0, empty or None for what does not.
 
     :ivar max_age_s: of jobs that nobody holds; ``deletes_expired``: older ones are deleted instead
         of being dead letters.
@@ -94,8 +89,7 @@ class Policy(NamedTuple):
 
 
 class Limiter:
-    """
-    Says whether a tube may hand out one more job.
+    """Says whether a tube may hand out one more job.
 
     The bucket's content is in ``jobs per second`` times nanoseconds, so that it is exact: each job
     takes 10**9 of it, and each nanosecond gives the rate.  Whoever looks late at an empty one, by
@@ -139,9 +133,8 @@ class Limiter:
 
 
 class Uncounted:
-    """
-    The pages of the table whose jobs are not entered yet into the totals that share this: all, of
-    jobs that come meanwhile too, until it is known which pages there are.
+    """The pages of the table whose jobs are not entered yet into the totals that share this: all,
+    of jobs that come meanwhile too, until it is known which pages there are.
     """
 
     __slots__ = ("_pages",)
@@ -164,8 +157,7 @@ class Uncounted:
 
 
 class TubeTotals:
-    """
-    The jobs of a tube that nobody holds, by the time they were put; a dead letter by its death.
+    """The jobs of a tube that nobody holds, by the time they were put; a dead letter by its death.
 
     Jobs of some pages of the table may not have been entered yet (`rules.policies.Recount`): these
     are told apart by their pages, so it does not matter in which order they are entered, or leave.

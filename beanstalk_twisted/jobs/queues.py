@@ -1,5 +1,4 @@
-"""
-The queues of all tubes: where each job stands that nobody holds, and how many are in each state;
+"""The queues of all tubes: where each job stands that nobody holds, and how many are in each state;
 and beside them, the queues of dead letters.
 """
 
@@ -23,8 +22,7 @@ Owner = TypeVar("Owner", bound=Hashable)
 
 
 class DueTimes(Generic[Owner]):
-    """
-    Owners by the instant they are armed for, ns.
+    """Owners by the instant they are armed for, ns.
 
     :ivar entries: a heap of all that are armed, and of stale ones; for reading only.
     """
@@ -81,8 +79,7 @@ BURIED: Final = State.BURIED
 
 
 class Queues:
-    """
-    Lets jobs into the queues of their tubes.
+    """Lets jobs into the queues of their tubes.
 
     :ivar counts: how many jobs are in each state; ``urgent`` how many are ready and urgent.  Not a
         `Counter`, which takes seven times as long to count one.
@@ -135,8 +132,7 @@ class Queues:
                 self._set_aside(self.tubes.by_id(tube_id), state, entries)
 
     def _set_aside(self, tube: Tube, state: int, jobs: list[tuple[int, int]]) -> None:
-        """
-        Add delayed or buried jobs to their tube's queue.
+        """Add delayed or buried jobs to their tube's queue.
 
         :param jobs: their deadlines and ids; at least one.
         """
@@ -151,8 +147,7 @@ class Queues:
             self.counts[BURIED] += len(jobs)
 
     def enqueue_ready(self, tube: Tube, jobs: list[tuple[int, int]]) -> None:
-        """
-        Add ready jobs to their tube's queue.
+        """Add ready jobs to their tube's queue.
 
         :param jobs: their priorities and ids; at least one.
         """
@@ -163,8 +158,7 @@ class Queues:
         self._count_many_ready(tube, len(jobs), bisect_left(majors, URGENT_BELOW))
 
     def enqueue_run(self, tube: Tube, priority: int, job_ids: list[int]) -> None:
-        """
-        The same for jobs of one priority.
+        """The same for jobs of one priority.
 
         :param job_ids: at least one, ascending.
         """
@@ -179,8 +173,7 @@ class Queues:
         tube.urgent += urgent
 
     def count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
-        """
-        Tell tubes that limit the age of their jobs of those that have come.
+        """Tell tubes that limit the age of their jobs of those that have come.
 
         :param tubes: those that the jobs are in.  At a start their policies are not known yet.
         """
@@ -196,8 +189,7 @@ class Queues:
 
 
 class DeadLetters:
-    """
-    Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
+    """Jobs that died, by the tube that they died in, wherever they are now; of each in the order in
     which they did.
 
     :ivar buried: how many of them are buried now.

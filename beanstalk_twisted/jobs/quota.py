@@ -1,5 +1,4 @@
-"""
-What one identity may take of a server, and takes: docs/access.md, "Limits".
+"""What one identity may take of a server, and takes: docs/access.md, "Limits".
 
 Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
 them, as they come and go.  So they hold after a restart too, and no log has to say who has put a
@@ -21,8 +20,7 @@ NO_LIMIT: Final = 1 << 62
 
 
 class Limits(NamedTuple):
-    """
-    The most that an identity may take.
+    """The most that an identity may take.
 
     :ivar jobs: that are in its tubes; ``bytes`` of their bodies; ``keys`` unique ones taken there.
     :ivar put_rate: new jobs in a second, and at once after a pause.
@@ -47,8 +45,7 @@ class Limits(NamedTuple):
 
 
 class Quota:
-    """
-    What an identity takes, and whether it may take more.
+    """What an identity takes, and whether it may take more.
 
     What it takes already when a limit is lowered stays.
 
@@ -91,8 +88,7 @@ class Quota:
         self.limits = limits
 
     def refuses(self, session: "Session", limit: str) -> None:
-        """
-        Count that something was refused since a limit is reached, and tell it.
+        """Count that something was refused since a limit is reached, and tell it.
 
         :param limit: its name, one of the fields of `Limits`.
         """
@@ -107,8 +103,7 @@ class Quota:
         self.body_bytes += body_bytes
 
     def count_tube(self, change: int, jobs: int, body_bytes: int, keys: int) -> None:
-        """
-        A tube with so many jobs and keys is one of its tubes from now on, or no longer.
+        """A tube with so many jobs and keys is one of its tubes from now on, or no longer.
 
         :param change: 1 or -1.
         """
@@ -117,8 +112,7 @@ class Quota:
         self.count(change * jobs, change * body_bytes)
 
     def lacks(self, jobs: int, body_bytes: int, now_ns: int) -> str:
-        """
-        :param jobs: that are to be put now, perhaps none.
+        """:param jobs: that are to be put now, perhaps none.
         :return: the limit that does not let them; empty if they may be put.
         """
         limits = self.limits
@@ -148,14 +142,13 @@ class Quota:
 
     @property
     def room_to_reserve(self) -> int:
-        """
-        How many jobs its connections may reserve beside those that they hold; 0 or less for none.
+        """How many jobs its connections may reserve beside those that they hold; 0 or less for
+        none.
         """
         return self.limits.reserved - self.reserved
 
     def connect(self, watched: int, reserved: int) -> None:
-        """
-        A connection is the identity's, which watches so many tubes and holds, or waits for, so
+        """A connection is the identity's, which watches so many tubes and holds, or waits for, so
         many jobs.
         """
         self.connections += 1

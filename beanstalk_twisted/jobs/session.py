@@ -15,8 +15,7 @@ SPREAD_BITS: Final = 32
 
 
 class Share:
-    """
-    One watched tube's part.
+    """One watched tube's part.
 
     :ivar number: tells shares that are due at the same time apart; the smaller one is first.
     :ivar due: in virtual nanoseconds.
@@ -34,8 +33,7 @@ class Share:
 
 
 class WeightedIndex(TubeIndex):
-    """
-    Watched tubes by the times of their turns.
+    """Watched tubes by the times of their turns.
 
     :ivar next_number: of the next share.
     """
@@ -47,8 +45,7 @@ class WeightedIndex(TubeIndex):
     def __init__(
         self, tubes: Iterable[tuple[Tube, int]], *, counts_time: bool, seed: int, first_number: int
     ) -> None:
-        """
-        :param tubes: with their weights, 1 or more.
+        """:param tubes: with their weights, 1 or more.
         :param counts_time: whether a job costs what the tube's jobs take, or all cost the same.
         :param seed: where tubes begin in their strides follows from it; less than 2**32.
         :param first_number: so many shares were made before with this seed.
@@ -83,8 +80,8 @@ class WeightedIndex(TubeIndex):
         self._enter(tube, 1)
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """
-        Give a watched tube another weight: what is left of its stride shrinks or grows with it.
+        """Give a watched tube another weight: what is left of its stride shrinks or grows with
+        it.
         """
         self._end_turn()
         old = self._shares[tube]
@@ -110,9 +107,8 @@ class WeightedIndex(TubeIndex):
         self._changed.add(tube)
 
     def first(self) -> int | None:
-        """
-        The key of the best job of the tube whose turn it is.  The turn is over when this is asked
-        again, unless `forgo` was called.
+        """The key of the best job of the tube whose turn it is.  The turn is over when this is
+        asked again, unless `forgo` was called.
         """
         self._end_turn()
         if self._changed:
@@ -182,9 +178,8 @@ class WeightedIndex(TubeIndex):
 
 
 def spread(number: int) -> int:
-    """
-    Give one of the numbers below 2**32, all alike often, and differently for numbers next to each
-    other (splitmix64 by Steele, Lea and Flood).
+    """Give one of the numbers below 2**32, all alike often, and differently for numbers next to
+    each other (splitmix64 by Steele, Lea and Flood).
     """
     mixed = number * 0x9E3779B97F4A7C15 & MAX_U64
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & MAX_U64
@@ -198,8 +193,7 @@ WEIGHTED_FAIR: Final = b"weighted-fair"
 
 
 class Session:
-    """
-    One connection's place in the queue.
+    """One connection's place in the queue.
 
     :ivar number: from 1 in each run of the server.
     :ivar reserved: ids of the jobs it holds, in the order it got them, with their first deadlines.
@@ -264,12 +258,10 @@ class Session:
         return self.is_waiting or self.is_busy or self.has_answer
 
     def is_waiting_since(self, serial: int) -> bool:
-        """Whether it waits, and it is this wait."""
         return self.is_waiting and self.wait_serial == serial
 
     def watch(self, tube: Tube) -> bool:
-        """
-        Watch a tube with weight 1.
+        """Watch a tube with weight 1.
 
         :return: whether it was not watched before.
         """
@@ -332,8 +324,7 @@ class Session:
         return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
 
     def choose_with(self, mode: bytes, index: WeightedIndex | None) -> None:
-        """
-        Choose the tube for a `reserve` like this from now on.
+        """Choose the tube for a `reserve` like this from now on.
 
         :param index: of all watched tubes; None for `FIFO`.
         """
@@ -346,8 +337,7 @@ class Session:
         self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
-        """
-        The key of the job to reserve: the best ready job among the watched tubes that are not
+        """The key of the job to reserve: the best ready job among the watched tubes that are not
         closed, or with weights the best of the tube whose turn it is.  Whoever does not reserve it
         calls `forgo`.
         """

@@ -1,5 +1,4 @@
-"""
-The jobs and tubes as they are, and the one function that changes a job.
+"""The jobs and tubes as they are, and the one function that changes a job.
 
 `QueueState.apply` sets a job to an image: a live command logs the image first, replay applies the
 one it has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
@@ -49,8 +48,7 @@ REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 
 
 class QueueState(Queues):
-    """
-    All that a log makes durable, and the sessions that hold reserved jobs.
+    """All that a log makes durable, and the sessions that hold reserved jobs.
 
     :ivar next_job_id: the next id to give out.
     :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
@@ -87,8 +85,7 @@ class QueueState(Queues):
 
     @property
     def memory_bytes(self) -> int:
-        """
-        What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
+        """What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
         not measured.
         """
         keys = KEY_BYTES * self.unique.remembered
@@ -98,16 +95,14 @@ class QueueState(Queues):
 
     @property
     def ends(self) -> int:
-        """
-        For how many deletions of a job a log has to keep room, so that all can end: one that leaves
-        a key counts as several.
+        """For how many deletions of a job a log has to keep room, so that all can end: one that
+        leaves a key counts as several.
         """
         return len(self.jobs) + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
-        """
-        A job that the session may delete or edit: None if there is none, or another session has it
-        reserved.
+        """A job that the session may delete or edit: None if there is none, or another session has
+        it reserved.
         """
         job = self.jobs.get(job_id)
         if job is None or (job.state is RESERVED and job_id not in session.reserved):
@@ -142,8 +137,7 @@ class QueueState(Queues):
     def apply(
         self, image: JobImage, lsn: int = 0, segment: int = 0, job: Job | None = None
     ) -> None:
-        """
-        Set a job to its image.
+        """Set a job to its image.
 
         :param lsn: the record's, 0 if it is known durable.
         :param segment: where the record lies, 0 without a log.
@@ -186,10 +180,9 @@ class QueueState(Queues):
         self._move(job, image)
 
     def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
-        """
-        `apply` for a record of another server's log, after which the job is as a start would load
-        it (`as_loaded`), whatever was left out before.  What is said of a job that is not here is
-        passed over: it is gone, or its full record comes later.
+        """`apply` for a record of another server's log, after which the job is as a start would
+        load it (`as_loaded`), whatever was left out before.  What is said of a job that is not here
+        is passed over: it is gone, or its full record comes later.
 
         :param lsn: the record's; ``segment`` where it lies.
         :param now_ns: log time.
@@ -206,8 +199,7 @@ class QueueState(Queues):
     def apply_kicks(
         self, tube: Tube, queue: OrderedJobs, job_ids: list[int], lsn: int = 0
     ) -> None:  # fmt: skip
-        """
-        `apply` for the images of many kicks, without the images.  tests/rules/bulk/test_kicks.py
+        """`apply` for the images of many kicks, without the images.  tests/rules/bulk/test_kicks.py
         compares the two.
 
         :param queue: the tube's buried or delayed jobs; ``job_ids`` are its `first_ids`.
@@ -239,8 +231,7 @@ class QueueState(Queues):
             self.enqueue_ready(tube, jobs)
 
     def apply_cold(self, jobs: ColdJobs) -> None:
-        """
-        `apply` for the images of many jobs, without the images.  tests/storage/test_loading.py
+        """`apply` for the images of many jobs, without the images.  tests/storage/test_loading.py
         compares the two.
 
         :param jobs: none of them is there yet.
@@ -274,11 +265,7 @@ class QueueState(Queues):
         tube.rules = record.rules
 
     def promote(self, job_id: int) -> Tube:
-        """
-        Make a delayed job ready, whose time has come.
-
-        :return: its tube.
-        """
+        """Make a delayed job ready, whose time has come."""
         job = self.jobs.get(job_id)
         assert job is not None and job.state is State.DELAYED
         tube = self.tubes.by_id(job.tube_id)
@@ -293,8 +280,7 @@ class QueueState(Queues):
         return tube
 
     def withhold(self, job: Job, until_ns: int) -> None:
-        """
-        Delay a job that no session holds, as no record says.
+        """Delay a job that no session holds, as no record says.
 
         :param until_ns: its deadline.
         """
@@ -303,8 +289,7 @@ class QueueState(Queues):
         ))  # fmt: skip
 
     def move_home(self, job_id: int, segment: int, lsn: int = 0) -> None:
-        """
-        A job's newest full record is now in another log segment, or the key that it has left.
+        """A job's newest full record is now in another log segment, or the key that it has left.
 
         :param lsn: the record's, if it is another one; 0 for the same one.
         """
@@ -385,8 +370,7 @@ class QueueState(Queues):
             self.groups.leave(job.tags.group)
 
     def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """
-        As `_leave`, for a job with tags.
+        """As `_leave`, for a job with tags.
 
         :param is_taken: whether it is about to be reserved.
         """
@@ -405,7 +389,6 @@ class QueueState(Queues):
             self.concurrency.end(key)
 
     def _enter_tagged(self, job: Job, tube: Tube) -> None:
-        """As `_enter`, for a job with tags."""
         assert job.tags is not None
         key = job.tags.concurrency_key
         if key and job.state is READY:

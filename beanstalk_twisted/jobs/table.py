@@ -1,5 +1,4 @@
-"""
-Where all jobs are, by id; hides how.
+"""Where all jobs are, by id; hides how.
 
 A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in the
 page of its id, one behind the other, and its body, if that is in memory, is a ``bytes`` object of
@@ -55,8 +54,7 @@ PAGE_MASK: Final = PAGE_SIZE - 1
 
 
 class JobTable:
-    """
-    All jobs by id.
+    """All jobs by id.
 
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
@@ -109,8 +107,7 @@ class JobTable:
     def kicks(
         self, job_ids: Sequence[int], tube_id: int, connection: int, now_ns: int
     ) -> Run:  # fmt: skip
-        """
-        :param job_ids: of jobs of a tube, which no session holds; at least one.
+        """:param job_ids: of jobs of a tube, which no session holds; at least one.
         :return: the records of these jobs when they are kicked.
         """
         pages, logged, record = self._pages, LOGGED.unpack_from, kick_record
@@ -128,8 +125,7 @@ class JobTable:
         return Run(KICK, now_ns, min(job_ids), max(job_ids), b"".join(records))
 
     def kick(self, job_ids: Sequence[int], lsn: int) -> list[int]:
-        """
-        These jobs are kicked.
+        """These jobs are kicked.
 
         :param lsn: of the first one's record, the others' follow; 0 if they are known durable.
         :return: their priorities.
@@ -166,8 +162,7 @@ class JobTable:
         return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
-        """
-        :param job_id: of a job that is there.
+        """:param job_id: of a job that is there.
         :return: the bytes of its body, and whether it has tags.
         """
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
@@ -177,8 +172,7 @@ class JobTable:
         return page.body_bytes(slot), False
 
     def add_row(self, image: JobImage, lsn: int, segment: int) -> bool:
-        """
-        A new job that nobody holds, and that has no tags.
+        """A new job that nobody holds, and that has no tags.
 
         :return: whether it was not there yet, and can rest; otherwise nothing has changed.
         """
@@ -208,8 +202,7 @@ class JobTable:
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
-        """
-        The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
+        """The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
         none of them is there yet.
         """
         rows = pack_all(jobs)
@@ -254,9 +247,8 @@ class JobTable:
         return self._new_page(number) if page is None else page
 
     def _new_page(self, number: int) -> Page:
-        """
-        The last one that was made stays while it is empty, until it is made the next: of jobs that
-        come and go one by one each would make one.
+        """The last one that was made stays while it is empty, until it is made the next: of jobs
+        that come and go one by one each would make one.
         """
         page = self._newest
         if page.count:
@@ -280,8 +272,7 @@ class JobTable:
         self.loaded_bytes += job.body_bytes
 
     def rest(self, job: Job, image: JobImage) -> bool:
-        """
-        A job that is there has become what an image says: a job that nobody holds.
+        """A job that is there has become what an image says: a job that nobody holds.
 
         :param job: as it was before; it has no tags.
         :return: whether it can rest; otherwise `keep` or `hold` comes next.
@@ -335,8 +326,7 @@ class JobTable:
         self.loaded_bytes += job.body_bytes - before
 
     def rehome(self, job_id: int, segment: int, lsn: int = 0) -> int:
-        """
-        A job's full record is now in another segment.
+        """A job's full record is now in another segment.
 
         :param lsn: the record's, if it is another one; 0 for the same one.
         :return: where it was.
@@ -371,9 +361,8 @@ class JobTable:
         return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
-        """
-        Whether the body of a job could be in the log only, now or later: it is in memory, and its
-        place is known.
+        """Whether the body of a job could be in the log only, now or later: it is in memory, and
+        its place is known.
         """
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
@@ -384,8 +373,7 @@ class JobTable:
         return bool(entry) and all(page.home(slot))
 
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
-        """
-        Leave a job's body to the log, unless its full record is not known durable.
+        """Leave a job's body to the log, unless its full record is not known durable.
 
         :return: whether that was done.
         """
@@ -408,8 +396,8 @@ class JobTable:
         return True
 
     def drop_reserved(self, job_id: int, place: BodyPlace) -> bool:
-        """
-        Leave the body of a job that a session holds to the log, if its full record is still there.
+        """Leave the body of a job that a session holds to the log, if its full record is still
+        there.
 
         :return: whether that was done.
         """

@@ -53,8 +53,7 @@ class TubeIndex:
 
 
 class Tube:
-    """
-    A tube.
+    """A tube.
 
     :ivar tube_id: number of its creation; its name in the log.
     :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not, since so many
@@ -245,8 +244,7 @@ class Tube:
         }
 
     def add_waiter(self, session: "Session") -> bool:
-        """
-        Let ``session`` wait for a job of this tube, behind all others.
+        """Let ``session`` wait for a job of this tube, behind all others.
 
         :return: whether it is the first one ever.
         """
@@ -265,8 +263,7 @@ class Tube:
             self.waiters = deque(alive)
 
     def first_waiter(self) -> "Session | None":
-        """
-        The session that has waited longest.
+        """The session that has waited longest.
 
         Differs from beanstalkd: strictly first come, first served; its order is only nearly so.
         """
@@ -292,8 +289,8 @@ class ReadyJobs:
         return parked if last is None or (parked is not None and parked > last) else last
 
     def behind(self, key: int, most: int) -> list[int]:
-        """
-        The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
+        """The keys of so many of the jobs behind a key, in order; fewer if there are not as
+        many.
         """
         keys = self._tube.ready.behind(key, most)
         if self._tube.parked.count:
@@ -302,8 +299,7 @@ class ReadyJobs:
 
 
 class TubeList:
-    """
-    All tubes, by name, by id and in the order that `list-tubes` shows.
+    """All tubes, by name, by id and in the order that `list-tubes` shows.
 
     :ivar by_id: gives the tube with an id that there is.
     :ivar with_waiters: how many tubes sessions have waited for.
@@ -397,8 +393,7 @@ class TubeList:
 
 
 MANY_TUBES: Final = 256
-"""
-A session that watches more has an index: looking at so many takes about 20 us, which a put that
+"""A session that watches more has an index: looking at so many takes about 20 us, which a put that
 has to tell hundreds of such sessions would cost too.
 """
 
@@ -406,9 +401,8 @@ SPARE_OLD: Final = 64
 """Entries that no longer hold that are never worth a rebuild."""
 
 TRIES: Final = 32
-"""
-Old entries at the top of the heap, and one more for as many tubes, after which all tubes are looked
-at: 10,000 that have closed together take 5 ms so, and 30 one by one.
+"""Old entries at the top of the heap, and one more for as many tubes, after which all tubes are
+looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
 """
 
 

@@ -1,5 +1,4 @@
-"""
-Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
+"""Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
 other job of the tube may have it.
 
 Each call costs the same however many keys there are, but for the order in which remembered keys
@@ -17,9 +16,8 @@ from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.tube import Tube, TubeList
 
 MAX_KEYS: Final = 1_000_000
-"""
-Keys, of living jobs and remembered ones, unless it is said otherwise: a remembered one of 20 bytes
-takes some 600 bytes of memory.
+"""Keys, of living jobs and remembered ones, unless it is said otherwise: a remembered one of 20
+bytes takes some 600 bytes of memory.
 """
 
 Key = tuple[int, bytes]
@@ -27,8 +25,7 @@ Key = tuple[int, bytes]
 
 
 class Remembered(NamedTuple):
-    """
-    A key of a deleted job.
+    """A key of a deleted job.
 
     :ivar segment: the log segment that says so, 0 without a log.
     """
@@ -38,8 +35,7 @@ class Remembered(NamedTuple):
 
 
 class UniqueKeys:
-    """
-    All keys that are taken.
+    """All keys that are taken.
 
     :ivar most: how many there may be.
     :ivar lasting: how many living jobs have a key that will be remembered.
@@ -79,8 +75,7 @@ class UniqueKeys:
         return None if keys is None else keys.get(key)
 
     def of_tube(self, tube_id: int, end_id: int, most: int) -> list[Remembered]:
-        """
-        Return remembered keys of a tube whose jobs have ids below ``end_id``.
+        """Return remembered keys of a tube whose jobs have ids below ``end_id``.
 
         :return: those among the first ``most``, in the order in which they came to be remembered.
         """
@@ -156,11 +151,7 @@ class UniqueKeys:
         return first is not None and first >> 64 <= now_ns
 
     def end(self, now_ns: int, most: int) -> Iterator[Tube]:
-        """
-        Forget up to ``most`` keys whose time is up.
-
-        :return: their tubes.
-        """
+        """Forget up to ``most`` keys whose time is up."""
         for _ in range(most):
             first = self._ends.first()
             if first is None or first >> 64 > now_ns:

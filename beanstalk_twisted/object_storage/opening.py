@@ -1,5 +1,5 @@
-"""
-pyarrow's file system of a URL, with the credentials of whoever runs this, and what its errors say.
+"""pyarrow's file system of a URL, with the credentials of whoever runs this, and what its errors
+say.
 
 An endpoint and its scheme are options of the URL and named alike for all stores; credentials come
 from where each store's own tools take them, and those of Azure's command line from its variables,
@@ -36,8 +36,7 @@ CONNECT_TIMEOUT_S: Final = 5
 """Seconds that S3 may take to accept a connection: far more than within one region."""
 
 REQUEST_TIMEOUT_S: Final = 20
-"""
-Seconds that S3 may be silent in a request: what ends a hanging one; Arrow tries thrice.  Seconds
+"""Seconds that S3 may be silent in a request: what ends a hanging one; Arrow tries thrice.  Seconds
 that a request to Google's storage is made again for: its library's own are 15 minutes.
 """
 
@@ -82,8 +81,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def open_files(url: str) -> "tuple[FileSystem, str]":
-    """
-    The file system that a URL is in, and its path there, without a slash at its end.
+    """The file system that a URL is in, and its path there, without a slash at its end.
 
     :raise BadUrl: it names none.
     :raise OSError: pyarrow is not installed, or has no file system for it here.
@@ -114,8 +112,7 @@ def open_files(url: str) -> "tuple[FileSystem, str]":
 
 
 def _s3(options: dict[str, str]) -> "FileSystem":
-    """
-    Without background writes an error is met where it happens, and no more than a part is in
+    """Without background writes an error is met where it happens, and no more than a part is in
     memory.
     """
     from pyarrow.fs import S3FileSystem
@@ -138,8 +135,8 @@ def _google(split: SplitResult, options: dict[str, str]) -> "FileSystem":
 
 
 def _azure(split: SplitResult, options: dict[str, str]) -> "FileSystem":
-    """
-    The services of an account are two hosts, which differ in one word; an emulator is one host.
+    """The services of an account are two hosts, which differ in one word; an emulator is one
+    host.
     """
     from pyarrow.fs import AzureFileSystem
 
@@ -155,9 +152,8 @@ def _azure(split: SplitResult, options: dict[str, str]) -> "FileSystem":
 
 
 def azure_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """
-    What opens an account, by Arrow's names: its key or a token; without them Azure's library looks
-    for a principal, an identity of the machine, or somebody who is logged in.
+    """What opens an account, by Arrow's names: its key or a token; without them Azure's library
+    looks for a principal, an identity of the machine, or somebody who is logged in.
     """
     if AZURE_KEY in environ:
         return {"account_key": environ[AZURE_KEY]}
@@ -191,8 +187,8 @@ class ArrowStore(Store):
         return f"{self._root}/{name}" if name else self._root
 
     def check(self) -> None:
-        """
-        In a bucket there are no directories, only names, so it is the bucket that is looked for.
+        """In a bucket there are no directories, only names, so it is the bucket that is looked
+        for.
         """
         container = self._root if self._has_directories else self._root.split("/")[0]
         with self._told(""):
@@ -205,8 +201,8 @@ class ArrowStore(Store):
             return listed(self._files, self._path(folder))
 
     def open(self, name: str) -> OpenObject:
-        """
-        pyarrow cannot be told a length that is known (its C++ library can), so it asks for it.
+        """pyarrow cannot be told a length that is known (its C++ library can), so it asks for
+        it.
         """
         with self._told(name):
             file = self._files.open_input_file(self._path(name))
@@ -281,8 +277,7 @@ Telling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 def listed(files: "FileSystem", path: str) -> Listing:
-    """
-    What is directly in a folder of a file system; nothing if there is no such folder.
+    """What is directly in a folder of a file system; nothing if there is no such folder.
 
     Of Google's storage Arrow tells only those folders that have an object of their own, so there
     all that is below is listed.
@@ -302,8 +297,7 @@ def listed(files: "FileSystem", path: str) -> Listing:
 
 
 def open_store(url: str) -> Store:
-    """
-    The store that a URL names.  Nothing is asked of it yet.
+    """The store that a URL names.  Nothing is asked of it yet.
 
     :raise BadUrl: it names none.
     :raise OSError: pyarrow is not installed, or has no file system for it here.

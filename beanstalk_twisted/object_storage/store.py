@@ -1,5 +1,4 @@
-"""
-The door to object storage: what is asked of it, and what a URL names.
+"""The door to object storage: what is asked of it, and what a URL names.
 
 The real one is `arrow.ArrowStore`, and a simulated one for tests; both pass the same contract
 tests (tests/object_storage/test_store.py).  Credentials come from the environment and the files
@@ -40,8 +39,7 @@ class Entry(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """
-    What is directly in a folder, both sorted.
+    """What is directly in a folder, both sorted.
 
     :ivar folders: names of the folders in it.
     """
@@ -51,8 +49,7 @@ class Listing(NamedTuple):
 
 
 class OpenObject(Protocol):
-    """
-    An object to be read from: each range is one request.  All methods raise OSError.
+    """An object to be read from: each range is one request.  All methods raise OSError.
 
     :ivar size: in bytes, when it was opened.
     """
@@ -67,9 +64,9 @@ class OpenObject(Protocol):
 
 
 class Store(Protocol):
-    """
-    The objects below a URL.  Names are relative to it, their parts parted by slashes.  All methods
-    raise OSError, whose ``strerror`` is one line, and FileNotFoundError for what is not there.
+    """The objects below a URL.  Names are relative to it, their parts parted by slashes.  All
+    methods raise OSError, whose ``strerror`` is one line, and FileNotFoundError for what is not
+    there.
 
     :ivar url: as it may be shown.
     """
@@ -80,8 +77,8 @@ class Store(Protocol):
         """Return if objects could be here: the bucket, the container or the directory is there."""
 
     def listing(self, folder: str = "") -> Listing:
-        """
-        What is directly in a folder; nothing if there is no such folder.  A request for each 1,000.
+        """What is directly in a folder; nothing if there is no such folder.  A request for each
+        1,000.
         """
 
     def open(self, name: str) -> OpenObject:
@@ -106,15 +103,13 @@ class Store(Protocol):
             return found.read(start, end)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """
-        Make an object, or put another in its place, durably.  If this raises, or the process ends
-        meanwhile, there may be an object of the first bytes.
+        """Make an object, or put another in its place, durably.  If this raises, or the process
+        ends meanwhile, there may be an object of the first bytes.
         """
 
     def move(self, old: str, new: str) -> None:
-        """
-        Give an object another name.  What has the new name is complete at any moment; after a crash
-        both may be there.
+        """Give an object another name.  What has the new name is complete at any moment; after a
+        crash both may be there.
         """
 
     def remove(self, name: str) -> None:
@@ -126,8 +121,8 @@ class BadUrl(ValueError):
 
 
 def is_url(path: str) -> bool:
-    """
-    Whether this names object storage and not a file: no file's path begins with such a scheme.
+    """Whether this names object storage and not a file: no file's path begins with such a
+    scheme.
     """
     scheme, mark, _ = path.partition("://")
     return bool(mark) and scheme.lower() in SCHEMES
@@ -186,8 +181,7 @@ def _refuse_user(scheme: str, split: SplitResult) -> None:
 
 
 def shown(url: str) -> str:
-    """
-    A URL as it is shown: without its options.
+    """A URL as it is shown: without its options.
 
     :raise BadUrl: it cannot name a store.
     """
@@ -206,8 +200,7 @@ def again(
     request: Callable[[], T], waits_s: Iterable[float], wait: Callable[[float], None],
     passes: Callable[[OSError], bool],
 ) -> T:  # fmt: skip
-    """
-    Make a request, and make it again after errors that may pass.
+    """Make a request, and make it again after errors that may pass.
 
     :param waits_s: seconds before each further attempt.
     :param wait: returns after so many seconds.

@@ -1,5 +1,4 @@
-"""
-Appends messages to a replicated stream: in order, several under way at a time, none twice.
+"""Appends messages to a replicated stream: in order, several under way at a time, none twice.
 
 Each message has its position from the beginning, and expects the one before it; so a stream that
 has taken any other message refuses it.  Where an answer is missing, or says that the position is
@@ -60,9 +59,8 @@ from beanstalk_twisted.replication.waits import in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 MAX_IN_FLIGHT_BYTES: Final = 4 << 20
-"""
-Bytes under way, but for a single message: at a round of 10 ms 400 MB a second, and all that is sent
-again when the stream has lost its leader.
+"""Bytes under way, but for a single message: at a round of 10 ms 400 MB a second, and all that is
+sent again when the stream has lost its leader.
 """
 
 FIRST_RETRY_S: Final = 0.05
@@ -72,15 +70,13 @@ LONGEST_RETRY_S: Final = 1.0
 """The pause doubles up to this: an election takes seconds, and its end is to be noticed soon."""
 
 MAX_SHORT_LOOKS: Final = 30
-"""
-Looks in a row that find less than there was, after which that is believed: some 25 s, and a
+"""Looks in a row that find less than there was, after which that is believed: some 25 s, and a
 leader that is cut off from its quorum has long stepped down.
 """
 
 
 MAX_STEPPED: Final = 4 * MAX_IN_FLIGHT
-"""
-Messages from the first of ours on that is not in its place, above which this server is fenced:
+"""Messages from the first of ours on that is not in its place, above which this server is fenced:
 those of one server that was fenced, and as many of ours, sent again and again.  So copies of one
 message are no further apart (`joining.MAX_DISPLACED`).  Others' directly behind the last
 acknowledged one do not count.
@@ -88,8 +84,7 @@ acknowledged one do not count.
 
 
 class _Append:
-    """
-    A message, and what is known of it.
+    """A message, and what is known of it.
 
     :ivar sends: how often it was sent; ``first_sent_ns`` when it was for the first time.
     :ivar proven_ns: when it was sent so that it is in the stream; None while that is not known.
@@ -110,8 +105,7 @@ class _Append:
 
 
 class Appender:
-    """
-    The one who appends to a stream.  All its methods are called in the reactor's thread.
+    """The one who appends to a stream.  All its methods are called in the reactor's thread.
 
     :ivar position: of the last message that is known to be in the stream, and all before it.
     :ivar sent_ns: when something was sent last.
@@ -125,8 +119,7 @@ class Appender:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
         position: int,
     ) -> None:  # fmt: skip
-        """
-        :param now_ns: the monotonic clock of the lease.
+        """:param now_ns: the monotonic clock of the lease.
         :param lease: renewed by each message that the stream accepts.
         :param position: of the last message in the stream.
         """
@@ -153,8 +146,7 @@ class Appender:
         self._ended: BaseException | None = None
 
     def append(self, payload: bytes, *, expires: bool = False) -> "Deferred[int]":
-        """
-        Append a message behind all that were given before.
+        """Append a message behind all that were given before.
 
         :param payload: at most `MAX_MESSAGE_BYTES`.
         :param expires: as `Stream.append`; of a message that means nothing later.
@@ -180,8 +172,7 @@ class Appender:
         return None
 
     def stop(self) -> None:
-        """
-        Send nothing more.  What is not answered fails with `CancelledError`; it may be in the
+        """Send nothing more.  What is not answered fails with `CancelledError`; it may be in the
         stream.
         """
         self._end(CancelledError())
@@ -223,8 +214,7 @@ class Appender:
     def _heed(
         self, append: _Append, number: int, wanted: int, sent_ns: int, sending: "Future[int]"
     ) -> None:  # fmt: skip
-        """
-        That a send has failed tells nothing of a later one; that one has succeeded tells all.
+        """That a send has failed tells nothing of a later one; that one has succeeded tells all.
 
         :raise BaseException: it is over.
         """
@@ -293,8 +283,7 @@ class Appender:
             self._end(error)
 
     async def _find_out(self) -> None:
-        """
-        Look for each message that was sent; send those again that are missing.
+        """Look for each message that was sent; send those again that are missing.
 
         :raise Unreachable: the stream does not answer.
         :raise WrongPosition: another server has appended.
@@ -345,9 +334,8 @@ class Appender:
             raise self._short(f"it has nothing at {at}, which it had acknowledged", StreamLost)
 
     async def _compare(self, at: int, missing: "deque[_Append]") -> None:
-        """
-        Look whether the message at a position is the next one that is missing, or is to be stepped
-        over.
+        """Look whether the message at a position is the next one that is missing, or is to be
+        stepped over.
         """
         found = await in_reactor(self._stream.read(at), self._reactor)
         if found is None:
@@ -390,9 +378,8 @@ class Appender:
                 append.position, append.proven_ns = self._newest, None
 
     def _short(self, what: str, believed: type[StreamError]) -> StreamError:
-        """
-        Less is there than was: whoever answers is behind, or it is lost, or its end has expired and
-        nobody can tell what that was.
+        """Less is there than was: whoever answers is behind, or it is lost, or its end has expired
+        and nobody can tell what that was.
 
         :param believed: what it means if it is found again and again.
         """

@@ -1,5 +1,4 @@
-"""
-Comparing a local log with what the stream says, write by write, and making it the same.
+"""Comparing a local log with what the stream says, write by write, and making it the same.
 
 What the stream lacks, and what it has otherwise, is copied to ``quarantine/`` before it is cut off
 or written anew.
@@ -33,8 +32,7 @@ from beanstalk_twisted.replication.stream.messages import (
 
 
 class Told:
-    """
-    What the messages of a stream tell of its segments, from one that begins a segment on.
+    """What the messages of a stream tell of its segments, from one that begins a segment on.
 
     :ivar headers: of the segments that begin, in order.
     :ivar trim_seq: segments below are dead.
@@ -75,8 +73,7 @@ def _told_dead(piece: Piece) -> int:
 def began_alone(
     ours: Sequence[SegmentHeader], common: int, theirs: Sequence[SegmentHeader]
 ) -> SegmentHeader | None:
-    """
-    The segment from which on a log was written without the stream; None if there is none.
+    """The segment from which on a log was written without the stream; None if there is none.
 
     :param ours: the headers of the segments here, in order.
     :param common: an incarnation; of later ones the stream has the first segment.
@@ -150,8 +147,7 @@ def newer_message(url: str, position: int, why: str) -> Incompatible:
 
 
 def purged_in_use(url: str, first: int, start: int) -> str:
-    """
-    Messages are missing while servers use the stream.
+    """Messages are missing while servers use the stream.
 
     :param first: position of the first message that is left, and ``start`` of the first one that
         is in use.
@@ -202,17 +198,15 @@ NOTHING_COMMON: Final = (
 
 
 class Comparison:
-    """
-    Compares the local log from a segment on with what the stream says, and makes it the same.  In
-    the I/O thread.
+    """Compares the local log from a segment on with what the stream says, and makes it the same.
+    In the I/O thread.
     """
 
     def __init__(
         self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
         first_alive: int = 0,
     ) -> None:  # fmt: skip
-        """
-        :param first: the segment; None if nothing is kept.
+        """:param first: the segment; None if nothing is kept.
         :param notes: gets what is done.
         :param heals: whether what is another than in the stream is mended; else that ends it.
         :param first_alive: segments before it are dead, as the log here says.
@@ -241,9 +235,8 @@ class Comparison:
         return self._sizes
 
     def compare(self, write: Write) -> bool | None:
-        """
-        :return: False if this is the first write that the local log lacks altogether, or has
-            another one instead of which others follow; None if it counts for nothing.
+        """:return: False if this is the first write that the local log lacks altogether, or has
+        another one instead of which others follow; None if it counts for nothing.
         """
         if isinstance(self._log.take(write), Stray):
             return None
@@ -328,10 +321,9 @@ class Comparison:
         return any(end > self._ends.get(seq, 0) for seq, end in behind)
 
     def remove_all(self) -> None:
-        """
-        Nothing here can be gone on with: keep copies of what nobody else may have, and begin anew.
-        That the stream calls segments of these numbers dead says nothing of those here: a start
-        without ``--replicate`` may have begun them.
+        """Nothing here can be gone on with: keep copies of what nobody else may have, and begin
+        anew.  That the stream calls segments of these numbers dead says nothing of those here: a
+        start without ``--replicate`` may have begun them.
         """
         self._why = NOTHING_COMMON
         for seq in sorted(self._local, reverse=True):

@@ -1,6 +1,5 @@
-"""
-A log that is followed: which writes of a stream go on where it ends, so that this server can go on
-with it behind any of them.  No I/O.
+"""A log that is followed: which writes of a stream go on where it ends, so that this server can go
+on with it behind any of them.  No I/O.
 
 A write that does not go on is passed over: the stream may hold one of a server that was fenced
 while it was under way, or one whose predecessor was refused (docs/replication-log.md, "Who is
@@ -38,8 +37,7 @@ class Stray(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """
-    A write that goes on.
+    """A write that goes on.
 
     :ivar header: of the segment, if it begins.
     :ivar known_lsn: records up to this one came before.
@@ -62,8 +60,7 @@ class Piece(NamedTuple):
 
 
 class FollowedLog:
-    """
-    A `storage.opening.Predecessor`.
+    """A `storage.opening.Predecessor`.
 
     :ivar segment: number of the newest segment, 0 in an empty log.
     :ivar last_lsn: LSN of the newest record that was taken in.
@@ -120,9 +117,8 @@ class FollowedLog:
     # Taking in.
 
     def take(self, write: Write) -> Piece | Stray:
-        """
-        Look whether a write goes on where the log ends; if it does the log ends behind it from now
-        on, and whoever has a queue applies it next (`Applying`).
+        """Look whether a write goes on where the log ends; if it does the log ends behind it from
+        now on, and whoever has a queue applies it next (`Applying`).
 
         :raise Incompatible: it is of another store, or of a version that is not known.
         """

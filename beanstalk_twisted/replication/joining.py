@@ -1,5 +1,4 @@
-"""
-Joining the log of a server that starts to the stream (docs/replication-log.md, "A start").
+"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start").
 
 Of the local log what the stream has too, byte for byte, is kept, from the newest segment that both
 have on.  What the stream lacks, and what it has otherwise, is copied to ``quarantine/`` before it
@@ -66,16 +65,14 @@ from beanstalk_twisted.storage.opening import cannot_use, load
 T = TypeVar("T")
 
 MAX_DISPLACED: Final = MAX_STEPPED + MAX_IN_FLIGHT
-"""
-Messages in which a segment may begin behind a record that was refused: its server had all of them
-under way, and ended.  A segment with as many messages behind it, up to where a later one here
+"""Messages in which a segment may begin behind a record that was refused: its server had all of
+them under way, and ended.  A segment with as many messages behind it, up to where a later one here
 begins, is in place.
 """
 
 
 class Joined(NamedTuple):
-    """
-    Where to follow.
+    """Where to follow.
 
     :ivar position: of the last message that the local log has.
     :ivar first_positions: of the first message of segments, of the newest ones at least.
@@ -98,8 +95,7 @@ class Joined(NamedTuple):
 
 
 class Joining:
-    """
-    Joins one directory to one stream.
+    """Joins one directory to one stream.
 
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
@@ -109,8 +105,7 @@ class Joining:
         progress: Callable[[int, int], None] = lambda position, last: None,
         began: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """
-        :param io: reads and writes the directory.
+        """:param io: reads and writes the directory.
         :param began: called when `Joined.last` is known.
         :param progress: told the position of a message that is to be compared, and of the last one.
         """
@@ -132,8 +127,7 @@ class Joining:
             raise cannot_use(self._directory, problem) from problem
 
     async def join(self, queue: WorkQueue, clock: LogClock, log: FollowedLog) -> Joined:
-        """
-        Join, and load what is here then.
+        """Join, and load what is here then.
 
         :param queue: without jobs; ``log`` follows with it.
         :raise BinlogError: the log here or that of the stream cannot be used.
@@ -171,8 +165,8 @@ class Joining:
         return self._joined(self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
-        """
-        Whether what is here is the log that the stream is filled with, and not a copy of a part.
+        """Whether what is here is the log that the stream is filled with, and not a copy of a
+        part.
         """
         segments = found.survey.segments
         return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
@@ -183,8 +177,7 @@ class Joining:
         return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
     def _look(self) -> LocalLog:
-        """
-        In the I/O thread: remove what was being made, and read all that is here.
+        """In the I/O thread: remove what was being made, and read all that is here.
 
         :raise Incompatible: it is of another version or kind.
         """
@@ -236,10 +229,9 @@ class Joining:
     # Finding where both are the same.
 
     async def _common(self, found: LocalLog, first: Beginning) -> tuple[int | None, dict[int, int]]:
-        """
-        The segment from which on both are compared: the newest sound one that the stream has begun
-        likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at which
-        those here begin.
+        """The segment from which on both are compared: the newest sound one that the stream has
+        begun likewise, and that is in place for certain (`MAX_DISPLACED`); and the positions at
+        which those here begin.
         """
         headers = [
             segment.header for segment in reversed(found.survey.segments)
@@ -265,8 +257,8 @@ class Joining:
         self, headers: Sequence[SegmentHeader],
         find: Callable[[SegmentHeader], Awaitable[Beginning | None]],
     ) -> dict[int, int]:  # fmt: skip
-        """
-        Where the stream begins segments of these, the newest first, up to one that is in place.
+        """Where the stream begins segments of these, the newest first, up to one that is in
+        place.
         """
         positions: dict[int, int] = {}
         for header in headers:
@@ -282,9 +274,8 @@ class Joining:
     async def _is_late(
         self, found: LocalLog, first: Beginning, positions: dict[int, int]
     ) -> bool:  # fmt: skip
-        """
-        Whether the oldest of these segments was begun by a server that was fenced already: all of
-        its messages were under way then.
+        """Whether the oldest of these segments was begun by a server that was fenced already: all
+        of its messages were under way then.
         """
         oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
@@ -295,8 +286,7 @@ class Joining:
     async def _refuse_loss(
         self, found: LocalLog, first: Beginning, common: int | None, positions: dict[int, int],
     ) -> None:  # fmt: skip
-        """
-        Before anything is removed here: what was acknowledged may be here only.
+        """Before anything is removed here: what was acknowledged may be here only.
 
         :raise Incompatible: it is; nothing was changed.
         """
@@ -316,8 +306,7 @@ class Joining:
             raise not_whole(url, first.header.seq, told.trim_seq)
 
     async def _told(self, start: int, enough: int) -> Told:
-        """
-        What the stream says from a position on, at which a segment begins.
+        """What the stream says from a position on, at which a segment begins.
 
         :param enough: with this `Told.trim_seq` the rest counts for nothing.
         """
@@ -329,8 +318,7 @@ class Joining:
     # Comparing.
 
     async def _is_part_of_ours(self, first: Beginning) -> bool:
-        """
-        Whether this server has begun to fill the stream, and did not come to the end: what is in
+        """Whether this server has begun to fill the stream, and did not come to the end: what is in
         the stream is here too.
         """
         comparison = Comparison(self._directory, None, [], heals=False)
@@ -353,8 +341,7 @@ class Joining:
     async def _look_through(
         self, comparison: Comparison, position: int
     ) -> "tuple[_Going, bool]":  # fmt: skip
-        """
-        Compare, and keep nothing of what is told on the way.
+        """Compare, and keep nothing of what is told on the way.
 
         :return: how far it has come, and whether the stream is being filled there.
         """
@@ -383,8 +370,7 @@ def _in_place(positions: dict[int, int]) -> list[int]:
 
 
 class _Going:
-    """
-    How far a comparison has come.
+    """How far a comparison has come.
 
     :ivar done: position of the last message that the local log has.
     :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
@@ -406,8 +392,7 @@ class _Going:
         self._last_lsn = 0
 
     def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
-        """
-        Compare what comes next; in the I/O thread.
+        """Compare what comes next; in the I/O thread.
 
         :return: whether more is to be compared.
         :raise Incompatible: a later version has sent it.
@@ -420,8 +405,7 @@ class _Going:
         return True
 
     def _take(self, message: Message) -> Write | None:
-        """
-        :return: a whole write, when this is its last part.
+        """:return: a whole write, when this is its last part.
         :raise Incompatible: a later version has sent it.
         """
         self._gaps.step(self.seen_to, message.position)
@@ -453,8 +437,7 @@ class _Going:
             self._gaps.told_of(note.last_lsn, self._last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
-        """
-        :param is_here: as `Comparison.compare` says.
+        """:param is_here: as `Comparison.compare` says.
         :return: whether more is to be compared.
         """
         if is_here is None:

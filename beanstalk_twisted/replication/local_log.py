@@ -22,8 +22,7 @@ def is_at(path: str) -> bool:
 
 
 def leave(directory: Directory, why: str) -> None:
-    """
-    Leave a note, unless there is one.
+    """Leave a note, unless there is one.
 
     :raise OSError: it cannot be written.
     """
@@ -36,8 +35,7 @@ def leave(directory: Directory, why: str) -> None:
 
 
 def why_left(directory: Directory) -> str | None:
-    """
-    :return: what the note says, nothing if the disk was full; None if there is none.
+    """:return: what the note says, nothing if the disk was full; None if there is none.
     :raise OSError: it cannot be read.
     """
     if NAME not in directory.names():
@@ -46,8 +44,7 @@ def why_left(directory: Directory) -> str | None:
 
 
 def remove(directory: Directory) -> None:
-    """
-    All of the log is in the stream again.
+    """All of the log is in the stream again.
 
     :raise OSError: the note cannot be removed.
     """
@@ -68,8 +65,7 @@ def refusal(path: str, url: str, why: str) -> Incompatible:
 
 
 class LocalLog(NamedTuple):
-    """
-    What is here.
+    """What is here.
 
     :ivar first_bad: the first segment that is not sound; more than all if all are.
     """
@@ -80,8 +76,8 @@ class LocalLog(NamedTuple):
 
     @property
     def oldest_alive(self) -> int:
-        """
-        Number of the oldest segment that is not dead, as the log here says; 0 if there is none.
+        """Number of the oldest segment that is not dead, as the log here says; 0 if there is
+        none.
         """
         alive = set(self.names_of_segments) - set(self.survey.dead)
         return min((parse_segment_name(name) or 0 for name in alive), default=0)
@@ -96,8 +92,7 @@ def remove_segments(directory: Directory) -> None:
 
 
 def look(directory: Directory, progress: Progress) -> LocalLog:
-    """
-    Read all of a log.
+    """Read all of a log.
 
     :raise Incompatible: it is of another version or kind.
     """
@@ -116,8 +111,7 @@ def look(directory: Directory, progress: Progress) -> LocalLog:
 
 
 def read_followed(directory: Directory, progress: Progress) -> Replay:
-    """
-    Read a log all of which is in the stream, and so durable.
+    """Read a log all of which is in the stream, and so durable.
 
     :raise Damaged: some of it cannot be read.
     """

@@ -1,5 +1,4 @@
-"""
-The local log of a standby: what the active server has written, at the same places.
+"""The local log of a standby: what the active server has written, at the same places.
 
 It is written as it comes and synced once a second, by the same `Writer` as any log, so that the
 order of names and syncs is that of docs/binlog-format.md, "Writing".
@@ -55,8 +54,7 @@ class SegmentFiles:
         self._writer.resume(seq)
 
     def write(self, pieces: list[Piece], trim_seq: int) -> None:
-        """
-        Write, in order; then remove what is dead by then.
+        """Write, in order; then remove what is dead by then.
 
         :param trim_seq: segments below are dead, as these pieces say, or others before.
         :raise WriteFailed: the disk refused.
@@ -67,8 +65,7 @@ class SegmentFiles:
             self._remove(lambda seq: seq < trim_seq)
 
     def sync(self) -> None:
-        """
-        Make durable what was written.
+        """Make durable what was written.
 
         :raise WriteFailed: the disk refused.
         """
@@ -77,8 +74,7 @@ class SegmentFiles:
             self._is_dirty = False
 
     def close(self) -> None:
-        """
-        Make durable what was written, and let go of the segment.
+        """Make durable what was written, and let go of the segment.
 
         :raise WriteFailed: the disk refused.
         """
@@ -117,8 +113,7 @@ class SegmentFiles:
 
 
 class LogCopy:
-    """
-    Hands pieces to the I/O thread, all that have come meanwhile at a time.
+    """Hands pieces to the I/O thread, all that have come meanwhile at a time.
 
     :ivar waiting_bytes: of pieces that are not written.
     """
@@ -164,8 +159,7 @@ class LogCopy:
             self._go_on()
 
     async def close(self) -> None:
-        """
-        Nothing more comes: write all, make it durable, and let go of it.
+        """Nothing more comes: write all, make it durable, and let go of it.
 
         :raise WriteFailed: the disk refused.
         """
@@ -240,8 +234,7 @@ class Applying:
         self._log = log
 
     def apply(self, piece: Piece) -> Iterator[None]:
-        """
-        Apply what `FollowedLog.take` has given; slice by slice.
+        """Apply what `FollowedLog.take` has given; slice by slice.
 
         :raise Incompatible: a record is not understood.
         """

@@ -1,6 +1,5 @@
-"""
-What the active server tells the stream: each batch of its log before it is written, heartbeats when
-there is none, and which messages are wanted no more.
+"""What the active server tells the stream: each batch of its log before it is written, heartbeats
+when there is none, and which messages are wanted no more.
 
 It is the `Replica` of a log.  The first error that is final ends it: the server is *fenced*, its
 lease is over at that moment, and whoever wants to know is told once.
@@ -38,15 +37,13 @@ from beanstalk_twisted.storage.io_thread import Reactor
 NS: Final = 1_000_000_000
 
 REPLICATE_TIMEOUT_S: Final = 5.0
-"""
-How long the oldest message waits before changes are refused, seconds: an election of the stream
+"""How long the oldest message waits before changes are refused, seconds: an election of the stream
 takes less, and clients rather hear OUT_OF_MEMORY than nothing for longer.
 """
 
 HAND_OVER_S: Final = 5.0
-"""
-How long an ordered stop waits for the stream, seconds: without a quorum it would be for ever, and a
-service manager kills after 90.
+"""How long an ordered stop waits for the stream, seconds: without a quorum it would be for ever,
+and a service manager kills after 90.
 """
 
 PURGE_RETRY_S: Final = 10.0
@@ -54,8 +51,7 @@ PURGE_RETRY_S: Final = 10.0
 
 
 class Times(NamedTuple):
-    """
-    What a `Publisher` counts time by.
+    """What a `Publisher` counts time by.
 
     :ivar monotonic_ns: that of the lease and of the `Appender`; ``log_ns`` log time.
     :ivar refuse_s: how long the oldest message waits before changes are refused, seconds.
@@ -69,8 +65,7 @@ class Times(NamedTuple):
 
 
 class PublisherEvents(NamedTuple):
-    """
-    What a `Publisher` calls; by default nothing happens.
+    """What a `Publisher` calls; by default nothing happens.
 
     :ivar fenced: called once: nothing may be appended any more.
     :ivar refuses: called when changes are refused from now on, or no longer.
@@ -81,8 +76,7 @@ class PublisherEvents(NamedTuple):
 
 
 class PublisherFigures(NamedTuple):
-    """
-    What monitoring shows of the active server's side, as of now.
+    """What monitoring shows of the active server's side, as of now.
 
     :ivar position: of the last message that is known to be in the stream.
     :ivar waiting_records: published and not acknowledged, and ``waiting_bytes`` their messages.
@@ -103,8 +97,7 @@ class PublisherFigures(NamedTuple):
 
 
 class Publisher:
-    """
-    A `Replica` that is a stream.
+    """A `Replica` that is a stream.
 
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
@@ -120,8 +113,7 @@ class Publisher:
         self, stream: Stream, appender: Appender, lease: HeldLease, reactor: Reactor, times: Times,
         who: Identity, failed: FailStop, first_positions: dict[int, int], acknowledged_lsn: int,
     ) -> None:  # fmt: skip
-        """
-        :param appender: of this stream, and renews this lease.
+        """:param appender: of this stream, and renews this lease.
         :param who: who the active server is, for those who follow.
         :param first_positions: where segments begin in the stream, by their numbers; where one is
             missing, nothing is purged before the next.
@@ -167,8 +159,7 @@ class Publisher:
 
     @property
     def first_in_use(self) -> int:
-        """
-        Position of the first message of the oldest segment in use whose position is known; 0 if
+        """Position of the first message of the oldest segment in use whose position is known; 0 if
         none is.  Nothing behind it is purged by this server.
         """
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
@@ -242,10 +233,9 @@ class Publisher:
     # Heartbeats.
 
     def _beat(self) -> None:
-        """
-        Send one, if nothing was sent for long; not behind others that are not answered, which say
-        as much when they are.  One a lease is sent in any case: a standby that came later learns
-        from it how long the lease is.
+        """Send one, if nothing was sent for long; not behind others that are not answered, which
+        say as much when they are.  One a lease is sent in any case: a standby that came later
+        learns from it how long the lease is.
         """
         now_ns = self._times.monotonic_ns()
         if self._handing_over is not None:
@@ -293,8 +283,7 @@ class Publisher:
     # What is wanted no more.
 
     def trimmed(self, seq: int) -> None:
-        """
-        Purge what comes before the next segment, if it is known where that begins; that may come
+        """Purge what comes before the next segment, if it is known where that begins; that may come
         later.
         """
         for dead in [each for each in self._first_positions if each <= seq]:
@@ -331,8 +320,7 @@ class Publisher:
     # The end.
 
     def hand_over(self) -> "Deferred[None]":
-        """
-        The log has ended in order: say so when all of it is in the stream.  From then on nothing
+        """The log has ended in order: say so when all of it is in the stream.  From then on nothing
         may be said to anybody.
 
         :return: fires when that is in the stream, or too long has passed, or it never will be.

@@ -29,8 +29,7 @@ RETRY_S: Final = 0.2
 
 
 class Asking:
-    """
-    Asks a stream until it answers.
+    """Asks a stream until it answers.
 
     :ivar trouble: why it did not when it was asked last, in words; empty if it did.
     """
@@ -39,8 +38,7 @@ class Asking:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
         waits: Waits, not_answered: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param silence: nobody can be heard while it does not answer.
+        """:param silence: nobody can be heard while it does not answer.
         :param not_answered: called when it did not.
         """
         self.trouble = ""
@@ -52,8 +50,7 @@ class Asking:
         self._not_answered = not_answered
 
     async def ask(self, ask: "Callable[[], Future[T]]") -> T:
-        """
-        :return: the answer.
+        """:return: the answer.
         :raise StreamError: any but `Unreachable`.
         """
         while True:
@@ -74,8 +71,7 @@ class Missing:
     def __init__(
         self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Callable[[Awaitable[None]], None]
     ) -> None:
-        """
-        :param gaps: what is missing.
+        """:param gaps: what is missing.
         :param spawn: goes on with a coroutine; what that raises ends the standby.
         """
         self._stream = stream
@@ -98,8 +94,7 @@ class Missing:
             _refuse_purged(self._gaps.since, ends)
 
     def refuse(self, position: int, ends: Ends) -> None:
-        """
-        Look before this standby becomes active.
+        """Look before this standby becomes active.
 
         :param position: of the newest message that was applied.
         :raise Behind: more than heartbeats may be missing behind some message.
@@ -116,8 +111,7 @@ def _refuse_purged(since: int, ends: Ends) -> None:
 
 
 class FirstPositions:
-    """
-    Position of the first message of each segment, as far as it is known.
+    """Position of the first message of each segment, as far as it is known.
 
     :ivar known: by the number of the segment.
     """
@@ -125,8 +119,7 @@ class FirstPositions:
     def __init__(
         self, log: FollowedLog, stream: Stream, spawn: Callable[[Awaitable[None]], None]
     ) -> None:
-        """
-        :param log: says which segments are not dead.
+        """:param log: says which segments are not dead.
         :param spawn: runs a coroutine.
         """
         self.known: dict[int, int] = {}
@@ -135,8 +128,7 @@ class FirstPositions:
         self._spawn = spawn
 
     def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
-        """
-        Take what joining has found, and look for the segments before these in the background.
+        """Take what joining has found, and look for the segments before these in the background.
 
         :param older: their headers, the newest first.
         """
@@ -173,8 +165,7 @@ class FirstPositions:
 
 
 class Reception:
-    """
-    Follows a stream.
+    """Follows a stream.
 
     :ivar following: what is under way; None while nothing is asked for.
     :ivar newest: position of the newest message that was received.
@@ -190,8 +181,7 @@ class Reception:
         waits: Waits, spawn: Callable[[Awaitable[None]], None], failed: Callable[[Failure], None],
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param silence: ended by whatever comes of a queue behind ``old_to``.
+        """:param silence: ended by whatever comes of a queue behind ``old_to``.
         :param spawn: goes on with a coroutine.
         :param arrived: called when messages were received.
         """
@@ -232,8 +222,7 @@ class Reception:
         self._silence.heard(self._now_ns())
 
     def is_reading(self, patience_ns: int) -> bool:
-        """
-        Whether messages up to ``old_to`` are on their way.  If none has come for this time they
+        """Whether messages up to ``old_to`` are on their way.  If none has come for this time they
         have expired, or have to be asked for anew.
         """
         return self.newest < self.old_to and self._now_ns() < self.moved_ns + patience_ns

@@ -1,5 +1,4 @@
-"""
-Who the servers of one replicated queue are, as they tell each other.
+"""Who the servers of one replicated queue are, as they tell each other.
 
 The active server names itself in the notes that it appends (`messages.encode_note`).  Beside the
 stream each server tells once a second how far it is and where it listens (`Stream.tell`); what is
@@ -28,9 +27,8 @@ MAX_SERVERS: Final = 64
 """That are remembered, far more than anybody runs; others are not shown."""
 
 NEAR_MESSAGES: Final = 1000
-"""
-How far behind a standby may be to be handed over to: it reads so many messages in some 0.2 s, and
-what it has told may be a second old.
+"""How far behind a standby may be to be handed over to: it reads so many messages in some 0.2 s,
+and what it has told may be a second old.
 """
 
 MAX_LEASE_S: Final = 300
@@ -43,8 +41,7 @@ ENDED: Final = "ended"
 
 
 class Identity(NamedTuple):
-    """
-    Who a server is.
+    """Who a server is.
 
     :ivar name: ``host:port``, as people see it and `promote` takes it.
     :ivar id: of its process: no other has the same, nor has the next on the same machine.
@@ -58,8 +55,7 @@ class Identity(NamedTuple):
 
 
 class NoteText(NamedTuple):
-    """
-    What a note says of its sender; empty where it does not.
+    """What a note says of its sender; empty where it does not.
 
     :ivar to: of a HANDED_OVER, the id of the standby that is to be active, or its name.
     :ivar lease_s: of a HEARTBEAT, for how long the sender may speak at most when nothing that it
@@ -72,16 +68,14 @@ class NoteText(NamedTuple):
     lease_s: float = 0.0
 
     def is_for(self, who: Identity) -> bool:
-        """
-        Whether this server may begin at once, if this is what HANDED_OVER says.  Who has handed
+        """Whether this server may begin at once, if this is what HANDED_OVER says.  Who has handed
         over itself waits for others first.
         """
         return self.id != who.id and self.to in ("", who.id, who.name)
 
 
 def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
-    """
-    :param to: the id of the standby that is to be active next, if one was named.
+    """:param to: the id of the standby that is to be active next, if one was named.
     :param lease_s: of the sender; 0 to say nothing of it.
     """
     said = {"name": who.name, "id": who.id, "to": to, "lease_s": lease_s}
@@ -96,8 +90,7 @@ def read_note(text: bytes) -> NoteText:
 
 
 class Presence(NamedTuple):
-    """
-    What a server tells of itself.
+    """What a server tells of itself.
 
     :ivar position: of the newest message of the stream that it has appended, or applied.
     :ivar lsn: LSN of the last record that it has, written or applied.
@@ -152,8 +145,7 @@ def decode_presence(told: bytes) -> Presence | None:
 
 
 class Situation(NamedTuple):
-    """
-    How replication is, for whoever looks after this server.
+    """How replication is, for whoever looks after this server.
 
     :ivar role: `ACTIVE` or `STANDBY`.
     :ivar why: why it does not serve changes now, as the rest of a sentence; empty if it does.
@@ -193,8 +185,7 @@ class Situation(NamedTuple):
 
     @property
     def is_stream_silent(self) -> bool:
-        """
-        Whether what the active server says waits for the stream, or is refused since that is
+        """Whether what the active server says waits for the stream, or is refused since that is
         silent.
         """
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
@@ -246,8 +237,7 @@ class Situation(NamedTuple):
         return Quoted(" ".join(map(self._told_apart, standbys)))
 
     def _told_apart(self, standby: Presence) -> str:
-        """
-        The name of a standby; its first address where several have this name, as `promote` takes
+        """The name of a standby; its first address where several have this name, as `promote` takes
         it.
         """
         is_shared = [each.name for each in self.standbys].count(standby.name) > 1
@@ -266,8 +256,7 @@ class Roster:
         self._heard: dict[str, tuple[int, Presence, int]] = {}
 
     def hear(self, told: bytes, now_ns: int, position: int = 0) -> None:
-        """
-        Somebody, perhaps this server, has told this.
+        """Somebody, perhaps this server, has told this.
 
         :param position: of the newest message now.
         """
@@ -304,8 +293,7 @@ class Roster:
             del self._heard[each]
 
     def successor(self, now_ns: int, position: int, name: str = "") -> Presence:
-        """
-        Whom to hand over to: of those wanted the one that has the most.
+        """Whom to hand over to: of those wanted the one that has the most.
 
         :param position: of the newest message.
         :param name: a name, an address, or the host or port of one; empty for anybody.
@@ -331,8 +319,7 @@ class Roster:
         return nearest
 
     def _nobody(self, name: str, there: str) -> str:
-        """
-        Why no standby is meant by a name.
+        """Why no standby is meant by a name.
 
         :param there: those that there are, in words.
         """

@@ -1,6 +1,5 @@
-"""
-A standby: it joins its log to the stream, follows it, and when the active server is silent for the
-time of a lease it begins the next segment, first in the stream, then here.
+"""A standby: it joins its log to the stream, follows it, and when the active server is silent for
+the time of a lease it begins the next segment, first in the stream, then here.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -61,24 +60,21 @@ from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io, Reactor
 
 MAX_AHEAD_BYTES: Final = 32 << 20
-"""
-Bytes that were received and are not applied, or not on the disk, above which nothing more is asked
-for: a tenth of a second of what can be applied.
+"""Bytes that were received and are not applied, or not on the disk, above which nothing more is
+asked for: a tenth of a second of what can be applied.
 """
 
 SLICE_BYTES: Final = 1 << 20
 """Bytes of messages that one turn looks at, at most: 1 ms for their checksums."""
 
 MAX_STRAYS: Final = 100
-"""
-Writes in a row that do not go on, after which this log is taken for the wrong one and joined anew:
-a server that was fenced leaves one.
+"""Writes in a row that do not go on, after which this log is taken for the wrong one and joined
+anew: a server that was fenced leaves one.
 """
 
 
 class Standby:
-    """
-    Follows one stream with one queue, once.
+    """Follows one stream with one queue, once.
 
     :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
         may empty it.
@@ -94,8 +90,7 @@ class Standby:
         reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
         who: Identity,
     ) -> None:  # fmt: skip
-        """
-        :param stream: open.
+        """:param stream: open.
         :param directory: locked.
         :param queue: without jobs.
         :param lease_s: after so many seconds of silence it may become active.
@@ -149,8 +144,7 @@ class Standby:
         self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
 
     def run(self) -> "Deferred[Succession]":
-        """
-        Join, follow, and become active when it is time.
+        """Join, follow, and become active when it is time.
 
         :return: fires when this server's first batch is in the stream and on the local disk.
         :raise Behind: the stream does not go on where the log here ends: begin anew, with another
@@ -187,8 +181,8 @@ class Standby:
 
     @property
     def known_to(self) -> int:
-        """
-        Up to which position it knows the stream: what is missing there may be more than heartbeats.
+        """Up to which position it knows the stream: what is missing there may be more than
+        heartbeats.
         """
         return self._gaps.known_to(self._position)
 
@@ -248,8 +242,7 @@ class Standby:
             self._go_on_from(joined)
 
     async def _fill(self, position: int) -> None:
-        """
-        The stream has no log, or part of the one that is here: fill it, and begin a segment.
+        """The stream has no log, or part of the one that is here: fill it, and begin a segment.
 
         :raise Behind: another server was first.
         """
@@ -423,17 +416,15 @@ class Standby:
             self._look_at(self._now_ns())
 
     def _heard(self, time_ns: int) -> None:
-        """
-        The active server has sent a message at this log time.  If that was since this one has
+        """The active server has sent a message at this log time.  If that was since this one has
         joined it is now there; what was in the stream before may be of any age.
         """
         if self._position > self._reception.old_to:
             self._clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
-        """
-        The stream is filled again: that is joined with what is here, all of which is written first,
-        so that there is more of it each time.
+        """The stream is filled again: that is joined with what is here, all of which is written
+        first, so that there is more of it each time.
 
         :raise Behind: always.
         """
@@ -488,10 +479,9 @@ class Standby:
             self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
 
     async def _go_to_end(self, ends: Ends) -> None:
-        """
-        Something was appended behind the last message that was received.  It is on its way, unless
-        it was heartbeats, and they have expired.  Then append a message that does not: when that is
-        received nothing before it can be on its way, whoever of NATS has answered here.
+        """Something was appended behind the last message that was received.  It is on its way,
+        unless it was heartbeats, and they have expired.  Then append a message that does not: when
+        that is received nothing before it can be on its way, whoever of NATS has answered here.
         """
         found = await self._asking.ask(partial(self._stream.read, self._position + 1))
         if not self._is_silent:

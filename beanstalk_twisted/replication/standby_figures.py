@@ -17,8 +17,7 @@ HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
 
 
 class StandbyFigures(NamedTuple):
-    """
-    How a standby does, as of now.
+    """How a standby does, as of now.
 
     :ivar doing: what, in words; ``trouble`` why it takes long, as the stream says, if it does.
     :ivar active: the name of the active server; empty if none has said its name.
@@ -49,8 +48,7 @@ def why_not_in_sync(
     url: str, mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog,
     gaps: Gaps,
 ) -> str:  # fmt: skip
-    """
-    What a follower does beside following; empty for nothing.
+    """What a follower does beside following; empty for nothing.
 
     :param url: of the stream.
     :param mark: whether another server fills the stream, which is_silent or not.
@@ -78,8 +76,7 @@ def why_not_in_sync(
 
 
 def why_active(handed_over_by: str, active: str, lease_s: float, is_empty: bool) -> str:
-    """
-    Why a standby's turn has come.
+    """Why a standby's turn has come.
 
     :param handed_over_by: who has ended in order; ``active`` who was active last: names, empty if
         there is none.

@@ -1,5 +1,4 @@
-"""
-Where a stream begins segments.  No local log is needed for that.
+"""Where a stream begins segments.  No local log is needed for that.
 
 Foreign messages are passed over, however many there are: they say nothing of where a segment is.
 """
@@ -45,8 +44,7 @@ class Ask(Protocol):
 
 
 class StreamReader:
-    """
-    Reads one stream, up to where it ended when `begin` was called.
+    """Reads one stream, up to where it ended when `begin` was called.
 
     :ivar ends: its ends then.
     """
@@ -100,8 +98,7 @@ class Ahead:
         self._read: deque[Message] = deque()
 
     async def next(self) -> Message | None:
-        """
-        :return: the next message; None at the end.
+        """:return: the next message; None at the end.
         :raise Behind: it was purged.
         """
         if not self._read:
@@ -131,8 +128,7 @@ class Ahead:
         self._read.extend(found)
 
     async def some(self) -> list[Message]:
-        """
-        :return: the next messages, at most `SOME`; empty at the end.
+        """:return: the next messages, at most `SOME`; empty at the end.
         :raise Behind: they were purged.
         """
         message = await self.next()
@@ -147,8 +143,7 @@ MAX_LOOKED_THROUGH: Final = 10_000
 """Messages of a queue among which the beginning of a segment is looked for; its LSN leads there."""
 
 NEAR_MESSAGES: Final = 512
-"""
-Messages before the beginning of a segment that are read for those of others: when servers become
+"""Messages before the beginning of a segment that are read for those of others: when servers become
 active in quick succession, a search for each would take as many round trips as there are segments.
 """
 
@@ -161,8 +156,7 @@ class Beginning(NamedTuple):
 
 
 class Beginnings:
-    """
-    Looks for them in one stream.
+    """Looks for them in one stream.
 
     :ivar is_of_queue: whether any message was seen that is one of a queue.
     """
@@ -183,8 +177,7 @@ class Beginnings:
     async def first_from(
         self, position: int, seq: int | None = None, mark: FillMark | None = None
     ) -> Beginning | None:
-        """
-        Find the first one at a position or behind it.
+        """Find the first one at a position or behind it.
 
         :param seq: of the segment; None for any.
         :param mark: told of notes on the way; says which may be the first one of the stream.
@@ -231,9 +224,9 @@ class Beginnings:
         return found
 
     async def look_before(self, position: int) -> None:
-        """
-        Note the segments that begin shortly before a position: none of them needs a search of its
-        own.  One counts only if no message before it tells of its records: else it may be a copy.
+        """Note the segments that begin shortly before a position: none of them needs a search of
+        its own.  One counts only if no message before it tells of its records: else it may be a
+        copy.
         """
         first = max(self._reader.ends.first, position - NEAR_MESSAGES)
         is_all = first == self._reader.ends.first
@@ -242,8 +235,7 @@ class Beginnings:
                 self._near.setdefault(beginning.header, beginning)
 
     async def between(self, position: int, below: int) -> list[tuple[Beginning, int]]:
-        """
-        Read those from a position on that are below another one, in order; each with the highest
+        """Read those from a position on that are below another one, in order; each with the highest
         LSN that a message before it tells of, 0 if none does.
         """
         found: list[tuple[Beginning, int]] = []
@@ -258,8 +250,7 @@ class Beginnings:
     async def all_from(
         self, position: int
     ) -> Callable[[SegmentHeader], Awaitable[Beginning | None]]:
-        """
-        All of the stream from a position on is read for what begins segments.
+        """All of the stream from a position on is read for what begins segments.
 
         :return: finds the first beginning of a segment, as `find` does.
         """
@@ -276,8 +267,7 @@ class Beginnings:
         return find
 
     async def _first_of_queue(self, position: int, below: int) -> Message | None:
-        """
-        The first message at a position or behind it that is not foreign; None if there is none
+        """The first message at a position or behind it that is not foreign; None if there is none
         below another position.
         """
         first, behind = self._foreign
@@ -295,8 +285,8 @@ class Beginnings:
         return message if message is not None and message.position < below else None
 
     def _note_foreign(self, first: int, behind: int) -> None:
-        """
-        Keep one row of foreign messages: whoever looks for several segments comes there again.
+        """Keep one row of foreign messages: whoever looks for several segments comes there
+        again.
         """
         before = self._foreign
         if first <= before[1] and before[0] <= behind:
@@ -310,8 +300,7 @@ def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
 
 
 def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
-    """
-    :param found: what the message says.
+    """:param found: what the message says.
     :return: None if no segment begins with it.
     """
     if not (isinstance(found, Part) and found.write.begins and not found.continues):

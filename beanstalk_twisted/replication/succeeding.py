@@ -1,5 +1,5 @@
-"""
-How a server becomes the active one: it begins a segment, first in the stream, then on its own disk.
+"""How a server becomes the active one: it begins a segment, first in the stream, then on its own
+disk.
 
 The first message of that segment is appended behind the newest one that this server has applied, so
 that of several that try at once one succeeds; whatever the others had under way is refused from
@@ -62,9 +62,8 @@ from beanstalk_twisted.storage.opening import (
 )
 
 MAX_AHEAD_BYTES: Final = 8 << 20
-"""
-Bytes read and not yet in the stream: twice what an `Appender` has under way, and little beside the
-jobs that are loaded.
+"""Bytes read and not yet in the stream: twice what an `Appender` has under way, and little beside
+the jobs that are loaded.
 """
 
 
@@ -73,8 +72,7 @@ async def fill(
     who: Identity, log_ns: Callable[[], int],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, int]:  # fmt: skip
-    """
-    Append all segments of a log.
+    """Append all segments of a log.
 
     :param io: reads them.
     :param ends: where the frames of each segment end, by its number, ascending: `Position.ends`.
@@ -151,8 +149,7 @@ class _Filling:
 
 
 def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
-    """
-    A segment as writes, each of whole frames, and of one message unless a frame is larger.
+    """A segment as writes, each of whole frames, and of one message unless a frame is larger.
 
     :param end: where its frames end.
     :raise Damaged: they do not go so far.
@@ -182,9 +179,8 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
 
 
 def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader) -> int:
-    """
-    Where the names of tubes end on which the first records of a segment may rest; 0 if they rest on
-    none behind them.  Who follows reads names ahead within one write only.
+    """Where the names of tubes end on which the first records of a segment may rest; 0 if they rest
+    on none behind them.  Who follows reads names ahead within one write only.
     """
     named = 0
     if header.flags & REHOMED:
@@ -199,8 +195,7 @@ def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader)
 def _part(
     directory: Directory, name: str, at: int, end: int, salt: int, named: int
 ) -> Buffer:  # fmt: skip
-    """
-    As much as one message holds beside what a segment begins and ends with, or one frame if that
+    """As much as one message holds beside what a segment begins and ends with, or one frame if that
     is larger, or all up to ``named``.
     """
     size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
@@ -229,8 +224,7 @@ def _ignore(failure: Failure) -> None:
 
 
 class Succession(NamedTuple):
-    """
-    What the active server goes on with.
+    """What the active server goes on with.
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
     :ivar appender: of its messages, and ``lease`` the lease that these renew.
@@ -250,8 +244,7 @@ class Succession(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """
-    A segment whose first batch is in the stream, and not here yet.
+    """A segment whose first batch is in the stream, and not here yet.
 
     :ivar position: of its first message.
     """
@@ -270,8 +263,7 @@ class Succeeding:
         reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
         now_ns: Callable[[], int], who: Identity, made: type[Appender],
     ) -> None:  # fmt: skip
-        """
-        :param waits: end it.
+        """:param waits: end it.
         :param made: what appends this server's messages, from its first one on.
         """
         self._stream = stream
@@ -301,8 +293,7 @@ class Succeeding:
     async def fill(
         self, position: int, progress: Callable[[int, int], None]
     ) -> tuple[Begun, dict[int, int]]:
-        """
-        Load the log that is here, append all of it, and begin a segment.
+        """Load the log that is here, append all of it, and begin a segment.
 
         :param position: of the newest message of the stream; all up to there is purged.
         :param progress: told how many bytes are in the stream, of how many.
@@ -338,8 +329,7 @@ class Succeeding:
         return prepare(self._queue, self._clock, self._segment_bytes, found)
 
     async def begin_segment(self, log: FollowedLog, position: int) -> Begun:
-        """
-        Begin a segment behind the log that was followed.
+        """Begin a segment behind the log that was followed.
 
         :param position: of the newest message, which was applied.
         :raise WrongPosition: another server was first; this one may go on following.
@@ -362,8 +352,7 @@ class Succeeding:
     async def _append(
         self, beginning: Beginning, appender: Appender, lease: HeldLease
     ) -> Begun:  # fmt: skip
-        """
-        Append the first batch of a segment, and the lease of this server's term.
+        """Append the first batch of a segment, and the lease of this server's term.
 
         :raise WrongPosition: another server was first.
         """
@@ -388,8 +377,7 @@ class Succeeding:
     async def write(
         self, begun: Begun, first_positions: Mapping[int, int], why: str
     ) -> Succession:  # fmt: skip
-        """
-        This server is active: bring its own disk to where the stream is.
+        """This server is active: bring its own disk to where the stream is.
 
         :param first_positions: of the first message of each segment before this one that is alive.
         :param why: it is active, in words.

@@ -1,5 +1,4 @@
-"""
-Waiting, in the reactor's thread, for what is said in others.
+"""Waiting, in the reactor's thread, for what is said in others.
 
 The futures of a stream are completed, and its messages come, in whatever thread talks to NATS; the
 log and the queue are the reactor's.
@@ -19,9 +18,8 @@ T = TypeVar("T")
 
 
 def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
-    """
-    :return: fires in the reactor's thread with what a future is completed with; it may be
-        cancelled, and then the outcome is dropped.
+    """:return: fires in the reactor's thread with what a future is completed with; it may be
+    cancelled, and then the outcome is dropped.
     """
     answer: Deferred[T] = Deferred()
 
@@ -47,8 +45,7 @@ class Waits:
         return len(self._waited)
 
     async def wait(self, waited: "Deferred[T]") -> T:
-        """
-        :return: what it fires with.
+        """:return: what it fires with.
         :raise CancelledError: `end` or `leave` was called meanwhile.
         """
         self._waited.add(waited)  # type: ignore[arg-type]
@@ -86,8 +83,7 @@ class Waits:
 
 
 class Receiver(Following):
-    """
-    Hands what comes in any thread to the reactor's, until it is stopped.
+    """Hands what comes in any thread to the reactor's, until it is stopped.
 
     :ivar following: what is told; set by whoever has begun it.
     """

@@ -29,16 +29,14 @@ AT_ONCE_BYTES: Final = 16 << 10
 """Bytes of bodies in an answer that is given at once, as one piece; larger ones are delivered."""
 
 MAX_REPLY_BYTES: Final = 64 << 20
-"""
-Bytes of bodies in one reply: 1,000 of the default largest size.  What a peer does not read keeps
+"""Bytes of bodies in one reply: 1,000 of the default largest size.  What a peer does not read keeps
 them in memory even if others delete the jobs meanwhile; so there are fewer if memory is short
 (`BodyRoom.batch_bytes`).
 """
 
 
 class Batch:
-    """
-    One command, from its first slice to its answer.
+    """One command, from its first slice to its answer.
 
     :ivar session: which asked.
     """
@@ -47,11 +45,7 @@ class Batch:
         self.session = session
 
     def is_done_after_slice(self, now_ns: int) -> bool:
-        """
-        Do the next slice.
-
-        :return: whether it was the last.
-        """
+        """Do the next slice."""
         raise NotImplementedError
 
     def answer(self) -> Answer:
@@ -60,8 +54,8 @@ class Batch:
 
 
 class DeleteBatch(Batch):
-    """
-    Deletes jobs by their ids, each as `delete` would, and all at once: a crash leaves all or none.
+    """Deletes jobs by their ids, each as `delete` would, and all at once: a crash leaves all or
+    none.
     """
 
     def __init__(
@@ -110,8 +104,7 @@ class DeleteBatch(Batch):
 
 
 class ReserveBatch(Batch):
-    """
-    Reserves ready jobs, the best first, until there are enough or no more.  It has their bodies,
+    """Reserves ready jobs, the best first, until there are enough or no more.  It has their bodies,
     which may leave the queue's memory meanwhile.
 
     :ivar body_bytes: of the jobs so far.
@@ -179,8 +172,7 @@ class ReserveBatch(Batch):
         return len(self._taken) == self.most
 
     def takes_one(self, now_ns: int) -> bool:
-        """
-        Reserve one more job.
+        """Reserve one more job.
 
         :return: whether there was one, and room for it.
         """
@@ -242,8 +234,7 @@ class Batches:
     def reserve(
         self, session: Session, now_ns: int, count: int, timeout_ns: int | None
     ) -> Answer | None:
-        """
-        Reserve up to ``count`` ready jobs of the watched tubes.
+        """Reserve up to ``count`` ready jobs of the watched tubes.
 
         :param timeout_ns: how long to wait for the first job; None for not at all, and then none is
             an answer like any other.
@@ -278,8 +269,7 @@ class Batches:
         return None
 
     def _take_rest(self, session: Session, count: int, first: Job) -> None:
-        """
-        A session that waited for its first job has it.  What else becomes ready in this turn is
+        """A session that waited for its first job has it.  What else becomes ready in this turn is
         part of its batch, which therefore goes on in the next tick.
         """
         ends_ns = session.timeout_ns
@@ -328,9 +318,8 @@ class Batches:
             bodies.when_loaded(job_id, partial(one_more, job_id))
 
     def _answer_or_wait(self, batch: ReserveBatch, now_ns: int) -> Answer | None:
-        """
-        A session that waits for its first job goes on with that if none of those it was given can
-        be read.
+        """A session that waits for its first job goes on with that if none of those it was given
+        can be read.
         """
         if batch.ends_ns is None or not batch.has_none:
             return batch.answer()

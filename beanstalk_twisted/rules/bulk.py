@@ -1,5 +1,4 @@
-"""
-Kicking dead letters: they go back to the tube that they died in, slice by slice.
+"""Kicking dead letters: they go back to the tube that they died in, slice by slice.
 
 Each is looked at once, in the order in which they died; those that die meanwhile are not among
 them.
@@ -24,9 +23,8 @@ from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
 from beanstalk_twisted.wire.replies import Kicked
 
 RUN_JOBS: Final = 1000
-"""
-Jobs that one slice kicks where nobody waits for them: 0.5 ms, with a log 1 ms, and at most 8 ms if
-they have their places far apart among a million.  More would not be quicker.
+"""Jobs that one slice kicks where nobody waits for them: 0.5 ms, with a log 1 ms, and at most 8 ms
+if they have their places far apart among a million.  More would not be quicker.
 """
 
 
@@ -39,9 +37,8 @@ class Kicks:
         self._timekeeping = timekeeping
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """
-        Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk that
-        becomes full.
+        """Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk
+        that becomes full.
         """
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
@@ -58,8 +55,7 @@ class Kicks:
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: OrderedJobs, most: int, now_ns: int
     ) -> int:  # fmt: skip
-        """
-        Kick some of the first jobs.
+        """Kick some of the first jobs.
 
         :return: how many; 0 if there are none, or no room for a change.
         """
@@ -81,9 +77,8 @@ class Kicks:
         return kicked
 
     def _kick_one(self, session: Session, tube: Tube, jobs: OrderedJobs, now_ns: int) -> int:
-        """
-        Kick the first job if there is one, and room.  A waiting session gets it at once; timers are
-        set at the slice's end.
+        """Kick the first job if there is one, and room.  A waiting session gets it at once; timers
+        are set at the slice's end.
         """
         key = jobs.first()
         if key is None or not self._changes.has_room:
@@ -98,8 +93,8 @@ class Kicks:
     def _kick_rest(
         self, session: Session, tube: Tube, jobs: OrderedJobs, count: int, kicked: int
     ) -> Work:  # fmt: skip
-        """
-        Later slices of a large kick.  Others may act in between; the bound holds all the same.
+        """Later slices of a large kick.  Others may act in between; the bound holds all the
+        same.
         """
         some = 1
         while kicked < count and some and jobs.count:
@@ -126,8 +121,7 @@ DEAD_LOOK_JOBS: Final = 1000
 
 
 class Kicking:
-    """
-    One command, from its first slice to its answer.
+    """One command, from its first slice to its answer.
 
     :ivar left: how many more may be kicked.
     :ivar kicked: how many have been.
@@ -168,8 +162,7 @@ class DeadKicks:
         self._moves = moves
 
     def kick(self, session: Session, now_ns: int, name: bytes, bound: int) -> Answer | None:
-        """
-        Up to ``bound`` dead letters of a tube are ready there, as if they were never reserved;
+        """Up to ``bound`` dead letters of a tube are ready there, as if they were never reserved;
         fewer on a disk that becomes full.
         """
         letters = self._state.dead_letters.of(name)
@@ -220,9 +213,8 @@ class DeadKicks:
             kicking.is_over = True
 
     def _may_go(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
-        """
-        Whether a dead letter is to be kicked: one that somebody has kicked before, or whose unique
-        key another job of the tube has, is to stay.
+        """Whether a dead letter is to be kicked: one that somebody has kicked before, or whose
+        unique key another job of the tube has, is to stay.
         """
         if job.state is not State.BURIED:
             return False
@@ -239,9 +231,8 @@ class DeadKicks:
         return has_room
 
     def _is_there(self, kicking: Kicking, job: Job, keys: Sequence[int], now_ns: int) -> bool:
-        """
-        Whether a job's body is in memory.  If it is not, wait for the next slice, and have those of
-        the next jobs read too; a job whose body cannot be read is to stay.
+        """Whether a job's body is in memory.  If it is not, wait for the next slice, and have those
+        of the next jobs read too; a job whose body cannot be read is to stay.
 
         :param keys: from this job's on.
         """
@@ -308,8 +299,7 @@ class Flushes:
         self._timekeeping = timekeeping
 
     def flush(self, session: Session, now_ns: int, name: bytes, which: bytes) -> Answer | None:
-        """
-        Delete the tube's jobs that are in a state.  The log always has room for that.
+        """Delete the tube's jobs that are in a state.  The log always has room for that.
 
         :param which: a key of `FLUSHED`.
         """
@@ -375,8 +365,7 @@ class Flushes:
 
 
 class Walk:
-    """
-    A walk through the queues of a tube, which may change meanwhile.
+    """A walk through the queues of a tube, which may change meanwhile.
 
     :ivar end_id: jobs with this id or a larger one are passed over.
     :ivar forgets: whether keys of the tube are left to be forgotten, after the jobs.
@@ -405,8 +394,7 @@ class Walk:
         return not (self._queues or self.forgets)
 
     def next_ids(self) -> list[int]:
-        """
-        The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at,
+        """The ids of the next jobs, `SLICE_JOBS` at most, and fewer if `LOOK_JOBS` were looked at,
         their bodies are large, or they have tags.
         """
         job_ids: list[int] = []

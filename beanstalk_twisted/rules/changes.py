@@ -61,9 +61,8 @@ class SpaceBudget(Protocol):
         """Whether there is room for a new job, and for the deletion of it and of all others."""
 
     def takes_change(self, jobs: int) -> bool:
-        """
-        Whether there is room for a change that is no deletion, for compaction, and for the deletion
-        of all jobs.  Only asked when `is_short`.
+        """Whether there is room for a change that is no deletion, for compaction, and for the
+        deletion of all jobs.  Only asked when `is_short`.
         """
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
@@ -90,8 +89,8 @@ class JobLog(Protocol):
         """Whether so much waits for the disk that records which no reply waits for are left out."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """
-        Make room for the next records, the definition of a tube and one of a job, in one segment.
+        """Make room for the next records, the definition of a tube and one of a job, in one
+        segment.
         """
 
     def append(self, record: Record) -> int:
@@ -102,21 +101,19 @@ class JobLog(Protocol):
         """Whether the newest segment may hold records with extensions."""
 
     def allow_extensions(self, time_ns: int) -> None:
-        """
-        Records with extensions are to come: begin a segment that may hold them, unless it is one.
+        """Records with extensions are to come: begin a segment that may hold them, unless it is
+        one.
         """
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """
-        Append records, no more than `SpaceBudget.run_records`.
+        """Append records, no more than `SpaceBudget.run_records`.
 
         :param make: makes them, if they are kept.
         :return: the first one's LSN; the others' follow.
         """
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """
-        Append at least one record; all of them are kept, or none.  Room was made for them.
+        """Append at least one record; all of them are kept, or none.  Room was made for them.
 
         :return: the first one's LSN; the others' follow.
         """
@@ -170,8 +167,7 @@ NOWHERE: Final = NoLog()
 
 
 class Changes:
-    """
-    Changes a `QueueState` by records.
+    """Changes a `QueueState` by records.
 
     :ivar log: where they are logged.
     :ivar committed_lsn: LSN of the newest record that replies wait for.
@@ -183,8 +179,7 @@ class Changes:
         self._state = state
 
     def of_state(self, reply: Reply) -> tuple[Reply, int]:
-        """
-        :param reply: shows the queue's state.
+        """:param reply: shows the queue's state.
         :return: the answer: it waits for all that the reply may tell of.
         """
         return reply, self.committed_lsn
@@ -221,8 +216,7 @@ class Changes:
         return log.has_extensions or log.budget.has_segment
 
     def allows_extensions(self, now_ns: int, *, waits: bool = True) -> bool:
-        """
-        Records with extensions are to come: prepare the log for the first of them.
+        """Records with extensions are to come: prepare the log for the first of them.
 
         :param waits: whether they had rather wait for a segment than take one not allocated yet.
         :return: whether it has the room; if not, all is as it was.
@@ -235,8 +229,7 @@ class Changes:
         return True
 
     def make(self, image: JobImage, job: Job | None = None) -> int:
-        """
-        Change a live job: log its image and apply it.
+        """Change a live job: log its image and apply it.
 
         :param job: see `QueueState.apply`.
         :return: the record's LSN; 0 if it was not logged, since no reply waits for it and the room
@@ -277,8 +270,7 @@ class Changes:
     def end(
         self, job: Job, reason: Reason, now_ns: int, connection: int = 0, *, forgets: bool = False
     ) -> int:
-        """
-        Delete a job.  The log always has room for that.
+        """Delete a job.  The log always has room for that.
 
         :param forgets: whether its unique key is not remembered, whatever the job asks for.
         :return: the record's LSN.
@@ -290,8 +282,7 @@ class Changes:
     def end_whole(
         self, jobs: Sequence[Job], reason: Reason, now_ns: int, connection: int = 0
     ) -> int:  # fmt: skip
-        """
-        Delete jobs, as by `end` for each; but a crash leaves all of them, or none.
+        """Delete jobs, as by `end` for each; but a crash leaves all of them, or none.
 
         :param jobs: at least one.
         :return: the last record's LSN.
@@ -337,8 +328,7 @@ class Changes:
     def _append_whole(
         self, tubes: Iterable[Tube], records: Sequence[Record], size: int, now_ns: int
     ) -> tuple[int, int]:
-        """
-        Log records of these tubes, in one frame.
+        """Log records of these tubes, in one frame.
 
         :param size: see `space_budget.whole_bytes`.
         :return: the first one's LSN, 0 without a log, and the segment.
@@ -349,8 +339,7 @@ class Changes:
         return lsn, segment
 
     def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
-        """
-        New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
+        """New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
 
         :param images: at least one.
         :param size: see `space_budget.whole_bytes`.
@@ -366,8 +355,7 @@ class Changes:
     def kick(
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int
     ) -> int:  # fmt: skip
-        """
-        Kick up to ``most`` jobs of a tube, as by `make` for each; no session waits for them.
+        """Kick up to ``most`` jobs of a tube, as by `make` for each; no session waits for them.
 
         :param queue: the tube's buried or delayed jobs; the first of them are kicked.
         :return: how many; 0 if each has to be kicked by `make`, since room is short.
@@ -387,8 +375,7 @@ class Changes:
         return len(job_ids)
 
     def pause(self, tube: Tube, seconds: int, now_ns: int, reason: Reason) -> int:
-        """
-        A tube is paused, or with 0 seconds no longer.
+        """A tube is paused, or with 0 seconds no longer.
 
         :return: the record's LSN; 0 if it was not logged, see `make`.  A restart then knows a tube
             without jobs until its pause ends.
@@ -406,8 +393,7 @@ class Changes:
         return lsn
 
     def set_policy(self, tube: Tube, rules: Mapping[str, str], now_ns: int) -> int:
-        """
-        Commands have made this of a tube's policy.  The log `allows_extensions`.
+        """Commands have made this of a tube's policy.  The log `allows_extensions`.
 
         :return: the record's LSN.
         """
@@ -428,9 +414,8 @@ class Changes:
         return job is not None and job.state in (State.READY, State.RESERVED)
 
     def _prepare(self, tubes: Iterable[Tube], size: int, now_ns: int) -> int:
-        """
-        Make room for records of these tubes, and log the names that their segment lacks; `make` has
-        the same in itself, since it is the busiest.
+        """Make room for records of these tubes, and log the names that their segment lacks; `make`
+        has the same in itself, since it is the busiest.
 
         :param size: as `JobLog.make_room` takes it.
         :return: the segment.
@@ -455,8 +440,8 @@ def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:
-    """
-    The tubes, pauses and policies at the head of a log segment, which thereby defines these tubes.
+    """The tubes, pauses and policies at the head of a log segment, which thereby defines these
+    tubes.
     """
     for tube in state.tubes.in_order:
         if tube.job_count or tube.pause_until_ns or tube.is_kept:

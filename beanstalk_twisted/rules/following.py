@@ -1,5 +1,4 @@
-"""
-Following the log of another server: its records make the queue what a start would load, so that
+"""Following the log of another server: its records make the queue what a start would load, so that
 this server can go on with it at any moment.
 
 No session is connected, no timer runs and nothing is logged meanwhile.
@@ -37,8 +36,7 @@ class Following:
         self._policies = policies
 
     def job(self, image: JobImage, lsn: int, segment: int, time_ns: int) -> None:
-        """
-        A record of a job.
+        """A record of a job.
 
         :param lsn: the record's; ``segment`` where it lies.
         :param time_ns: log time.
@@ -90,9 +88,8 @@ class Following:
         tubes.make(tube_id, name)
 
     def begin_segment(self, time_ns: int) -> Slices:
-        """
-        A segment begins: end pauses and keys whose time is up, and forget tubes that nothing refers
-        to; the segment names those anew that it uses.
+        """A segment begins: end pauses and keys whose time is up, and forget tubes that nothing
+        refers to; the segment names those anew that it uses.
         """
         unique = self._state.unique
         while unique.ends_by(time_ns):

@@ -1,5 +1,4 @@
-"""
-Waiting for the end of a job: who is to hear that it is gone, or was buried.
+"""Waiting for the end of a job: who is to hear that it is gone, or was buried.
 
 A change of a job that nobody waits for costs nothing here: `QueueState.awaited` is empty then, and
 that is all that is looked at.
@@ -17,8 +16,8 @@ from beanstalk_twisted.wire import replies
 
 
 class JobWaits:
-    """
-    Sessions by the job that they wait for, in the order they came; one waits for one job at most.
+    """Sessions by the job that they wait for, in the order they came; one waits for one job at
+    most.
 
     :ivar is_to_end: asked, where rights are, whether a session may not wait for its job any more.
     """
@@ -33,8 +32,7 @@ class JobWaits:
     def wait(
         self, session: Session, now_ns: int, job_id: int, timeout_ns: int
     ) -> Answer | None:  # fmt: skip
-        """
-        What became of the job, or None: the answer will come when it is gone or buried.
+        """What became of the job, or None: the answer will come when it is gone or buried.
 
         :param timeout_ns: how long to wait at most.
         """
@@ -57,8 +55,7 @@ class JobWaits:
         return None
 
     def stop(self, session: Session) -> Answer:
-        """
-        A session waits no longer; its job is still there.
+        """A session waits no longer; its job is still there.
 
         :return: what it is told, if it is there itself.
         """

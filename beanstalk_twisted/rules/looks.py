@@ -1,5 +1,4 @@
-"""
-Listing a tube's jobs page by page: what a page costs does not depend on how many there are.
+"""Listing a tube's jobs page by page: what a page costs does not depend on how many there are.
 
 A page goes on behind the place where the one before it ended, which its cursor names: a state, and
 a key as in `ordered`.  So each job that stays where it is stands on exactly one page, whatever
@@ -35,8 +34,7 @@ SHOWN_RESERVED: Final = 10
 
 
 class ConnectionFacts(NamedTuple):
-    """
-    What whoever serves a connection knows of it.
+    """What whoever serves a connection knows of it.
 
     :ivar peer: its address; empty if it has none.
     :ivar buffered_bytes: input that was read and not carried out, and replies that are not sent.
@@ -55,8 +53,7 @@ ConnectionFactsSource = Callable[[Session], ConnectionFacts | None]
 
 
 class Connections:
-    """
-    Lists connections.
+    """Lists connections.
 
     :ivar facts: asked about each of them.
     """
@@ -129,9 +126,8 @@ class Connections:
 
 
 LOOK_RESERVED: Final = 5000
-"""
-Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them, so
-a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
+"""Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them,
+so a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
 more, and 25 if it got them in no order of their ids.
 """
 
@@ -151,8 +147,7 @@ _CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
 
 
 class Place:
-    """
-    Behind which job a page begins.
+    """Behind which job a page begins.
 
     :ivar key: of the job, or `LEAST`.
     """
@@ -169,8 +164,7 @@ class Place:
 
 
 def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
-    """
-    Where a page of jobs in these states begins.
+    """Where a page of jobs in these states begins.
 
     :param cursor: empty for the first page.
     :return: None if there is no such place.
@@ -193,8 +187,7 @@ class Listing:
     def list_jobs(
         self, session: Session, now_ns: int, name: bytes, which: bytes, limit: int, cursor: bytes
     ) -> Answer:  # fmt: skip
-        """
-        Some of a tube's jobs in a state, or in any.
+        """Some of a tube's jobs in a state, or in any.
 
         :param which: a key of `LISTED`.
         :param cursor: empty for the first page.
@@ -222,8 +215,7 @@ class Listing:
 def places_behind(
     state: QueueState, tube: Tube | None, states: tuple[State, ...], limit: int, start: Place
 ) -> tuple[list[Place], Place | None]:
-    """
-    The next jobs of a tube in these states.
+    """The next jobs of a tube in these states.
 
     :param tube: None: of all tubes; then the only state is `RESERVED`.
     :return: where they are, ``limit`` at most, and behind which place the next page begins; None if
@@ -250,9 +242,8 @@ def places_behind(
 def _reserved_behind(
     state: QueueState, tube: Tube | None, passed: int, most: int
 ) -> tuple[list[int], int | None]:
-    """
-    :return: the keys of the next reserved jobs, and of the last one looked at, if more are to be
-        looked at.
+    """:return: the keys of the next reserved jobs, and of the last one looked at, if more are to be
+    looked at.
     """
     keys: list[int] = []
     looked = 0
@@ -274,8 +265,7 @@ def _reserved_behind(
 
 
 def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:
-    """
-    The ids of the jobs that a session holds, in order; of one that is partly passed, only those
+    """The ids of the jobs that a session holds, in order; of one that is partly passed, only those
     behind ``job_id``.
     """
     if is_passed:
@@ -284,9 +274,8 @@ def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:
 
 
 SLICE_NAMES: Final = 100
-"""
-Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst kind
-(see `MAX_PATTERNS`).
+"""Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst
+kind (see `MAX_PATTERNS`).
 """
 
 
@@ -307,8 +296,7 @@ class Looks:
         return self._found(session, job_id)
 
     def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
-        """
-        Look at the first ready job of the used tube that may be handed out; if there is none, at
+        """Look at the first ready job of the used tube that may be handed out; if there is none, at
         the first.
         """
         return self._found_first(session, session.using.first_ready())
@@ -352,8 +340,7 @@ class Looks:
     def list_tubes_that(
         self, session: Session, is_shown: Callable[[bytes], object]
     ) -> Answer | None:
-        """
-        The tubes that are to be shown, by their names; if they are many, slice by slice, and the
+        """The tubes that are to be shown, by their names; if they are many, slice by slice, and the
         answer will come.
         """
         names = [tube.name for tube in self._state.tubes.in_order]

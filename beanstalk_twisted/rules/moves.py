@@ -1,5 +1,4 @@
-"""
-Moving jobs between tubes, and burying those that are not to be tried again: dead letters.
+"""Moving jobs between tubes, and burying those that are not to be tried again: dead letters.
 
 A job that was moved knows the tube that it was put into, until it is there again.
 """
@@ -36,15 +35,13 @@ BURIED: Final = State.BURIED
 DELAYED: Final = State.DELAYED
 
 SMALL_BODY_BYTES: Final = 1 << 10
-"""
-A dead letter with a body of no more is written as any change is, in a segment that is not
+"""A dead letter with a body of no more is written as any change is, in a segment that is not
 allocated ahead if need be: when many come back at once, as many as are would not do.
 """
 
 
 class Moves:
-    """
-    Moves jobs.
+    """Moves jobs.
 
     :ivar dead_letter_tube: says into which tube the dead letters of a tube go; None: they stay.
     :ivar note_withheld: called with a tube into which a job was moved that is withheld.
@@ -65,10 +62,9 @@ class Moves:
     def move(
         self, job: Job, tube: Tube, now_ns: int, connection: int, body: bytes | None = None
     ) -> int:  # fmt: skip
-        """
-        Put a job into a tube, in its state; if it was reserved, it is ready there.  A dead letter
-        that goes back is none any more, and its attempts are counted from 0.  The job `has_room`,
-        and the tube has no other job with its unique key.
+        """Put a job into a tube, in its state; if it was reserved, it is ready there.  A dead
+        letter that goes back is none any more, and its attempts are counted from 0.  The job
+        `has_room`, and the tube has no other job with its unique key.
 
         :param connection: of the session that asks.
         :param body: the job's, from who has kept it if that is in the log only.
@@ -89,8 +85,7 @@ class Moves:
     def dead_letter(
         self, job: Job, reason: Reason, now_ns: int, how: int | None = None
     ) -> bool:  # fmt: skip
-        """
-        Bury a job permanently, where the dead letters of its tube go.
+        """Bury a job permanently, where the dead letters of its tube go.
 
         :param reason: the policy that says so.
         :param how: the `Reason` that is given for it: how the job came back; None for ``reason``.
@@ -132,9 +127,8 @@ class Moves:
         return self._state.unique.holder(tube.tube_id, tags.unique_key, now_ns)
 
     def takes_dead_letter(self, job: Job, now_ns: int) -> bool:
-        """
-        Whether the log has room for a dead letter.  As long as the disk gives more, a small one is
-        taken as any change is, and for a larger one what is kept for others will do, but for the
+        """Whether the log has room for a dead letter.  As long as the disk gives more, a small one
+        is taken as any change is, and for a larger one what is kept for others will do, but for the
         end of all jobs: so most need not wait.
         """
         changes, size = self._changes, moved_bytes(job)
@@ -148,8 +142,7 @@ class Moves:
         self, job: Job, tube: Tube, state: State, deadline_ns: int, tags: Tags | None,
         body: bytes | None = None,
     ) -> JobImage:  # fmt: skip
-        """
-        The image of a job that a client moves to a tube.
+        """The image of a job that a client moves to a tube.
 
         :param tags: which it has then, but for its origin.
         :param body: as `move` takes it.
@@ -170,8 +163,8 @@ class Moves:
         return image._replace(reserves=0, timeouts=0, releases=0)
 
     def carry_out(self, image: JobImage, now_ns: int) -> int:
-        """
-        Make a move, give the job to who waits for one, and forget its old tube if nobody wants it.
+        """Make a move, give the job to who waits for one, and forget its old tube if nobody wants
+        it.
 
         :return: the record's LSN.
         """
@@ -261,8 +254,7 @@ class Edits:
         self, session: Session, now_ns: int, begun_ns: int, job_id: int, priority: int,
         delay_s: int, ttr_s: int, body: bytes | None,
     ) -> Answer | None:  # fmt: skip
-        """
-        Give a job another priority, delay and TTR, and perhaps another body.
+        """Give a job another priority, delay and TTR, and perhaps another body.
 
         :param begun_ns: when the line came.
         :param body: None to keep the one it has.
@@ -317,9 +309,8 @@ class Edits:
     def _move(
         self, session: Session, job_id: int, name: bytes, kept: Kept, now_ns: int
     ) -> Answer | None:  # fmt: skip
-        """
-        There was room; if that had to be waited for, the job may be another one by now, and begins
-        again if it needs more room, or its body has to be read.
+        """There was room; if that had to be waited for, the job may be another one by now, and
+        begins again if it needs more room, or its body has to be read.
         """
         job = self._movable(session, now_ns, job_id, name)
         if not isinstance(job, Job):
@@ -358,9 +349,8 @@ class Edits:
 def _updated(
     job: Job, connection: int, now_ns: int, priority: int, delay_s: int, ttr_s: int, body: bytes
 ) -> JobImage:
-    """
-    The image of a job after its update: a buried job, one that is reserved, and one that waits for
-    no moment stay so; others are delayed if there is a delay, and ready if there is none.
+    """The image of a job after its update: a buried job, one that is reserved, and one that waits
+    for no moment stay so; others are delayed if there is a delay, and ready if there is none.
     """
     state, deadline_ns = job.state, job.deadline_ns
     if state is RESERVED:

@@ -1,5 +1,4 @@
-"""
-The policies of tubes: what commands and a file have set, and what follows from it.
+"""The policies of tubes: what commands and a file have set, and what follows from it.
 
 For each key the file counts more than commands.  A policy is applied when something happens to a
 job: what has happened before it was set stays as it is.
@@ -63,8 +62,7 @@ QUEUES: Final = (State.READY, State.DELAYED, State.BURIED)
 
 
 class Policies(TubePolicies):
-    """
-    Keeps the policies of all tubes, and carries out what they say.
+    """Keeps the policies of all tubes, and carries out what they say.
 
     :ivar declared: those of the file; to be set before the jobs are loaded, later by `declare`.
     """
@@ -89,8 +87,7 @@ class Policies(TubePolicies):
     def tube_policy(
         self, session: Session, now_ns: int, name: bytes, pairs: Sequence[tuple[str, str]]
     ) -> Answer | None:
-        """
-        Show a tube's policy, or change it.
+        """Show a tube's policy, or change it.
 
         :param pairs: keys and values; none to show it.
         """
@@ -151,8 +148,8 @@ class Policies(TubePolicies):
     # What holds.
 
     def declare(self, declared: DeclaredPolicies, now_ns: int) -> None:
-        """
-        The file says this from now on: at once for new tubes, slice by slice for those there are.
+        """The file says this from now on: at once for new tubes, slice by slice for those there
+        are.
         """
         self.declared = declared
         self._watch_new_tubes()
@@ -167,9 +164,8 @@ class Policies(TubePolicies):
                     pass
 
     def hold(self, tube: Tube) -> Slices:
-        """
-        Find out the policy of a tube whose rules have changed, while a log is followed; no timer is
-        set.
+        """Find out the policy of a tube whose rules have changed, while a log is followed; no timer
+        is set.
         """
         recount = self._hold(tube)
         if recount is not None:
@@ -200,8 +196,7 @@ class Policies(TubePolicies):
             self._timekeeping.arm(tube)
 
     def _hold(self, tube: Tube) -> "Recount | None":
-        """
-        Find out what holds for a tube.
+        """Find out what holds for a tube.
 
         :return: what has yet to count the tube's jobs; its totals know of it.
         """
@@ -310,8 +305,7 @@ class Policies(TubePolicies):
                 self._set_aside(job, tube, totals)
 
     def _set_aside(self, job: Job, tube: Tube, totals: TubeTotals) -> None:
-        """
-        A job is too old, and is to be a dead letter when that can be written; nobody is given it
+        """A job is too old, and is to be a dead letter when that can be written; nobody is given it
         until then.  There is no record of this: a restart finds it too old again.
         """
         if not (job.state is State.BURIED or is_withheld(job)):
@@ -344,8 +338,7 @@ def _first_end_ns(tube: Tube) -> int | None:
 
 
 def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Reason | None:
-    """
-    :param image: of a job's return.
+    """:param image: of a job's return.
     :return: the policy by which the job is not to be tried again; None if it may be.
     """
     if 0 < policy.max_reserves <= image.reserves:
@@ -357,8 +350,7 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
 
 
 def _dead_reason(image: JobImage, reason: Reason) -> int:
-    """
-    :param image: of a job's return.
+    """:param image: of a job's return.
     :param reason: the policy by which it is a dead letter.
     :return: what is said as its reason: of `max-reserves`, how it came back.
     """
@@ -376,8 +368,7 @@ def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
 
 
 class Recount:
-    """
-    Enters the jobs that tubes have already into totals that are empty, slice by slice.
+    """Enters the jobs that tubes have already into totals that are empty, slice by slice.
 
     It walks through the table of all jobs by pages.  Jobs come, go and change meanwhile, and before
     it begins; the totals know from the page of each whether it was entered already.
@@ -413,8 +404,8 @@ class Recount:
         self._uncounted.begin(set(self._pages))
 
     def _count_slice(self) -> None:
-        """
-        Enter the jobs of some pages; behind the last one the totals know of nothing uncounted.
+        """Enter the jobs of some pages; behind the last one the totals know of nothing
+        uncounted.
         """
         for _ in range(min(SLICE_PAGES, len(self._pages))):
             number = self._pages.pop()
@@ -430,11 +421,7 @@ class Recount:
 
 
 def _is_small(tube: Tube, totals: TubeTotals, state: QueueState) -> bool:
-    """
-    Enter the jobs of a tube at once, if they are few, and nobody has reserved any of them.
-
-    :return: whether that was so.
-    """
+    """Enter the jobs of a tube at once, if they are few, and nobody has reserved any of them."""
     if tube.job_count > SMALL_TUBE:
         return False
     keys = [key for each in QUEUES for key in tube.queue(each).behind(LEAST, SMALL_TUBE)]

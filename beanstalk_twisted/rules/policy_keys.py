@@ -1,5 +1,4 @@
-"""
-The keys of tube policies: how their values are written, and what they mean.
+"""The keys of tube policies: how their values are written, and what they mean.
 
 Rules are keys with values as text, of a command, of the log or of a file; `parse_policy` makes one
 `Policy` of them.
@@ -41,8 +40,7 @@ Fields = dict[str, object]
 
 
 class BadRule(ValueError):
-    """
-    A key that does not exist, or a value that it cannot have; says so for people.
+    """A key that does not exist, or a value that it cannot have; says so for people.
 
     :ivar key: which.
     """
@@ -53,8 +51,7 @@ class BadRule(ValueError):
 
 
 class _Key(NamedTuple):
-    """
-    :ivar read: from a value to the fields of `Policy`; raises ValueError.
+    """:ivar read: from a value to the fields of `Policy`; raises ValueError.
     :ivar expected: what values are, for people.
     """
 
@@ -137,8 +134,7 @@ def check_rule(key: str, value: str) -> None:
 
 
 def parse_policy(rules: Mapping[str, str]) -> Policy | None:
-    """
-    :return: what these rules mean; None if they mean nothing.
+    """:return: what these rules mean; None if they mean nothing.
     :raise BadRule: one of them is wrong.
     """
     fields: Fields = {}
@@ -171,14 +167,12 @@ def _read(key: str, value: str) -> Fields:
 
 
 class DeclaredPolicies:
-    """
-    The rules of a file: for names of tubes, and for patterns in which a star stands for any
+    """The rules of a file: for names of tubes, and for patterns in which a star stands for any
     characters, or none.  For each key the first one counts that matches and has it.
     """
 
     def __init__(self, tables: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
-        """
-        :param tables: pattern and sound rules, in order.
+        """:param tables: pattern and sound rules, in order.
         :raise BadPattern: one of them is none, or there are too many with a star.
         """
         self._exact: dict[bytes, tuple[int, Mapping[str, str]]] = {}

@@ -1,5 +1,4 @@
-"""
-Jobs that are put together, jobs that are put for a moment of the wall clock, and jobs with tags.
+"""Jobs that are put together, jobs that are put for a moment of the wall clock, and jobs with tags.
 
 The jobs of a batch are logged as a whole, and none of them is handed out before all are there.
 Their ids follow each other, and are given when they are put.
@@ -31,8 +30,7 @@ MAX_AHEAD_S: Final = (1 << 32) - 1
 """How far ahead a moment may be, seconds: as the longest delay."""
 
 SOON_JOBS: Final = 200
-"""
-Jobs that are put in the turn in which the last of them has come; with more, to read them, to put
+"""Jobs that are put in the turn in which the last of them has come; with more, to read them, to put
 them and to write the log's frame are three turns, of 5 to 15 ms for 1,000 jobs.
 """
 
@@ -40,15 +38,13 @@ SOON_BYTES: Final = 4 << 20
 """Bytes that they take in the log likewise: to write the frame of 16 MiB takes some 20 ms."""
 
 CollectedJob = tuple[int, int, int, PutTags | None, bytes]
-"""
-A job that has wholly come, as `put_batch` is given it: priority, delay or moment in
+"""A job that has wholly come, as `put_batch` is given it: priority, delay or moment in
 seconds, TTR in seconds, tags and body.
 """
 
 
 class NewJob(NamedTuple):
-    """
-    A job that has wholly come.
+    """A job that has wholly come.
 
     :ivar begun_ns: when its line came, or that of its batch.
     :ivar deadline_ns: when it is ready; 0: ``delay_s`` after it was put.
@@ -76,8 +72,7 @@ class NewJob(NamedTuple):
 
 
 class PutBatches:
-    """
-    Takes new jobs as a whole.
+    """Takes new jobs as a whole.
 
     :ivar wall_offset_ns: says the wall clock minus the queue's time.
     """
@@ -97,8 +92,7 @@ class PutBatches:
         self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
         ttr_s: int, tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """
-        A whole job with tags has come.
+        """A whole job with tags has come.
 
         :param begun_ns: when its line came.
         """
@@ -109,8 +103,7 @@ class PutBatches:
         self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
         tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """
-        A whole job has come, which is ready at a moment: seconds since the epoch.
+        """A whole job has come, which is ready at a moment: seconds since the epoch.
 
         :param begun_ns: when its line came.
         """
@@ -124,8 +117,7 @@ class PutBatches:
     def put_batch(
         self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob]
     ) -> Answer | None:
-        """
-        All jobs of a batch have come: all of them are put, or none.
+        """All jobs of a batch have come: all of them are put, or none.
 
         :param begun_ns: when its line came.
         :param jobs: at least one.

@@ -1,5 +1,4 @@
-"""
-New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
+"""New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
 room for it and for the end of every job.
 
 A put for which the log has no room waits until it has been given more, and its connection with it;
@@ -36,8 +35,8 @@ class Memory(Protocol):
     """What the queue needs to know of the process's memory."""
 
     def takes(self, size: int) -> bool:
-        """
-        Whether there is memory for so many bytes of a new job, and for all that happens to it.
+        """Whether there is memory for so many bytes of a new job, and for all that happens to
+        it.
         """
 
     def takes_all(self, size: int, growth: int) -> bool:
@@ -64,15 +63,13 @@ PLENTY: Final = Plenty()
 
 
 Draft = tuple[int, int]
-"""
-A job whose `put` line was accepted and whose body is on its way: its id, and when
+"""A job whose `put` line was accepted and whose body is on its way: its id, and when
 the line came, ns.
 """
 
 
 class Waiting(NamedTuple):
-    """
-    A job, or some that are put together, that have wholly come and wait for room.
+    """A job, or some that are put together, that have wholly come and wait for room.
 
     :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
@@ -90,8 +87,7 @@ class Waiting(NamedTuple):
 
 
 class Puts:
-    """
-    Takes new jobs, or lets them wait.
+    """Takes new jobs, or lets them wait.
 
     :ivar memory: the process's.
     :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does;
@@ -121,8 +117,8 @@ class Puts:
         self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
-        """
-        A `put` line was accepted.  It uses up an id whether or not the body is; no job exists yet.
+        """A `put` line was accepted.  It uses up an id whether or not the body is; no job
+        exists yet.
         """
         if not session.is_producer:
             self.note_producer(session)
@@ -148,8 +144,7 @@ class Puts:
         return self._wait_with(session, draft, priority, delay_s, ttr_s, body)
 
     def refusal(self, session: Session, now_ns: int, sizes: Sequence[int]) -> Answer | None:
-        """
-        :param sizes: bytes of the bodies of new jobs, perhaps none.
+        """:param sizes: bytes of the bodies of new jobs, perhaps none.
         :return: what is answered if the policy of the tube in use does not take them, or a limit of
             the session's identity.
         """
@@ -162,9 +157,8 @@ class Puts:
         return answer
 
     def lacks(self, session: Session, jobs: int, body_bytes: int, now_ns: int) -> bool:
-        """
-        Whether a limit of the session's identity does not let it have so many jobs and bytes more;
-        that is told then.
+        """Whether a limit of the session's identity does not let it have so many jobs and bytes
+        more; that is told then.
         """
         quota = session.quota
         limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
@@ -184,8 +178,7 @@ class Puts:
         return may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs)
 
     def put_soon(self, waiting: Waiting) -> None:
-        """
-        As `put_together`, in a later turn: in this one what has come has kept others waiting
+        """As `put_together`, in a later turn: in this one what has come has kept others waiting
         already, as in the turn after theirs the log will that writes them.
         """
         waiting.session.is_busy = True
@@ -236,8 +229,7 @@ class Puts:
                 leave(self._outbox, waiting.session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
-        """
-        How much room the queue wants.
+        """How much room the queue wants.
 
         :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
         """
@@ -257,8 +249,8 @@ class Puts:
     def _wait_with(
         self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
     ) -> Answer | None:
-        """
-        A job has no room.  Not a part of `put`, which would be slower for the function in here.
+        """A job has no room.  Not a part of `put`, which would be slower for the function in
+        here.
         """
 
         def take(now_ns: int) -> Answer:

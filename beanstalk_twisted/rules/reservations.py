@@ -1,5 +1,4 @@
-"""
-Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
+"""Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
 
 Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
@@ -32,16 +31,14 @@ SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
 OVERDUE_NS: Final = 1 * NS
-"""
-A `reserve` that was given a job whose body cannot be read takes the next one until its time is up,
-and for so long behind that: who does not wait at all gets past damaged jobs, and does not wait for
-each of many that a disk fails to read, which takes seconds.
+"""A `reserve` that was given a job whose body cannot be read takes the next one until its time is
+up, and for so long behind that: who does not wait at all gets past damaged jobs, and does not wait
+for each of many that a disk fails to read, which takes seconds.
 """
 
 
 Answer = tuple[Reply, int]
-"""
-A reply, and the LSN that must be durable before anybody may see it (0: none).  A plain tuple: an
+"""A reply, and the LSN that must be durable before anybody may see it (0: none).  A plain tuple: an
 object with named attributes takes 200 ns longer to make (CPython 3.11).
 """
 
@@ -53,16 +50,15 @@ REFUSED: Final[Answer] = UNAUTHORIZED, 0
 
 
 def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
-    """
-    Leave an answer for a session that waits for it; its next command waits until this is delivered.
+    """Leave an answer for a session that waits for it; its next command waits until this is
+    delivered.
     """
     session.has_answer = True
     outbox.append((session, answer))
 
 
 class Reservations:
-    """
-    Gives ready jobs to sessions and takes them back.
+    """Gives ready jobs to sessions and takes them back.
 
     :ivar outbox: answers for sessions that had to wait for them, in order.
     :ivar begin_batch: called when a session that waits for a batch has got the first job of it.
@@ -93,8 +89,7 @@ class Reservations:
     def reserve(
         self, session: Session, now_ns: int, timeout_ns: int | None = None
     ) -> Answer | None:
-        """
-        The best ready job of the watched tubes at once, or None: the answer will come.
+        """The best ready job of the watched tubes at once, or None: the answer will come.
 
         :param timeout_ns: how long to wait at most, None for ever.
         """
@@ -123,8 +118,7 @@ class Reservations:
         return self.reserve(session, now_ns, timeout_ns)
 
     def lacks_room(self, session: Session) -> bool:
-        """
-        Whether the session's identity has reserved as many jobs as it may; that is told then.  A
+        """Whether the session's identity has reserved as many jobs as it may; that is told then.  A
         reserve that waits counts as a job, so that whoever waits may be given one.
         """
         quota = session.quota
@@ -170,9 +164,8 @@ class Reservations:
     def answer_with_body(
         self, session: Session, job_id: int, answer: Callable[[int], Answer | None]
     ) -> None:
-        """
-        Leave a session's answer when the body of a job was read, or cannot be; until then its next
-        command waits.
+        """Leave a session's answer when the body of a job was read, or cannot be; until then its
+        next command waits.
 
         :param answer: called with the time then; gives None if what the session waits for is
             something else by now.
@@ -195,8 +188,7 @@ class Reservations:
         return go_on
 
     def _read_back(self, session: Session, job_id: int, ends_ns: int | None) -> None:
-        """
-        The session has been given a job whose body is in the log only.
+        """The session has been given a job whose body is in the log only.
 
         :param ends_ns: when its `reserve` ends if that cannot be read.
         """
@@ -204,8 +196,8 @@ class Reservations:
         self.answer_with_body(session, job_id, again)
 
     def _reserved(self, session: Session, job_id: int, now_ns: int) -> Answer:
-        """
-        The session has asked for this very job, and has been given it; it may have lost it since.
+        """The session has asked for this very job, and has been given it; it may have lost it
+        since.
         """
         job = self._state.jobs.get(job_id) if job_id in session.reserved else None
         if job is None or job.body is None:
@@ -233,9 +225,8 @@ class Reservations:
             self.change(image._replace(buries=job.buries + 1), now_ns)
 
     def _put_off(self, job_id: int, until_ns: int, now_ns: int) -> None:
-        """
-        The body of a job cannot be read now: it is as if the session had never had it, and nobody
-        is given it before that time.
+        """The body of a job cannot be read now: it is as if the session had never had it, and
+        nobody is given it before that time.
         """
         job = self._reserved_with_room(job_id)
         if job is not None:
@@ -255,8 +246,7 @@ class Reservations:
         self, session: Session, now_ns: int, ends_ns: int | None,
         reserve: Callable[[Session, int, int | None], Answer | None],
     ) -> Answer | None:  # fmt: skip
-        """
-        Go on with a reserve: none of the jobs that the session was given can be read.
+        """Go on with a reserve: none of the jobs that the session was given can be read.
 
         :param ends_ns: when its time is up; None for never.
         :param reserve: begins anew, with the time that is left.
@@ -325,8 +315,7 @@ class Reservations:
         return image._replace(timeouts=job.timeouts + 1)
 
     def end_wait(self, session: Session, now_ns: int) -> None:
-        """
-        Answer a `reserve` whose time is up, and plan what is due next.
+        """Answer a `reserve` whose time is up, and plan what is due next.
 
         If margin and timeout come together, the margin counts.
         """
@@ -338,8 +327,7 @@ class Reservations:
         self.arm(session)
 
     def arm(self, session: Session) -> None:
-        """
-        Plan for the earliest of its deadlines, and while it waits for the margin before that and
+        """Plan for the earliest of its deadlines, and while it waits for the margin before that and
         its timeout; while it waits for the end of a job, for its timeout.
         """
         first = session.first_deadline()

@@ -1,5 +1,4 @@
-"""
-Counters, and the three stats answers: keys, order and formats of beanstalkd after 1.13.
+"""Counters, and the three stats answers: keys, order and formats of beanstalkd after 1.13.
 
 Differs from beanstalkd: `binlog-*` and `file` count the segments and records of another log.
 """
@@ -22,8 +21,7 @@ NS: Final = 1_000_000_000
 
 
 class ProcessFacts(NamedTuple):
-    """
-    What `stats` says about the process; whoever runs the queue knows it.
+    """What `stats` says about the process; whoever runs the queue knows it.
 
     :ivar utime_us: CPU time in user mode, microseconds; ``stime_us`` in the kernel.
     :ivar identity: 16 hexadecimal digits, random for each process.
@@ -46,8 +44,7 @@ class ProcessFacts(NamedTuple):
 
 
 class Tally:
-    """
-    What has been counted since the process started.
+    """What has been counted since the process started.
 
     :ivar commands: by the counter's key in `stats`; a `Counter` would take seven times as long.
     :ivar errors: replies that were a `Refusal`, by their word.
@@ -79,8 +76,7 @@ def server(
     state: QueueState, tally: Tally, counters: Sequence[str], facts: ProcessFacts, *,
     max_job_bytes: int, is_draining: bool,
 ) -> Pairs:  # fmt: skip
-    """
-    The answer to `stats`.
+    """The answer to `stats`.
 
     :param counters: keys of the commands' counters, in order.
     """
@@ -195,8 +191,7 @@ def listed(job: Job, now_ns: int) -> Pairs:
 
 
 def carried(job: Job) -> Pairs:
-    """
-    What `stats-job` and `list-jobs` say of a job behind all else: its tags, if it has any, and
+    """What `stats-job` and `list-jobs` say of a job behind all else: its tags, if it has any, and
     where it came from, if it was moved.  The first words are Tuber's.
     """
     tags = job.tags

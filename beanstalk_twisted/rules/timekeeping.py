@@ -1,5 +1,4 @@
-"""
-Timers of the queue: delays, pauses and TTRs end, and large work goes on slice by slice.
+"""Timers of the queue: delays, pauses and TTRs end, and large work goes on slice by slice.
 
 Differs from beanstalkd: others are served between the slices of a large `kick` or of the end of a
 session with many jobs; there, they wait.
@@ -64,8 +63,7 @@ class Consequences:
             self._is_behind = self._end_groups(now_ns, most)
 
     def serve(self, changed: Tube | None, now_ns: int) -> None:
-        """
-        Give jobs that may be reserved again to waiting sessions, the best one first.
+        """Give jobs that may be reserved again to waiting sessions, the best one first.
 
         :param changed: a tube that has another ready job beside, perhaps.
         """
@@ -81,9 +79,8 @@ class Consequences:
             self._reservations.match(tube, now_ns)
 
     def end_groups(self, now_ns: int) -> None:
-        """
-        Let jobs go whose groups have ended, for a command; leave them to the ticks while there are
-        more of them than one slice has done.
+        """Let jobs go whose groups have ended, for a command; leave them to the ticks while there
+        are more of them than one slice has done.
         """
         if not self._state.groups.ended:
             self._is_behind = False
@@ -91,8 +88,7 @@ class Consequences:
             self._is_behind = self._end_groups(now_ns, RELEASED_JOBS)
 
     def _end_groups(self, now_ns: int, most: int) -> bool:
-        """
-        Let up to ``most`` jobs go whose groups have ended.
+        """Let up to ``most`` jobs go whose groups have ended.
 
         :return: whether there are more, and room for them.
         """
@@ -124,8 +120,7 @@ class Consequences:
 
 
 Slices = Generator[int | None, int, None]
-"""
-Work that pauses after about `SLICE_JOBS` jobs, and is then sent the time.  It gives the moment
+"""Work that pauses after about `SLICE_JOBS` jobs, and is then sent the time.  It gives the moment
 before which it need not go on, ns, if it waits for something; else None.
 """
 
@@ -159,8 +154,7 @@ class TubePolicies:
         """End jobs that are too old, until the slice is over."""
 
     def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
-        """
-        A job comes back to a tube that has a policy.
+        """A job comes back to a tube that has a policy.
 
         :param image: of its return.
         :return: the LSN that is to be durable.
@@ -172,8 +166,7 @@ NO_POLICIES: Final = TubePolicies()
 
 
 class Timekeeping:
-    """
-    Knows when something is due, and does it.
+    """Knows when something is due, and does it.
 
     :ivar policies: those of the tubes.
     :ivar slice_left: jobs that this tick or slice may still move; less than one if it is over.
@@ -204,8 +197,7 @@ class Timekeeping:
         return bool(self._slices)
 
     def tick(self, now_ns: int) -> None:
-        """
-        Do what is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
+        """Do what is due, in beanstalkd's order: delays, pauses, then deadlines of sessions.
 
         They and large work share `SLICE_JOBS`; the next tick does what is left.
         """
@@ -236,9 +228,8 @@ class Timekeeping:
         return due_ns
 
     def change(self, image: JobImage, now_ns: int) -> int:
-        """
-        Make a change that is no deletion, then `settle` its tube, and others if it lets their jobs
-        be reserved.
+        """Make a change that is no deletion, then `settle` its tube, and others if it lets their
+        jobs be reserved.
 
         :return: the record's LSN.
         """
@@ -250,9 +241,8 @@ class Timekeeping:
         return lsn
 
     def follow(self, now_ns: int) -> None:
-        """
-        Do at once what follows for others from the deletion of a job with tags; without this, the
-        next tick does.
+        """Do at once what follows for others from the deletion of a job with tags; without this,
+        the next tick does.
         """
         self._consequences.serve(None, now_ns)
         self._consequences.end_groups(now_ns)
@@ -265,8 +255,8 @@ class Timekeeping:
         return self.change(image, now_ns)
 
     def settle(self, tube: Tube, now_ns: int) -> None:
-        """
-        Give a changed tube's ready jobs to waiting sessions, and plan when it needs attention.
+        """Give a changed tube's ready jobs to waiting sessions, and plan when it needs
+        attention.
         """
         if tube.policy is not None:
             tube.set_closed(now_ns)
@@ -279,8 +269,8 @@ class Timekeeping:
             self.arm(tube)
 
     def arm(self, tube: Tube) -> None:
-        """
-        Plan for the tube's first delayed job, the end of its pause, and what its policy wants.
+        """Plan for the tube's first delayed job, the end of its pause, and what its policy
+        wants.
         """
         first = tube.delayed.first()
         if first is not None and first < WITHHELD_KEY:
@@ -329,9 +319,8 @@ class Timekeeping:
             self._resting.append((due_ns, work))
 
     def answer_later(self, session: Session, work: Work) -> None:
-        """
-        Carry out a session's command slice by slice, and leave its answer; until then the session's
-        next command waits.
+        """Carry out a session's command slice by slice, and leave its answer; until then the
+        session's next command waits.
         """
         session.is_busy = True
         self.work_in_slices(self._answered(session, work))

@@ -1,5 +1,4 @@
-"""
-Which tubes sessions use and watch, and how a reserve chooses one of those it watches.
+"""Which tubes sessions use and watch, and how a reserve chooses one of those it watches.
 
 A tube is there as long as anybody uses or watches it.
 """
@@ -15,9 +14,8 @@ from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
 from beanstalk_twisted.wire import replies
 
 MAX_WATCHED_TUBES: Final = 10_000
-"""
-Of a connection: 10 MB of memory, and some 12 ms for the first reserve that looks at all; more than
-any worker names.
+"""Of a connection: 10 MB of memory, and some 12 ms for the first reserve that looks at all; more
+than any worker names.
 """
 
 SLICE_TUBES: Final = 1000
@@ -42,8 +40,7 @@ class Watching:
         return replies.Using(name), 0
 
     def watch(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Reserves take from this tube too.
+        """Reserves take from this tube too.
 
         Differs from beanstalkd: there, a connection may watch tubes until memory ends.
         """
@@ -93,8 +90,8 @@ class Watching:
         return replies.Watching(len(session.watching)), 0
 
     def unwatch_all(self, session: Session, now_ns: int) -> Slices:
-        """
-        Slices of the end of a session that watches tubes; more than one only if they are very many.
+        """Slices of the end of a session that watches tubes; more than one only if they are
+        very many.
         """
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.

@@ -1,5 +1,4 @@
-"""
-Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies.
+"""Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies.
 
 Such a job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its log says
 so: a restart goes on with it.
@@ -37,8 +36,7 @@ FULL_REST_NS: Final = 1_000_000_000
 
 
 class _Round:
-    """
-    How far a look at all jobs of a tube that wait has come.
+    """How far a look at all jobs of a tube that wait has come.
 
     :ivar passed: the key of the last withheld job that was passed over.
     :ivar left: how many of those set aside are still to be looked at.
@@ -52,9 +50,8 @@ class _Round:
 
 
 class Withheld:
-    """
-    Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that are
-    withheld, and of buried ones that are too old.
+    """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that
+    are withheld, and of buried ones that are too old.
     """
 
     def __init__(
@@ -80,9 +77,8 @@ class Withheld:
                 self._timekeeping.work_in_slices(self._work())
 
     def give_room(self, now_ns: int) -> None:
-        """
-        There is more space, or none to be had: those that wait for it here and puts have the first
-        try by turns.
+        """There is more space, or none to be had: those that wait for it here and puts have the
+        first try by turns.
         """
         self._was_first = self._lacking is not None and not self._was_first
         if not self._was_first:
@@ -115,8 +111,7 @@ class Withheld:
         self._is_working = False
 
     def _end_some(self, tube_id: int, now_ns: int) -> bool:
-        """
-        Make dead letters of jobs of a tube, until one has to wait.
+        """Make dead letters of jobs of a tube, until one has to wait.
 
         :return: whether that is only because the slice is over.
         """
@@ -143,8 +138,8 @@ class Withheld:
         return False
 
     def _is_ended(self, tube: Tube, each: _Round, job_ids: list[int], now_ns: int) -> bool:
-        """
-        Make a dead letter of the first of these jobs, or pass it over if its body cannot be read.
+        """Make a dead letter of the first of these jobs, or pass it over if its body cannot be
+        read.
 
         :return: False if it waits, for space or for its body.
         """

@@ -1,5 +1,4 @@
-"""
-The rules: one method for each command, here or of a part, and one for the passing of time.
+"""The rules: one method for each command, here or of a part, and one for the passing of time.
 
 A method decides, has the change logged and made (`changes.Changes`), then says what to answer; None
 if the answer comes later.  Later answers, and those for other sessions, are left in
@@ -48,9 +47,8 @@ from beanstalk_twisted.wire.replies import Reply
 NS: Final = 1_000_000_000
 
 SLICE_WAITS: Final = 500
-"""
-Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches many
-tubes counts for as many.
+"""Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
+many tubes counts for as many.
 """
 
 CLIENT: Final = Reason.CLIENT
@@ -60,8 +58,7 @@ ALONE: Final = "the server is not replicated (--replicate)"
 
 
 class WorkQueue:
-    """
-    A beanstalkd's worth of tubes, jobs and sessions.
+    """A beanstalkd's worth of tubes, jobs and sessions.
 
     :ivar outbox: answers for sessions other than the one that a call was for.
     :ivar memory: what it may use.
@@ -82,8 +79,7 @@ class WorkQueue:
         self, facts: statistics.FactsSource, counters: Sequence[str], max_job_bytes: int,
         memory: Memory = PLENTY,
     ) -> None:  # fmt: skip
-        """
-        :param facts: asked at each `stats`.
+        """:param facts: asked at each `stats`.
         :param counters: the commands' keys in `stats`, in order.
         """
         self.state = QueueState()
@@ -151,8 +147,7 @@ class WorkQueue:
     # Sessions.
 
     def connect(self, *, hears_deadlines: bool = True) -> Session:
-        """
-        A connection was made: it uses and watches `default`.
+        """A connection was made: it uses and watches `default`.
 
         :param hears_deadlines: see `Session.hears_deadlines`.
         """
@@ -193,8 +188,7 @@ class WorkQueue:
         return self.cancel_wait(session)
 
     def cancel_wait(self, session: Session) -> Answer | None:
-        """
-        A session that waits for a job, or for the end of one, does so no longer.
+        """A session that waits for a job, or for the end of one, does so no longer.
 
         :return: what it is told; None if it does not wait, or has its answer already.
         """
@@ -210,9 +204,8 @@ class WorkQueue:
         self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
-        """
-        End the waits of sessions, for a job or for the end of one, slice by slice; that of one that
-        is doubtful before it is given a job.
+        """End the waits of sessions, for a job or for the end of one, slice by slice; that of one
+        that is doubtful before it is given a job.
 
         :param is_to_end: asked of each session that waits.
         :param reply: what they are told.
@@ -243,8 +236,7 @@ class WorkQueue:
     # Commands.
 
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """
-        This very job, whatever tube it is in, unless it is reserved, or as many with its
+        """This very job, whatever tube it is in, unless it is reserved, or as many with its
         concurrency key are as may be.
         """
         job = self.state.jobs.get(job_id)
@@ -319,8 +311,8 @@ class WorkQueue:
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """
-        Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
+        """Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are
+        ready.
         """
         return self._kicks.kick(session, now_ns, bound)
 
@@ -363,16 +355,15 @@ class WorkQueue:
     # Of docs/extensions.md; the other commands of that page are those of the parts.
 
     def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
-        """
-        Nothing waits any more; see `cancel_wait`, which the connection has called before if it did.
+        """Nothing waits any more; see `cancel_wait`, which the connection has called before if
+        it did.
         """
         return CANCELLED, 0
 
     # Replication.
 
     def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """
-        Hand the queue over to a standby, in order.
+        """Hand the queue over to a standby, in order.
 
         :param name: one of the standby's; empty for whichever has the most.
         """
@@ -398,9 +389,8 @@ class WorkQueue:
         self, pauses: Iterable[Pause], now_ns: int, policies: Iterable[TubePolicy] = (),
         keys: Iterable[Remembered] = (), is_followed: bool = False,
     ) -> None:  # fmt: skip
-        """
-        Take up all else, and timers, when all jobs are loaded, and forget tubes that nothing refers
-        to.
+        """Take up all else, and timers, when all jobs are loaded, and forget tubes that nothing
+        refers to.
 
         :param is_followed: whether another server goes on with the log.  It may use each tube that
             its newest segment has named, though no job refers to it: all stay.
@@ -430,8 +420,7 @@ class WorkQueue:
         self.state.tubes.restore_order(self.state.default())
 
     def finish_following(self, now_ns: int) -> None:
-        """
-        The log of another server was followed to its end, and this one serves the queue from now
+        """The log of another server was followed to its end, and this one serves the queue from now
         on: set all timers.
         """
         self._take_up(now_ns)
@@ -443,8 +432,8 @@ class WorkQueue:
             tube.defined_in = 0
 
     def copy(self, job_ids: Sequence[int], segment: int, now_ns: int) -> int:
-        """
-        Log those of these jobs again whose full record, or remembered key, is in that log segment.
+        """Log those of these jobs again whose full record, or remembered key, is in that log
+        segment.
 
         :return: how many of them, from the first on, need no more, or their bodies are lost; the
             next waits for room, for which `demand` asks, or for its body.
@@ -481,9 +470,8 @@ class WorkQueue:
                 self.state.bodies.want(job_id, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """
-        The next job id, the small state, and whether the log has to hold extensions, for the head
-        of log segment ``segment``.
+        """The next job id, the small state, and whether the log has to hold extensions, for the
+        head of log segment ``segment``.
         """
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
@@ -497,7 +485,6 @@ class WorkQueue:
     # Work in slices.
 
     def _end_waits(self, ends: Callable[[Session], bool]) -> Slices:
-        """Slices of the ends of waits."""
         left = SLICE_WAITS
         for number in list(self.state.sessions):
             session = self.state.sessions.get(number)

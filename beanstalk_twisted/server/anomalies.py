@@ -1,6 +1,5 @@
-"""
-What the server's log says of anomalies that come again and again: wrong lines, slow commands, short
-memory, what was refused, tokens that are nobody's.
+"""What the server's log says of anomalies that come again and again: wrong lines, slow commands,
+short memory, what was refused, tokens that are nobody's.
 """
 
 from collections.abc import Callable
@@ -77,9 +76,8 @@ class Stalled(NamedTuple):
 
 
 def outline(line: bytes) -> str:
-    """
-    Show a wrong line without what may be a body, a key or a token: behind a wrong size, the rest of
-    a body is read as commands.
+    """Show a wrong line without what may be a body, a key or a token: behind a wrong size, the rest
+    of a body is read as commands.
 
     :return: a command's word, and of each other word its number or its size; only the size of a
         line that begins with no command's word.
@@ -105,8 +103,7 @@ class Anomalies:
     def __init__(
         self, clock: Clock, peer_of: Callable[[Session], str], memory: MemoryLimit
     ) -> None:
-        """
-        :param peer_of: the address of a session's peer.
+        """:param peer_of: the address of a session's peer.
         :param memory: what jobs may take of it.
         """
         self._memory = memory
@@ -139,8 +136,7 @@ class Anomalies:
         self._fullness.stop()
 
     def note_wrong(self, session: Session, line: bytes, reply: Reply) -> None:
-        """
-        A client has sent something wrong.
+        """A client has sent something wrong.
 
         :param line: its line, without bodies.
         :param reply: what it is answered.
@@ -160,8 +156,7 @@ class Anomalies:
             return
 
     def note_refused(self, session: Session, identity: str, command: str, tube: bytes) -> None:
-        """
-        A command was refused, since an identity has no right to it; told for each identity.
+        """A command was refused, since an identity has no right to it; told for each identity.
 
         :param identity: its name: of a file, which bounds how many there are.
         :param tube: of which it lacks the right; empty if that is no single one.
@@ -178,8 +173,7 @@ class Anomalies:
             return
 
     def note_limit_reached(self, session: Session, identity: str, limit: str, most: int) -> None:
-        """
-        Something was refused since an identity takes what it may; told for each identity.
+        """Something was refused since an identity takes what it may; told for each identity.
 
         :param identity: its name: of a file, which bounds how many there are.
         :param limit: its name, and ``most`` its value.

@@ -1,5 +1,5 @@
-"""
-The audit: a line for each thing that somebody did to the queue, beside putting and working on jobs.
+"""The audit: a line for each thing that somebody did to the queue, beside putting and working on
+jobs.
 
 Whose rows of the table say `Command.manages` are told: who, what, and how many jobs it changed.
 Their methods are wrapped when the server is made, so other commands pay nothing.
@@ -29,9 +29,9 @@ AUDIT: Final = "audit"
 """Event of these lines, and their level."""
 
 MAX_LINES: Final = 20
-"""
-Lines of one host in a second: more than a person does.  Further ones are summed by command, so that
-a client's loop neither fills the disk nor holds up the server by its log, and hides nobody else's.
+"""Lines of one host in a second: more than a person does.  Further ones are summed by command, so
+that a client's loop neither fills the disk nor holds up the server by its log, and hides nobody
+else's.
 """
 
 SECOND_S: Final = 1.0
@@ -55,8 +55,7 @@ def changed_jobs(reply: Reply) -> int:
 
 
 class Done(NamedTuple):
-    """
-    What somebody did.
+    """What somebody did.
 
     :ivar arguments: by the names of the command's fields.
     :ivar identity: the name of who it was in the access file; empty without one.
@@ -70,8 +69,7 @@ class Done(NamedTuple):
 
 
 class Audit:
-    """
-    Tells what commands that manage have done.
+    """Tells what commands that manage have done.
 
     :ivar left_out: sessions whose commands are told as a whole by who sends them.
     """
@@ -82,8 +80,7 @@ class Audit:
         self, clock: Clock, context: ExecutionContext, peer_of: Callable[[Session], str],
         identity_of: Callable[[Session], str] = lambda session: "",
     ) -> None:  # fmt: skip
-        """
-        :param context: whose methods are wrapped, and whose late answers are heard.
+        """:param context: whose methods are wrapped, and whose late answers are heard.
         :param peer_of: the address of a session's peer; `host:port` on TCP.
         :param identity_of: the peer's name in the access file; empty without one.
         """
@@ -116,9 +113,8 @@ class Audit:
     def _note(
         self, row: Command, session: Session, args: Sequence[Any], answer: Answer | None
     ) -> None:
-        """
-        A command was carried out, or begun.  Whatever fails here costs a line, and not the server,
-        as it would in a command.
+        """A command was carried out, or begun.  Whatever fails here costs a line, and not the
+        server, as it would in a command.
         """
         if session in self.left_out:
             return
@@ -149,24 +145,21 @@ class Audit:
             late((CONNECTION_ENDED, 0))
 
     def tell(self, who: str, command: str, **fields: Any) -> None:
-        """
-        Log what was not done by a command.
+        """Log what was not done by a command.
 
         :param who: such as the name of a signal.
         """
         self.log.info("{who}: {command}", event=AUDIT, who=who, command=command, **fields)
 
     def begin_request(self, who: str) -> None:
-        """
-        A request over HTTP for a change begins; `tell_request` ends it.
+        """A request over HTTP for a change begins; `tell_request` ends it.
 
         :param who: the address of the connection, which has no other one under way.
         """
         self._requests[who + OVER_HTTP] = False
 
     def tell_request(self, who: str, path: str, status: int, identity: str = "") -> None:
-        """
-        Log a request over HTTP for a change, unless the line of its command was logged.
+        """Log a request over HTTP for a change, unless the line of its command was logged.
 
         :param who: the address of the one who sent it, and ``identity`` their name, if any.
         """
@@ -184,8 +177,7 @@ class Audit:
         self, who: str, run: int, what: str, state: str, jobs: int, skipped: int,
         identity: str = "",
     ) -> None:  # fmt: skip
-        """
-        Log a run of changes as a whole.
+        """Log a run of changes as a whole.
 
         :param what: it did, to which jobs; ``state`` how it ended.
         :param jobs: how many were changed, and ``skipped`` how many were not.
@@ -266,8 +258,7 @@ def host_of(who: str) -> str:
 
 
 def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, Any]:
-    """
-    The fields of a command's line, by their names, with values as they are logged; for `kick`,
+    """The fields of a command's line, by their names, with values as they are logged; for `kick`,
     whose line does not name its tube, that too.
 
     :param args: the last ones are the values of the row's fields, but a body in place of its size.

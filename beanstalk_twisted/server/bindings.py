@@ -1,5 +1,4 @@
-"""
-What the commands do: which method of the queue each operation of the tables is.
+"""What the commands do: which method of the queue each operation of the tables is.
 
 The tables (`wire.commands`, `wire.v1`) say how commands are written, for the server and for
 clients; this joins them to the rules, for the server alone.
@@ -12,9 +11,8 @@ from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 
 Methods = dict[str, Callable[..., Answer | None]]
-"""
-By operation; called with the session, the time and the fields' values, but where jobs follow: then
-with the session, the time, when the line came, and what came.
+"""By operation; called with the session, the time and the fields' values, but where jobs follow:
+then with the session, the time, when the line came, and what came.
 """
 
 

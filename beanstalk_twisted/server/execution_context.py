@@ -1,5 +1,4 @@
-"""
-What the executors of a server have in common: the queue, the time that each may take, and who
+"""What the executors of a server have in common: the queue, the time that each may take, and who
 watches.
 """
 
@@ -17,8 +16,7 @@ from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.replies import Reply
 
 TURN_NS: Final = 5_000_000
-"""
-Nanoseconds that a turn's commands may take, but for one more of each connection: with what else
+"""Nanoseconds that a turn's commands may take, but for one more of each connection: with what else
 happens in a round of the reactor, others and the timers wait some 10 ms.
 """
 
@@ -30,8 +28,7 @@ NEVER_NS: Final = 1 << 62
 
 
 SAMPLED_COMMANDS: Final = 61
-"""
-Of so many commands one is timed: to time each would cost a tenth of what a quick one takes.  A
+"""Of so many commands one is timed: to time each would cost a tenth of what a quick one takes.  A
 prime, so that clients that send the same few again and again do not keep in step with it.
 """
 
@@ -46,8 +43,7 @@ COMMAND_BOUNDS_NS: Final = (
 
 
 class CommandTimes:
-    """
-    How long it takes to carry out commands, of a sample of them.
+    """How long it takes to carry out commands, of a sample of them.
 
     :ivar by_command: nanoseconds, without what an answer waits for.
     :ivar slow: how many of all were told as slow, by command.
@@ -75,14 +71,12 @@ class CommandTimes:
 
 
 class Observer(Protocol):
-    """
-    Sees each command and its answer: the log of commands (`-VV`), and the record of a test double.
-    Answers come in order, each to the session's newest command.
+    """Sees each command and its answer: the log of commands (`-VV`), and the record of a test
+    double.  Answers come in order, each to the session's newest command.
     """
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """
-        A command has come; the body of a `put` may be still to come.
+        """A command has come; the body of a `put` may be still to come.
 
         :param line: without its CR LF; of one that is too long, the first 224 bytes, or as many as
             it may have if it has tags.
@@ -90,16 +84,14 @@ class Observer(Protocol):
         """
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """
-        The command is about to be carried out.
+        """The command is about to be carried out.
 
         :param body: of a `put`; None for other commands.
         :return: what to answer instead; None to carry it out.
         """
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """
-        The session's newest command has its answer.
+        """The session's newest command has its answer.
 
         :param encoded: in the words of the connection; empty if it has none, and ends instead.
         """
@@ -116,8 +108,7 @@ class Gate(Protocol):
 
 
 class ExecutionContext:
-    """
-    What all executors of a server have in common.
+    """What all executors of a server have in common.
 
     :ivar gate: asked before bodies are taken; None where nobody has to have rights.
     :ivar methods: what each operation is; see `bindings.methods_of`.
@@ -140,8 +131,7 @@ class ExecutionContext:
         self, queue: WorkQueue, now_ns: Callable[[], int], deliver: Callable[[], None],
         failed: Callable[[bytes, bool], Answer],
     ) -> None:  # fmt: skip
-        """
-        :param deliver: called when the queue has answers for other sessions.
+        """:param deliver: called when the queue has answers for other sessions.
         :param failed: called with the line of a command that has failed, and whether it was one
             that changes nothing, while its exception is being handled; says what to answer.
         """
@@ -166,9 +156,8 @@ class ExecutionContext:
         self._carried_out: Methods = {}
 
     def refuse_changes(self, refuses: bool) -> None:
-        """
-        Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again.  To what comes with
-        a `put` alone `Headroom.close` says so.
+        """Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again.  To what comes
+        with a `put` alone `Headroom.close` says so.
         """
         if refuses == self.refuses_changes:
             return

@@ -1,5 +1,4 @@
-"""
-The hot path: all commands of a chunk in one loop, for every connection and dialect.
+"""The hot path: all commands of a chunk in one loop, for every connection and dialect.
 
 `LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and goes
 through six calls for each command.  Here a line is found where it lies, and a body that has wholly
@@ -52,9 +51,8 @@ OWN: Final = frozenset({
     "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
     "reserve-mode", "auth", "stats-replication",
 })  # fmt: skip
-"""
-Operations on the connection or this server alone: their replies say nothing of the queue, so they
-are true whoever is active.
+"""Operations on the connection or this server alone: their replies say nothing of the queue, so
+they are true whoever is active.
 """
 
 ALL: Final = 0
@@ -68,8 +66,7 @@ STOPPED: Final = 2
 
 
 class Executor:
-    """
-    Carries out one connection's commands, and gives the answers to its `ReplyQueue`.
+    """Carries out one connection's commands, and gives the answers to its `ReplyQueue`.
 
     :ivar at: where in the chunk the commands end that were begun.
     :ivar line: the command that is being carried out; empty between two, where an exception has
@@ -98,8 +95,7 @@ class Executor:
         self.is_over = False
 
     def execute(self, data: bytes, now_ns: int, ends_ns: int) -> int:
-        """
-        Carry out the commands that have wholly come, one at least if there is one.
+        """Carry out the commands that have wholly come, one at least if there is one.
 
         :param data: not empty; begins with a line.
         :param now_ns: the time of the first of them.
@@ -198,8 +194,7 @@ class Executor:
         self, observer: Observer, line: bytes, parsed: Parsed, body: bytes | None,
         answer: Answer | None,
     ) -> Answer | None:  # fmt: skip
-        """
-        :param answer: if it is known already.
+        """:param answer: if it is known already.
         :return: what is to be answered instead of carrying the command out, if anything.
         """
         observer.command_received(self._session, line, parsed)
@@ -218,8 +213,7 @@ class Executor:
         return self._refuse(line, end, error.reply, error.counter, None)
 
     def ends_at(self, line: bytes) -> bool:
-        """
-        End the connection if its peer sends an HTTP request, whose body may be commands.
+        """End the connection if its peer sends an HTTP request, whose body may be commands.
 
         :param line: as `is_http` takes it.
         """
@@ -247,8 +241,7 @@ class Executor:
     def _put(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
     ) -> Answer | None:
-        """
-        Take a job, or leave ``at`` where it is.
+        """Take a job, or leave ``at`` where it is.
 
         :param start: where its body does.
         """
@@ -295,9 +288,8 @@ class Executor:
     def _put_whole(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
     ) -> Answer | None:
-        """
-        Take the job of a `put-at` or a `put` with tags, or leave ``at`` behind its line: it has not
-        wholly come, or is too large, or there are several.
+        """Take the job of a `put-at` or a `put` with tags, or leave ``at`` behind its line: it has
+        not wholly come, or is too large, or there are several.
 
         :param start: where its body does.
         """
@@ -332,8 +324,7 @@ class Executor:
         return NO_CRLF
 
     def _leave_or_refuse(self, line: bytes, end: int, parsed: Parsed) -> Answer | None:
-        """
-        The size of a job is looked at before what may follow it on the line (beanstalkd prot.c,
+        """The size of a job is looked at before what may follow it on the line (beanstalkd prot.c,
         OP_PUT).
         """
         command, args, has_junk = parsed
@@ -344,8 +335,8 @@ class Executor:
     # What has not wholly come.
 
     def begin_body(self, line: bytes, now_ns: int) -> Incoming:
-        """
-        Begin a `put` whose body is still to come, or is too large, or a command that jobs follow.
+        """Begin a `put` whose body is still to come, or is too large, or a command that jobs
+        follow.
 
         :param line: which `execute` has left, and counted.
         :raise BaseException: as `execute`, but nobody knows what would follow.
@@ -413,8 +404,7 @@ class Executor:
         return jobs
 
     def begin_long_line(self, line: bytes) -> Incoming:
-        """
-        Begin a line of more than 224 bytes: skip it, unless its command may have more.
+        """Begin a line of more than 224 bytes: skip it, unless its command may have more.
 
         :param line: its first 224 bytes.
         """
@@ -429,8 +419,7 @@ class Executor:
         return LongLine(line, is_lost=has_jobs)
 
     def finish(self, incoming: Incoming, now_ns: int) -> None:
-        """
-        All of it has come: carry it out, or answer why not.
+        """All of it has come: carry it out, or answer why not.
 
         :raise BaseException: as `execute`.
         """
@@ -524,8 +513,7 @@ class Executor:
         self._context.slow(self._session, name, took_ns)
 
     def answer(self, answer: Answer) -> bool:
-        """
-        Answer the newest command, in the words of the dialect.
+        """Answer the newest command, in the words of the dialect.
 
         :return: whether replies were sent or held meanwhile, or the connection `is_over`.
         """
@@ -561,8 +549,7 @@ class Executor:
         return self._command is not None and self._command.operation in OWN
 
     def answer_failure(self) -> None:
-        """
-        Answer the command that has failed with the exception that is being handled.
+        """Answer the command that has failed with the exception that is being handled.
 
         :raise BaseException: the same, if it is no Exception.
         """

@@ -1,5 +1,4 @@
-"""
-Whether there is memory for another job, and for all that happens to it until it is on disk.
+"""Whether there is memory for another job, and for all that happens to it until it is on disk.
 
 Where memory ends (`ulimit -v`, a strict kernel), it ends for any step, also for the one that hands
 an accepted job to the disk, which must not fail.  So puts are refused in time (OUT_OF_MEMORY): now
@@ -29,8 +28,7 @@ NO_LIMIT: Final = 1 << 62
 
 
 class MemoryLimit:
-    """
-    Says whether jobs may take more memory.
+    """Says whether jobs may take more memory.
 
     :ivar most_bytes: that they may take.
     :ivar incoming_bytes: kept of jobs that have not wholly come; they count.
@@ -74,9 +72,8 @@ class MemoryLimit:
 
 
 HEADROOM_BYTES: Final = 16 << 20
-"""
-What is kept for all but jobs: a turn's commands and replies of 256 connections, Python's own pieces
-of 1 MB, and what is taken between two looks.
+"""What is kept for all but jobs: a turn's commands and replies of 256 connections, Python's own
+pieces of 1 MB, and what is taken between two looks.
 """
 
 CONNECTIONS_BYTES: Final = HEADROOM_BYTES // 2
@@ -108,8 +105,7 @@ PIECE_BYTES: Final = 64 << 10
 
 
 class Headroom:
-    """
-    Says whether jobs may be taken; a `puts.Memory`.
+    """Says whether jobs may be taken; a `puts.Memory`.
 
     :ivar limit: of what jobs may take.
     :ivar unsettled: how many bytes wait for the disk.
@@ -124,8 +120,7 @@ class Headroom:
         self, has: Callable[[int], bool] | None = None,
         seconds: Callable[[], float] = time.monotonic, limit: MemoryLimit | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param has: whether so many bytes can be had; by default the kernel is asked.
+        """:param has: whether so many bytes can be had; by default the kernel is asked.
         :param limit: none by default.
         """
         self.limit = MemoryLimit(lambda: 0) if limit is None else limit
@@ -188,8 +183,8 @@ class Headroom:
         return not is_short
 
     def _look_for_large(self, size: int) -> bool:
-        """
-        A job, or a batch, so large that it may be refused while there is memory for all others.
+        """A job, or a batch, so large that it may be refused while there is memory for all
+        others.
         """
         if self._seconds() < self._large_again_s:
             return False
@@ -209,8 +204,7 @@ class Headroom:
 
 
 def can_have(size: int) -> bool:
-    """
-    Whether so many bytes can be had.  The kernel is asked first, for one piece that is never
+    """Whether so many bytes can be had.  The kernel is asked first, for one piece that is never
     touched; when it has no more, they may lie between what is in use.
     """
     try:

@@ -27,8 +27,7 @@ from beanstalk_twisted.wire.tags import (
 
 
 class Incoming:
-    """
-    Something that comes in pieces.
+    """Something that comes in pieces.
 
     :ivar line: the command that it belongs to.
     :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
@@ -57,8 +56,7 @@ class Incoming:
         return False
 
     def receive(self, data: bytes) -> bytes | None:
-        """
-        Take the next piece.
+        """Take the next piece.
 
         :return: what is behind the end; None if that is yet to come.
         """
@@ -80,8 +78,7 @@ class Incoming:
 
 
 class IncomingBody(Incoming):
-    """
-    The body of a `put`: collected, or skipped if it is refused.
+    """The body of a `put`: collected, or skipped if it is refused.
 
     :ivar parsed: the command.
     :ivar draft: the job to be; None if it was refused from the start.
@@ -136,8 +133,7 @@ class LongLine(Incoming):
     __slots__ = ("_has_cr",)
 
     def __init__(self, line: bytes, *, is_lost: bool) -> None:
-        """
-        :param line: its start.
+        """:param line: its start.
         :param is_lost: whether jobs may follow, as many as nobody knows.
         """
         super().__init__(line, BAD_FORMAT)
@@ -154,8 +150,7 @@ class LongLine(Incoming):
 
 
 class IncomingLine(Incoming):
-    """
-    A line of more than 224 bytes whose command may have so many: collected, or skipped as a
+    """A line of more than 224 bytes whose command may have so many: collected, or skipped as a
     `LongLine` if it is longer still.
 
     :ivar has_jobs: whether jobs follow it, even if it is too long.
@@ -166,8 +161,7 @@ class IncomingLine(Incoming):
     __slots__ = ("_max_bytes", "_rest", "_text", "has_jobs", "whole")
 
     def __init__(self, line: bytes, max_bytes: int, *, has_jobs: bool) -> None:
-        """
-        :param line: its start.
+        """:param line: its start.
         :param max_bytes: its limit, with its CR LF.
         """
         super().__init__(line, None)
@@ -199,8 +193,7 @@ class IncomingLine(Incoming):
 
 
 Collected = tuple[Any, ...]
-"""
-What `PutBatches` is given of a job, a `put_batches.CollectedJob`; of an `update-job` its four
+"""What `PutBatches` is given of a job, a `put_batches.CollectedJob`; of an `update-job` its four
 numbers, and the body or None.
 """
 
@@ -209,8 +202,7 @@ MORE: Final = -1
 
 
 class IncomingJobs(Incoming):
-    """
-    The jobs that follow a line.
+    """The jobs that follow a line.
 
     :ivar command: its row.
     :ivar is_batch: whether lines with their bodies follow; otherwise one body.
@@ -265,8 +257,7 @@ class IncomingJobs(Incoming):
         return not self._left
 
     def receive(self, data: bytes) -> bytes | None:
-        """
-        Take the next piece.
+        """Take the next piece.
 
         :return: what is behind the last job; None if that is yet to come.
         """
@@ -303,8 +294,7 @@ class IncomingJobs(Incoming):
         return self._last
 
     def _shorten_line(self) -> None:
-        """
-        The line is too long: keep its start, which has the size, and its last byte, which may be
+        """The line is too long: keep its start, which has the size, and its last byte, which may be
         the first of its end.
         """
         self.refuse(BAD_FORMAT)

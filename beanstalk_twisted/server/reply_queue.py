@@ -1,5 +1,4 @@
-"""
-The replies of a connection, from the executor to the output.
+"""The replies of a connection, from the executor to the output.
 
 They are gathered, and sent as one when all that has come is carried out.  If by then the disk does
 not have all that they tell of, they are held as one, and so are all behind them; those before the
@@ -22,8 +21,7 @@ MAX_GATHERED_BYTES: Final = 16 << 10
 """Bytes of gathered replies from which they are sent: beside them a call of the kernel is cheap."""
 
 MAX_JOINED_BYTES: Final = 16 << 10
-"""
-Bytes of a body from which it is sent from where it lies, together with others who hear of it: to
+"""Bytes of a body from which it is sent from where it lies, together with others who hear of it: to
 copy less costs no more than another piece in a call of the kernel.
 """
 
@@ -49,8 +47,7 @@ class Connection(Protocol):
 
 
 class Durability:
-    """
-    Up to where replies may be sent, and which queues wait for more: one for all connections.
+    """Up to where replies may be sent, and which queues wait for more: one for all connections.
 
     :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
     :ivar holding: the queues with replies that wait for more, each once.
@@ -70,8 +67,7 @@ class Durability:
         self.holding.append(queue)
 
     def speak_while(self, lease: HeldLease, now_ns: Callable[[], int]) -> None:
-        """
-        Send replies only while a lease holds.
+        """Send replies only while a lease holds.
 
         :param now_ns: the lease's clock.
         """
@@ -91,8 +87,7 @@ class Durability:
 
 
 class ReplyQueue:
-    """
-    One connection's replies: gathered, held until durable, released in order.
+    """One connection's replies: gathered, held until durable, released in order.
 
     :ivar lsn: what has to be durable before all the replies so far may be seen.
     :ivar held_bytes: of the replies that are held.
@@ -122,8 +117,7 @@ class ReplyQueue:
         return bool(self._held)
 
     def add(self, encoded: bytes, lsn: int) -> bool:
-        """
-        Add a reply behind all others.
+        """Add a reply behind all others.
 
         :param lsn: what has to be durable before it may be seen.
         :return: whether replies were sent or held.
@@ -143,8 +137,8 @@ class ReplyQueue:
         return is_first_to_wait
 
     def add_without_lease(self, encoded: bytes) -> bool:
-        """
-        As `add`, with a reply that says nothing of the queue: it waits for those before it only.
+        """As `add`, with a reply that says nothing of the queue: it waits for those before it
+        only.
         """
         self.send()
         if self._held or self.lsn > self._durability.acknowledgeable_lsn:
@@ -205,8 +199,7 @@ class ReplyQueue:
             connection.replies_held()
 
     def release(self) -> bool:
-        """
-        Send the held replies that may be seen by now; an exception ends the connection.
+        """Send the held replies that may be seen by now; an exception ends the connection.
 
         :return: whether others are still held.
         """

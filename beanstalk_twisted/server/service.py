@@ -1,5 +1,4 @@
-"""
-The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
+"""The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
 
 Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
 """
@@ -82,8 +81,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 
 
 class BeanstalkService(Service):
-    """
-    A work queue that serves connections.
+    """A work queue that serves connections.
 
     :ivar queue: the rules and the jobs.
     :ivar path: the log's, empty without one.
@@ -110,8 +108,7 @@ class BeanstalkService(Service):
         make_archiver: MakeArchiver | None = None,
         chance: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
-        """
-        :param directory: where the log is; None keeps jobs in memory only.
+        """:param directory: where the log is; None keeps jobs in memory only.
         :param io: makes what runs the log's blocking work; needed with a directory.
         :param make_archiver: makes the archiver, if there is an archive.
         :param chance: gives so many random bytes, for what tells logs and processes apart.
@@ -190,8 +187,7 @@ class BeanstalkService(Service):
     # Start, drain, stop.
 
     def load(self, *reports: Report) -> None:
-        """
-        Load the queue; nothing is changed on disk.
+        """Load the queue; nothing is changed on disk.
 
         :param reports: told how far that is.
         :raise BinlogError: the log cannot be used.
@@ -209,16 +205,14 @@ class BeanstalkService(Service):
             self._headroom.largest = self._found.largest_part
 
     def go_on_with(self, opened: OpenLog, replica: Replica) -> None:
-        """
-        Let the start find the queue loaded, and its log open: this server was a standby.
+        """Let the start find the queue loaded, and its log open: this server was a standby.
 
         :param replica: where the log goes beside the disk.
         """
         self._opened, self._replica = opened, replica
 
     def startService(self) -> None:
-        """
-        Open the log for appending, and load it before if that was not done; nobody is served
+        """Open the log for appending, and load it before if that was not done; nobody is served
         before this returns.
 
         :raise BinlogError: the log cannot be used.
@@ -292,9 +286,8 @@ class BeanstalkService(Service):
         self._store.start()
 
     def begin_stop(self) -> None:
-        """
-        Let connections that end from now on change nothing, as if the process was killed.  Called
-        in a handler of a signal too.
+        """Let connections that end from now on change nothing, as if the process was killed.
+        Called in a handler of a signal too.
         """
         self.connections.is_stopping = True
 
@@ -305,9 +298,9 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
 
     def fence(self) -> None:
-        """
-        Another server is active, or may be: from here on nobody is told anything, nor is anything
-        written.  What was acknowledged is with the other one.  `stopService` ends the rest.
+        """Another server is active, or may be: from here on nobody is told anything, nor is
+        anything written.  What was acknowledged is with the other one.  `stopService` ends the
+        rest.
         """
         if self._is_fenced:
             return
@@ -370,8 +363,7 @@ class BeanstalkService(Service):
 
     @fail_stop
     def refuse_changes(self, refuses: bool) -> None:
-        """
-        Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
+        """Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
         connections that wait for a job go on waiting.
         """
         self.context.refuse_changes(refuses)
@@ -394,8 +386,7 @@ class BeanstalkService(Service):
         return None if self._store is None else self._store.reads
 
     async def log_segments(self, after: int, most: int) -> list[SegmentFacts]:
-        """
-        A page of the log's segments, oldest first; empty without a log.
+        """A page of the log's segments, oldest first; empty without a log.
 
         :param after: the number of the last segment of the page before; 0 for the first page.
         """
@@ -422,9 +413,8 @@ class BeanstalkService(Service):
 
     @fail_stop
     def sync_log(self, call: Callable[[], None]) -> None:
-        """
-        Have the disk show that it answers: call when all that was appended is durable, and a sync
-        that begins now has ended; at once if there is no log, or it is never synced.
+        """Have the disk show that it answers: call when all that was appended is durable, and a
+        sync that begins now has ended; at once if there is no log, or it is never synced.
         """
         if self._store is None or self.settings.fsync.interval_s is None:
             call()
@@ -433,9 +423,8 @@ class BeanstalkService(Service):
 
     @fail_stop
     def declare_policies(self, declared: DeclaredPolicies) -> None:
-        """
-        A file says this of the policies of tubes; to be called before the jobs are loaded, or when
-        the server runs.
+        """A file says this of the policies of tubes; to be called before the jobs are loaded, or
+        when the server runs.
         """
         if not self.running:
             self.queue.policies.declared = declared
@@ -445,9 +434,8 @@ class BeanstalkService(Service):
 
     @fail_stop
     def require_access(self, rules: AccessRules, hashing: Hashing) -> None:
-        """
-        Have commands ask for rights, by these rules; others may be given later, which hold for each
-        connection from its next command on.  To be called first before anybody is served.
+        """Have commands ask for rights, by these rules; others may be given later, which hold for
+        each connection from its next command on.  To be called first before anybody is served.
 
         :param hashing: where tokens are compared; only the first counts.
         """
@@ -475,8 +463,7 @@ class BeanstalkService(Service):
             self.audit.ended(session)
 
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
-        """
-        End the server if the command that failed may have changed something, and there is a log.
+        """End the server if the command that failed may have changed something, and there is a log.
 
         :return: what to answer if the server goes on.
         :raise BaseException: what is being handled, if it is no Exception.
@@ -508,9 +495,8 @@ class BeanstalkService(Service):
             raise
 
     def _advance(self) -> None:
-        """
-        Release the replies that waited for what is durable now.  A commit within the end of a turn
-        does so before it goes on, and its replies leave then.
+        """Release the replies that waited for what is durable now.  A commit within the end of a
+        turn does so before it goes on, and its replies leave then.
         """
         assert self._store is not None
         self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
@@ -555,8 +541,7 @@ class BeanstalkService(Service):
 
 
 def _was_slow(transport: Any, took_ns: int) -> None:
-    """
-    What a socket has brought took so long.
+    """What a socket has brought took so long.
 
     :param transport: of a connection that may have ended meanwhile; Twisted's has no protocol then.
     """
@@ -566,8 +551,8 @@ def _was_slow(transport: Any, took_ns: int) -> None:
 
 
 class CommandLog:
-    """
-    An `execution_context.Observer` that logs each line as it came, wrong ones too, without bodies.
+    """An `execution_context.Observer` that logs each line as it came, wrong ones too, without
+    bodies.
     """
 
     log = Logger()

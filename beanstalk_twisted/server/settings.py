@@ -31,15 +31,13 @@ IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
 
 LEAST_LOG_SEGMENTS: Final = 6
-"""
-Segments that a limit on the log's bytes has to allow: one being written, the reserve of two or
+"""Segments that a limit on the log's bytes has to allow: one being written, the reserve of two or
 three, and two to compact.
 """
 
 
 class Limits(NamedTuple):
-    """
-    How much clients may take together.
+    """How much clients may take together.
 
     :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
     :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
@@ -70,8 +68,7 @@ class Limits(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """
-    How a server was told to be.
+    """How a server was told to be.
 
     :ivar max_connections: as many as there are descriptors for; more are closed at once, so that
         the log always gets its own.
@@ -119,8 +116,7 @@ class Settings(NamedTuple):
         )
 
     def in_words(self, path: str, has_hub: bool) -> str:
-        """
-        Say what matters to a reader of the server's log.
+        """Say what matters to a reader of the server's log.
 
         :param path: of the log's directory; empty without one.
         :param has_hub: whether one reader serves all sockets.

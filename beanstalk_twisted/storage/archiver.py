@@ -1,5 +1,4 @@
-"""
-Sees that every finished segment gets into the archive, one after the other, oldest first.
+"""Sees that every finished segment gets into the archive, one after the other, oldest first.
 
 The work is done in a thread of its own, so that neither clients nor commits wait for an archive
 that is slow, or hangs.  While it fails, the log keeps all that the archive lacks.
@@ -40,9 +39,8 @@ from beanstalk_twisted.storage.io_thread import WatchableIo
 T = TypeVar("T")
 
 DEFAULT_AGE_S: Final = 300
-"""
-Seconds that a change of a job waits for the archive at most: what a report may well be behind, and
-288 files on a day that is never busy.
+"""Seconds that a change of a job waits for the archive at most: what a report may well be behind,
+and 288 files on a day that is never busy.
 """
 
 MAX_AGE_S: Final = 604_800
@@ -52,23 +50,20 @@ RETRY_S: Final = 10.0
 """Seconds from the first failure to the next attempt; each further wait is twice as long."""
 
 MAX_RETRY_S: Final = 60.0
-"""
-Seconds between attempts at most: soon enough after somebody has made room, and no load on a disk or
-network that is in trouble.
+"""Seconds between attempts at most: soon enough after somebody has made room, and no load on a disk
+or network that is in trouble.
 """
 
 REMOTE_REST_S: Final = 20.0
-"""
-Seconds after an ordered stop in which the delivery of a further segment to a remote archive is
+"""Seconds after an ordered stop in which the delivery of a further segment to a remote archive is
 begun: the next start delivers the others, and who stops a server waits 90 s at most.
 """
 
 _VERIFY: Final = ("binlog-inspect", "archive-verify", "--write-manifest")
 
 MANIFEST_SEGMENTS: Final = 64
-"""
-Segments delivered one after the other for which the manifest is written once: a log that is caught
-up with after hours does not write it for each.
+"""Segments delivered one after the other for which the manifest is written once: a log that is
+caught up with after hours does not write it for each.
 """
 
 
@@ -85,8 +80,7 @@ class Archiver:
         self, archive: Archive, age_s: int, io: Callable[[], WatchableIo], log: Log,
         environment: Environment, committer: GroupCommit, compact: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
+        """:param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
             become full.
         :param io: makes one of its own: it may have to wait for long.
         :param compact: told when the log may be compacted: it has grown, or a segment of it was
@@ -115,8 +109,7 @@ class Archiver:
         self._is_busy = self._is_stopped = False
 
     def start(self) -> None:
-        """
-        Deliver what is finished already: the last server may have been killed before it could.
+        """Deliver what is finished already: the last server may have been killed before it could.
 
         :raise CannotUse: nothing can be put into the archive, and it is not remote.
         """
@@ -181,8 +174,7 @@ class Archiver:
         self._cancel_timer()
 
     def finish(self) -> "Deferred[None]":
-        """
-        The log has ended in order: deliver what is left, its last segment too.
+        """The log has ended in order: deliver what is left, its last segment too.
 
         :return: fires when that is done, or has failed, which is left to the next start.
         """

@@ -1,5 +1,4 @@
-"""
-The bodies that a start has left, looked at in the background (``--verify-on-start records``): a
+"""The bodies that a start has left, looked at in the background (``--verify-on-start records``): a
 thread of its own reads one slice after the other, oldest segment first.  No segment is compacted
 before all of it was looked at.
 
@@ -38,8 +37,7 @@ CHECK_BYTES: Final = 1 << 20
 
 
 class BadHeap(NamedTuple):
-    """
-    A frame whose heap is damaged.
+    """A frame whose heap is damaged.
 
     :ivar offset: where the frame begins.
     :ivar jobs: those whose bodies are damaged, each with the LSN of its full record; none if the
@@ -51,8 +49,7 @@ class BadHeap(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """
-    What was looked at.
+    """What was looked at.
 
     :ivar size: bytes.
     :ivar bad: the frames in it that are damaged.
@@ -63,8 +60,7 @@ class Slice(NamedTuple):
 
 
 def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
-    """
-    Check all frames of a segment, slice by slice.
+    """Check all frames of a segment, slice by slice.
 
     :raise Damaged: what was found sound before, no longer is.
     :raise OSError: the disk cannot read it.
@@ -141,10 +137,8 @@ class StartCheck:
         self._is_left = True
 
     def is_sound(self) -> bool:
-        """
-        Wait until all is looked at.
+        """Wait until all is looked at.
 
-        :return: whether all of it is sound.
         :raise OSError: the disk cannot read it.
         """
         if self._thread is not None:
@@ -176,8 +170,7 @@ def _again(problem: Exception) -> bool:
 
 
 PACE_S: Final = 0.005
-"""
-From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
+"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
 interpreter to those who wait for them.
 """
 
@@ -186,8 +179,7 @@ CONGESTED_S: Final = 0.1
 
 
 class BodyCheck:
-    """
-    Checks the bodies of segments.
+    """Checks the bodies of segments.
 
     :ivar left_bytes: of the segments that were not looked at, or cannot be read.
     """
@@ -199,8 +191,7 @@ class BodyCheck:
         make_io: Callable[[], WatchableIo] | None, queue: WorkQueue, committer: GroupCommit,
         checked: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param unchecked: oldest first.
+        """:param unchecked: oldest first.
         :param make_io: makes what reads, and nothing else; needed if there are any.
         :param checked: called when a segment was looked at.
         """
@@ -312,8 +303,8 @@ class BodyCheck:
 
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
-        """
-        Look at the segment anew, after a pause; or leave it as it is, and look at the next one.
+        """Look at the segment anew, after a pause; or leave it as it is, and look at the next
+        one.
         """
         if self._is_stopped:
             return

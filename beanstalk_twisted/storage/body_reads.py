@@ -1,5 +1,4 @@
-"""
-Bodies at work between memory and the log: a thread of its own reads them back, so that neither
+"""Bodies at work between memory and the log: a thread of its own reads them back, so that neither
 commands nor the log's writes wait for a read, and what is durable leaves memory slice by slice.
 
 A body that cannot be read is its job's error alone: docs/operations.md, "Bodies in the log".
@@ -30,21 +29,18 @@ RETRY_S: Final = 1.0
 """Seconds until a read is tried again that had no memory or no file descriptor."""
 
 RETRIES_S: Final = (1.0, 2.0)
-"""
-The same until each further try of one that has failed otherwise, before whoever waits is told so:
-a disk that is away for a second or two costs nobody more than that.
+"""The same until each further try of one that has failed otherwise, before whoever waits is told
+so: a disk that is away for a second or two costs nobody more than that.
 """
 
 SEGMENT_S: Final = 60
-"""
-Seconds from the first failed read of a segment until its bodies are lost, if others could be read:
-no less than a body has that fails alone (`failed_reads.PAUSES_S`).  Its jobs are left alone as
-long, each once: however many there are, workers pass over them twice.
+"""Seconds from the first failed read of a segment until its bodies are lost, if others could be
+read: no less than a body has that fails alone (`failed_reads.PAUSES_S`).  Its jobs are left alone
+as long, each once: however many there are, workers pass over them twice.
 """
 
 PROBE_S: Final = 1.0
-"""
-Of a segment that alone cannot be read, one body is tried in so many seconds: what others ask for
+"""Of a segment that alone cannot be read, one body is tried in so many seconds: what others ask for
 meanwhile is told to have failed, and costs the disk nothing.
 """
 
@@ -55,16 +51,14 @@ SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR,
 """What says nothing of the body."""
 
 WANTED_READS: Final = 16
-"""
-Bodies that are read in one piece of work: twice as many are little cheaper each, and the first of
-those who ask waits for all of them.
+"""Bodies that are read in one piece of work: twice as many are little cheaper each, and the first
+of those who ask waits for all of them.
 """
 
 AHEAD_READS: Final = 64
-"""
-The same of those that nobody waits for: 0.4 ms, from the page cache, for who asks meanwhile.  Next
-to a busy reactor a piece of work costs as much as some tens of bodies, since the thread has to get
-the interpreter back.
+"""The same of those that nobody waits for: 0.4 ms, from the page cache, for who asks meanwhile.
+Next to a busy reactor a piece of work costs as much as some tens of bodies, since the thread has to
+get the interpreter back.
 """
 
 PIECE_BYTES: Final = 4 << 20
@@ -96,8 +90,7 @@ class _Asked(NamedTuple):
 
 
 class _Failing(NamedTuple):
-    """
-    A segment of which the last read has failed.
+    """A segment of which the last read has failed.
 
     :ivar read: how many bodies had been read when the first one did; ``since_ns`` when, log time.
     :ivar is_alone: whether others could be read between that and the last one, or its file is gone.
@@ -119,8 +112,7 @@ class FailedRead(NamedTuple):
 
 
 class BodyReads:
-    """
-    Reads bodies back for a queue, and has them leave memory.
+    """Reads bodies back for a queue, and has them leave memory.
 
     :ivar times: how long reads took, from when they were asked for, nanoseconds.
     :ivar failed_reads: how many have failed, and said nothing of the body.
@@ -133,8 +125,7 @@ class BodyReads:
         clock: LogClock, failed: FailStop, ended: Callable[[], None],
         when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip
-        """
-        :param io: runs the reads, and nothing else.
+        """:param io: runs the reads, and nothing else.
         :param log: where the bodies are.
         :param ended: called when a read has ended, and its job was seen to.
         :param when_durable: has the log synced up to an LSN, whatever the policy, and calls then.
@@ -184,9 +175,8 @@ class BodyReads:
         self._io.stop()
 
     def drop(self) -> None:
-        """
-        More is durable, or more is in memory: leave a slice of bodies to the log, and go on later
-        if there is more to do.
+        """More is durable, or more is in memory: leave a slice of bodies to the log, and go on
+        later if there is more to do.
         """
         if self._bodies.is_noting and self._next_drop is None and not self._is_stopped:
             self._drop_slice()
@@ -233,8 +223,8 @@ class BodyReads:
         return self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
 
     def _refuse(self, asked: _Asked) -> None:
-        """
-        Tell whoever waits for a body, but not at once: very many may come one behind the other.
+        """Tell whoever waits for a body, but not at once: very many may come one behind the
+        other.
         """
         self._refused[asked.job_id] = asked
         self._plan_refusals()
@@ -277,8 +267,7 @@ class BodyReads:
         )
 
     def _next_piece(self, waiting: dict[int, _Asked], most: int) -> tuple[list[_Asked], int]:
-        """
-        Take bodies that may be read together.
+        """Take bodies that may be read together.
 
         :return: none if there is no memory for any; otherwise those, and their bytes.
         """
@@ -361,8 +350,8 @@ class BodyReads:
         self._bodies.arrived(asked.job_id, Unread(_in_words(error), is_lost, until_ns), now_ns)
 
     def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
-        """
-        Have a read that has failed tried again after a pause, unless whoever waits is to be told.
+        """Have a read that has failed tried again after a pause, unless whoever waits is to be
+        told.
         """
         if not is_short(error) and not isinstance(error, OSError):
             return False

@@ -1,5 +1,4 @@
-"""
-The server's clock: log time, in nanoseconds, which never goes back.
+"""The server's clock: log time, in nanoseconds, which never goes back.
 
 Differs from beanstalkd: all timing is monotonic; there, setting the wall clock moves every
 deadline.
@@ -13,15 +12,14 @@ NS: Final = 1_000_000_000
 """Nanoseconds a second."""
 
 STEP_NS: Final = NS
-"""
-A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for days.
+"""A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for
+days.
 """
 
 
 class LogClock:
-    """
-    The server's own time: the wall clock when it started, or what another server's log had come to,
-    plus what a monotonic clock has counted.
+    """The server's own time: the wall clock when it started, or what another server's log had come
+    to, plus what a monotonic clock has counted.
 
     Setting the wall clock changes neither order nor deadlines; docs/binlog-format.md, "Time".
     """
@@ -50,15 +48,13 @@ class LogClock:
         self._noted_offset_ns = self.wall_offset_ns()
 
     def go_on_from(self, heard_ns: int) -> None:
-        """
-        Go on from the time that the log of this server, or of another one that is active, has now,
-        whatever the wall clock here says.  Before anything is timed by this clock.
+        """Go on from the time that the log of this server, or of another one that is active, has
+        now, whatever the wall clock here says.  Before anything is timed by this clock.
         """
         self._offset_ns = heard_ns - self._monotonic_ns()
 
     def step(self) -> int | None:
-        """
-        Whether the wall clock was set since the last call, or since this clock was made.
+        """Whether the wall clock was set since the last call, or since this clock was made.
 
         :return: the new `wall_offset_ns` if it was, by more than `STEP_NS`.
         """

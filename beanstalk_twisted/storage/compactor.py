@@ -1,5 +1,4 @@
-"""
-Compaction in the background: a slice now and then, never longer than a few milliseconds.
+"""Compaction in the background: a slice now and then, never longer than a few milliseconds.
 
 The I/O thread reads and checks the oldest segment slice by slice; here the jobs that still live
 there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says
@@ -49,9 +48,8 @@ class Kept(StrEnum):
     """A body is being read from it."""
 
     STOPPED = "stopped"
-    """
-    Compaction has ended: a segment is damaged, or bodies are lost of jobs that live in it, or the
-    server stops.
+    """Compaction has ended: a segment is damaged, or bodies are lost of jobs that live in it, or
+    the server stops.
     """
 
     SMALL = "small"
@@ -76,9 +74,8 @@ class Compactor:
         self, policy: Policy, log: Log, queue: WorkQueue, environment: Environment,
         committer: GroupCommit, kept_for: Callable[[int], Kept | None],
     ) -> None:  # fmt: skip
-        """
-        :param kept_for: why somebody else needs a segment, None if nobody does; whoever says why
-            calls `consider` when that has changed.
+        """:param kept_for: why somebody else needs a segment, None if nobody does; whoever says why
+        calls `consider` when that has changed.
         """
         self._fail_stop = environment.failed
         self._policy = policy
@@ -113,8 +110,7 @@ class Compactor:
             self._turn.cancel()
 
     def _should_go_on(self) -> bool:
-        """
-        A segment once begun is finished; the one being written is never taken, nor one that the
+        """A segment once begun is finished; the one being written is never taken, nor one that the
         archive lacks.
         """
         oldest = self._log.oldest
@@ -142,8 +138,8 @@ class Compactor:
 
     @property
     def kept(self) -> Kept:
-        """
-        Why the oldest segment is still there; decided as compaction decides, changing nothing.
+        """Why the oldest segment is still there; decided as compaction decides, changing
+        nothing.
         """
         oldest = self._log.oldest
         if oldest >= self._log.written_seq:

@@ -36,16 +36,14 @@ LEAST_NS: Final = 1_000 * US
 
 
 class CommitFigures:
-    """
-    Counts batches and syncs.
+    """Counts batches and syncs.
 
     :ivar syncs: how long they took, with the write before; nanoseconds.
     :ivar batches: how many records they had.
     """
 
     def __init__(self, lsn: int, interval_s: float | None) -> None:
-        """
-        :param lsn: the newest one of the log.
+        """:param lsn: the newest one of the log.
         :param interval_s: the longest time between two syncs; None if there are none.
         """
         self.syncs = Histogram(SYNC_BOUNDS_NS)
@@ -80,8 +78,7 @@ class CommitFigures:
 
 
 class Environment(NamedTuple):
-    """
-    What an open log works with.
+    """What an open log works with.
 
     :ivar io: does the blocking work; ``unwatched`` is the same, for what may take as long as it
         likes.
@@ -98,8 +95,7 @@ class Environment(NamedTuple):
 
 
 class Replica(Protocol):
-    """
-    Where the batches of a log go beside the disk.
+    """Where the batches of a log go beside the disk.
 
     :ivar acknowledged_lsn: records up to this one are there.
     :ivar changed: called when more is acknowledged, or replies may leave again; set by the
@@ -117,21 +113,19 @@ class Replica(Protocol):
         """Called with each batch once, in the order of the log, before it is written."""
 
     def trimmed(self, seq: int) -> None:
-        """
-        A segment and all before it are dead, durably and acknowledged: they are wanted no more.
+        """A segment and all before it are dead, durably and acknowledged: they are wanted no
+        more.
         """
 
     def hand_over(self) -> "Deferred[None]":
-        """
-        The log has ended in order.
+        """The log has ended in order.
 
         :return: fires when all of it is acknowledged, or too long has passed.
         """
 
 
 class StoreEvents(NamedTuple):
-    """
-    What a `LogStore` calls: the first and the last as `CommitEvents` do.
+    """What a `LogStore` calls: the first and the last as `CommitEvents` do.
 
     :ivar changed: the queue did something by itself.
     """
@@ -142,8 +136,7 @@ class StoreEvents(NamedTuple):
 
 
 class SlowSync(NamedTuple):
-    """
-    A write or sync that replies have waited for, for long; compares by that.
+    """A write or sync that replies have waited for, for long; compares by that.
 
     :ivar waited_ns: the longest of these waits, ns: from the end of the first turn whose records
         are in the batch, or from when the batch before it was given to the disk.
@@ -157,8 +150,7 @@ class SlowSync(NamedTuple):
 
 
 class CommitEvents(NamedTuple):
-    """
-    What a `GroupCommit` calls; by default nothing happens.
+    """What a `GroupCommit` calls; by default nothing happens.
 
     :ivar acknowledge: more replies may be sent.
     :ivar advanced: the disk has done something.

@@ -1,5 +1,4 @@
-"""
-What an exception means between a command and its acknowledgement: the one place that decides.
+"""What an exception means between a command and its acknowledgement: the one place that decides.
 
 From the first change that a command makes until its record is handed to the disk, memory and log
 agree only if every step is done whole.  An exception in between, whatever it is, means that nobody
@@ -39,8 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BALLAST_BYTES: Final = 4 << 20
-"""
-What the last words may take: a reason, a stack and what Twisted's log makes of them are some 100
+"""What the last words may take: a reason, a stack and what Twisted's log makes of them are some 100
 KB, and Python asks for its memory in pieces of 1 MB.
 """
 
@@ -54,8 +52,7 @@ PACKAGE: Final = Path(__file__).parent.parent
 
 
 class Ballast:
-    """
-    Memory that is held to be given up, so that a process that has run out of it can say so.
+    """Memory that is held to be given up, so that a process that has run out of it can say so.
 
     It is asked of the kernel, and never touched: it takes room in the address space only.
     """
@@ -81,11 +78,9 @@ BALLAST: Final = Ballast()
 
 
 class FailStop:
-    """
-    Ends the server, once.
+    """Ends the server, once.
 
     :ivar is_armed: whether it does: whether there is a log that memory must agree with.
-    :ivar has_failed: whether it has.
     """
 
     def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
@@ -140,8 +135,7 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
-    """
-    Why the server ends, never empty: what, where, what was lost, what to do next.
+    """Why the server ends, never empty: what, where, what was lost, what to do next.
 
     :param acknowledgeable_lsn: replies to what came later were not sent.
     """
@@ -173,8 +167,7 @@ def _place(failure: Failure) -> str:
 
 
 def end_process(code: int, last_words: Callable[[], None]) -> None:
-    """
-    End this very moment, whatever may still go wrong, in whatever thread.
+    """End this very moment, whatever may still go wrong, in whatever thread.
 
     :param last_words: says why.
     """

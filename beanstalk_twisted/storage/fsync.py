@@ -1,5 +1,4 @@
-"""
-Whether the disk is quick enough for the reactor's thread to sync by itself.
+"""Whether the disk is quick enough for the reactor's thread to sync by itself.
 
 A batch that one client alone waits for can share its sync with nobody.  To hand it to another
 thread and back costs more than a quick disk's sync.  So where syncs are known to be short, that one
@@ -14,15 +13,13 @@ ones cause no rest, so only the mean bounds what they cost; docs/durability.md, 
 from typing import Final, NamedTuple
 
 RELAXED_SYNC_S: Final = 1.0
-"""
-Seconds from the write of relaxed records to their sync at the latest, where replies wait for syncs:
-readers of the log take what is durable, and one sync a second is a small part of any disk's.
+"""Seconds from the write of relaxed records to their sync at the latest, where replies wait for
+syncs: readers of the log take what is durable, and one sync a second is a small part of any disk's.
 """
 
 
 class FsyncPolicy(NamedTuple):
-    """
-    When to sync.
+    """When to sync.
 
     :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
         None never does.
@@ -57,8 +54,7 @@ NEVER: Final = FsyncPolicy(None)
 US: Final = 1_000
 
 DEFAULT_LIMIT_US: Final = 300
-"""
-The mean above which the thread syncs: measured, a lone client's round trips are clearly faster
+"""The mean above which the thread syncs: measured, a lone client's round trips are clearly faster
 without it at 50 us, and no faster at 300.
 """
 
@@ -72,8 +68,7 @@ WEIGHT: Final = 8
 """The newest sync counts for one part of so many: 8 of them make a disk known, or known anew."""
 
 STALL: Final = 10
-"""
-A sync is slow by far when it takes so many times the limit: by default 3 ms, as one connection's
+"""A sync is slow by far when it takes so many times the limit: by default 3 ms, as one connection's
 commands may take 5.
 """
 
@@ -112,8 +107,7 @@ class InlineSyncPolicy:
         self._is_taken = False
 
     def note_sync(self, now_ns: int, took_ns: int) -> None:
-        """
-        A sync, with the write before it, has ended.  One that took for ever is to be forgotten
+        """A sync, with the write before it, has ended.  One that took for ever is to be forgotten
         some day, so no more than a stall is learnt from it.
         """
         self.note_write(now_ns, took_ns)

@@ -1,5 +1,4 @@
-"""
-Group commit: when records go to disk, and when replies may go out.
+"""Group commit: when records go to disk, and when replies may go out.
 
 One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
 handed over at the end of the turn that began it, so it holds what all connections did in that turn.
@@ -52,8 +51,7 @@ SPACE_RETRY_S: Final = 1.0
 
 
 class Space:
-    """
-    Sees that a log's room is as large as the queue wants it to be.
+    """Sees that a log's room is as large as the queue wants it to be.
 
     :ivar budget: the log's."""
 
@@ -72,9 +70,9 @@ class Space:
         return None if self._pause is not None else self.budget.wanted(self._events.demand())
 
     def next(self, is_ending: bool) -> PreallocatedSegment | None:
-        """
-        As `wanted`, but none if the log is to end.  Without one a disk that was full may be asked
-        for something else, and there may be room for who waits for it, since a segment has begun.
+        """As `wanted`, but none if the log is to end.  Without one a disk that was full may be
+        asked for something else, and there may be room for who waits for it, since a segment has
+        begun.
         """
         demand = self._events.demand()
         is_asked = self._pause is None and not is_ending
@@ -89,8 +87,7 @@ class Space:
         self.was_given()
 
     def was_given(self) -> None:
-        """
-        A disk that was full no longer is when it has given all that is wanted, not before: else
+        """A disk that was full no longer is when it has given all that is wanted, not before: else
         each segment that compaction frees would be news.
         """
         budget = self.budget
@@ -126,33 +123,28 @@ class Space:
 T = TypeVar("T")
 
 IDLE_FLUSH_S: Final = 0.05
-"""
-How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes a
-second for them alone, and soon enough before a long silence.
+"""How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes
+a second for them alone, and soon enough before a long silence.
 """
 
 MAX_RELAXED_BYTES: Final = 16_000
-"""
-Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then a
-small part.
+"""Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then
+a small part.
 """
 
 MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
-"""
-Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
+"""Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
 read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
 """
 
 LARGE_BYTES: Final = 4 << 20
-"""
-Bytes of a batch that begins in a turn of its own, behind what was given room for it: a frame of
+"""Bytes of a batch that begins in a turn of its own, behind what was given room for it: a frame of
 16 MiB takes 10 to 20 ms.
 """
 
 LEAST_SLOW_NS: Final = 1_000_000
-"""
-A write or sync that took less, ns, is not told as a slow one, however long its replies have waited:
-not for the disk, but for a thread, on a machine that is busy.
+"""A write or sync that took less, ns, is not told as a slow one, however long its replies have
+waited: not for the disk, but for a thread, on a machine that is busy.
 """
 
 IDLE: Final = -1
@@ -160,8 +152,7 @@ IDLE: Final = -1
 
 
 class GroupCommit:
-    """
-    Takes a log's batches to disk and tells which replies may be sent.
+    """Takes a log's batches to disk and tells which replies may be sent.
 
     Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
     others call they call in steps of their own that do.
@@ -177,8 +168,7 @@ class GroupCommit:
         events: CommitEvents, shortcut: InlineSyncPolicy | None = None, slow_ns: int = 1 << 62,
         replica: Replica | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param shortcut: None has all done by the I/O thread that may take long.
+        """:param shortcut: None has all done by the I/O thread that may take long.
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
         :param replica: has all of the log that was written before.
         """
@@ -245,8 +235,7 @@ class GroupCommit:
             self._flush()
 
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
-        """
-        Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable,
+        """Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable,
         and the replica has them.
         """
         self._durable_calls.append((lsn, call))
@@ -254,8 +243,8 @@ class GroupCommit:
         self.schedule()
 
     def sync(self, call: Callable[[], None]) -> None:
-        """
-        Sync now, even if nothing was appended; call when that has ended, whatever the replica has.
+        """Sync now, even if nothing was appended; call when that has ended, whatever the
+        replica has.
         """
         self._synced_calls.append((self._log.last_lsn, call))
         self._wants_sync = True
@@ -263,8 +252,7 @@ class GroupCommit:
         self._flush()
 
     def finish(self) -> "Deferred[None]":
-        """
-        Sync all that was appended, then end the log in order.
+        """Sync all that was appended, then end the log in order.
 
         :return: fires when it is durable.
         """
@@ -275,9 +263,8 @@ class GroupCommit:
         return finished
 
     def abandon(self) -> "Deferred[None]":
-        """
-        Leave the log as it is: nothing more is written, nor acknowledged.  Called when `FailStop`
-        has failed.
+        """Leave the log as it is: nothing more is written, nor acknowledged.  Called when
+        `FailStop` has failed.
 
         :return: fires when the I/O thread has done what it had begun, and the files are closed.
         """
@@ -323,9 +310,8 @@ class GroupCommit:
         return wants_all and log.has_open
 
     def _flush(self) -> None:
-        """
-        Give the disk its next work, if there is any.  What is done at once may let replies go, and
-        so commands come: what they append is next, here, and not one call deeper.
+        """Give the disk its next work, if there is any.  What is done at once may let replies go,
+        and so commands come: what they append is next, here, and not one call deeper.
         """
         self._is_again = True
         if self._is_flushing:
@@ -407,8 +393,7 @@ class GroupCommit:
         )
 
     def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
-        """
-        Write here and now.
+        """Write here and now.
 
         :return: has failed, if that has.
         """
@@ -453,9 +438,8 @@ class GroupCommit:
             self._arm_interval()
 
     def _let_go(self) -> None:
-        """
-        Let replies go.  What else is to be done behind a commit comes later: by then their readers
-        have them.
+        """Let replies go.  What else is to be done behind a commit comes later: by then their
+        readers have them.
         """
         self._tell_if_slow()
         if not self._fail_stop.has_failed and self._acknowledge():
@@ -473,8 +457,7 @@ class GroupCommit:
         self._advance()
 
     def _advance(self, is_here: bool = False) -> None:
-        """
-        The disk has nothing to do: give it the next batch.
+        """The disk has nothing to do: give it the next batch.
 
         :param is_here: it was a call, so a moment ago the room wanted nothing.
         """
@@ -523,9 +506,8 @@ class GroupCommit:
     # Space.
 
     def _may_prepare(self, segment: PreallocatedSegment) -> bool:
-        """
-        Where a limit on the log's bytes is reached it is as if the disk were full, but for what has
-        to be written.
+        """Where a limit on the log's bytes is reached it is as if the disk were full, but for what
+        has to be written.
         """
         log = self._log
         if log.may_allocate(segment.size):
@@ -582,8 +564,8 @@ class GroupCommit:
 
     @property
     def _needs_sync(self) -> bool:
-        """
-        Whether something is written that is not durable; a sync mark is nothing that has to be.
+        """Whether something is written that is not durable; a sync mark is nothing that has to
+        be.
         """
         return self._log.durable_lsn < self._written_lsn
 
@@ -612,8 +594,7 @@ class GroupCommit:
 
     @property
     def _needs_mark(self) -> bool:
-        """
-        Whether something is durable that the log does not say yet; any frame that is written now
+        """Whether something is durable that the log does not say yet; any frame that is written now
         says it.  On a full disk every byte is for changes.
         """
         return self._log.durable_lsn > self._marked_lsn and not self._log.budget.is_short

@@ -1,5 +1,4 @@
-"""
-Where blocking work is done, so that the reactor's thread does not wait for a disk.
+"""Where blocking work is done, so that the reactor's thread does not wait for a disk.
 
 A write without a sync goes to the kernel's memory: it takes 10 µs, and to have another thread do it
 takes 60 more.  So such *brief* work is done at once, as long as it is brief: when the disk cannot
@@ -76,8 +75,7 @@ class Io(Protocol):
         """Whether no work is under way, so that there may be a `call`."""
 
     def call(self, work: Callable[[], T]) -> T:
-        """
-        Do work in this thread, however long it takes.  Only while this is free.
+        """Do work in this thread, however long it takes.  Only while this is free.
 
         :raise Exception: what ``work`` has raised.
         """
@@ -90,8 +88,7 @@ class WatchableIo(Io, Protocol):
     """One that can be watched also while it keeps the reactor's thread."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """
-        Be watched.
+        """Be watched.
 
         :param look: called about once a second, in another thread, while the reactor's thread does
             work itself.
@@ -101,9 +98,8 @@ class WatchableIo(Io, Protocol):
 
 
 def count_waits() -> int:
-    """
-    How often this thread has waited for something, and not only for a processor; where the kernel
-    does not tell (outside Linux), it has since the last call.
+    """How often this thread has waited for something, and not only for a processor; where the
+    kernel does not tell (outside Linux), it has since the last call.
     """
     if sys.platform == "linux":
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -181,9 +177,8 @@ class IoThread(WatchableIo):
             self._failed(Failure())
 
     def _next(self) -> Callable[[], None] | None:
-        """
-        Wait for work, or for the next look.  When that finds no work in the reactor's thread it is
-        the last one.
+        """Wait for work, or for the next look.  When that finds no work in the reactor's thread it
+        is the last one.
 
         None begins unseen, since `_is_looking` is set in this thread only, and the other one says
         that it is at work before it reads that.  If it reads False, `_begin_looks` is in the queue,

@@ -1,5 +1,4 @@
-"""
-An archive behind a URL: `binlog.archiving.archive.Archive` on an `object_storage.Store`.
+"""An archive behind a URL: `binlog.archiving.archive.Archive` on an `object_storage.Store`.
 
 An upload is complete before it has its final name: objects get the name of an unfinished copy, are
 read back and compared, and only then renamed, which in a bucket is a copy within the store.
@@ -23,14 +22,12 @@ CHUNK_BYTES: Final = 8 << 20
 """Written, read back and compared at once: 8 requests for a segment, each may take long."""
 
 PAUSES_S: Final = (0.5, 1.0, 2.0)
-"""
-Seconds before a request that was refused is made again: a store that refuses every third one still
-takes a segment, for which it is asked some 20 times.
+"""Seconds before a request that was refused is made again: a store that refuses every third one
+still takes a segment, for which it is asked some 20 times.
 """
 
 QUICK_S: Final = 5.0
-"""
-Seconds after which a refused request is not made again at once: the store hangs, and who stops a
+"""Seconds after which a refused request is not made again at once: the store hangs, and who stops a
 server waits for it.
 """
 
@@ -51,8 +48,7 @@ class ObjectArchive(Archive):
         self, url: str, connect: Callable[[], Store],
         sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """
-        :param url: as it may be shown.
+        """:param url: as it may be shown.
         :param connect: opens the store; called until it has once returned.
         :param sleep: waits so many seconds; all methods may block.
         """
@@ -64,8 +60,7 @@ class ObjectArchive(Archive):
         self._folder = ""
 
     def refuse_unusable(self) -> None:
-        """
-        Whether the store is there is not asked: it may be away for a while.
+        """Whether the store is there is not asked: it may be away for a while.
 
         :raise CannotUse: there is no way to it here.
         """
@@ -164,8 +159,7 @@ class ObjectArchive(Archive):
 
 
 def _chunks(source: Directory, name: str, size: int) -> Iterator[tuple[int, bytes]]:
-    """
-    The first ``size`` bytes of a file of the log, each chunk with its offset.
+    """The first ``size`` bytes of a file of the log, each chunk with its offset.
 
     :raise OSError: it is shorter.
     """

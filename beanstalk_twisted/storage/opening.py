@@ -1,5 +1,4 @@
-"""
-From a directory to a loaded queue and an open log.
+"""From a directory to a loaded queue and an open log.
 
 The order is the promise: lock, look at every byte (bodies while the jobs are loaded from their
 records, or later), refuse or keep aside, and only when the new segment is durable is anything of
@@ -62,9 +61,8 @@ class Report(Protocol):
 
 
 class Predecessor(Protocol):
-    """
-    What a new segment goes on from: a log that was read (`replay.Replay`), or one that was followed
-    (`replication.followed_log.FollowedLog`).
+    """What a new segment goes on from: a log that was read (`replay.Replay`), or one that was
+    followed (`replication.followed_log.FollowedLog`).
     """
 
     @property
@@ -72,23 +70,20 @@ class Predecessor(Protocol):
         """The names of the tubes of its records."""
 
     def position(self, store_uuid: bytes) -> Position:
-        """
-        How it goes on.
+        """How it goes on.
 
         :param store_uuid: names the store if it is a new one.
         """
 
     def tidy(self, directory: Directory) -> str:
-        """
-        Make durable what the new segment builds on, before that is written; keep a copy of what it
-        cuts off.
+        """Make durable what the new segment builds on, before that is written; keep a copy of what
+        it cuts off.
 
         :return: where the copy is, or an empty string.
         """
 
     def notes(self, kept_at: str) -> list[str]:
-        """
-        What there is to say of the log, a sentence each, for the server's log.
+        """What there is to say of the log, a sentence each, for the server's log.
 
         :param kept_at: what `tidy` has returned.
         """
@@ -97,8 +92,8 @@ class Predecessor(Protocol):
         """The disk is full: give back space that was never written."""
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """
-        Remove what was being made, before the new segment is; dead segments when it is durable.
+        """Remove what was being made, before the new segment is; dead segments when it is
+        durable.
         """
 
     def release(self, directory: Directory) -> None:
@@ -106,8 +101,7 @@ class Predecessor(Protocol):
 
 
 class Beginning(NamedTuple):
-    """
-    A log that goes on, and its first batch, which nobody has written yet.
+    """A log that goes on, and its first batch, which nobody has written yet.
 
     :ivar found: the log as it was.
     :ivar demand: the room that the queue wants.
@@ -120,8 +114,7 @@ class Beginning(NamedTuple):
 
 
 class OpenLog(NamedTuple):
-    """
-    A log that is open for appending, and what was found when it was opened.
+    """A log that is open for appending, and what was found when it was opened.
 
     :ivar notes: sentences for the server's log.
     """
@@ -146,8 +139,7 @@ def load(
     read: Callable[[Directory, Progress], replay.Replay] = replay.read_records,
     body_cache: int | None = None, is_followed: bool = False, verify: Verify = Verify.FULL,
 ) -> replay.Replay:  # fmt: skip
-    """
-    Load a queue from a directory; nothing there is changed.
+    """Load a queue from a directory; nothing there is changed.
 
     :param directory: locked.
     :param read: see `replay.read_records`.
@@ -185,8 +177,7 @@ def _filled(
 
 
 def _load_and_check(filling: _Filling, found: replay.Replay, directory: Directory) -> None:
-    """
-    Have bodies looked at that were left, while the jobs are loaded.
+    """Have bodies looked at that were left, while the jobs are loaded.
 
     :raise Damaged: one is damaged; what else is found on the way counts only if none is.
     """
@@ -216,8 +207,7 @@ def begin(
     directory: Directory, queue: WorkQueue, clock: LogClock, segment_bytes: int,
     found: Predecessor, most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
 ) -> OpenLog:  # fmt: skip
-    """
-    Open the log that was loaded for appending, in a new segment.
+    """Open the log that was loaded for appending, in a new segment.
 
     :param most_bytes: that its files may have together; 0 for no limit.
     :param chance: gives so many random bytes: a new store's UUID, and the salt of each segment.
@@ -232,8 +222,8 @@ def begin(
 
 
 def tidied(directory: Directory, found: Predecessor) -> list[str]:
-    """
-    Make what is there durable, as the new segment will say that it is, and keep a torn tail aside.
+    """Make what is there durable, as the new segment will say that it is, and keep a torn tail
+    aside.
 
     :return: what the start has to say.
     :raise CannotUse: it cannot be written.
@@ -248,9 +238,8 @@ def prepare(
     queue: WorkQueue, clock: LogClock, segment_bytes: int, found: Predecessor,
     most_bytes: int = 0, chance: Callable[[int], bytes] = os.urandom,
 ) -> Beginning:  # fmt: skip
-    """
-    Begin the new segment in memory: the queue's changes go there from now on.  Nothing is written;
-    of a `Replay` what is not known durable is read.
+    """Begin the new segment in memory: the queue's changes go there from now on.  Nothing is
+    written; of a `Replay` what is not known durable is read.
     """
     position = found.position(chance(16))._replace(time_ns=clock.now_ns())
 
@@ -277,8 +266,8 @@ def prepare(
 def write_beginning(
     directory: Directory, beginning: Beginning, notes: list[str], is_witnessed: bool = False
 ) -> OpenLog:  # fmt: skip
-    """
-    Write the new segment, then cut what it takes the place of.  Nobody else uses the log meanwhile.
+    """Write the new segment, then cut what it takes the place of.  Nobody else uses the log
+    meanwhile.
 
     :param notes: what `tidied` has given, which comes before this.
     :param is_witnessed: whether something else says that the first batch is durable.
@@ -293,8 +282,7 @@ def write_beginning(
 
 
 def refuse_beanstalkd(directory: RealDirectory) -> None:
-    """
-    Look for a log of the C beanstalkd, before so much as a lock is put beside it.
+    """Look for a log of the C beanstalkd, before so much as a lock is put beside it.
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
@@ -401,8 +389,7 @@ def _name_rehomed_tubes(log: Log, position: Position, queue: WorkQueue, found: P
 
 
 def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
-    """
-    The disk is full: a start needs only a small segment.
+    """The disk is full: a start needs only a small segment.
 
     :return: what was written.
     """
@@ -433,8 +420,7 @@ def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
 
 
 def _distrust_cache(directory: Directory) -> None:
-    """
-    After a failed write-back the cache may show what the disk never got, in the segment that was
+    """After a failed write-back the cache may show what the disk never got, in the segment that was
     being written.
     """
     for newest in _segments(directory)[-1:]:

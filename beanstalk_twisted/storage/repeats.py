@@ -11,8 +11,8 @@ from beanstalk_twisted.storage.io_thread import Clock
 T = TypeVar("T")
 
 TELL_S: Final = 60.0
-"""
-Seconds between two lines about the same anomaly: one that lasts for a day is 1,440 lines then.
+"""Seconds between two lines about the same anomaly: one that lasts for a day is 1,440 lines
+then.
 """
 
 
@@ -22,8 +22,7 @@ def newest(told: T, later: T) -> T:
 
 
 def times(count: int, which: str = "newest") -> str:
-    """
-    What a line ends with that stands for several: nothing if it stands for one.
+    """What a line ends with that stands for several: nothing if it stands for one.
 
     :param which: of them the line describes.
     """
@@ -31,8 +30,7 @@ def times(count: int, which: str = "newest") -> str:
 
 
 class Repeats(Generic[T]):
-    """
-    Counts what is noted, and tells the first at once and the count of others each `TELL_S` while
+    """Counts what is noted, and tells the first at once and the count of others each `TELL_S` while
     there are more.
     """
 
@@ -40,8 +38,7 @@ class Repeats(Generic[T]):
         self, clock: Clock, tell: Callable[[int, T], None],
         choose: Callable[[T, T], T] = newest,
     ) -> None:  # fmt: skip
-        """
-        :param tell: called with how many there were since it was called last, and one of them.
+        """:param tell: called with how many there were since it was called last, and one of them.
         :param choose: which of two is told; ``max`` for the worst.
         """
         self._clock = clock
@@ -52,8 +49,7 @@ class Repeats(Generic[T]):
         self._timer: IDelayedCall | None = None
 
     def note(self, what: T) -> bool:
-        """
-        Count one more.
+        """Count one more.
 
         :return: whether it was told at once.
         """
@@ -90,8 +86,7 @@ class Repeats(Generic[T]):
 
 
 class Trouble:
-    """
-    A state that comes and goes: its beginning is told at once, its end when it has been over for
+    """A state that comes and goes: its beginning is told at once, its end when it has been over for
     `TELL_S`, with how often it came.  So the last line tells what holds.
     """
 

@@ -1,5 +1,4 @@
-"""
-The segments of an open log, as monitoring shows them.
+"""The segments of an open log, as monitoring shows them.
 
 Sizes and living jobs are known in memory.  When a segment began, and with which LSN, stands in its
 header: that is read in the I/O thread, a few at a time, and kept once it cannot change.
@@ -29,8 +28,7 @@ MAX_KNOWN: Final = 10_000
 
 
 class Begun(NamedTuple):
-    """
-    What a header says.
+    """What a header says.
 
     :ivar created_ns: log time.
     """
@@ -40,8 +38,7 @@ class Begun(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """
-    A segment.
+    """A segment.
 
     :ivar size: bytes of its header and frames, those too that are about to be written.
     :ivar jobs: living jobs, and remembered keys, whose newest full record is here; ``live_bytes``
@@ -80,8 +77,7 @@ class SegmentList:
         self._is_reading = False
 
     async def page(self, after: int, most: int) -> list[SegmentFacts]:
-        """
-        :param after: the number behind which the page begins; 0 for the first page.
+        """:param after: the number behind which the page begins; 0 for the first page.
         :param most: how many segments it has at most.
         """
         log = self._log
@@ -94,8 +90,8 @@ class SegmentList:
         return [self._facts(seq, begun) for seq in numbers if seq in log.ends or seq >= log.segment]
 
     async def _begun(self, numbers: Sequence[int]) -> dict[int, Begun]:
-        """
-        Read what is not known; while others read, it stays unknown, so that they never queue up.
+        """Read what is not known; while others read, it stays unknown, so that they never queue
+        up.
         """
         missing = [seq for seq in numbers if seq not in self._known and seq <= self._log.segment]
         read: dict[int, Begun] = {}

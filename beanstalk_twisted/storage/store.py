@@ -1,6 +1,5 @@
-"""
-An open log at work: its committer and its compactor, wired to the queue, and what they have to say
-to the server's log.
+"""An open log at work: its committer and its compactor, wired to the queue, and what they have to
+say to the server's log.
 """
 
 import time
@@ -38,15 +37,13 @@ from beanstalk_twisted.storage.repeats import Repeats, times
 from beanstalk_twisted.storage.segment_list import SegmentFacts, SegmentList
 
 CHECK_S: Final = 1.0
-"""
-Seconds between two checks: what is acknowledged in that time may be lost with the directory, and a
-check takes 20 us of processor time.
+"""Seconds between two checks: what is acknowledged in that time may be lost with the directory, and
+a check takes 20 us of processor time.
 """
 
 
 class DirectoryCheck:
-    """
-    Looks once a second whether the log is where it should be, as long as it is.
+    """Looks once a second whether the log is where it should be, as long as it is.
 
     One timer or one piece of work may be pending here.
     """
@@ -57,8 +54,7 @@ class DirectoryCheck:
         self, environment: Environment, committer: GroupCommit,
         wall_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """
-        :param environment: its ``failed`` is called when the log is not where it should be.
+        """:param environment: its ``failed`` is called when the log is not where it should be.
         :param wall_s: Unix time, for people.
         """
         self._io = environment.unwatched
@@ -73,8 +69,7 @@ class DirectoryCheck:
         self._is_stopped = False
 
     def start(self) -> None:
-        """
-        Check at once, when the segment has just been begun, and then in a second, and so on.
+        """Check at once, when the segment has just been begun, and then in a second, and so on.
 
         A file system that even now shows another file at the path than the one that is open has no
         lasting inode numbers: checks would say nothing there.
@@ -126,8 +121,7 @@ class DirectoryCheck:
 
 
 class LogOptions(NamedTuple):
-    """
-    How a log is kept.
+    """How a log is kept.
 
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar slow_ns: replies that waited longer for the disk are told of.
@@ -142,8 +136,7 @@ class LogOptions(NamedTuple):
 
 
 SPACE_NEWS_S: Final = 2.0
-"""
-How long there has to be space before that is told, seconds: on a full disk each segment that
+"""How long there has to be space before that is told, seconds: on a full disk each segment that
 compaction frees is taken again, some 45 times a second if segments are small.
 """
 
@@ -162,8 +155,7 @@ class LogFacts:
 
 
 class LogFigures(NamedTuple):
-    """
-    What monitoring shows of a log, as of now; sizes in bytes.
+    """What monitoring shows of a log, as of now; sizes in bytes.
 
     :ivar total_bytes: of all segments; ``live_bytes`` of the records of living jobs.
     :ivar debt_bytes: by how much it is larger than ``may_be_bytes``, from which on it is compacted.
@@ -203,8 +195,7 @@ class LogFigures(NamedTuple):
 
 
 class LogStore:
-    """
-    Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
+    """Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
 
     :ivar committer: takes to disk what was appended.
     :ivar reads: reads bodies that are in the log only; None where all are in memory.
@@ -218,8 +209,7 @@ class LogStore:
         make_archiver: MakeArchiver | None = None, replica: Replica | None = None,
         read_io: Callable[[], WatchableIo] | None = None, unchecked: Sequence[Segment] = (),
     ) -> None:  # fmt: skip
-        """
-        :param unchecked: segments whose bodies a start has not looked at.
+        """:param unchecked: segments whose bodies a start has not looked at.
         :param read_io: makes what reads and checks bodies; needed with a `body_cache`.
         :param replica: where the log goes beside the disk; jobs leave only when it has their
             reservations.
@@ -323,8 +313,7 @@ class LogStore:
         return self._log.budget.is_short
 
     def start(self) -> None:
-        """
-        Begin to work.
+        """Begin to work.
 
         :raise CannotUse: there is an archive, and nothing can be put into it.
         """
@@ -349,8 +338,7 @@ class LogStore:
             self._archiver.stop()
 
     def hold_up(self, is_held_up: bool) -> None:
-        """
-        The replica takes nothing: records that nobody waits for are left out, since all that is
+        """The replica takes nothing: records that nobody waits for are left out, since all that is
         appended has to be kept for it.
 
         :param is_held_up: whether that is so from now on, or no longer.

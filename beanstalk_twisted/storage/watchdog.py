@@ -1,5 +1,4 @@
-"""
-Watches the disk: says when it takes very long, and gives up when it hangs.
+"""Watches the disk: says when it takes very long, and gives up when it hangs.
 
 A write or sync that neither returns nor fails would keep all clients waiting for ever.  The thread
 that waits for it cannot be helped, nor ended: so nothing here waits for that thread.
@@ -34,8 +33,7 @@ SLOW_S: Final = 5
 """Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
 
 DEFAULT_LIMIT_S: Final = 60
-"""
-Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
+"""Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
 that its own error, which says more, comes first.
 """
 
@@ -50,9 +48,8 @@ NEW_REPLIES_WAIT: Final = (
 
 ALL_WAIT: Final = "all clients wait for it, and so do signals other than SIGKILL"
 ALL_WAIT_IN_DOUBT: Final = f"{ALL_WAIT}, and a power loss may take back the replies given last"
-"""
-While the reactor's thread is kept, nobody is served, and Python calls no handler of a signal; with
-and without such a sync.
+"""While the reactor's thread is kept, nobody is served, and Python calls no handler of a signal;
+with and without such a sync.
 """
 
 NOTHING_LOST: Final = "no reply was given for what is not on disk"
@@ -64,8 +61,7 @@ NEWEST_DOUBTFUL: Final = (
 
 
 class WatchedIo(Io):
-    """
-    An `Io` that is watched.
+    """An `Io` that is watched.
 
     Two timers may be pending here: the next look, only while work is under way, and that of
     `Repeats`.
@@ -82,8 +78,7 @@ class WatchedIo(Io):
         failed: Callable[[Failure], None],
         syncs_first: bool = True,
     ) -> None:
-        """
-        :param io: does the work, one piece after the other.
+        """:param io: does the work, one piece after the other.
         :param path: of the directory that is worked on.
         :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
         :param failed: called once, when one has taken longer, in the thread that still can be.
@@ -171,8 +166,7 @@ class WatchedIo(Io):
             self._gives_up(self._waits_aside)
 
     def _gives_up(self, meanwhile: str) -> bool:
-        """
-        The oldest work is as old as the looks at which none had ended since the one before.
+        """The oldest work is as old as the looks at which none had ended since the one before.
 
         :param meanwhile: what is to be said of the others.
         """
@@ -217,8 +211,7 @@ class WatchedIo(Io):
 
 
 def close_sockets() -> None:
-    """
-    Part from all clients and close all ports, at once.
+    """Part from all clients and close all ports, at once.
 
     A process that ends keeps its sockets while one of its threads hangs in the kernel, and the
     kernel would go on to accept connections for it.  The log's files stay open, so that its lock

@@ -1,5 +1,4 @@
-"""
-The test double: the real server on a clock that stands still, for the tests of whoever uses it.
+"""The test double: the real server on a clock that stands still, for the tests of whoever uses it.
 
 `double.Beanstalk` is for code on Twisted, in one process and without sockets.
 `sockets.BeanstalkServer` listens on a port, in a thread, for any other client.  Both are this

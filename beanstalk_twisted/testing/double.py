@@ -1,5 +1,4 @@
-"""
-The test double, as a test holds it.
+"""The test double, as a test holds it.
 
 `Double` is all that both have in common; `Beanstalk` is joined to the code under test by an
 endpoint of Twisted, `sockets.BeanstalkServer` by a port.
@@ -29,8 +28,7 @@ from beanstalk_twisted.testing.network import Carrier, Network, Wire
 
 
 class Conversation(Carrier):
-    """
-    A raw connection.
+    """A raw connection.
 
     :ivar wire: what can happen to it.
     """
@@ -93,8 +91,7 @@ ADDRESS: Final = IPv4Address("TCP", "127.0.0.1", 11300)
 
 
 class MemoryLink(Carrier):
-    """
-    A Twisted protocol at one end of a wire.
+    """A Twisted protocol at one end of a wire.
 
     :ivar transport: the protocol's.
     """
@@ -145,8 +142,7 @@ class MemoryLink(Carrier):
 
 @implementer(IStreamClientEndpoint)
 class MemoryEndpoint:
-    """
-    Leads to the double.
+    """Leads to the double.
 
     Where a reactor is installed, its turns carry the bytes, so that ``await`` does what it does
     everywhere; without one, they move in `Network.settle` and `Network.advance` only.
@@ -216,8 +212,7 @@ class Double(Inspection, Faults):
         self, body: bytes | str, tube: str = "default", *, priority: int = 65_536, delay: int = 0,
         ttr: int = 60, tags: Tags | None = None,
     ) -> int:  # fmt: skip
-        """
-        Put a job, as some other client would: nothing of it is in `commands`, and neither faults
+        """Put a job, as some other client would: nothing of it is in `commands`, and neither faults
         nor `drop_connections` touch it.
 
         :param body: text is put as UTF-8.
@@ -243,8 +238,7 @@ class Double(Inspection, Faults):
         return int(said.split()[1])
 
     def connect(self) -> Conversation:
-        """
-        Make a connection of the test's own, for raw bytes.
+        """Make a connection of the test's own, for raw bytes.
 
         :raise ConnectionRefusedError: the server is down.
         """
@@ -255,9 +249,8 @@ class Double(Inspection, Faults):
         return talk
 
     def clear(self) -> None:
-        """
-        Begin anew: no jobs, no pauses, no record, counters at 0, nothing planted, held or delayed.
-        Connections stay, with the tubes that they use and watch.
+        """Begin anew: no jobs, no pauses, no record, counters at 0, nothing planted, held or
+        delayed.  Connections stay, with the tubes that they use and watch.
         """
         with self._turn():
             if self.is_up:
@@ -269,8 +262,7 @@ class Double(Inspection, Faults):
 
 
 class Beanstalk(Double):
-    """
-    The double in one process: for code on Twisted, and for raw conversations.
+    """The double in one process: for code on Twisted, and for raw conversations.
 
     :ivar endpoint: an `IStreamClientEndpoint` that leads here.
     :ivar clock: the clock for the code under test; it goes when `advance` is called.
@@ -279,8 +271,7 @@ class Beanstalk(Double):
     def __init__(
         self, *, piece_bytes: int = READ_BYTES, uses_reactor: bool = True, **options: Any
     ) -> None:
-        """
-        :param piece_bytes: the most that a client gets at once; 1 for byte by byte.
+        """:param piece_bytes: the most that a client gets at once; 1 for byte by byte.
         :param uses_reactor: whether the reactor, if one is installed, carries bytes in its turns;
             without that they move in `settle`, `advance`, `result` and `run` only.
         :param options: see `Double`.
@@ -296,8 +287,7 @@ class Beanstalk(Double):
         self.endpoint.close()
 
     def result(self, waited: Deferred[T]) -> T:
-        """
-        Let all happen that needs no time, and give what a Deferred has come to.
+        """Let all happen that needs no time, and give what a Deferred has come to.
 
         :raise AssertionError: it has come to nothing yet; `advance` may help.
         """
@@ -317,8 +307,7 @@ class Beanstalk(Double):
         return outcomes[0]
 
     def run(self, script: Coroutine[Any, Any, T] | Deferred[T]) -> T:
-        """
-        Run a coroutine to its end, without a reactor; it may call `advance` itself.  A Deferred
+        """Run a coroutine to its end, without a reactor; it may call `advance` itself.  A Deferred
         will do as well.
         """
         __tracebackhide__ = True

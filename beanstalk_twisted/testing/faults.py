@@ -21,8 +21,7 @@ class Faults(Harness):
             return list(self._wires)
 
     def drop_connections(self, **when: Any) -> None:
-        """
-        Cut all connections.
+        """Cut all connections.
 
         :param when: see `Wire.drop`.
         """
@@ -31,8 +30,8 @@ class Faults(Harness):
                 wire.drop(**when)
 
     def hold_replies(self) -> None:
-        """
-        Keep all replies back, on all connections there are and will be, until `release_replies`.
+        """Keep all replies back, on all connections there are and will be, until
+        `release_replies`.
         """
         with self._turn():
             self._is_holding = True
@@ -47,8 +46,7 @@ class Faults(Harness):
                 wire.release()
 
     def delay_replies(self, seconds: float) -> None:
-        """
-        Let each reply take so long, on all connections there are and will be; 0 ends it.
+        """Let each reply take so long, on all connections there are and will be; 0 ends it.
 
         :raise ValueError: it is below 0, endless, or no number.
         """
@@ -61,8 +59,7 @@ class Faults(Harness):
     # Faults of the server.
 
     def answer_next(self, command: str, reply: str, times: int = 1) -> None:
-        """
-        Answer the next such commands with an error instead of carrying them out.
+        """Answer the next such commands with an error instead of carrying them out.
 
         :param command: its name, such as ``put``.
         :param reply: such as ``OUT_OF_MEMORY``; one of `recording.PLANTABLE`.
@@ -82,9 +79,8 @@ class Faults(Harness):
             self._service.drain()
 
     def deadline_soon(self) -> None:
-        """
-        Let the TTR of every reserved job end in a second.  Whoever holds one and waits for another
-        hears DEADLINE_SOON now; whoever asks for another in this second hears it then.
+        """Let the TTR of every reserved job end in a second.  Whoever holds one and waits for
+        another hears DEADLINE_SOON now; whoever asks for another in this second hears it then.
 
         :raise ValueError: no job is reserved, so nobody could hear it.
         """
@@ -112,8 +108,7 @@ class Faults(Harness):
             self._set_up(False)
 
     def lose_power(self) -> None:
-        """
-        End the server as a power loss does: only what was synced stays.  What was answered stays
+        """End the server as a power loss does: only what was synced stays.  What was answered stays
         too, since replies wait for that.
         """
         with self._turn():
@@ -122,8 +117,7 @@ class Faults(Harness):
                 self.server.directory = self.server.directory.after_power_loss()
 
     def start(self) -> None:
-        """
-        Begin a new process on what the last one has left.  Without a log that is nothing.
+        """Begin a new process on what the last one has left.  Without a log that is nothing.
 
         :raise beanstalk_twisted.binlog.errors.BinlogError: the log cannot be used, as when it is
             damaged; the server stays down.
@@ -140,8 +134,7 @@ class Faults(Harness):
         self.start()
 
     def damage_log(self, name: str | None = None, offset: int | None = None) -> None:
-        """
-        Change a byte of the log, as a rotten disk does.  It shows at the next start.
+        """Change a byte of the log, as a rotten disk does.  It shows at the next start.
 
         :param name: of the segment; the oldest one without it.
         :param offset: of the byte; without it, one of the first record.

@@ -20,8 +20,7 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 
 class JobView(NamedTuple):
-    """
-    A job as it is.
+    """A job as it is.
 
     :ivar state: one of `STATES`.
     :ivar age: seconds since it was put.
@@ -48,9 +47,9 @@ class JobView(NamedTuple):
 
 
 def look(state: QueueState, now_ns: int) -> list[JobView]:
-    """
-    Give all jobs, by tube and state, and in each as they come up: ready ones in the order in which
-    they are reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
+    """Give all jobs, by tube and state, and in each as they come up: ready ones in the order in
+    which they are reserved, delayed and reserved ones by the time left, buried ones as they are
+    kicked.
     """
     read: dict[int, bytes | Unread | None] = {}
     for number in state.jobs:
@@ -80,8 +79,7 @@ def _view(job: Job, state: QueueState, now_ns: int, read: bytes | Unread | None)
 def chosen(
     jobs: Iterable[JobView], tube: str | None = None, state: str | None = None
 ) -> list[JobView]:
-    """
-    Choose among jobs.
+    """Choose among jobs.
 
     :raise ValueError: there is no such state.
     """
@@ -98,8 +96,7 @@ Body = bytes | str | Callable[[bytes], bool]
 
 
 class Assertions:
-    """
-    Assertions about what was done and what is there.
+    """Assertions about what was done and what is there.
 
     All of them see what was received so far; none of them waits.  A ``tube``, a ``body`` and the
     like choose: jobs for which they do not hold are not counted.
@@ -163,8 +160,7 @@ class Assertions:
         self._assert_done("touch", "TOUCHED", count, tube=tube, body=body, job=job)
 
     def assert_command(self, name: str, count: int | None = None) -> None:
-        """
-        This command was received so often, whatever was answered; for None at least once.
+        """This command was received so often, whatever was answered; for None at least once.
 
         :raise ValueError: there is no such command, so it would never be received.
         """
@@ -194,8 +190,7 @@ class Assertions:
         self, tube: str | None = None, *, ready: int | None = None, reserved: int | None = None,
         delayed: int | None = None, buried: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        So many jobs are in these states; of states that are not named nothing is said.
+        """So many jobs are in these states; of states that are not named nothing is said.
 
         :param tube: the tube to look into; all of them together for None.
         :raise ValueError: no state is named, so nothing would be said at all.
@@ -298,8 +293,7 @@ class Inspection(Harness, Assertions):
         return Counter(command.name for command in self.commands if command.name)
 
     def jobs(self, tube: str | None = None, state: str | None = None) -> list[JobView]:
-        """
-        Give the jobs that are there, by tube and state, and in each in the order of their turn.
+        """Give the jobs that are there, by tube and state, and in each in the order of their turn.
 
         :param state: ``ready``, ``reserved``, ``delayed`` or ``buried``; all for None.
         """
@@ -328,24 +322,22 @@ class Inspection(Harness, Assertions):
         return ServerStats(self._content("stats"))
 
     def stats_tube(self, tube: str) -> TubeStats:
-        """
-        Give what ``stats-tube`` answers.
+        """Give what ``stats-tube`` answers.
 
         :raise LookupError: there is no such tube.
         """
         return TubeStats(self._content("stats-tube", tube.encode()))
 
     def stats_job(self, job_id: int) -> JobStats:
-        """
-        Give what ``stats-job`` answers.
+        """Give what ``stats-job`` answers.
 
         :raise LookupError: there is no such job.
         """
         return JobStats(self._content("stats-job", job_id))
 
     def _content(self, command: str, *args: bytes | int) -> bytes:
-        """
-        Carry out a command that gives statistics, without a connection: none looks at who asks.
+        """Carry out a command that gives statistics, without a connection: none looks at who
+        asks.
         """
         with self._turn():
             context, now_ns = self._service.context, self._service.clock.now_ns()

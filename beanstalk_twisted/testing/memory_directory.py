@@ -65,8 +65,7 @@ class SimulatedFile(File):
 
 
 class SimulatedDirectory(Directory):
-    """
-    A `Directory` in memory, of which nothing fails.
+    """A `Directory` in memory, of which nothing fails.
 
     :ivar inodes: the files by name; ``synced_inodes`` those that a power loss leaves.
     :ivar quarantined: by name.
@@ -163,8 +162,8 @@ class SimulatedDirectory(Directory):
         self.inodes[name] = self.make(content)
 
     def after_kill(self) -> Self:
-        """
-        What the next process finds when this one is killed: all that was written, synced or not.
+        """What the next process finds when this one is killed: all that was written, synced or
+        not.
         """
         return copy.deepcopy(self)
 

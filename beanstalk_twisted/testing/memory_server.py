@@ -1,5 +1,4 @@
-"""
-A whole server in memory: the real service on a clock that stands still, connections without
+"""A whole server in memory: the real service on a clock that stands still, connections without
 sockets, and if wanted a log on a simulated disk.
 
 Nothing happens by itself.  What `Client.send` brings is parsed at once; what the server leaves for
@@ -48,9 +47,8 @@ STARTED_S = 1_700_000_000
 
 
 class MemoryTransport:
-    """
-    One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets do,
-    and as they do it never calls a protocol that has not come back from the last call.
+    """One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets
+    do, and as they do it never calls a protocol that has not come back from the last call.
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
@@ -225,8 +223,7 @@ class Client:
 
 
 class MemoryServer:
-    """
-    A running server.
+    """A running server.
 
     :ivar directory: its disk; None without a log.
     :ivar archive: where finished segments go, if anywhere.

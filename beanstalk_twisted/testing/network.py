@@ -1,5 +1,4 @@
-"""
-Time and motion: bytes move, and seconds pass, when the test says so.
+"""Time and motion: bytes move, and seconds pass, when the test says so.
 
 There are two clocks that go at the same pace: the server's, and one for the code under test.  When
 the server is killed its timers go with it, those of its clients stay.
@@ -24,8 +23,7 @@ WITH_BODY: Final = frozenset((b"RESERVED", b"FOUND", b"OK"))
 
 
 class Wire:
-    """
-    One connection to the double.
+    """One connection to the double.
 
     :ivar peer: the server's side of it.
     :ivar number: the server's number for it, from 1; as in `Command.connection`.
@@ -105,9 +103,8 @@ class Wire:
         self, *, after_reply_bytes: int | None = None, after_command_bytes: int | None = None,
         in_body: bool = False,
     ) -> None:  # fmt: skip
-        """
-        Cut the connection: now, or when something more has got through.  The server takes it for a
-        client that has vanished, the client for a server that has.
+        """Cut the connection: now, or when something more has got through.  The server takes it for
+        a client that has vanished, the client for a server that has.
 
         :param after_reply_bytes: so many bytes of replies more still come, at least 1.
         :param after_command_bytes: so many bytes of commands more are still taken, at least 1.
@@ -136,8 +133,7 @@ class Wire:
         self.delay_s = seconds
 
     def cut_off(self) -> None:
-        """
-        Let nothing through any more, in either direction, without telling anybody: a half-open
+        """Let nothing through any more, in either direction, without telling anybody: a half-open
         connection, as a network that is gone leaves it.
         """
         self.is_cut_off = True
@@ -158,8 +154,7 @@ class Wire:
 
 
 def middle_of_a_body(replies: bytes) -> int | None:
-    """
-    Find the middle of the first body.
+    """Find the middle of the first body.
 
     :param replies: whole ones; the server never writes a part.
     :return: an offset behind the reply's line and before the body's last byte; None without a body.
@@ -182,16 +177,14 @@ class Carrier(Protocol):
     """Whoever carries bytes between a client and a `Wire`."""
 
     def carry(self) -> bool:
-        """
-        Move what each end has sent to the other one, and tell one end of the end of the other.
+        """Move what each end has sent to the other one, and tell one end of the end of the other.
 
         :return: whether there was anything.
         """
 
 
 class Network:
-    """
-    A server, its connections, and the clocks.
+    """A server, its connections, and the clocks.
 
     :ivar clock: for the code under test.
     :ivar links: all connections made, in order.
@@ -205,8 +198,7 @@ class Network:
         self.links: list[Any] = []
 
     def step(self) -> bool:
-        """
-        Let happen what is next, without time passing.
+        """Let happen what is next, without time passing.
 
         :return: whether anything is left that needs no time.
         """
@@ -216,8 +208,7 @@ class Network:
         return any(moved) or self.next_s() <= 0
 
     def settle(self) -> None:
-        """
-        Let all happen that needs no time.
+        """Let all happen that needs no time.
 
         :raise RuntimeError: it does not come to an end.
         """
@@ -238,8 +229,7 @@ class Network:
         return min(mine, its)
 
     def advance(self, seconds: float) -> None:
-        """
-        Let time pass, from one thing that is due to the next.
+        """Let time pass, from one thing that is due to the next.
 
         :raise ValueError: it is no time that can pass.
         """
@@ -263,8 +253,7 @@ def check_span(seconds: float) -> None:
 
 
 class Harness:
-    """
-    The server, its connections and its time, as all parts of a double share them.
+    """The server, its connections and its time, as all parts of a double share them.
 
     :ivar server: the real server, for whoever needs to reach into it.
     :ivar is_up: whether it runs.
@@ -296,8 +285,8 @@ class Harness:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """
-        What is done to the double is done within this: alone, and what follows from it follows.
+        """What is done to the double is done within this: alone, and what follows from it
+        follows.
         """
         with self._lock:
             yield
@@ -310,8 +299,7 @@ class Harness:
         return float(self.server.clock.seconds())
 
     def advance(self, seconds: float) -> None:
-        """
-        Let time pass, and all that happens in it: TTRs, delays, pauses and timeouts end in their
+        """Let time pass, and all that happens in it: TTRs, delays, pauses and timeouts end in their
         order.  What clients have sent before is carried out before.
 
         :raise ValueError: it is below 0, endless, or no number.

@@ -1,5 +1,4 @@
-"""
-The pytest plugin: the fixtures `beanstalk` and `beanstalk_server`.
+"""The pytest plugin: the fixtures `beanstalk` and `beanstalk_server`.
 
 pytest loads it by itself wherever this package is installed, in all projects, hence it imports
 nothing of ours or of Twisted before a test asks for a fixture: a run that does not use it costs
@@ -21,9 +20,8 @@ MARK = "beanstalk"
 
 OF_BOTH = ("has_log", "max_job_bytes")
 OF_THE_OTHER = {"beanstalk": ("clock", "port"), "beanstalk_server": ("piece_bytes", "uses_reactor")}
-"""
-Options that a fixture has not, but the other one: a mark on a module, or on a test that has both,
-is for both, so they are left out.
+"""Options that a fixture has not, but the other one: a mark on a module, or on a test that has
+both, is for both, so they are left out.
 """
 
 
@@ -55,8 +53,7 @@ def beanstalk_server(request: pytest.FixtureRequest) -> Iterator[BeanstalkServer
 
 
 def options_for(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """
-    Gather the options of all marks that apply to a test; the nearest one counts most.
+    """Gather the options of all marks that apply to a test; the nearest one counts most.
 
     :raise pytest.UsageError: one has no name, or one that neither fixture knows.
     """

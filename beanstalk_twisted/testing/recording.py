@@ -1,5 +1,4 @@
-"""
-The server with somebody who looks over its shoulder: what was asked, and what was answered.
+"""The server with somebody who looks over its shoulder: what was asked, and what was answered.
 
 It is the real one but for what a test has planted: a command that is answered with a given error
 instead of being carried out.
@@ -51,8 +50,7 @@ def check_command(name: str) -> None:
 
 @dataclass
 class Command:
-    """
-    A command that the server has received.
+    """A command that the server has received.
 
     :ivar connection: its number, from 1 in each run of the server.
     :ivar time: when its line came, seconds since the double was made; ``answered_at`` likewise.
@@ -99,8 +97,7 @@ def shown(body: bytes) -> str:
 
 
 class Recorder:
-    """
-    The `execution_context.Observer` of a double: records each command with its answer, and gives
+    """The `execution_context.Observer` of a double: records each command with its answer, and gives
     planted answers instead of having commands carried out.
 
     :ivar commands: every command received, in order.
@@ -125,8 +122,8 @@ class Recorder:
 
     @contextmanager
     def ignoring(self, session: Session) -> Iterator[None]:
-        """
-        This session is the double's own: its commands are neither recorded nor answered otherwise.
+        """This session is the double's own: its commands are neither recorded nor answered
+        otherwise.
         """
         self._ignored.add(session)
         try:
@@ -194,8 +191,7 @@ class RecordedService(BeanstalkService):
     """The server, and what only tests make happen to it."""
 
     def shorten_ttrs(self) -> int:
-        """
-        Let the TTR of every reserved job end in a second, so that its holder, if it waits, hears
+        """Let the TTR of every reserved job end in a second, so that its holder, if it waits, hears
         DEADLINE_SOON now.
 
         :return: of how many jobs.
@@ -260,8 +256,7 @@ def arguments(parsed: Parsed) -> dict[str, Any]:
 
 
 class RecordedServer(MemoryServer):
-    """
-    A `MemoryServer` that is recorded over all its processes.
+    """A `MemoryServer` that is recorded over all its processes.
 
     :ivar recorder: has the record.
     """

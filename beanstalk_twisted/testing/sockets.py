@@ -1,5 +1,4 @@
-"""
-The double on a real port, in a thread: for any client, in any library, blocking or not.
+"""The double on a real port, in a thread: for any client, in any library, blocking or not.
 
 The thread knows no reactor, so the double works beside any and without one.  It does nothing but
 carry bytes between sockets and the server in memory; whatever the test calls carries them too, so
@@ -39,8 +38,7 @@ AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class SocketLink(Carrier):
-    """
-    A socket at one end of a wire.
+    """A socket at one end of a wire.
 
     :ivar events: what it waits for, as `selectors` has it.
     """
@@ -116,8 +114,7 @@ class SocketLink(Carrier):
 
 
 class Listener:
-    """
-    Takes connections.
+    """Takes connections.
 
     :ivar port: the port; the same one each time that it listens.
     """
@@ -154,8 +151,7 @@ class Listener:
 
 
 class BeanstalkServer(Double):
-    """
-    The double on a port of 127.0.0.1.
+    """The double on a port of 127.0.0.1.
 
     :ivar host: where it listens, ``port`` and ``address``, which is both, likewise.
     """
@@ -163,8 +159,7 @@ class BeanstalkServer(Double):
     def __init__(
         self, *, port: int = 0, clock: Literal["held", "real"] = "held", **options: Any
     ) -> None:
-        """
-        :param port: 0 takes a free one.
+        """:param port: 0 takes a free one.
         :param clock: ``held`` stands still until `advance`; ``real`` goes, and `advance` jumps.
         :param options: see `Double`.
         """
@@ -229,8 +224,7 @@ class BeanstalkServer(Double):
             self.network.advance(seconds)
 
     def wait_until(self, condition: Callable[[], object], limit_s: float = WAIT_S) -> None:
-        """
-        Wait until something is so that clients in other threads or processes bring about.
+        """Wait until something is so that clients in other threads or processes bring about.
 
         :param condition: looked at after all that happens: ``lambda: server.waiting() == 2``.
         :param limit_s: how long, in real seconds.
@@ -300,8 +294,7 @@ class BeanstalkServer(Double):
             self.network.advance(max(0.0, now - self.time()))
 
     def _prepare(self) -> float | None:
-        """
-        See to it that the thread wakes when there is something to do.
+        """See to it that the thread wakes when there is something to do.
 
         :return: in how many seconds time itself has something to do; None for never.
         """

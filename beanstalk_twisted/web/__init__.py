@@ -1,5 +1,5 @@
-"""
-The HTTP endpoint of ``--http``: health, metrics, the API and the console.  Imported only with it.
+"""The HTTP endpoint of ``--http``: health, metrics, the API and the console.  Imported only with
+it.
 
 To add a route:
 

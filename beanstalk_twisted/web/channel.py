@@ -1,5 +1,4 @@
-"""
-An HTTP connection with bounds: of its lines, headers, body and time.
+"""An HTTP connection with bounds: of its lines, headers, body and time.
 
 twisted.web bounds lines and headers, but takes bodies of any size, lets a client that sends a byte
 a minute go on for ever, and carries out all requests that have come at once, whether or not their
@@ -39,9 +38,8 @@ MAX_LENGTH_DIGITS: Final = 19
 """Digits of a Content-Length: more are more bytes than any file has, and above 4,300 an error."""
 
 REQUEST_S: Final = 30
-"""
-Seconds from a connection, or the end of a reply, until the next request has wholly come.  So slow
-clients, and idle ones, do not keep others out.
+"""Seconds from a connection, or the end of a reply, until the next request has wholly come.  So
+slow clients, and idle ones, do not keep others out.
 """
 
 
@@ -82,8 +80,7 @@ _BASE: Any = HTTPChannel
 
 
 class BoundedChannel(HTTPChannel):
-    """
-    A connection.
+    """A connection.
 
     :ivar is_refused: whether an error was answered that ends it.
     :ivar is_ended: whether the connection is gone.
@@ -133,8 +130,7 @@ class BoundedChannel(HTTPChannel):
         return bool(_BASE.headerReceived(self, line))
 
     def requestDone(self, request: Request) -> None:
-        """
-        Have what has come behind it wait for a turn of its own, and until this reply was taken:
+        """Have what has come behind it wait for a turn of its own, and until this reply was taken:
         many requests at once cost others no more than one does, and no memory.
         """
         self.paused = True
@@ -222,9 +218,8 @@ HEALTH_S: Final = 5
 
 
 class HttpConnections:
-    """
-    The connections there are.  When there is no room for one more, the one is closed that has been
-    without a whole request for longest, of the address that has most of them.
+    """The connections there are.  When there is no room for one more, the one is closed that has
+    been without a whole request for longest, of the address that has most of them.
 
     :ivar closed: how many were closed for others.
     """

@@ -16,8 +16,7 @@ PROBLEM: Final = "application/problem+json"
 
 
 class Call(NamedTuple):
-    """
-    A request that has wholly come, and passed all checks.
+    """A request that has wholly come, and passed all checks.
 
     :ivar parameters: of the path, by name.
     :ivar query: behind the question mark; of a name given twice, the last.
@@ -38,8 +37,7 @@ class Call(NamedTuple):
 
 
 class Document(NamedTuple):
-    """
-    A whole reply.
+    """A whole reply.
 
     :ivar body: the bytes; or pieces, each made when the client has taken the one before, one a turn
         of the reactor, so that making one may take a millisecond or two; one that is made elsewhere
@@ -57,8 +55,7 @@ class Outlet(Protocol):
     """Where a `Stream` writes; `sending.StreamOutlet` is one."""
 
     def write(self, data: bytes) -> bool:
-        """
-        Send this, unless the client has not taken what was sent before: then it is dropped.
+        """Send this, unless the client has not taken what was sent before: then it is dropped.
 
         :return: whether it was sent.
         """
@@ -68,8 +65,8 @@ class Outlet(Protocol):
 
 
 class Stream(Protocol):
-    """
-    A reply that goes on until the client leaves or the server stops, such as server-sent events.
+    """A reply that goes on until the client leaves or the server stops, such as server-sent
+    events.
     """
 
     content_type: str
@@ -82,8 +79,7 @@ class Stream(Protocol):
 
 
 class Refusal(Exception):
-    """
-    An operation is not carried out.
+    """An operation is not carried out.
 
     :ivar status: 400 to 599.
     :ivar detail: what is wrong and what to do, for people; without anything of other clients.

@@ -1,5 +1,4 @@
-"""
-Whom the endpoint answers, and the headers that keep a browser from doing harm.
+"""Whom the endpoint answers, and the headers that keep a browser from doing harm.
 
 Without an access file there is no password: whoever may connect may ask.  What is refused here
 besides is a web page of somebody else that makes its reader's browser ask for it.
@@ -27,9 +26,8 @@ HEADERS: Final = {
 """Of every reply; an operation may replace them."""
 
 CHALLENGE: Final = 'Basic realm="beanstalk-twisted", charset="UTF-8"'
-"""
-Of a reply that asks who somebody is: a browser asks its reader then.  It does not name Bearer too:
-Chromium does not ask when one header has two schemes.
+"""Of a reply that asks who somebody is: a browser asks its reader then.  It does not name Bearer
+too: Chromium does not ask when one header has two schemes.
 """
 
 QUIET_CHALLENGE: Final = 'Bearer realm="beanstalk-twisted"'
@@ -40,8 +38,7 @@ MAX_CREDENTIALS: Final = 1024
 
 
 def challenge_for(headers: Mapping[str, str]) -> str:
-    """
-    How to ask the sender of a request who they are.
+    """How to ask the sender of a request who they are.
 
     :param headers: by lower-case name.
     """
@@ -49,8 +46,7 @@ def challenge_for(headers: Mapping[str, str]) -> str:
 
 
 class Credentials(NamedTuple):
-    """
-    What a request shows.
+    """What a request shows.
 
     :ivar name: of an identity; empty if it names none.
     """
@@ -60,9 +56,8 @@ class Credentials(NamedTuple):
 
 
 def credentials_of(header: str) -> Credentials | None:
-    """
-    Read a header Authorization: ``Bearer TOKEN``, or ``Basic`` with a name, or none, and the token
-    as the password.
+    """Read a header Authorization: ``Bearer TOKEN``, or ``Basic`` with a name, or none, and the
+    token as the password.
 
     :return: None if it is neither.
     """
@@ -82,8 +77,8 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]{1,5})?")
 
 
 def host_is_ours(host: str, names: Collection[str]) -> bool:
-    """
-    Whether a header Host names this server: by ``localhost``, an IP address, or one of ``names``.
+    """Whether a header Host names this server: by ``localhost``, an IP address, or one of
+    ``names``.
 
     A page of another origin that has its own name lead to this address (DNS rebinding) sends that
     name.
@@ -104,8 +99,7 @@ def host_is_ours(host: str, names: Collection[str]) -> bool:
 
 
 def is_own_request(headers: Mapping[str, str]) -> bool:
-    """
-    Whether a request that writes was sent by a program, or by a page of this very endpoint.
+    """Whether a request that writes was sent by a program, or by a page of this very endpoint.
 
     :param headers: by lower-case name.
     """

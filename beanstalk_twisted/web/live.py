@@ -1,5 +1,4 @@
-"""
-The console's stream: server-sent events with the figures of each second.
+"""The console's stream: server-sent events with the figures of each second.
 
 An event ``hello`` has the history, then each second has an event ``tick`` with one row of
 `history.Figures`.  A row has what was counted since the start, so a client that misses rows still
@@ -25,9 +24,8 @@ MAX_STREAMS: Final = 32
 """Streams at a time, half of all HTTP connections: so probes and scrapes still get in."""
 
 MAX_DROPPED: Final = 60
-"""
-Frames in a row that a client may not take: after a minute its stream ends, so that those who do not
-read do not keep others out.
+"""Frames in a row that a client may not take: after a minute its stream ends, so that those who do
+not read do not keep others out.
 """
 
 RETRY_MS: Final = 3000
@@ -42,8 +40,7 @@ class Viewer:
     content_type = "text/event-stream"
 
     def __init__(self, hello: Callable[[], bytes], viewers: "set[Viewer]") -> None:
-        """
-        :param hello: makes what is sent first.
+        """:param hello: makes what is sent first.
         :param viewers: it is one of them while it is open.
         """
         self._hello = hello
@@ -77,8 +74,7 @@ class Live:
         self, figures: Callable[[], Figures], about: Callable[[], Mapping[str, Any]], run: str,
         reactor: IReactorTime,
     ) -> None:  # fmt: skip
-        """
-        :param figures: gives those of now.
+        """:param figures: gives those of now.
         :param about: what else an event says: small, and JSON can tell it.
         :param run: 16 hexadecimal digits, of this process only.
         """
@@ -105,8 +101,7 @@ class Live:
             self._ticking.stop()
 
     def stream(self, call: Call) -> Viewer:
-        """
-        Show figures from now on, after those of the last hours, or those that a client that was
+        """Show figures from now on, after those of the last hours, or those that a client that was
         here before has missed.
 
         :raise Refusal: there are too many streams.

@@ -1,5 +1,4 @@
-"""
-Logins: what the cookie of a browser stands for, so that no page keeps a token.
+"""Logins: what the cookie of a browser stands for, so that no page keeps a token.
 
 A login ends after `LOGIN_S`, when it is ended, when its token has begun `MAX_LOGINS` newer ones,
 and when the access file no longer has its token.  What it may do is asked with each request.
@@ -36,8 +35,7 @@ COOKIE: Final = "beanstalk-login"
 """What the cookie's name begins with."""
 
 SECURE: Final = "__Host-"
-"""
-What it begins with over TLS: browsers then take such a cookie from this host alone, and not from
+"""What it begins with over TLS: browsers then take such a cookie from this host alone, and not from
 its neighbours in the domain.
 """
 
@@ -45,8 +43,7 @@ ATTRIBUTES: Final = "Path=/; HttpOnly; SameSite=Strict"
 
 
 class _Login(NamedTuple):
-    """
-    A login.
+    """A login.
 
     :ivar ends_at: by the clock's seconds.
     """
@@ -59,8 +56,7 @@ class Logins:
     """All logins of a server.  They are in memory only: after a start everybody logs in again."""
 
     def __init__(self, seconds: Callable[[], float], chance: Callable[[int], bytes]) -> None:
-        """
-        :param seconds: a clock that does not jump.
+        """:param seconds: a clock that does not jump.
         :param chance: gives so many bytes that nobody can foresee.
         """
         self._seconds = seconds
@@ -72,8 +68,7 @@ class Logins:
     def begin(
         self, shown: TokenHash, headers: Mapping[str, str], *, is_secure: bool = False
     ) -> str:
-        """
-        Log somebody in.
+        """Log somebody in.
 
         :param shown: the hash of the token that they have.
         :param is_secure: whether the connection itself is TLS.
@@ -89,8 +84,7 @@ class Logins:
         return _set(headers, secret, is_secure=is_secure)
 
     def find(self, headers: Mapping[str, str], rules: AccessRules) -> TokenHash | None:
-        """
-        :param headers: of a request, by lower-case name.
+        """:param headers: of a request, by lower-case name.
         :param rules: those that hold now.
         :return: the token that its login was begun with; None if it has no login.
         """
@@ -102,8 +96,7 @@ class Logins:
         return found.shown if found is not None and found.ends_at > self._seconds() else None
 
     def end(self, headers: Mapping[str, str], *, is_secure: bool = False) -> str:
-        """
-        Log a browser out.
+        """Log a browser out.
 
         :param is_secure: whether the connection itself is TLS.
         :return: the header Set-Cookie.
@@ -125,8 +118,8 @@ def _mark(secret: str) -> bytes:
 
 
 def _name(headers: Mapping[str, str]) -> str:
-    """
-    Browsers give cookies to all ports of a host: so those of several servers have several names.
+    """Browsers give cookies to all ports of a host: so those of several servers have several
+    names.
     """
     port = headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
@@ -150,8 +143,7 @@ LOOKER: str = "log in with a token that may look at all tubes"
 def known_by(
     access: AccessControl, transport: Any, login: TokenHash | None, header: str
 ) -> "Deferred[Known]":
-    """
-    Find out who sends a request.
+    """Find out who sends a request.
 
     :param login: the token that its login was begun with; None if it has none.  It comes before the
         header: browsers go on to send a password that they were once given.

@@ -1,5 +1,5 @@
-"""
-Replication over HTTP: its metrics, its document, and the site of whichever term is the present one.
+"""Replication over HTTP: its metrics, its document, and the site of whichever term is the
+present one.
 """
 
 from typing import Any, Final
@@ -28,8 +28,7 @@ SINGLES: Final = (
 
 
 def write_replication(out: Writer, situation: Situation) -> None:
-    """
-    Write the metrics of replication; there are none without ``--replicate``.
+    """Write the metrics of replication; there are none without ``--replicate``.
 
     Each has the name of the stream: one job of Prometheus may scrape the servers of several queues.
     """

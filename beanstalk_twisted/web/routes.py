@@ -1,5 +1,4 @@
-"""
-The routes: which path and method is which operation.
+"""The routes: which path and method is which operation.
 
 Dispatch, the test of the OpenAPI file and the documentation are derived from this table.
 """
@@ -39,8 +38,7 @@ CRITERIA: Final = ("tube", "states", "text", "any_case", "where", "fingerprint")
 
 
 class Route(NamedTuple):
-    """
-    One path and method.
+    """One path and method.
 
     :ivar path: segments in braces are parameters: ``/api/v1/tubes/{tube}``.  In front of a tube's
         name a ``~`` is left out, which no name has: clients take ``.`` and ``..`` for steps in the
@@ -61,8 +59,7 @@ class Route(NamedTuple):
     query: tuple[str, ...] = ()
 
     def unknown_field(self, names: Iterable[str]) -> str | None:
-        """
-        Find a field of a query that the operation does not know, so that it would be ignored.
+        """Find a field of a query that the operation does not know, so that it would be ignored.
 
         :return: the first; None if all are known, and of paths outside the API, whose clients may
             have a reason of their own for a query, such as to get around a cache.
@@ -134,8 +131,7 @@ class NoRoute(Exception):
 
 
 class WrongMethod(Exception):
-    """
-    The path has no such method.
+    """The path has no such method.
 
     :ivar allowed: those that it has, as the header Allow says them.
     """
@@ -160,8 +156,7 @@ class RouteTable:
             rows[route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """
-        :param path: as it came, percent signs included.
+        """:param path: as it came, percent signs included.
         :return: the route, and its parameters, decoded.
         :raise NoRoute: nothing is there, or a parameter is not UTF-8.
         :raise WrongMethod: something is, but not with this method.

@@ -47,8 +47,7 @@ COMMENT_LINE: Final = re.compile(rb"^[ \t]*(?://|/\*\*|\*).*\n", re.MULTILINE)
 
 
 class StaticFile(NamedTuple):
-    """
-    A file as it is sent.
+    """A file as it is sent.
 
     :ivar tag: changes with the contents.
     """
@@ -95,8 +94,7 @@ class StaticFiles:
         return self._sent(self._files[LOGIN_PAGE], call.headers)
 
     def static(self, call: Call) -> Document:
-        """
-        One of its files.
+        """One of its files.
 
         :raise Refusal: there is none of that name.
         """
@@ -129,8 +127,7 @@ class DiskProbe:
     def __init__(
         self, sync: Callable[[Callable[[], None]], None], limit_s: float, reactor: IReactorTime
     ) -> None:
-        """
-        :param sync: syncs the log, then calls.
+        """:param sync: syncs the log, then calls.
         :param limit_s: seconds that it may take.
         """
         self._sync = sync
@@ -142,9 +139,8 @@ class DiskProbe:
         self._answered_s: float | None = None
 
     def ask(self) -> "Deferred[bool]":
-        """
-        :return: fires with whether the disk answered in time; False at once if an earlier probe
-            had no answer yet, and that was waited for.
+        """:return: fires with whether the disk answered in time; False at once if an earlier probe
+        had no answer yet, and that was waited for.
         """
         waited: Deferred[bool] = Deferred(self._forget)
         now_s = self._reactor.seconds()
@@ -193,8 +189,7 @@ class DiskProbe:
 
 
 class Health:
-    """
-    ``/healthz`` and ``/readyz``.
+    """``/healthz`` and ``/readyz``.
 
     :ivar probe: asks the disk.
     """
@@ -221,8 +216,8 @@ class Health:
         return self._ready(why or self._service.why_not_ready())
 
     def _ready(self, why_not: str) -> Document:
-        """
-        What is wrong with the stream's settings stands below, since jobs are taken and kept still.
+        """What is wrong with the stream's settings stands below, since jobs are taken and kept
+        still.
         """
         situation = self._service.situation()
         lines = () if situation is None else situation.problems
@@ -232,8 +227,7 @@ class Health:
 
 
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
-    """
-    Make the endpoint of a server, for any number of ports; from then on the server measures how
+    """Make the endpoint of a server, for any number of ports; from then on the server measures how
     long its jobs wait and run, and its commands take.
 
     """

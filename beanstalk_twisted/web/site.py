@@ -70,8 +70,7 @@ MAX_SHOWN_NAME: Final = 100
 
 
 class HttpSettings(NamedTuple):
-    """
-    How the endpoint was told to be.
+    """How the endpoint was told to be.
 
     :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
     :ivar may_write: whether anything may be changed.
@@ -155,8 +154,7 @@ class SiteRequest(BoundedRequest):
     def _allowed(
         self, known: Known, site: "Site", access: AccessControl, route: Route, call: Call
     ) -> Any:
-        """
-        It is known who asks.
+        """It is known who asks.
 
         :raise Refusal: what is asked for is not for them.
         """
@@ -226,8 +224,7 @@ class SiteRequest(BoundedRequest):
             StreamOutlet(self, answer, partial(self._is_outdated, site)).begin()
 
     def _is_outdated(self, site: "Site") -> bool:
-        """
-        Whether the access file was read again since it was asked, or the login has ended: then a
+        """Whether the access file was read again since it was asked, or the login has ended: then a
         stream ends, and who comes again is asked again.
         """
         access = site.access()
@@ -238,8 +235,8 @@ class SiteRequest(BoundedRequest):
         return site.logins.find(lower_case(self), self._rules) is None
 
     def _audit(self, site: "Site", status: int) -> None:
-        """
-        Log what somebody did, as far as the path tells it; what its commands do is told besides.
+        """Log what somebody did, as far as the path tells it; what its commands do is told
+        besides.
         """
         path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
         site.tell(self._who, path, status, self._identity)
@@ -288,8 +285,7 @@ def _known_fields(route: Route) -> str:
 
 @implementer(IProtocolNegotiationFactory)
 class Site(HTTPFactory):
-    """
-    The endpoint: HTTP/1.1 on any number of ports.
+    """The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar parts: start and end with the endpoint.
     :ivar logins: what browsers are logged in.

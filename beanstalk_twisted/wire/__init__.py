@@ -1,3 +1,3 @@
-"""
-The text of the protocol: fields of command lines, replies, the small YAML.  Standard library only.
+"""The text of the protocol: fields of command lines, replies, the small YAML.  Standard library
+only.
 """

@@ -1,6 +1,6 @@
-"""
-The table: every command once, with its fields, its body and its counter.  The parser (`dialects`),
-the client's specs, the counters of `stats` and the table in docs/protocol.md derive from it.
+"""The table: every command once, with its fields, its body and its counter.  The parser
+(`dialects`), the client's specs, the counters of `stats` and the table in docs/protocol.md derive
+from it.
 
 A row names its operation; `server.bindings` says which method of the queue that is.  An older
 dialect is another table (`v1`), whose rows name the same operations.
@@ -19,15 +19,13 @@ from beanstalk_twisted.wire.replies import Reply
 from beanstalk_twisted.wire.rights import OPEN, Needs
 
 MAX_LINE_BYTES: Final = 224
-"""
-A command line with its CR LF: ``pause-tube``, a name of 200 bytes and 4294967295 (beanstalkd dat.h,
-LINE_BUF_SIZE).
+"""A command line with its CR LF: ``pause-tube``, a name of 200 bytes and 4294967295 (beanstalkd
+dat.h, LINE_BUF_SIZE).
 """
 
 
 class Command:
-    """
-    One command.
+    """One command.
 
     :ivar prefix: what its lines start with; ends in a space where the word must be followed by one.
     :ivar name: the command's word.

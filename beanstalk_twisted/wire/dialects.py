@@ -1,5 +1,4 @@
-"""
-What a line means: `Dialect.parse`, the one place where commands are recognised.
+"""What a line means: `Dialect.parse`, the one place where commands are recognised.
 
 Common lines take a short path, 0.5 µs instead of 2 by the pattern of their row: `put` and `reserve`
 lines, which repeat the same few numbers, are remembered; lines with one job id, and `release`, need
@@ -34,20 +33,17 @@ _RELEASE_FIELDS: Final = (JOB_ID, PRIORITY, DELAY)
 
 
 Parsed = tuple[Command, tuple[Any, ...], bool]
-"""
-A line that was understood: its command, the fields' values, and whether something follows the last
-field.  What follows is for the caller to judge: `put` looks at the size first.
+"""A line that was understood: its command, the fields' values, and whether something follows the
+last field.  What follows is for the caller to judge: `put` looks at the size first.
 
 A plain tuple: an object with named attributes takes 200 ns longer to make (CPython 3.11).
 """
 
 
 class Dialect:
-    """
-    What one kind of port speaks: a table, and what holds for all of its connections.
+    """What one kind of port speaks: a table, and what holds for all of its connections.
 
     :ivar name: what users call it.
-    :ivar rows: its commands.
     :ivar hears_deadlines: see `Session.hears_deadlines`.
     :ivar cancel_lines: the commands that end a wait, as they are sent.
     """
@@ -76,8 +72,7 @@ class Dialect:
         return f"<Dialect {self.name}>"
 
     def parse(self, line: bytes) -> Parsed:
-        """
-        Parse a command line.
+        """Parse a command line.
 
         :param line: without its CR LF.
         :raise ParseError: with the reply, and the counter if `stats` counts the line all the same.
@@ -97,8 +92,7 @@ class Dialect:
         return parsed
 
     def max_line_bytes(self, start: bytes) -> int:
-        """
-        How long a line may be, with its CR LF.
+        """How long a line may be, with its CR LF.
 
         :param start: its first `MAX_LINE_BYTES`: whole is its first word, if that is a command, and
             the word of its first tag, if it may have more for its tags.
@@ -110,8 +104,7 @@ class Dialect:
         return row.max_line_bytes
 
     def with_jobs(self, line: bytes) -> Command | None:
-        """
-        :param line: or its beginning; it may be wrong.
+        """:param line: or its beginning; it may be wrong.
         :return: its command, if it is one that jobs follow.
         """
         word = line.partition(b" ")[0]
@@ -162,8 +155,7 @@ class Dialect:
         return row, _convert(row, texts), bool(rest)
 
     def _in_either_form(self, row: Command, texts: Sequence[bytes], line: bytes) -> Parsed:
-        """
-        :param row: the first form, which the line has if its arguments are right.
+        """:param row: the first form, which the line has if its arguments are right.
         :raise ParseError: it has neither.
         """
         try:
@@ -185,8 +177,7 @@ class Dialect:
 
 
 def is_http(line: bytes) -> bool:
-    """
-    Return True for the first line of an HTTP request, and for its header Host.
+    """Return True for the first line of an HTTP request, and for its header Host.
 
     :param line: one that is no command; of one that is too long, its first `MAX_LINE_BYTES`.
     """

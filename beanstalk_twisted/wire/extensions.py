@@ -1,5 +1,4 @@
-"""
-The commands that beanstalkd does not have, and their replies (docs/extensions.md).
+"""The commands that beanstalkd does not have, and their replies (docs/extensions.md).
 
 They have no counters, since `stats` has no new keys.  A line is one of them if its first word is:
 ``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.  A `watch` with a
@@ -94,8 +93,7 @@ def _limit(text: bytes) -> int:
 
 
 MAX_WEIGHT: Final = 1000
-"""
-Of a watched tube: with more, one of weight 1 would wait for tens of thousands of jobs.
+"""Of a watched tube: with more, one of weight 1 would wait for tens of thousands of jobs.
 
 Differs from Tuber: 9,999 there.
 """
@@ -224,8 +222,7 @@ HIDDEN: Final = b"auth (hidden)"
 
 
 def without_secret(line: bytes) -> bytes:
-    """
-    :param line: a command's, or what was sent as one.
+    """:param line: a command's, or what was sent as one.
     :return: the same; of what may have a token in it, only that.
     """
     return HIDDEN if line[:16].lstrip()[:4].lower() == AUTH.name.encode() else line
@@ -331,8 +328,7 @@ class HandingOver(Line):
 
 
 class CannotHandOver(Refusal):
-    """
-    Nobody is handed over to, and nothing was changed.
+    """Nobody is handed over to, and nothing was changed.
 
     :ivar why: for people, at most `MAX_WHY_BYTES`.
     """
@@ -369,8 +365,7 @@ class InsertedDuplicate(Reply):
 
 
 class InsertedBatch(Reply):
-    """
-    The jobs of a batch were put.
+    """The jobs of a batch were put.
 
     :ivar ids: of each, in order.
     :ivar states: of each, None for one that was put; empty if all were.

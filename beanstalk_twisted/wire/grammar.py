@@ -1,5 +1,4 @@
-"""
-The fields of a command line, as beanstalkd reads them, odd input included.
+"""The fields of a command line, as beanstalkd reads them, odd input included.
 
 A field is a pattern and a conversion.  `line_pattern` joins the patterns of a command's fields into
 one; all quantifiers over digits are possessive, so that no number is ever split in two.
@@ -31,8 +30,7 @@ _TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199
 
 
 class ParseError(Exception):
-    """
-    The peer's line cannot be understood.
+    """The peer's line cannot be understood.
 
     :ivar reply: what to answer.
     :ivar is_counted: whether the command counts in `stats` all the same.
@@ -47,8 +45,7 @@ class ParseError(Exception):
 
 
 class Field(NamedTuple):
-    """
-    One field of a command line.
+    """One field of a command line.
 
     :ivar name: as in protocol.txt.
     :ivar pattern: with one group; the text before it is skipped.

@@ -6,15 +6,13 @@ from typing import ClassVar, Final
 from beanstalk_twisted.wire import yaml
 
 MAX_REPLY_LINE_BYTES: Final = 1024
-"""
-The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of it;
-of beanstalkd's, ``USING`` is the longest, with 208.
+"""The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of
+it; of beanstalkd's, ``USING`` is the longest, with 208.
 """
 
 
 class Reply:
-    """
-    Something the server says; equal to another one of its class with the same fields.
+    """Something the server says; equal to another one of its class with the same fields.
 
     Objects with slots are made in half the time of a `NamedTuple` (80 instead of 160 ns).
     """
@@ -85,8 +83,7 @@ INTERNAL_ERROR: Final = Refusal(b"INTERNAL_ERROR")
 
 
 class Line(Reply):
-    """
-    A reply that is one line with one value.
+    """A reply that is one line with one value.
 
     :cvar template: the line, its CR LF included.
     """
@@ -133,8 +130,7 @@ class Watching(Line):
 
 
 class JobReply(Reply):
-    """
-    A reply that carries a job.
+    """A reply that carries a job.
 
     :cvar word: which it is.
     :ivar priority: not written here, but by dialects that do.

@@ -1,5 +1,4 @@
-"""
-Rights: what a command needs, and of which tubes; a column of the tables of commands.
+"""Rights: what a command needs, and of which tubes; a column of the tables of commands.
 
 Who has which right is said by a file (`access`); who asks for it is `server.access.guard`.  Without
 such a file nobody looks at this column, but for the audit, which tells of commands that manage.
@@ -26,8 +25,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def parts_match(name: bytes, parts: Sequence[bytes]) -> bool:
-    """
-    Whether a name is one of a pattern with a star.
+    """Whether a name is one of a pattern with a star.
 
     :param parts: of a pattern, between its stars: at least two.
     """
@@ -98,8 +96,7 @@ EVERY: Final = "every"
 
 
 class Needs(NamedTuple):
-    """
-    What a command needs.
+    """What a command needs.
 
     :ivar right: one of these rights, a sum of them; 0 for none.
     :ivar of: which tubes it is needed of.

@@ -1,5 +1,4 @@
-"""
-Tags: what stands behind the size on the line of a new job (docs/extensions.md, "Tags").
+"""Tags: what stands behind the size on the line of a new job (docs/extensions.md, "Tags").
 
 A line has tags if its fifth value begins with the word of one, right or wrong.  Anything else
 behind the size is what it is to beanstalkd.
@@ -23,8 +22,7 @@ from beanstalk_twisted.wire.grammar import (
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
 MAX_TAGGED_LINE_BYTES: Final = 1024
-"""
-A job's line that has tags, with its CR LF: with the longest keys and numbers it takes 894 bytes.
+"""A job's line that has tags, with its CR LF: with the longest keys and numbers it takes 894 bytes.
 Its first tag begins where a line without any would end.
 """
 
@@ -46,8 +44,7 @@ _TAGS: Final = re.compile(
 
 
 class PutTags(NamedTuple):
-    """
-    What the tags of a job say; what is not said is empty or 0.
+    """What the tags of a job say; what is not said is empty or 0.
 
     :ivar unique_key: no other job of the tube is to have it.
     :ivar unique_s: seconds that it is remembered after the job's deletion, 0 to 4294967295.
@@ -66,8 +63,7 @@ class PutTags(NamedTuple):
 
 
 def has_tags(line: bytes, start: int = 0) -> bool:
-    """
-    Tell whether a tag's word follows the size.
+    """Tell whether a tag's word follows the size.
 
     :param line: or its beginning; it may be wrong.
     :param start: where the first of the four numbers stands.
@@ -76,8 +72,7 @@ def has_tags(line: bytes, start: int = 0) -> bool:
 
 
 def parse_tags(text: bytes) -> PutTags:
-    """
-    Read tags, in any order.
+    """Read tags, in any order.
 
     :param text: at least one, with spaces before each.
     :raise ParseError: one is wrong or stands twice, or the job would wait for a group that it is
@@ -98,9 +93,8 @@ def parse_tags(text: bytes) -> PutTags:
 
 
 def write_tags(tags: PutTags) -> bytes:
-    """
-    :return: tags as they may stand on a line, with a space between; numbers that need not be
-        written are left out.
+    """:return: tags as they may stand on a line, with a space between; numbers that need not be
+    written are left out.
     """
     written = []
     if tags.unique_key:
@@ -134,9 +128,8 @@ OPTIONAL_TAGS: Final = Field("tags", b"(%s*+)" % _WRITTEN, _optional, is_optiona
 
 
 MAX_BATCH_BYTES: Final = 15 << 20
-"""
-Bytes of all bodies of a batch.  A batch is one frame of the log, of 16 MiB at most: 1 MiB is left
-for 1,000 records of up to 1,048 bytes, whatever they come to carry beside the body.
+"""Bytes of all bodies of a batch.  A batch is one frame of the log, of 16 MiB at most: 1 MiB is
+left for 1,000 records of up to 1,048 bytes, whatever they come to carry beside the body.
 """
 
 FIELDS: Final = (PRIORITY, DELAY, TTR, BYTES)
@@ -150,8 +143,7 @@ _UPDATE: Final = line_pattern(UPDATE_FIELDS)
 
 
 class JobLine(NamedTuple):
-    """
-    What a job's line says.
+    """What a job's line says.
 
     :ivar size: bytes of the body that follows, without its CR LF; None: nobody knows.
     :ivar values: of the fields before the size; None if one of them is wrong.
@@ -170,8 +162,7 @@ NO_LINE: Final = JobLine(None, None, False)
 
 
 def parse_job_line(line: bytes, fields: Sequence[Field] = FIELDS) -> JobLine:
-    """
-    Understand a job's line, or at least its size.
+    """Understand a job's line, or at least its size.
 
     :param line: without a command's word and its CR LF.
     :param fields: the first three are what stands before the size; all are numbers.
@@ -189,8 +180,7 @@ def parse_job_line(line: bytes, fields: Sequence[Field] = FIELDS) -> JobLine:
 
 
 def parse_update_line(line: bytes) -> JobLine | None:
-    """
-    Understand the line of an `update-job`, or at least the size of its body.
+    """Understand the line of an `update-job`, or at least the size of its body.
 
     :param line: without the command's word and its CR LF.
     :return: None if it says no size: no body follows.
@@ -206,8 +196,7 @@ def parse_update_line(line: bytes) -> JobLine | None:
 
 
 def _values(fields: Sequence[Field], texts: Sequence[bytes]) -> tuple[Any, ...] | None:
-    """
-    :param texts: of the first fields.
+    """:param texts: of the first fields.
     :return: None: one of them is wrong.
     """
     try:
@@ -218,8 +207,7 @@ def _values(fields: Sequence[Field], texts: Sequence[bytes]) -> tuple[Any, ...] 
 
 
 def _tags(rest: bytes) -> PutTags | None:
-    """
-    :param rest: what follows the size.
+    """:param rest: what follows the size.
     :return: None: it is no tags, or wrong ones.
     """
     try:
@@ -229,8 +217,7 @@ def _tags(rest: bytes) -> PutTags | None:
 
 
 def parse_count(line: bytes) -> int | None:
-    """
-    How many jobs follow, though they may be too many.
+    """How many jobs follow, though they may be too many.
 
     :param line: without the command's word.
     :return: None: nobody knows.

@@ -1,5 +1,4 @@
-"""
-The first protocol, v1, from before tubes, delays and TTRs: one more table beside `commands`.
+"""The first protocol, v1, from before tubes, delays and TTRs: one more table beside `commands`.
 
 - Each row names an operation of `commands`, so rules, log and counters are shared.  A field that v1
   does not write has a fixed value (`grammar.implied`): delay 0, and the TTR `TTR_S`.

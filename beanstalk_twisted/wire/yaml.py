@@ -1,5 +1,4 @@
-"""
-The protocol's small YAML, as beanstalkd (after 1.13) writes it, and back.
+"""The protocol's small YAML, as beanstalkd (after 1.13) writes it, and back.
 
 A document starts with ``---``; each line ends with LF.
 
@@ -17,8 +16,7 @@ _NO_STRING: Final = rb"""(?i:
     |[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}
     |null|y(?:es)?|no?|o(?:n|ff)|true|false
 )"""
-"""
-Names that some reader (PyYAML, Psych, Go, YAML 1.1 or 1.2) takes for a number, a date, a truth
+"""Names that some reader (PyYAML, Psych, Go, YAML 1.1 or 1.2) takes for a number, a date, a truth
 value or null.  What else YAML knows, such as ``~``, ``1:30`` and ``<<``, is no name of a tube.  No
 group is possessive: before 3.11.5 CPython can take half of one (gh-106052).
 """
@@ -73,8 +71,7 @@ def record(pairs: Iterable[tuple[str, Value]]) -> str:
 
 
 def records(name: str, items: Sequence[str], more: Iterable[tuple[str, Value]] = ()) -> bytes:
-    """
-    A key with a list of mappings, and ``more`` keys behind it.
+    """A key with a list of mappings, and ``more`` keys behind it.
 
     :param items: what `record` made of each.
     """
@@ -87,8 +84,7 @@ def _scalar(value: Value) -> str:
 
 
 def read_mapping(content: bytes) -> list[Pair]:
-    """
-    Take a document of ``key: value`` lines apart; quotes around a value are removed.
+    """Take a document of ``key: value`` lines apart; quotes around a value are removed.
 
     :raise ValueError: it is none.
     """
@@ -96,8 +92,7 @@ def read_mapping(content: bytes) -> list[Pair]:
 
 
 def read_records(name: str, content: bytes) -> tuple[list[list[Pair]], list[Pair]]:
-    """
-    Take apart what `records` has made.
+    """Take apart what `records` has made.
 
     :param name: the key of the list.
     :return: the pairs of each item, and those behind the list.
@@ -121,8 +116,7 @@ def read_records(name: str, content: bytes) -> tuple[list[list[Pair]], list[Pair
 
 
 def read_listing(content: bytes) -> list[bytes]:
-    """
-    Take a document of ``- name`` lines apart; quotes around a name are removed.
+    """Take a document of ``- name`` lines apart; quotes around a name are removed.
 
     :raise ValueError: it is none.
     """

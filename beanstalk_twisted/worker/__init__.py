@@ -1,5 +1,5 @@
-"""
-The worker.  `service.Worker` takes jobs out of tubes and has a function of the application do them.
+"""The worker.  `service.Worker` takes jobs out of tubes and has a function of the application do
+them.
 
 A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile, and
 only that connection may touch, release or bury the jobs reserved on it (docs/worker.md, "Reserve

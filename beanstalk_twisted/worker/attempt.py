@@ -30,11 +30,9 @@ class Ending(Enum):
 
 
 class Attempt(Generic[T]):
-    """
-    One attempt at a job.
+    """One attempt at a job.
 
     :ivar id: the job's number.
-    :ivar body: its body, as it is.
     :ivar stats: what the server said of it when the attempt began.
     :ivar ending: why it is to end; None as long as it is not.  May be read from any thread.
     :ivar deadline_s: when the TTR ends, by the reactor's clock.
@@ -78,8 +76,7 @@ class Attempt(Generic[T]):
 
     @property
     def is_cancelled(self) -> bool:
-        """
-        Whether it is to end now.  A function in a thread looks at this now and then; one in the
+        """Whether it is to end now.  A function in a thread looks at this now and then; one in the
         reactor is cancelled.
         """
         return self.ending is not None
@@ -90,8 +87,7 @@ class Attempt(Generic[T]):
         return max(0.0, left)
 
     def when_cancelled(self, callback: Callable[[], object]) -> None:
-        """
-        Have this called, in the reactor's thread, when the attempt is to end; at once if it is
+        """Have this called, in the reactor's thread, when the attempt is to end; at once if it is
         already.
         """
         if self.ending is None:
@@ -100,8 +96,7 @@ class Attempt(Generic[T]):
             self._call(callback)
 
     def touch(self) -> Deferred[None]:
-        """
-        Let the TTR begin anew.  The worker does this by itself, unless made with
+        """Let the TTR begin anew.  The worker does this by itself, unless made with
         ``touches=False``.  To be called in the reactor's thread.
 
         :raise NotFound: through the Deferred: the job is not ours any more.
@@ -118,8 +113,7 @@ class Attempt(Generic[T]):
         self._toucher = toucher
 
     def read(self, load: Callable[[bytes], T]) -> None:
-        """
-        Make the value of the body.
+        """Make the value of the body.
 
         :raise Unreadable: it cannot be read.
         """

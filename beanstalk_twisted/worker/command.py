@@ -55,15 +55,13 @@ STOP_S: Final = 45.0
 """After ``--finish``, until a stop is given up, seconds: a server may be silent for 30."""
 
 EXIT_S: Final = 7.0
-"""
-From the end of the worker until the process ends, whatever threads still run, seconds: shell
+"""From the end of the worker until the process ends, whatever threads still run, seconds: shell
 commands that were cancelled may take 6.
 """
 
 
 class Doing(NamedTuple):
-    """
-    What was asked for.
+    """What was asked for.
 
     :ivar stuck_s: how long it may take to end when it was cancelled.
     """
@@ -75,8 +73,7 @@ class Doing(NamedTuple):
 
 
 def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
-    """
-    Say what does the jobs.
+    """Say what does the jobs.
 
     :raise ValueError: nothing does.
     """
@@ -94,8 +91,7 @@ def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
 
 
 def load(name: str) -> Callable[..., Any]:
-    """
-    Import a function; modules are looked for in the current directory too.
+    """Import a function; modules are looked for in the current directory too.
 
     :param name: ``package.module:function``, or ``module:object.method``.
     :raise ValueError: there is none.
@@ -120,8 +116,7 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
-    """
-    Take apart ``NAME`` and ``NAME=WEIGHT``.
+    """Take apart ``NAME`` and ``NAME=WEIGHT``.
 
     :return: the names, and the weights of those that have one.
     :raise ValueError: a weight is no number.
@@ -134,8 +129,7 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
 
 
 def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
-    """
-    Make what puts the recurring jobs of a file.
+    """Make what puts the recurring jobs of a file.
 
     :param token: to be shown to the server.
     :raise ValueError: something is wrong in the file.
@@ -147,8 +141,7 @@ def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
 
 
 def show_runs(path: str, count: int) -> None:
-    """
-    Print when the next runs of the recurring jobs of a file are due.
+    """Print when the next runs of the recurring jobs of a file are due.
 
     :raise click.UsageError: the file, or what is in it, is wrong.
     """
@@ -166,8 +159,7 @@ def show_runs(path: str, count: int) -> None:
 
 
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
-    """
-    Install the reactor that is wanted, unless there is one already.
+    """Install the reactor that is wanted, unless there is one already.
 
     :raise ValueError: there is another one.
     """
@@ -304,8 +296,7 @@ def cli(
     attempts: int, first_delay: float, exhausted: str, limit_s: float | None, no_touch: bool,
     finish_s: float, reactor_name: str, verbose: int,
 ) -> None:  # fmt: skip
-    """
-    Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
+    """Take jobs from tubes of a beanstalkd and do them, until SIGTERM or SIGINT.
 
     FUNCTION is given an attempt: attempt.body, .value, .id, .number, .time_left_s() and more.  When
     it returns, the job is deleted; when it raises, the job is tried again later, and buried in the
@@ -372,9 +363,8 @@ def cli(
 
 
 def line_of(event: LogEvent) -> str | None:
-    """
-    Format a log event as Twisted does, harmless to a terminal: a body, or a server's words, may be
-    in what was raised.
+    """Format a log event as Twisted does, harmless to a terminal: a body, or a server's words, may
+    be in what was raised.
 
     :return: one line, the further ones of a traceback indented; None if there is nothing to say.
     """
@@ -385,8 +375,7 @@ def line_of(event: LogEvent) -> str | None:
 
 
 class Process:
-    """
-    A worker and a scheduler, running until the process is told to stop, or hangs.
+    """A worker and a scheduler, running until the process is told to stop, or hangs.
 
     :ivar watchdog: its hooks are the worker's.
     """

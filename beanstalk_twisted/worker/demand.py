@@ -16,9 +16,8 @@ PATIENCE_S: Final = 30
 
 
 class Demand:
-    """
-    Learns from the answers.  As long as jobs come it asks for twice as many at once each time, as
-    far as there is room; after an empty answer for one, later and later.
+    """Learns from the answers.  As long as jobs come it asks for twice as many at once each time,
+    as far as there is room; after an empty answer for one, later and later.
 
     :ivar is_dry: the last answer was that there are none.
     :ivar at_once: how many may be asked for at the same time.

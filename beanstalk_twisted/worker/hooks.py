@@ -23,8 +23,7 @@ _BETWEEN: Final = tuple(
 
 
 class Hooks:
-    """
-    Called by the worker in the reactor's thread; to be subclassed.  Here nothing happens.
+    """Called by the worker in the reactor's thread; to be subclassed.  Here nothing happens.
 
     An exception from one of these is logged, and changes nothing.
     """
@@ -39,8 +38,7 @@ class Hooks:
         """An attempt has failed; `ended` follows, with what becomes of the job."""
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """
-        The server has confirmed what becomes of the job.
+        """The server has confirmed what becomes of the job.
 
         :param seconds: from the reservation until now.
         """
@@ -49,34 +47,30 @@ class Hooks:
         """The job is somebody else's, or will be: its reservation has ended before it was done."""
 
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
-        """
-        The handler still runs although its attempt has failed at the limit and the job is settled.
-        Its slot is free again when it ends.
+        """The handler still runs although its attempt has failed at the limit and the job is
+        settled.  Its slot is free again when it ends.
 
         :param stuck: how many of the worker's slots are taken so, this one included.
         :param slots: how many there are; with all of them stuck no job is taken any more.
         """
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """
-        The server was told what becomes of the job, and has refused or not answered.  It gives the
-        job out again when the TTR ends, or has done so.
+        """The server was told what becomes of the job, and has refused or not answered.  It gives
+        the job out again when the TTR ends, or has done so.
         """
 
     def disconnected(self, losses: Losses) -> None:
         """A connection was lost; another one will be made."""
 
     def troubled(self, error: BaseException) -> None:
-        """
-        The server has answered a `reserve`, or a command that it needs, with an error; it will be
-        asked again.
+        """The server has answered a `reserve`, or a command that it needs, with an error; it will
+        be asked again.
         """
 
 
 class Logged(Hooks):
-    """
-    Writes to Twisted's log: what fails, is buried or is lost as warnings, the rest as information
-    or for debugging.
+    """Writes to Twisted's log: what fails, is buried or is lost as warnings, the rest as
+    information or for debugging.
     """
 
     log = Logger(namespace="beanstalk_twisted.worker")
@@ -146,8 +140,7 @@ def is_of_application(path: str) -> bool:
 
 
 def frames_of(error: BaseException) -> str:
-    """
-    Give the traceback of an exception from the application's first frame on, each line below the
+    """Give the traceback of an exception from the application's first frame on, each line below the
     last; nothing if no code of the application has raised it.
     """
     place: TracebackType | None = error.__traceback__
@@ -162,8 +155,7 @@ def frames_of(error: BaseException) -> str:
 
 
 class Tally(Hooks):
-    """
-    Counts, for metrics.
+    """Counts, for metrics.
 
     :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
         ``released``, ``buried``, ``lost``, ``stuck``, ``unsettled``, ``disconnected`` and

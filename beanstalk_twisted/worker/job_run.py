@@ -38,8 +38,7 @@ from beanstalk_twisted.worker.settling import Settlement
 
 
 def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
-    """
-    Wait, in the reactor's thread, for what is not there yet: a coroutine, a Deferred, a future.
+    """Wait, in the reactor's thread, for what is not there yet: a coroutine, a Deferred, a future.
 
     :return: a Deferred of it, which ends when the attempt is cancelled; or the result itself.
     """
@@ -78,8 +77,7 @@ def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[
 
 
 def verdict_of(result: Any) -> Verdict:
-    """
-    Say what is to become of a job.
+    """Say what is to become of a job.
 
     :raise NoResult: this cannot have been meant: nothing was done, or it has failed.
     """
@@ -97,9 +95,8 @@ def verdict_of(result: Any) -> Verdict:
 
 
 def _is_begun_or_lazy(result: Any) -> bool:
-    """
-    Whether this still runs, or has not begun: an iterator such as `map`'s, a process, or a list of
-    what can be awaited.  A file is an iterator, too, and may well be given.
+    """Whether this still runs, or has not begun: an iterator such as `map`'s, a process, or a list
+    of what can be awaited.  A file is an iterator, too, and may well be given.
     """
     if isinstance(result, list | tuple | set):
         return any(isawaitable(each) or isinstance(each, ThreadFuture) for each in result)
@@ -118,8 +115,7 @@ EARLIEST: Final = 0.5
 """Share of the TTR before a touch: each touch is a command, and is written to the log."""
 
 LATEST: Final = 0.65
-"""
-The same at the latest: a third is left for the way, and more than the last second, in which the
+"""The same at the latest: a third is left for the way, and more than the last second, in which the
 server says DEADLINE_SOON.  Chance decides in between, so that touches spread.
 """
 
@@ -139,8 +135,7 @@ class KeepAlive:
     def __init__(
         self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
     ) -> None:
-        """
-        :param settings: ``touches`` is False to touch only when the application does.
+        """:param settings: ``touches`` is False to touch only when the application does.
         :param touch: asks the server.
         """
         self._settings = settings
@@ -347,8 +342,7 @@ class JobRun(Generic[T]):
             self._keep.stop()
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
-        """
-        Try it.
+        """Try it.
 
         :return: what is to become of it; None if that is not ours to say any more.
         """
@@ -445,8 +439,7 @@ def _is_lost(attempt: Attempt[Any]) -> bool:
 
 
 def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
-    """
-    Say when a TTR ends at the earliest, by our clock.
+    """Say when a TTR ends at the earliest, by our clock.
 
     It began when the server gave us the job, and we may have read that late.  How much was left
     the server has told later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR

@@ -1,5 +1,4 @@
-"""
-Coroutines that await what is asyncio's, `asyncio.sleep` and its like.
+"""Coroutines that await what is asyncio's, `asyncio.sleep` and its like.
 
 They need a task of asyncio's, on a loop that runs: Twisted's asyncio reactor has one, the others
 have none.  On that reactor a coroutine may await Deferreds as well.
@@ -55,8 +54,7 @@ def running_loop(reactor: Any) -> asyncio.AbstractEventLoop | None:
 
 
 def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Deferred[Any]:
-    """
-    Run a coroutine as a task of asyncio's, in which Deferreds may be awaited, too.
+    """Run a coroutine as a task of asyncio's, in which Deferreds may be awaited, too.
 
     A task that raises SystemExit or KeyboardInterrupt ends the loop, and so the reactor with all
     its jobs: here it does not.  Nor does a task that this one makes; that fails with `NoResult`.
@@ -81,8 +79,7 @@ def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Def
 
 
 async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
-    """
-    Run a coroutine in which only Deferreds may be awaited.
+    """Run a coroutine in which only Deferreds may be awaited.
 
     :raise NeedsAsyncio: it has tried something else.
     """
@@ -114,8 +111,7 @@ class _Tasks:
 
 
 class _Guarded(Coroutine[Any, Any, Any]):
-    """
-    A coroutine that fails where it would end the process.
+    """A coroutine that fails where it would end the process.
 
     No coroutine around it, for one whose task is cancelled before its first step is never begun.
     """
@@ -149,8 +145,7 @@ class _Guarded(Coroutine[Any, Any, Any]):
 def _stepped(
     running: Any, wait: Callable[[Any], Generator[Any, Any, Any]]
 ) -> Generator[Any, Any, Any]:
-    """
-    Run a coroutine from one `await` to the next.
+    """Run a coroutine from one `await` to the next.
 
     :param wait: waits for what it awaits, or raises what that is to end with.
     """
@@ -183,8 +178,8 @@ def _also_deferred(awaited: Any, loop: asyncio.AbstractEventLoop) -> Generator[A
 
 
 def _fired(deferred: Deferred[Any], loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
-    """
-    Wait until a Deferred has fired.  Its result stays with it: who awaits it takes it from there.
+    """Wait until a Deferred has fired.  Its result stays with it: who awaits it takes it from
+    there.
     """
     woken: asyncio.Future[None] = loop.create_future()
 

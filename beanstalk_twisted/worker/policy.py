@@ -32,8 +32,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """
-    It is to be tried again.
+    """It is to be tried again.
 
     :ivar delay: after so many seconds, whole ones: the protocol's field, and `Client.release`'s.
     :ivar priority: with this priority; None for the one it has.
@@ -55,8 +54,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """
-    It is put aside until somebody kicks it.
+    """It is put aside until somebody kicks it.
 
     :ivar priority: as of `Release`.
     """
@@ -91,15 +89,13 @@ class TookTooLong(Exception):
 
 
 class NoResult(Exception):
-    """
-    What a job fails with whose function has given what cannot have been meant: an exception, the
+    """What a job fails with whose function has given what cannot have been meant: an exception, the
     class of a verdict, or what has not run yet or still does, such as a generator or a process.
     """
 
 
 class TooManyAttempts(Exception):
-    """
-    What a job fails with that was given out so often that it is not tried again: whoever had it
+    """What a job fails with that was given out so often that it is not tried again: whoever had it
     before has died, or let its TTR end.
     """
 
@@ -128,33 +124,29 @@ class Policy(Protocol):
         """Say what becomes of a job that is not even to be tried; None to try it."""
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
-        """
-        Say what becomes of a job that failed.
+        """Say what becomes of a job that failed.
 
         :param chance: a number from 0 up to 1, another one each time.
         """
 
 
 def times_reserved(stats: JobStats) -> int:
-    """
-    Count an attempt whenever the job was given to a worker: also to one that has died of it, and to
-    one that has released it by choice (see `Retry`).
+    """Count an attempt whenever the job was given to a worker: also to one that has died of it, and
+    to one that has released it by choice (see `Retry`).
     """
     return stats.reserves
 
 
 def times_given_back(stats: JobStats) -> int:
-    """
-    Count an attempt when the job was released or its TTR has ended, but not when its worker, or the
-    server, was ended in between.
+    """Count an attempt when the job was released or its TTR has ended, but not when its worker, or
+    the server, was ended in between.
     """
     return stats.releases + stats.timeouts + 1
 
 
 @dataclass(frozen=True)
 class Retry(Policy):
-    """
-    Tries again, later and later, up to a number of attempts.
+    """Tries again, later and later, up to a number of attempts.
 
     The server counts the attempts (``stats-job``), so they are counted over all workers, and over
     their restarts.  Each kick allows one more.  To the server, a release by choice is the same as
@@ -186,8 +178,7 @@ class Retry(Policy):
     count: Callable[[JobStats], int] = times_reserved
 
     def __post_init__(self) -> None:
-        """
-        :raise ValueError: a number is out of its range.
+        """:raise ValueError: a number is out of its range.
         :raise TypeError: something is of another kind.
         """
         _check_verdict("exhausted", self.exhausted)

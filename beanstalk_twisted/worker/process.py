@@ -1,5 +1,4 @@
-"""
-Ends a worker process that hangs, so that its supervisor can start a new one: its reactor is
+"""Ends a worker process that hangs, so that its supervisor can start a new one: its reactor is
 blocked, or it does not stop.
 """
 
@@ -29,8 +28,7 @@ BY_SIGNAL: Final = 128
 
 
 class Signals:
-    """
-    Listens to them.
+    """Listens to them.
 
     Before there is anything to stop, the process ends at the first one: it has no job.
     """
@@ -46,8 +44,7 @@ class Signals:
             signal.signal(number, self._told)
 
     def when_told(self, stop: Callable[[], object], drop: Callable[[], object]) -> None:
-        """
-        There is something to stop now.
+        """There is something to stop now.
 
         :param stop: called at the first one; it begins to stop.
         :param drop: called at the second one, just before the process ends, and wherever its own
@@ -80,8 +77,7 @@ FORKED: Final = 70
 
 
 def in_this_process(call: Callable[[], T]) -> T:
-    """
-    Call a function, and end each child that returns from it.
+    """Call a function, and end each child that returns from it.
 
     Such a child would act as a second worker on the parent's connections.
     """
@@ -108,8 +104,7 @@ _SAID: Final = (
 
 
 def close_in_children(reactor: Any) -> None:
-    """
-    Close the reactor's connections in each child that is forked from now on.
+    """Close the reactor's connections in each child that is forked from now on.
 
     A server would otherwise not notice the end of the worker while a child runs.  A child that
     returns to the reactor, by an ``await`` too, ends.  ``subprocess`` is not affected.
@@ -147,8 +142,7 @@ INTERRUPT: Final = signal.SIGURG
 
 
 class Watchdog(Hooks):
-    """
-    Checks from a thread of its own whether the reactor runs.
+    """Checks from a thread of its own whether the reactor runs.
 
     A function that blocks it for too long is interrupted by `TookTooLong`.  If it keeps blocking,
     the process ends.
@@ -176,8 +170,7 @@ class Watchdog(Hooks):
         threading.Thread(target=self._watch, name="beanstalk-watchdog", daemon=True).start()
 
     def stopping(self, most_s: float, blocked_s: float) -> None:
-        """
-        End the process if that does not happen by itself; may be called by a handler of signals.
+        """End the process if that does not happen by itself; may be called by a handler of signals.
 
         :param most_s: seconds from now.
         :param blocked_s: how long the reactor may be blocked meanwhile.
@@ -232,8 +225,7 @@ class Watchdog(Hooks):
             signal.pthread_kill(self._main, INTERRUPT)
 
     def _limit_interpreter(self) -> None:
-        """
-        End the process unless this is called again: while one thread holds the interpreter, as a
+        """End the process unless this is called again: while one thread holds the interpreter, as a
         regular expression may, no other Python thread runs.
         """
         if self._most_s is not None and sys.__stderr__ is not None:

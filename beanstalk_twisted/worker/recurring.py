@@ -1,5 +1,4 @@
-"""
-Puts recurring jobs: one for each time, however many schedulers run.
+"""Puts recurring jobs: one for each time, however many schedulers run.
 
 A scheduler keeps nothing: what was put is known to the server, which remembers the unique key of
 each job (`schedule.Schedule.tags`).  So any number of them may run, stop and start as they like.
@@ -63,14 +62,13 @@ KINDS: Final = {
     "cron": str, "tube": str, "body": str, "zone": str, "missed": str, "catch_up_s": int,
     "priority": int, "ttr": int,
 }  # fmt: skip
-"""
-The fields of a schedule but for its name, which are the keys of a table of a file, and what kinds
-their values are; a body may be a function, too.
+"""The fields of a schedule but for its name, which are the keys of a table of a file, and what
+kinds their values are; a body may be a function, too.
 """
 
 _NO_ZONE: Final = re.compile(r"(?:posix|right)/|(?:posixrules|localtime|Factory)\Z")
-"""
-Files among those of zones that are none: other forms of them, and what differs between machines.
+"""Files among those of zones that are none: other forms of them, and what differs between
+machines.
 """
 
 _CRON_FIELDS: Final = {"minutes": 60, "hours": 24, "days": 31, "months": 12, "weekdays": 7}
@@ -83,8 +81,7 @@ Body = bytes | Callable[[datetime], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """
-    A recurring job.
+    """A recurring job.
 
     :ivar name: tells it from others in its tube; 1 to 180 bytes, as a tube's name.
     :ivar cron: minute, hour, day of month, month, day of week.
@@ -169,8 +166,7 @@ class Schedule:
         return LATE_S if self.missed == "none" else self.catch_up_s
 
     def next_s(self, after_s: float) -> int:
-        """
-        :param after_s: seconds since 1970 UTC.
+        """:param after_s: seconds since 1970 UTC.
         :return: the first time after that.
         """
         times = self._from(after_s)
@@ -239,8 +235,7 @@ def _check_steps(place: int, field: str) -> None:
 
 
 def read_schedules(path: str) -> list[Schedule]:
-    """
-    Read a file of schedules, in TOML: each table is one, and is called as it is.
+    """Read a file of schedules, in TOML: each table is one, and is called as it is.
 
     :raise ValueError: the file cannot be read, or something is wrong in it; says where.
     """
@@ -291,8 +286,7 @@ RETRY_S: Final = 10.0
 
 
 class Run(NamedTuple):
-    """
-    A recurring job for one time.
+    """A recurring job for one time.
 
     :ivar time_s: when it was due, seconds since 1970 UTC.
     :ivar job: its number; ``is_new`` says whether this scheduler has put it, and no other one.
@@ -313,8 +307,7 @@ class Recurring(Service):
         put: Callable[[Run], object] = lambda run: None, reactor: Any = None,
         wall_clock: Callable[[], float] = time.time, **options: Any,
     ) -> None:  # fmt: skip
-        """
-        :param endpoint: where the server is, as of `Client`.
+        """:param endpoint: where the server is, as of `Client`.
         :param put: called for each job that is there, put by this scheduler or another one.
         :param wall_clock: gives the seconds since 1970 UTC.
         :param options: of `Client`.

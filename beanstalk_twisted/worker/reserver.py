@@ -1,5 +1,4 @@
-"""
-One connection of a worker, with what is reserved on it.
+"""One connection of a worker, with what is reserved on it.
 
 `client.service.Client` brings it back when it is lost.  Then the reservations are gone: each
 attempt is told, and whatever was being asked for is given up.
@@ -35,15 +34,13 @@ class Session:
     """One connection, told from those before and after it."""
 
     def __init__(self, server: str | None) -> None:
-        """
-        :param server: the ``id`` that the server has given in ``stats``, random for each of its
-            processes; None if it has told none.
+        """:param server: the ``id`` that the server has given in ``stats``, random for each of its
+        processes; None if it has told none.
         """
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """
-        Whether a number that was a job's there is the same job's here.
+        """Whether a number that was a job's there is the same job's here.
 
         No process gives a number twice.  Another one may: a server without a log begins with 1
         again, and behind one address there may be several servers.
@@ -62,8 +59,7 @@ def no_server_id(failure: Failure) -> None:
 
 
 class Reserver:
-    """
-    One connection of a worker.
+    """One connection of a worker.
 
     :ivar client: the client that makes it.
     :ivar session: the one that there is, with its tubes watched; None if there is none.
@@ -76,8 +72,7 @@ class Reserver:
     """
 
     def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
-        """
-        :param number: from 0.
+        """:param number: from 0.
         :param changed: called when it has a session, or no more.
         """
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
@@ -150,8 +145,7 @@ class Reserver:
     def send_in(
         self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
     ) -> Deferred[T]:
-        """
-        Send a command about a job in this session, and in no later one: there its number may be
+        """Send a command about a job in this session, and in no later one: there its number may be
         another job's.
 
         :raise NotCarriedOut: through the Deferred: that session is over.
@@ -168,8 +162,7 @@ class Reserver:
         return self._bind(send(self.client)).addErrback(lost)
 
     def when_up(self) -> Deferred[Session]:
-        """
-        Wait for a session.
+        """Wait for a session.
 
         :raise Closed: through the Deferred: there will be none.
         """
@@ -183,9 +176,8 @@ class Reserver:
         return waiting
 
     def take_no_more(self) -> None:
-        """
-        Have no more jobs given to us on it.  A `reserve` that waits ends with the connection, which
-        holds no job; one that does not wait is answered.
+        """Have no more jobs given to us on it.  A `reserve` that waits ends with the connection,
+        which holds no job; one that does not wait is answered.
         """
         if self.is_blocking:
             self._closed = self.client.hang_up()
@@ -231,8 +223,7 @@ class Reserver:
     # Coming up.
 
     def _watch(self) -> None:
-        """
-        Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
+        """Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
         another tube is not ours to do.
         """
         if self._is_stopped:

@@ -1,5 +1,4 @@
-"""
-Bodies to values and back.
+"""Bodies to values and back.
 
 A body that cannot be read fails the attempt with `Unreadable`; what becomes of it the policy says,
 and the usual one buries it.
@@ -61,8 +60,7 @@ class Json(Serialiser[Any]):
 
 
 class Typed(Serialiser[T]):
-    """
-    A dataclass as an object of JSON, each field checked against its type.
+    """A dataclass as an object of JSON, each field checked against its type.
 
     Fields may be ``str``, ``int``, ``float``, ``bool``, ``None``, dataclasses, ``list[…]``,
     ``tuple[…, ...]``, ``dict[str, …]``, unions of these, and ``Any``.  A whole number will do for a
@@ -71,8 +69,7 @@ class Typed(Serialiser[T]):
     """
 
     def __init__(self, kind: type[T], *, ignores_unknown: bool = False) -> None:
-        """
-        :param ignores_unknown: leave out the fields that the dataclass, or one in it, does not
+        """:param ignores_unknown: leave out the fields that the dataclass, or one in it, does not
             have: those who put jobs may then add some before the workers know them.
         :raise TypeError: it is not a dataclass, or one of its fields has another type.
         """
@@ -106,9 +103,8 @@ class _OfAnotherKind(Unreadable):
 
 
 def _reader(kind: Any, ignores_unknown: bool) -> _Read:
-    """
-    Make what checks a value of JSON, and makes it one of that type; the second argument says where
-    it stands.
+    """Make what checks a value of JSON, and makes it one of that type; the second argument says
+    where it stands.
     """
 
     def reader(part: Any) -> _Read:

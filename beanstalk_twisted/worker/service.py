@@ -40,8 +40,7 @@ LAST_ANSWER_S: Final = 5.0
 
 
 class ReserveScheduler:
-    """
-    Sends the `reserve`s of one worker.
+    """Sends the `reserve`s of one worker.
 
     :ivar reservers: its connections.
     """
@@ -52,8 +51,7 @@ class ReserveScheduler:
         self, settings: Settings[Any], reserved: Callable[[Job, Reserver], object],
         quiet: Callable[[], object],
     ) -> None:  # fmt: skip
-        """
-        :param reserved: called with each job that comes.
+        """:param reserved: called with each job that comes.
         :param quiet: called when it was stopped, and no job can come any more.
         """
         self.reservers = [
@@ -159,9 +157,8 @@ class ReserveScheduler:
     # Stopping.
 
     def stop(self) -> None:
-        """
-        Ask no more, and see to it that nothing more is given to us: a job that is given back must
-        not come to another connection of ours.
+        """Ask no more, and see to it that nothing more is given to us: a job that is given back
+        must not come to another connection of ours.
         """
         self._is_over = True
         cancel(self._timer)
@@ -171,8 +168,7 @@ class ReserveScheduler:
         self._answered(None)
 
     def may_give_back(self) -> Deferred[None]:
-        """
-        Wait until a job may be released: at once as long as jobs are wanted, and otherwise when
+        """Wait until a job may be released: at once as long as jobs are wanted, and otherwise when
         none can come any more.
         """
         if not self._is_over or self.is_quiet:
@@ -209,8 +205,7 @@ CONNECTIONS: Final = 2
 
 
 class Worker(Service, Generic[T]):
-    """
-    Takes jobs from tubes, and has a function do them, so many at once.
+    """Takes jobs from tubes, and has a function do them, so many at once.
 
     :ivar concurrency: how many.
     """
@@ -303,8 +298,7 @@ class Worker(Service, Generic[T]):
         self._scheduler.start()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Take no more jobs, finish those in hand, and give back those that take longer than
+        """Take no more jobs, finish those in hand, and give back those that take longer than
         ``finish_s``.
 
         :return: fires when all is settled and the connections are closed.
@@ -325,8 +319,7 @@ class Worker(Service, Generic[T]):
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     def drop(self) -> None:
-        """
-        Cancel the jobs in hand: the process ends now, and its connections with it, so that the
+        """Cancel the jobs in hand: the process ends now, and its connections with it, so that the
         server gives them to others.
         """
         for run in self._runs():
@@ -352,8 +345,7 @@ class Worker(Service, Generic[T]):
         ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
 
     def _hand_over(self, job: Job, reserver: Reserver) -> None:
-        """
-        End the attempt at this very job that is still in hand: its TTR has ended without our
+        """End the attempt at this very job that is still in hand: its TTR has ended without our
         knowing, for the process stood still, or something kept the reactor busy for too long.
         """
         assert reserver.session is not None, "a job comes by a connection"

@@ -37,8 +37,7 @@ MAX_CONCURRENCY: Final = 1000
 
 @dataclass(frozen=True)
 class Settings(Generic[T]):
-    """
-    What a worker is made with; `service.Worker` describes each.
+    """What a worker is made with; `service.Worker` describes each.
 
     :ivar weights: of some of the tubes; without any, weights count for nothing.
     :ivar mode: how reserves choose among the tubes: ``fifo``, ``weighted``, ``weighted-fair``.
@@ -101,8 +100,7 @@ class Settings(Generic[T]):
                 raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
 
     def watch_tubes(self, client: Client) -> list[Deferred[Any]]:
-        """
-        Let a new connection reserve from the tubes alone, and as the mode says.
+        """Let a new connection reserve from the tubes alone, and as the mode says.
 
         :return: what each of the commands gives.  Each fails with `NotAnnounced` that a server
             without weights or modes does not know.
@@ -114,8 +112,7 @@ class Settings(Generic[T]):
         return asked
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
-        """
-        Make the client of a connection.
+        """Make the client of a connection.
 
         :param number: from 0; all go to the same server, so the first one alone logs that it is
             not there.
@@ -146,8 +143,7 @@ def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
 def threads_of(
     wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
 ) -> Threads | None:
-    """
-    Give what handlers run in; None for the reactor's own thread.
+    """Give what handlers run in; None for the reactor's own thread.
 
     :raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
@@ -194,8 +190,7 @@ def _has_methods(name: str, given: object, example: str, methods: Sequence[str])
 
 
 STUCK_S: Final = 1.0
-"""
-From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
+"""From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
 its being cancelled ends at once, and whoever waits for the job waits for this too.
 """
 

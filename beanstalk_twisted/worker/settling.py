@@ -17,8 +17,7 @@ from beanstalk_twisted.worker.settings import Settings
 
 
 class Settlement:
-    """
-    Tells the server what becomes of one job.
+    """Tells the server what becomes of one job.
 
     :ivar is_settled: the server was told what becomes of it, or need not be.
     """
@@ -53,9 +52,8 @@ class Settlement:
             self._hooks.call("ended", attempt, verdict, seconds)
 
     def hand_over(self, session: Session) -> bool:
-        """
-        Say nothing more of this job, if the one of this number in that session is the same: it was
-        reserved by us anew, and whatever is said would be said of that reservation.
+        """Say nothing more of this job, if the one of this number in that session is the same: it
+        was reserved by us anew, and whatever is said would be said of that reservation.
 
         :return: whether it is.
         """
@@ -96,8 +94,7 @@ class Settlement:
             await self._send("bury", lambda client: client.bury(self._job, priority=priority))
 
     async def _delete(self) -> None:
-        """
-        Delete it; if the connection is lost before the answer, once more on the next: the server
+        """Delete it; if the connection is lost before the answer, once more on the next: the server
         has made the job ready, and anybody may delete that.  But only if it is the same process
         of a server: another one may have given the number to another job.
         """

@@ -31,8 +31,7 @@ class CommandFailed(Exception):
 
 
 class Shell:
-    """
-    Does jobs by running a command; in threads, for it waits for the command's end.
+    """Does jobs by running a command; in threads, for it waits for the command's end.
 
     0 means that the job is done, 65 that it is to be buried, anything else that it has failed.  The
     command has the job's number and more in its environment: ``BEANSTALK_JOB_ID``,
@@ -46,8 +45,7 @@ class Shell:
     def __init__(
         self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
     ) -> None:
-        """
-        :param kill_s: from SIGTERM to SIGKILL, seconds.
+        """:param kill_s: from SIGTERM to SIGKILL, seconds.
         :raise ValueError: the command is empty: it would do nothing, and each job would be done.
         """
         if not command.strip():
@@ -58,8 +56,7 @@ class Shell:
         self._environment = environment
 
     def __call__(self, attempt: Attempt[Any]) -> None:
-        """
-        Run it.
+        """Run it.
 
         :raise CommandFailed: it has failed.
         :raise Decided: the job is to be buried.
@@ -123,8 +120,7 @@ class _Ending:
             self._signal(signal.SIGTERM)
 
     def has_ended(self) -> None:
-        """
-        The command itself has; what it has started may go on, and would do so beside the next
+        """The command itself has; what it has started may go on, and would do so beside the next
         attempt.  So wait for that too, if it is to end.
         """
         if self._has_begun:
@@ -134,8 +130,7 @@ class _Ending:
         self._timer.cancel()
 
     def _signal(self, number: int) -> bool:
-        """
-        Send a signal to all of it; 0 is none.
+        """Send a signal to all of it; 0 is none.
 
         :return: whether there is anything left of it.
         """

@@ -17,8 +17,7 @@ class Threads(Protocol):
         """Work will come."""
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """
-        Run it.
+        """Run it.
 
         :return: its outcome, in the reactor's thread.
         """
@@ -40,7 +39,6 @@ class PoolThreads(Threads):
     """Real threads, as many as there is work for at once."""
 
     def __init__(self, reactor: Any, most: int) -> None:
-        """:param most: threads, at most."""
         self._reactor = reactor
         self._most = most
         self._running = 0
@@ -68,8 +66,8 @@ class PoolThreads(Threads):
         (outcome.callback if is_good else outcome.errback)(result)
 
     def stop(self) -> None:
-        """
-        End the threads.  A thread that still works is left behind: to wait for it would block.
+        """End the threads.  A thread that still works is left behind: to wait for it would
+        block.
         """
         if self._pool is not None and not self._running:
             self._pool.stop()

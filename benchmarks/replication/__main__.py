@@ -1,5 +1,4 @@
-"""
-What replication costs, and how long a take-over takes: three NATS servers on this machine.
+"""What replication costs, and how long a take-over takes: three NATS servers on this machine.
 
     python -m benchmarks.replication [--quick] [--rounds N] [--seconds N] [--jobs N,N]
         [--reserved] [--folder DIR] [--only speed,takeover,rejoin]
@@ -53,8 +52,7 @@ LONG_S: Final = 600.0
 
 
 class Node:
-    """
-    A server of ours.
+    """A server of ours.
 
     :param url: of the stream; empty for a server that is not replicated.
     """
@@ -94,8 +92,7 @@ class Node:
 
 
 def wait(is_so: Callable[[], bool], pause_s: float = 0.05) -> float:
-    """
-    Wait until something is so.
+    """Wait until something is so.
 
     :return: how long it took, seconds.
     """
@@ -189,11 +186,7 @@ def line(connections: int, local: list[Outcome], replicated: list[Outcome]) -> s
 
 
 def reserve_all(node: Node, jobs: int) -> Connection:
-    """
-    Reserve so many jobs.
-
-    :return: the connection that has them.
-    """
+    """Reserve so many jobs."""
     connection = Connection(node.port)
     for first in range(0, jobs, ASKED_TOGETHER):
         asked = min(ASKED_TOGETHER, jobs - first)
@@ -214,8 +207,7 @@ def ready_jobs(node: Node) -> int:
 def takeover(
     program: Path, cluster: Cluster, folder: Path, jobs: int, are_reserved: bool = False
 ) -> None:  # fmt: skip
-    """
-    Kill the active server of a queue with so many jobs; then let a third one catch up.
+    """Kill the active server of a queue with so many jobs; then let a third one catch up.
 
     :param are_reserved: whether one client has reserved all of them.
     """

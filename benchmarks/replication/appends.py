@@ -1,5 +1,4 @@
-"""
-Appends a second to a replicated stream: three servers of NATS on this machine, which sync each.
+"""Appends a second to a replicated stream: three servers of NATS on this machine, which sync each.
 
     python -m benchmarks.replication.appends [--seconds N] [--folder DIR]
 

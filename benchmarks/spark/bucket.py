@@ -1,6 +1,5 @@
-"""
-An S3 server for measurements, moto's, in a process of its own, which begins with the files of some
-folders: ``python -m benchmarks.spark.bucket PORT PREFIX=FOLDER...``.
+"""An S3 server for measurements, moto's, in a process of its own, which begins with the files of
+some folders: ``python -m benchmarks.spark.bucket PORT PREFIX=FOLDER...``.
 
 It prints a line for each request.
 """
@@ -26,8 +25,7 @@ ACCOUNT: Final = "123456789012"
 
 
 class Bucket:
-    """
-    The server, from outside.
+    """The server, from outside.
 
     :ivar pid: of its process.
     """
@@ -61,8 +59,8 @@ class Bucket:
 
 
 def give_credentials() -> None:
-    """
-    Put those of the server into the environment, before Spark starts, whose processes inherit it.
+    """Put those of the server into the environment, before Spark starts, whose processes
+    inherit it.
     """
     os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing")
 

@@ -35,8 +35,7 @@ WARM_S: Final = 20.0
 def under_load(
     history: Path, rate: int, segment_bytes: int, restarts: int, *more: str
 ) -> Iterator[None]:
-    """
-    A server, with its log and its archive in this folder, works within the block.
+    """A server, with its log and its archive in this folder, works within the block.
 
     :param rate: jobs a second.
     :param more: words for `benchmarks.spark.history`.
@@ -68,10 +67,9 @@ def drive(
     command: Sequence[str], said: Path, done: Callable[[], int], seconds: float,
     how: signal.Signals = signal.SIGKILL,
 ) -> None:  # fmt: skip
-    """
-    Run a driver until it has done one thing more, and for so long; then end it and what it started.
-    One that ends since a restarted server has cut what it was reading is started again, as
-    docs/spark-streaming.md has users do.
+    """Run a driver until it has done one thing more, and for so long; then end it and what it
+    started.  One that ends since a restarted server has cut what it was reading is started again,
+    as docs/spark-streaming.md has users do.
 
     :param said: the file that its output is appended to.
     :param done: counts what drivers have done.

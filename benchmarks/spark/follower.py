@@ -1,5 +1,4 @@
-"""
-A stream from a log to Parquet, as a program that can be killed: one driver of Spark.
+"""A stream from a log to Parquet, as a program that can be killed: one driver of Spark.
 
 ``python -m benchmarks.spark.follower --help``.  `kills` and `latency` begin it.
 """

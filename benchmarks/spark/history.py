@@ -1,5 +1,4 @@
-"""
-The history of a queue to look at: a real server, and clients that do all that clients do.
+"""The history of a queue to look at: a real server, and clients that do all that clients do.
 
 Producers, workers that fail now and then, jobs that nobody can do, workers that fall asleep or
 vanish, kicks, pauses, and restarts of the server, in order and by kill -9.  What is left is the
@@ -55,8 +54,7 @@ ASLEEP_S: Final = 1.1
 
 
 class Plan(NamedTuple):
-    """
-    What is to be done: so many jobs, or for so many seconds, whatever is over first.
+    """What is to be done: so many jobs, or for so many seconds, whatever is over first.
 
     :ivar jobs: 0: any number.  Three more are put at the end: one times out, two are edited.
     :ivar seconds: 0: any time.
@@ -84,8 +82,7 @@ SMALL: Final = Plan()
 
 
 class Made(NamedTuple):
-    """
-    What was done, as the clients have seen it.
+    """What was done, as the clients have seen it.
 
     :ivar jobs: that were put and confirmed.
     :ivar replies: how many there were of each.
@@ -101,8 +98,7 @@ class Made(NamedTuple):
 
 
 class Server:
-    """
-    Our own, as a process, on a free port that stays the same.
+    """Our own, as a process, on a free port that stays the same.
 
     :ivar starts: how often it was started.
     """
@@ -123,8 +119,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """
-        Start it, and wait until it answers.
+        """Start it, and wait until it answers.
 
         :raise SystemExit: it does not.
         """
@@ -169,8 +164,7 @@ class Job(NamedTuple):
 
 
 class Clients:
-    """
-    All of them.
+    """All of them.
 
     :ivar put: how many jobs were put and confirmed.
     :ivar replies: how many there were, by their first word.
@@ -221,8 +215,7 @@ class Clients:
     # Rounds.
 
     def round(self, puts: int) -> None:
-        """
-        Producers put, workers reserve; then each worker does what it does with its jobs.
+        """Producers put, workers reserve; then each worker does what it does with its jobs.
 
         :param puts: how many jobs at most.
         """
@@ -301,17 +294,15 @@ class Clients:
             self._ask([(self._producers[0], [b"pause-tube %b 1\r\n" % tube])])
 
     def sleep_over_one(self) -> None:
-        """
-        Put and reserve one more job whose TTR is a second: so there is one that times out, whatever
-        chance and the speed of this machine have left.
+        """Put and reserve one more job whose TTR is a second: so there is one that times out,
+        whatever chance and the speed of this machine have left.
         """
         ((inserted,),) = self._ask([(self._producers[0], [b"put 0 0 1 2\r\n{}\r\n"])])
         self.put += 1
         self._ask([(self._workers[0], [b"reserve-job %b\r\n" % inserted.words[1]])])
 
     def edit_one(self) -> None:
-        """
-        Put two more jobs, one of which waits for the other's group; that is updated, moved and
+        """Put two more jobs, one of which waits for the other's group; that is updated, moved and
         deleted.
         """
         jobs = [b"put 0 0 60 2 grp:last\r\n{}\r\n", b"put 0 0 60 2 aft:last\r\n{}\r\n"]
@@ -333,8 +324,7 @@ def _jobs(replies: Sequence[Reply]) -> list[Job]:
 
 
 def make(folder: Path, plan: Plan = SMALL) -> Made:
-    """
-    Make a history.
+    """Make a history.
 
     :param folder: gets ``log``, ``archive`` and ``server.log``; the first is new.
     :raise SystemExit: the server does not start.
@@ -423,8 +413,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def interruptible() -> None:
-    """
-    Let SIGINT and SIGTERM interrupt this process, whatever it has inherited.
+    """Let SIGINT and SIGTERM interrupt this process, whatever it has inherited.
 
     What a script starts with ``&`` inherits that SIGINT is ignored, and Python leaves it at that.
     """

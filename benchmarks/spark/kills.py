@@ -1,5 +1,4 @@
-"""
-Kill -9 of a stream's driver, again and again, under load: is each record in the output once?
+"""Kill -9 of a stream's driver, again and again, under load: is each record in the output once?
 
     python -m benchmarks.spark.kills FOLDER [--kills N]
 
@@ -35,8 +34,7 @@ Key = tuple[str, int]
 
 
 class Plan(NamedTuple):
-    """
-    What is to be done.
+    """What is to be done.
 
     :ivar rate: jobs a second; each makes three records and more.
     :ivar most_s: how long a driver lives at the most, after its first batch.
@@ -50,8 +48,7 @@ class Plan(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """
-    What came out.
+    """What came out.
 
     :ivar in_batch: how many kills hit a batch that was planned and not finished.
     :ivar missing: records of the log that are not in the output; ``doubled``, that are there more
@@ -92,8 +89,7 @@ def batches(folder: Path, kind: str) -> int:
 
 
 def kill_once(folder: Path, after_s: float) -> bool:
-    """
-    Start a driver, let it finish a batch and go on for a while, and kill it.
+    """Start a driver, let it finish a batch and go on for a while, and kill it.
 
     :return: whether a batch was planned and not finished.
     :raise SystemExit: it does not get there.
@@ -123,8 +119,7 @@ def rows_of(result: Path) -> Counter[Key]:
 
 
 def run(folder: Path, plan: Plan) -> Outcome:
-    """
-    Do all of it.
+    """Do all of it.
 
     :param folder: a new one.
     """

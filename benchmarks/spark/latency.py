@@ -1,5 +1,4 @@
-"""
-How long it takes from a record in the log to a committed row of Parquet.
+"""How long it takes from a record in the log to a committed row of Parquet.
 
     python -m benchmarks.spark.latency FOLDER [--seconds N] [--rate N]
 
@@ -56,8 +55,7 @@ def latencies(folder: Path) -> np.ndarray:
 
 
 def run(folder: Path, seconds: float, rate: int) -> dict[str, float]:
-    """
-    Do all of it.
+    """Do all of it.
 
     :param folder: a new one.
     """

@@ -1,5 +1,4 @@
-"""
-Live tables of a server under load: how far behind their rows are, and what kill -9 does to them.
+"""Live tables of a server under load: how far behind their rows are, and what kill -9 does to them.
 
     python -m benchmarks.spark.live FOLDER [--seconds N] [--rate N] [--kills N]
 
@@ -41,8 +40,7 @@ KEYS: Final = {
 
 
 class Outcome(NamedTuple):
-    """
-    Of a run with kills.
+    """Of a run with kills.
 
     :ivar rows: in the tables; ``expected``: that the whole log has.
     :ivar wrong: rows that are missing, foreign, doubled or different.

@@ -1,5 +1,5 @@
-"""
-An events table of any size, made up: jobs with retries, time-outs and burials, by day and by night.
+"""An events table of any size, made up: jobs with retries, time-outs and burials, by day and by
+night.
 
 It is made with numpy, since the plain model of the tests would take hours.
 """

@@ -45,8 +45,7 @@ FEW: Final = ("lsn", "event", "job", "time")
 
 
 def rows(raw: bytes, columns: tuple[str, ...], moment: Moment) -> Iterator[tuple[Any, ...]]:
-    """
-    The records of jobs of a sealed segment, all checksums checked that have to be.
+    """The records of jobs of a sealed segment, all checksums checked that have to be.
 
     :param columns: all, all but ``body``, or `FEW`.
     """

@@ -1,5 +1,4 @@
-"""
-The sink's speed, beside a client that does nothing but put.
+"""The sink's speed, beside a client that does nothing but put.
 
     python -m benchmarks.spark.sink [--server NAME] [--jobs N] [--rounds N]
 
@@ -133,8 +132,7 @@ def wait_for(port: int) -> None:
 
 
 def compare(server: str, jobs: int, rounds: int) -> dict[str, float]:
-    """
-    Measure all ways in turn; the first round is not counted.
+    """Measure all ways in turn; the first round is not counted.
 
     :return: jobs a second, the median of each way.
     """

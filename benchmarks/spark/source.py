@@ -1,5 +1,4 @@
-"""
-How fast logs become tables: ``python -m benchmarks.spark.source --help``.
+"""How fast logs become tables: ``python -m benchmarks.spark.source --help``.
 
 The decoder alone, in one process, beside one that goes record by record and beside the checksum of
 the same bytes; then through Spark, beside a source that gives tuples; then the memory of a worker;
@@ -128,8 +127,7 @@ def medians(works: dict[str, Callable[[], int]], rounds: int) -> dict[str, float
 
 
 def alone(place: Path, count: int, rounds: int) -> list[str]:
-    """
-    The decoder in this process; prints a table.
+    """The decoder in this process; prints a table.
 
     :return: which targets are missed.
     """
@@ -179,8 +177,7 @@ def checksum(raw: bytes) -> int:
 
 
 def through_spark(place: Path, count: int, rounds: int, labels: Sequence[str]) -> list[str]:
-    """
-    Both sources through Spark into nothing; prints a table.
+    """Both sources through Spark into nothing; prints a table.
 
     :param labels: which of `COLUMNS`.
     """
@@ -240,8 +237,8 @@ def anonymous_mb() -> float:
 
 
 def memory_of(folder: str) -> None:
-    """
-    Prints how much memory reading a log takes above what is there before; in a process of its own.
+    """Prints how much memory reading a log takes above what is there before; in a process of
+    its own.
     """
     reader = BinlogReader(parse_options({"path": folder}), ALL)
     partitions = reader.partitions()

@@ -1,5 +1,4 @@
-"""
-What reading a log costs by where it is: the part ``stores`` of `benchmarks.spark.source`.
+"""What reading a log costs by where it is: the part ``stores`` of `benchmarks.spark.source`.
 
 The decoder alone and Spark, on a directory, on S3, and on an events table of the same rows; and
 what it costs to plan a read of many segments.  The processor time of the S3 server does not count.
@@ -62,8 +61,7 @@ SOME: Final = 20
 
 
 def from_stores(place: Path, count: int, rounds: int, segments: int) -> list[str]:
-    """
-    Print all of it.
+    """Print all of it.
 
     :param count: records in each of two segments.
     :param segments: to plan.
@@ -148,9 +146,8 @@ def costs(
 
 
 def write_sealed(folder: Path, count: int) -> Path:
-    """
-    The archive of a log of so many small segments, with seals as large as those of full ones are in
-    a manifest.
+    """The archive of a log of so many small segments, with seals as large as those of full ones are
+    in a manifest.
     """
     folder.mkdir(parents=True)
     tubes: list[Record] = [TubeDef(number, b"tube-%d" % number, T0) for number in range(1, 21)]

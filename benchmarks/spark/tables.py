@@ -1,5 +1,4 @@
-"""
-What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
+"""What the tables cost: rows per second of processor time, by pipeline, and two ways to Parquet.
 
     python -m benchmarks.spark.tables --jobs 300000 --repeats 3
     python -m benchmarks.spark.tables --jobs 400000 --days 365 --repeats 3 --only growing
@@ -94,8 +93,7 @@ def batches(path: str) -> Iterator[Any]:
 
 
 def write(out: str, path: str) -> int:
-    """
-    What a task does that writes the rows of a file by itself.
+    """What a task does that writes the rows of a file by itself.
 
     :return: how many.
     """
@@ -145,8 +143,7 @@ def _measure(spark: Any, place: Path, rows: int, repeats: int, only: list[str]) 
 
 
 def _grow(spark: Any, place: Path, repeats: int) -> None:
-    """
-    All stored tables; and by turns that day alone, and behind the others.  The first run of each
+    """All stored tables; and by turns that day alone, and behind the others.  The first run of each
     warms Java up, which goes on for several more: that is why they take turns.
     """
     files = sorted(str(path) for path in (place / "events").glob("*.parquet"))

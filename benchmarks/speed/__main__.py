@@ -43,8 +43,7 @@ PROBLEM: Final = 1
 
 
 class Finished(NamedTuple):
-    """
-    What was measured.
+    """What was measured.
 
     :ivar code: the exit code.
     """
@@ -97,8 +96,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def sides(python: str, options: Sequence[str]) -> tuple[Side, ...]:
-    """
-    Find the servers.
+    """Find the servers.
 
     :raise SystemExit: there is nothing to compare with.
     """
@@ -141,8 +139,7 @@ def in_quotes(words: Sequence[str]) -> str:
 
 
 def prepare(given: argparse.Namespace) -> None:
-    """
-    See that folders can be written into, before an hour is spent.
+    """See that folders can be written into, before an hour is spent.
 
     :raise RefusedError: they cannot.
     """
@@ -173,9 +170,8 @@ def begun(given: argparse.Namespace) -> publishing.Report:
 
 
 def finished(given: argparse.Namespace, bench: Bench, report: publishing.Report) -> Finished:
-    """
-    Measure all that was chosen, or what there is time for until a signal; what there is is written
-    after each workload.
+    """Measure all that was chosen, or what there is time for until a signal; what there is is
+    written after each workload.
     """
     results: list[Result] = []
     try:
@@ -216,8 +212,7 @@ def tell(given: argparse.Namespace, report: publishing.Report) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """
-    Measure, and tell.
+    """Measure, and tell.
 
     :return: the exit code.
     """

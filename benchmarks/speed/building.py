@@ -1,5 +1,5 @@
-"""
-Compiles the load generator and the slow disk, when they are not there or older than their sources.
+"""Compiles the load generator and the slow disk, when they are not there or older than their
+sources.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ LIMIT_S: Final = 120.0
 
 
 class Tools(NamedTuple):
-    """
-    What was built.
+    """What was built.
 
     :ivar slowsync: a library to preload, by which fsync takes longer.
     """
@@ -30,8 +29,7 @@ class Tools(NamedTuple):
 
 
 def build(folder: Path) -> Tools:
-    """
-    Bring what is built up to date.
+    """Bring what is built up to date.
 
     :raise SystemExit: gcc has failed, or found something to warn of.
     """

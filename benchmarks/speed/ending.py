@@ -42,8 +42,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def ended(prog: str, work: Callable[[], int]) -> int:
-    """
-    Do the work of a command.
+    """Do the work of a command.
 
     :return: its exit code, or that of the way it ended.
     """
@@ -71,8 +70,7 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """
-    Let signals wait until the block is left.
+    """Let signals wait until the block is left.
 
     A process or folder that is just being made belongs to nobody: a signal in that moment would
     leave it behind.  Children get theirs as ever, which they would not if these were blocked.
@@ -110,8 +108,7 @@ def _remove(folder: tempfile.TemporaryDirectory[str]) -> None:
 
 
 def writable(option: str, folder: Path) -> Path:
-    """
-    See that a folder can be written into.
+    """See that a folder can be written into.
 
     :raise RefusedError: it cannot.
     """

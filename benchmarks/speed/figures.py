@@ -13,8 +13,7 @@ NO_FIGURE: Final = math.nan
 
 
 class Figure(NamedTuple):
-    """
-    One thing that is measured.
+    """One thing that is measured.
 
     :ivar key: its name in an `Outcome` and in the JSON.
     :ivar label: its name in the table, with the unit.
@@ -47,8 +46,7 @@ P99: Final = "p99_us"
 
 
 class Target(NamedTuple):
-    """
-    What a figure has to reach: a ratio to beanstalkd's, or a value if the figure is absolute.
+    """What a figure has to reach: a ratio to beanstalkd's, or a value if the figure is absolute.
 
     :ivar unoptimised: in place of `at_least`, for an interpreter that was built without PGO.
     :ivar aim: what would be better still.
@@ -66,8 +64,7 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """
-    One run of one server.
+    """One run of one server.
 
     :ivar figures: by `Figure.key`.
     :ivar memory: pairs of jobs and resident bytes.
@@ -84,8 +81,7 @@ class WrongRepliesError(Exception):
 
 
 def parse_outcome(text: str) -> Outcome:
-    """
-    Read what the load generator prints.
+    """Read what the load generator prints.
 
     :raise WrongRepliesError: the server's replies were wrong, or there were none.
     """
@@ -121,8 +117,7 @@ def job_bytes(said: dict[str, Any]) -> float:
 
 
 class Comparison(NamedTuple):
-    """
-    Two servers in one figure.
+    """Two servers in one figure.
 
     :ivar ours: the median; likewise theirs.
     :ivar ratio: the median of the ratios of each round, ours to theirs.
@@ -151,8 +146,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """
-    Compare round by round: what disturbs the machine disturbs both of a round alike.
+    """Compare round by round: what disturbs the machine disturbs both of a round alike.
 
     :param ours: one value for each round; theirs in the same order.
     """
@@ -163,8 +157,7 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def verdict(figure: Figure, target: Target | None, value: float, is_optimised: bool) -> str:
-    """
-    Say whether a target is met.
+    """Say whether a target is met.
 
     :param value: the ratio, or ours if the figure is absolute.
     """

@@ -1,5 +1,4 @@
-"""
-What one host can do to others that use the same server.
+"""What one host can do to others that use the same server.
 
     python -m benchmarks.speed.flood KIND --port PORT --seconds S
 
@@ -48,8 +47,7 @@ def lines(line: bytes) -> list[bytes]:
 
 
 class Flood(NamedTuple):
-    """
-    Where a flood goes, and when it ends.
+    """Where a flood goes, and when it ends.
 
     :ivar ends_s: on `time.monotonic`.
     """
@@ -72,8 +70,8 @@ class Flood(NamedTuple):
 
 
 def send_on(flood: Flood, count: int, pieces: Sequence[bytes]) -> None:
-    """
-    Send at full speed on so many connections, and read the replies; connect again when closed.
+    """Send at full speed on so many connections, and read the replies; connect again when
+    closed.
     """
     chance = random.Random(count)
     selector = selectors.DefaultSelector()
@@ -101,8 +99,7 @@ def send_on(flood: Flood, count: int, pieces: Sequence[bytes]) -> None:
 
 
 def exchange(connection: socket.socket, events: int, left: list[memoryview]) -> None:
-    """
-    Read and send what may be.
+    """Read and send what may be.
 
     :raise OSError: the connection is over.
     """

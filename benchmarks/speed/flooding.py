@@ -1,5 +1,4 @@
-"""
-Measures what others hear of a server while one host floods it.
+"""Measures what others hear of a server while one host floods it.
 
 Two clients that do little go on all the time: one asks for its tube, one puts and deletes.  What
 they wait is the figure, and how much memory the server takes meanwhile, and keeps.
@@ -36,8 +35,7 @@ LOOK_S: Final = 0.05
 """From one look at the server's memory to the next."""
 
 SETTLE_S: Final = 1.0
-"""
-Before the flood begins, and from its end to the last look at the memory: connections are closed
+"""Before the flood begins, and from its end to the last look at the memory: connections are closed
 and their memory is given back.
 """
 
@@ -46,8 +44,7 @@ LIMIT_S: Final = 120.0
 
 
 class Client(Thread):
-    """
-    Asks now and then, and notes how long each reply takes.
+    """Asks now and then, and notes how long each reply takes.
 
     :ivar waits_s: seconds, in order.
     :ivar problem: why it has ended too early.
@@ -79,8 +76,7 @@ class Client(Thread):
 
 
 def timed(connection: socket.socket, request: bytes, begins: bytes) -> tuple[float, bytes]:
-    """
-    Ask once.
+    """Ask once.
 
     :return: seconds, and the reply.
     """
@@ -108,8 +104,7 @@ def put_and_delete(connection: socket.socket) -> list[float]:
 
 
 def flooded(kind: str, seconds: float, server: Running) -> Outcome:
-    """
-    Flood a server.
+    """Flood a server.
 
     :raise WrongRepliesError: a client beside the flood was not served.
     """
@@ -132,8 +127,7 @@ def flooded(kind: str, seconds: float, server: Running) -> Outcome:
 
 
 def watched_peak(kind: str, seconds: float, server: Running) -> float:
-    """
-    Run the flood.
+    """Run the flood.
 
     :return: the most memory that the server had meanwhile, bytes.
     """

@@ -26,9 +26,8 @@ SYNCS: Final = 50
 """So many are timed to tell how fast the disk is."""
 
 SORTED_BYTES: Final = 256 << 10
-"""
-The functions of one source file are further apart than this where a profile has sorted them by how
-often they run: 1.5 MB for Python's lists in Debian's Python, 8 KB where nothing did it.
+"""The functions of one source file are further apart than this where a profile has sorted them by
+how often they run: 1.5 MB for Python's lists in Debian's Python, 8 KB where nothing did it.
 """
 
 _ASK: Final = """
@@ -55,8 +54,7 @@ _EXCEPTION: Final = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
 class Machine(NamedTuple):
-    """
-    What figures depend on.
+    """What figures depend on.
 
     :ivar is_optimised: the interpreter was built with PGO.
     :ivar sync_us: how long appending 4 KiB and fdatasync take, the median, microseconds; into
@@ -107,8 +105,7 @@ class Machine(NamedTuple):
 
 
 def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None) -> Machine:
-    """
-    Find out.
+    """Find out.
 
     :param python: the interpreter that runs our server.
     :param directory: where logs are kept.
@@ -127,8 +124,7 @@ def look(python: str, beanstalkd: str, redis: str | None, directory: Path | None
 
 
 def asked(python: str) -> dict[str, Any]:
-    """
-    Ask an interpreter what it is, and which server it would run.
+    """Ask an interpreter what it is, and which server it would run.
 
     :raise RefusedError: it cannot run our server, with what it said.
     """
@@ -145,8 +141,7 @@ def asked(python: str) -> dict[str, Any]:
 
 
 def is_optimised(configured: str, apart_bytes: int) -> bool:
-    """
-    Tell whether an interpreter was built with PGO: its machine code shows it where ``configure``
+    """Tell whether an interpreter was built with PGO: its machine code shows it where ``configure``
     was not asked for it.  Debian does it by targets of its own, and takes the flags out of what
     sysconfig says; to read ``-fprofile-use`` there means only that it could have been done.
 
@@ -170,8 +165,8 @@ def refusal(python: str, stderr: str | None) -> str:
 
 
 def elsewhere(package: Path) -> str:
-    """
-    Name the folder of our server, from the checkout if it is in there; nothing if it is its own.
+    """Name the folder of our server, from the checkout if it is in there; nothing if it is its
+    own.
     """
     found = package.resolve()
     if found == ROOT / "beanstalk_twisted":
@@ -187,8 +182,7 @@ def commit(folder: Path = ROOT) -> str:
 
 
 def output_of(*command: str) -> str:
-    """
-    Run a command.
+    """Run a command.
 
     :raise subprocess.SubprocessError: it has failed, or did not end.
     """

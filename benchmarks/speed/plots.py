@@ -17,8 +17,7 @@ MIB: Final = 1 << 20
 
 
 def prepare() -> Any:
-    """
-    Get the library, set to write the same bytes for the same figures.
+    """Get the library, set to write the same bytes for the same figures.
 
     :raise ImportError: matplotlib is not installed.
     """
@@ -33,8 +32,7 @@ def prepare() -> Any:
 
 
 def draw(folder: Path, results: Sequence[Result]) -> list[Path]:
-    """
-    Draw all plots there are figures for.
+    """Draw all plots there are figures for.
 
     :return: what was written.
     :raise ImportError: matplotlib is not installed.
@@ -48,8 +46,7 @@ def draw(folder: Path, results: Sequence[Result]) -> list[Path]:
 
 
 def curves(results: Sequence[Result], key: str) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """
-    Gather a figure over connections.
+    """Gather a figure over connections.
 
     :return: for each server and disk, connections and the median of the rounds.
     """

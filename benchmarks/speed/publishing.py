@@ -32,8 +32,7 @@ CAPTIONS: Final = {
 
 
 class Report(NamedTuple):
-    """
-    A whole run.
+    """A whole run.
 
     :ivar command: that does it again.
     :ivar unfinished: so many workloads are missing: the run was interrupted.
@@ -131,8 +130,7 @@ def write_json(folder: Path, report: Report) -> Path:
 
 
 def write(folder: Path, report: Report) -> list[Path]:
-    """
-    Write the files, as far as possible, and remove the plots of an earlier run that has more.
+    """Write the files, as far as possible, and remove the plots of an earlier run that has more.
 
     :return: what was written.
     """
@@ -153,8 +151,7 @@ def remove_plots(folder: Path, but: Sequence[Path]) -> None:
 
 
 def published(page: str, report: Report, images: Sequence[str]) -> str:
-    """
-    Put the newest table between its two marks on the page.
+    """Put the newest table between its two marks on the page.
 
     :param images: links to plots.
     :raise ValueError: the page has no such place.

@@ -36,8 +36,7 @@ FAILURES: Final = (NotStartedError, WrongRepliesError, OSError, subprocess.Subpr
 
 
 class Bench(NamedTuple):
-    """
-    How to measure.
+    """How to measure.
 
     :ivar directory: where servers keep their logs, for which it matters what disk that is.
     """
@@ -50,8 +49,7 @@ class Bench(NamedTuple):
 
 
 class Result(NamedTuple):
-    """
-    All runs of one workload.
+    """All runs of one workload.
 
     :ivar outcomes: by the name of the server, one for each round.
     :ivar problem: why there are none, or fewer.
@@ -68,8 +66,7 @@ def order(sides: Sequence[Side], round_: int) -> list[Side]:
 
 
 def measure(bench: Bench, workload: Workload, seen: Callable[[str], None]) -> Result:
-    """
-    Run all rounds of a workload.
+    """Run all rounds of a workload.
 
     :param seen: told what begins.
     """
@@ -105,8 +102,7 @@ def measure_once(bench: Bench, workload: Workload, side: Side) -> Outcome:
 
 
 def load(bench: Bench, workload: Workload, side: Side, server: Running) -> Outcome:
-    """
-    Put the load on a server.
+    """Put the load on a server.
 
     :raise WrongRepliesError: it has answered wrong, or not at all.
     """
@@ -124,8 +120,7 @@ def load(bench: Bench, workload: Workload, side: Side, server: Running) -> Outco
 
 
 def replay(bench: Bench, workload: Workload, side: Side, folder: Path) -> Outcome:
-    """
-    Measure a start on a full log, less what a start on an empty one takes.
+    """Measure a start on a full log, less what a start on an empty one takes.
 
     :raise WrongRepliesError: not all jobs have come back.
     """
@@ -142,8 +137,7 @@ def replay(bench: Bench, workload: Workload, side: Side, folder: Path) -> Outcom
 
 
 def replayed(jobs: int, empty_s: float, full_s: float) -> Outcome:
-    """
-    Tell how fast a log was replayed, from the processor time of two starts.
+    """Tell how fast a log was replayed, from the processor time of two starts.
 
     Where the full start took no more than the empty one, what a start varies by has swallowed the
     replay: then there is no figure.  Both starts are kept, so that one can see why.
@@ -153,8 +147,7 @@ def replayed(jobs: int, empty_s: float, full_s: float) -> Outcome:
 
 
 class LogWatch:
-    """
-    Looks at the size of a log, as long as the block lasts.
+    """Looks at the size of a log, as long as the block lasts.
 
     :ivar sizes: pairs of seconds and bytes of all files.
     """

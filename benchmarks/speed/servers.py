@@ -32,8 +32,7 @@ class NotStartedError(Exception):
 
 
 class Side(NamedTuple):
-    """
-    A server that takes part.
+    """A server that takes part.
 
     :ivar command: of it, for a port, a disk and a folder for its log.
     :ivar question: something small to ask, and how the reply begins.
@@ -45,8 +44,7 @@ class Side(NamedTuple):
 
 
 def ours(python: str, options: Sequence[str] = ()) -> Side:
-    """
-    Our server, as it is installed for an interpreter: not the one of the folder we are in.
+    """Our server, as it is installed for an interpreter: not the one of the folder we are in.
 
     :param options: of it, beside those that both have.
     """
@@ -76,8 +74,8 @@ def letters(port: int, disk: Disk, log: Path) -> list[str]:
 
 
 def redis(program: str) -> Side:
-    """
-    Redis: with its append-only file, where "never" is its every second, or in memory without one.
+    """Redis: with its append-only file, where "never" is its every second, or in memory without
+    one.
     """
 
     def command(port: int, disk: Disk, log: Path) -> list[str]:
@@ -91,8 +89,7 @@ def redis(program: str) -> Side:
 
 
 class Running(NamedTuple):
-    """
-    A server that answers.
+    """A server that answers.
 
     :ivar cpu_s: processor time up to its first answer, of all threads, seconds.
     """
@@ -116,8 +113,7 @@ class Running(NamedTuple):
 def running(
     side: Side, disk: Disk, folder: Path, slowsync: Path, options: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """
-    Run a server; its log is ``folder/log``.
+    """Run a server; its log is ``folder/log``.
 
     :raise NotStartedError: with what it said.
     """
@@ -170,8 +166,7 @@ def wait_until_it_answers(
 
 
 def ask(port: int, request: bytes, size: int) -> bytes:
-    """
-    Ask once, on a connection of its own.
+    """Ask once, on a connection of its own.
 
     :param size: bytes of the reply that are read, at most.
     """

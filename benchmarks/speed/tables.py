@@ -49,8 +49,7 @@ def spread(seen: Comparison) -> str:
 
 
 class Terms(NamedTuple):
-    """
-    How figures came about, as far as the table depends on it.
+    """How figures came about, as far as the table depends on it.
 
     :ivar quick: jobs were fewer.
     :ivar is_optimised: the interpreter was built with PGO: some targets are higher then.
@@ -63,9 +62,8 @@ class Terms(NamedTuple):
 
 
 def judged(figure: Figure, target: Target | None, seen: Comparison, terms: Terms) -> str:
-    """
-    Say what is to be reached, what was hoped for, and which of the two is, or nothing of it where
-    figures do not say enough.
+    """Say what is to be reached, what was hoped for, and which of the two is, or nothing of it
+    where figures do not say enough.
     """
     if target is None:
         return ""
@@ -117,8 +115,7 @@ def failed(result: Result, quick: bool) -> list[str]:
 
 
 def brief(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """
-    Leave only the columns of a page.
+    """Leave only the columns of a page.
 
     :param lines: the head first.
     """
@@ -127,8 +124,7 @@ def brief(lines: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """
-    Set a table so that it can be read as it is, and as Markdown.
+    """Set a table so that it can be read as it is, and as Markdown.
 
     :param lines: the head first.
     """
@@ -145,8 +141,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], right: Set[int]) -> list[str]:
-    """
-    Fill cells up to their widths.
+    """Fill cells up to their widths.
 
     :param right: columns that are set flush right.
     """

@@ -42,8 +42,7 @@ WARMUP_SHARE: Final = 0.1
 
 
 class Disk(NamedTuple):
-    """
-    Where jobs are kept.
+    """Where jobs are kept.
 
     :ivar fsync: "never", "always" (before each reply), or at most every so many milliseconds; None:
         in memory, without a log.
@@ -64,8 +63,7 @@ SYNC_4MS: Final = Disk("fsync before reply, 4 ms disk", "always", 4000)
 
 
 class Workload(NamedTuple):
-    """
-    One row.
+    """One row.
 
     :ivar load: options of the load generator; ``{jobs}`` is how many, `jobs` or a share of it.
     :ivar seconds: how long; 0: until all is done.
@@ -280,8 +278,7 @@ WORKLOADS: Final = IN_MEMORY + LOGGED + SYNCED + WIDE + LARGE + HOSTILE
 
 
 def chosen(patterns: Sequence[str], quick: bool) -> list[Workload]:
-    """
-    Pick workloads by names, where ``*`` stands for anything; all if there are none.
+    """Pick workloads by names, where ``*`` stands for anything; all if there are none.
 
     :raise ValueError: nothing has that name.
     """

@@ -26,8 +26,7 @@ from binlog_tools.rewrite.rewriting import rewrite
 )  # fmt: skip
 @options.as_json
 def backup_command(path: str, target: str, is_json: bool) -> None:
-    """
-    Write a log into one file, for `restore`; the server may run, and goes on.
+    """Write a log into one file, for `restore`; the server may run, and goes on.
 
     The file holds the log up to one LSN, with all that the server had answered when the command
     began.  Segments have checksums.  A damaged log is refused.
@@ -46,8 +45,7 @@ def backup_command(path: str, target: str, is_json: bool) -> None:
 
 
 def tell_backup(output: Output, path: str, backup: Backup, what: str = "backup") -> None:
-    """
-    Say what is in a back-up, or in the log that was made of it.
+    """Say what is in a back-up, or in the log that was made of it.
 
     :param what: which of them; the first field in a pipe.
     """
@@ -72,8 +70,7 @@ def tell_backup(output: Output, path: str, backup: Backup, what: str = "backup")
 def restore_command(
     paths: tuple[str, ...], output: str, point: Point | None, segment_bytes: int, is_json: bool
 ) -> None:
-    """
-    Make a log of an archive, also as it was at a moment; or of a back-up.
+    """Make a log of an archive, also as it was at a moment; or of a back-up.
 
     SOURCE is an archive or the folder of a store in it, a URL of one, or the directory of a server;
     name archive and directory, since the segment in use is in no archive.  They are only read.  The

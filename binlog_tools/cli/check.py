@@ -22,8 +22,7 @@ from binlog_tools.logs.quantities import id_range, spans_of
 @options.quiet
 @options.as_json
 def check_command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
-    """
-    Check every frame, record, checksum and number of a log, and map what is wrong.
+    """Check every frame, record, checksum and number of a log, and map what is wrong.
 
     Each trouble is named with its file, offset, LSNs and jobs, whether it is torn (never confirmed
     durable, the trace of a crash) or damage, and the command that mends it; then all jobs at risk
@@ -79,8 +78,7 @@ _NO_RISK: Final = frozenset({"torn", "foreign", "newer"})
 
 
 class _Risk:
-    """
-    The jobs that are concerned by all troubles together; what is torn was promised to nobody.
+    """The jobs that are concerned by all troubles together; what is torn was promised to nobody.
 
     :ivar jobs: ids that are certain, ``perhaps`` those that the spoilt bytes seem to name besides.
     :ivar unnamed: how many places there are that do not tell which jobs they were about.
@@ -170,8 +168,7 @@ def _described(trouble: Trouble) -> list[str]:
               help="Write the manifest of each store anew, of its sound segments.")  # fmt: skip
 @options.as_json
 def archive_verify_command(path: str, writes: bool, is_json: bool) -> None:
-    """
-    Prove that an archive is whole: every LSN there, once, and sound.
+    """Prove that an archive is whole: every LSN there, once, and sound.
 
     DIR, or a URL of object storage, has a folder for each store, with segments called
     SEQ-FIRSTLSN.tql; or it is such a folder.

@@ -71,8 +71,7 @@ class Commands(LateGroup):
 )
 @click.version_option(VERSION, prog_name=PROGRAM)
 def cli() -> None:
-    """
-    Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
+    """Look inside the binlog of a beanstalk-twisted server: check, recover, convert.
 
     Logs are opened read only; the server may be running.  Only filter and salvage, told --in-place,
     change a log, and keep the original.  LOG is a server's directory, an archive or the folder of
@@ -150,8 +149,7 @@ def _give_up_stdout() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """
-    Print what makes a shell complete commands and options.
+    """Print what makes a shell complete commands and options.
 
     \b
     For one session, or in ~/.bashrc:  eval "$(binlog-inspect completion bash)"

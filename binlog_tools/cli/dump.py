@@ -166,8 +166,8 @@ FORMULA: Final = ("=", "+", "-", "@")
 
 
 def _csv_cell(value: object) -> object:
-    """
-    A value as a spreadsheet shows it: text that it would take for a formula begins with ``'``.
+    """A value as a spreadsheet shows it: text that it would take for a formula begins with
+    ``'``.
     """
     if not isinstance(value, str):
         return value
@@ -243,8 +243,7 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def writer_of(kind: str, out: TextIO, how: str) -> Write:
-    """
-    :param out: where the records go; the caller closes it.
+    """:param out: where the records go; the caller closes it.
     :param how: how bodies are shown.
     """
     if kind == "parquet":
@@ -277,8 +276,7 @@ def dump_command(
     paths: tuple[str, ...], limit: int | None, follow: bool, kind: str, is_json: bool, how: str,
     target: str | None, place: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
-    """
-    Show the records of a log.
+    """Show the records of a log.
 
     On a terminal each record is a line; in a pipe its fields are separated by tabs, without titles.
     Damage is told on stderr and passed over; the exit code is then 3.  Times of --since and --until

@@ -22,8 +22,7 @@ from binlog_tools.rewrite.exporting import WrongLine, export
 @options.as_of
 @options.output_file("Write to this file instead of stdout.")
 def export_command(path: str, target: str | None, point: Point | None, **chosen: Any) -> None:
-    """
-    Write the jobs that a server would load as JSON lines.
+    """Write the jobs that a server would load as JSON lines.
 
     The first line tells of the log, the next ones of pauses in force, each other one of a job.
     Bodies are text where they are UTF-8 (body), else base64 (body_base64).  import reads it back.
@@ -54,8 +53,7 @@ def export_command(path: str, target: str | None, point: Point | None, **chosen:
 def import_command(
     file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_json: bool
 ) -> None:
-    """
-    Write a new log with the jobs of JSON lines, as export writes them.
+    """Write a new log with the jobs of JSON lines, as export writes them.
 
     FILE may be - for stdin.  A job needs no more than a body; what is missing gets a default: the
     tube default, priority 1024, TTR 60 s, the next free id.

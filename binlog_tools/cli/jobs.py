@@ -65,8 +65,7 @@ def jobs_command(
     path: str, limit: int | None, how: str, point: Point | None, explained: int | None,
     wanted: int | None, target: str | None, raw: bool, is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
-    """
-    List the jobs that a server would load, or tell of one.
+    """List the jobs that a server would load, or tell of one.
 
     Reserved jobs are listed as ready, which they are after a start, and delays that are over have
     ended.  --as-of goes back: to a time, or behind an LSN; then reserved jobs are reserved.  What

@@ -18,8 +18,7 @@ def main() -> None:
 
 
 def _occupy_what_is_closed() -> None:
-    """
-    A file that we open must never be taken for stdin, stdout or stderr.  Reading or writing what
+    """A file that we open must never be taken for stdin, stdout or stderr.  Reading or writing what
     was closed fails as before; only what goes to stderr goes nowhere.
     """
     for fd, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):

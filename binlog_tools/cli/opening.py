@@ -55,8 +55,7 @@ def open_source_at(path: str, point: Point | None) -> Source:
 
 
 def past(source: Source, point: Point) -> PastSource:
-    """
-    A log as it was at a point.
+    """A log as it was at a point.
 
     :raise OSError: it has no such point, or lacks a segment that it takes.
     :raise BinlogError: such a segment is damaged, or of another version.
@@ -112,8 +111,8 @@ def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
 
 
 def warn_if_running(path: str) -> None:
-    """
-    Say that a server runs on a log of which another one is made.  All servers hold the same lock.
+    """Say that a server runs on a log of which another one is made.  All servers hold the same
+    lock.
     """
     pid = holder_of(path) if os.path.isdir(path) else 0
     if pid:
@@ -125,8 +124,7 @@ def warn_if_running(path: str) -> None:
 
 
 def tell(output: Output, written: Written, **more: object) -> None:
-    """
-    Say what was written; in a pipe the first field of each line says what it is.
+    """Say what was written; in a pipe the first field of each line says what it is.
 
     :param more: beside what every log has.
     """

@@ -57,8 +57,7 @@ TUBE: Final = Parsed("name", lambda text: text.encode("utf-8", "surrogateescape"
 
 
 class LogPath(click.Path):
-    """
-    A path that is there, also as a ``file:`` URL; or a URL of object storage or of a replicated
+    """A path that is there, also as a ``file:`` URL; or a URL of object storage or of a replicated
     stream.
     """
 
@@ -104,8 +103,8 @@ _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 
 class Command(click.Command):
-    """
-    A subcommand, which refuses an output within a log that it reads or a file within one it makes.
+    """A subcommand, which refuses an output within a log that it reads or a file within one it
+    makes.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -233,8 +232,7 @@ def of_records(function: F) -> F:
 
 
 def refuse_beside(allowed: str, *more: str) -> None:
-    """
-    End if options are given that mean nothing to one that makes a command do another thing.
+    """End if options are given that mean nothing to one that makes a command do another thing.
 
     :param allowed: the parameter of that option; ``more``: of those that go with it.
     """

@@ -41,8 +41,7 @@ class OtherValue(NamedTuple):
 
 
 class PoliciesSet(NamedTuple):
-    """
-    What became of policies.
+    """What became of policies.
 
     :ivar tubes: whose policies were changed.
     :ivar others: what the server has set otherwise.
@@ -55,8 +54,7 @@ class PoliciesSet(NamedTuple):
 
 
 class KeysPut(NamedTuple):
-    """
-    What became of remembered keys.
+    """What became of remembered keys.
 
     :ivar put: how many are remembered now.
     :ivar before: how many were taken: remembered already, or a job of the server has them.
@@ -67,8 +65,7 @@ class KeysPut(NamedTuple):
 
 
 class PolicySetter:
-    """
-    Sets policies, in two parts.
+    """Sets policies, in two parts.
 
     :ivar outcome: of all that was done so far.
     """
@@ -79,8 +76,7 @@ class PolicySetter:
         self._policies = policies
 
     def set_part(self, *, limits_puts: bool) -> None:
-        """
-        :param limits_puts: whether to set what limits puts, or all else.
+        """:param limits_puts: whether to set what limits puts, or all else.
         :raise OSError: the server is gone.
         """
         for tube, rules in self._policies:
@@ -126,8 +122,7 @@ class KeyPutter:
     def run(
         self, keys: Sequence[StoredKey], should_stop: Callable[[], bool] = lambda: False
     ) -> KeysPut:
-        """
-        Put all keys whose time is not over.
+        """Put all keys whose time is not over.
 
         :param keys: those of one tube together.
         :param should_stop: asked between two windows.
@@ -234,8 +229,7 @@ def replay_command(
     path: str, address: Address, rate: float | None, journal_path: str | None,
     uncertain: str, point: Point | None, is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
-    """
-    Put the jobs of a log into a running server, ours or beanstalkd.
+    """Put the jobs of a log into a running server, ours or beanstalkd.
 
     With their priority, TTR and what is left of their delay; buried ones are buried again, in their
     order; tubes that are paused are paused.  Tags, policies and remembered keys go to a server that

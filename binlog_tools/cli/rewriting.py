@@ -46,8 +46,7 @@ from binlog_tools.rewrite.rewriting import (
 def compact_command(
     path: str, output: str, point: Point | None, segment_bytes: int, is_json: bool
 ) -> None:
-    """
-    Write what a server would load into a new log, and nothing else.
+    """Write what a server would load into a new log, and nothing else.
 
     Jobs keep their ids, counters and order; tubes keep their pauses.  The log is left as it is.
     Put the new one in its place while no server runs, or start one on it.  If a server runs on the
@@ -79,8 +78,7 @@ def compact_command(
 def merge_command(
     paths: tuple[str, ...], output: str, accept_copies: bool, segment_bytes: int, is_json: bool
 ) -> None:
-    """
-    Write the jobs of several logs into one new log.
+    """Write the jobs of several logs into one new log.
 
     A job keeps its id, unless a log named before has one of that id: then it gets a new one, which
     is told.  Of two jobs of a tube with one unique key the first keeps it, and of two policies of a
@@ -149,8 +147,7 @@ def filter_command(
     output: str | None, in_place: bool, dry_run: bool, point: Point | None, segment_bytes: int,
     is_json: bool, **chosen: Any,
 ) -> None:  # fmt: skip
-    """
-    Drop or keep jobs by tube, id, state and age: into a new log, or where they are.
+    """Drop or keep jobs by tube, id, state and age: into a new log, or where they are.
 
     For a job that ends every server that touches it, and the like.  A job is chosen if all options
     say so.  --in-place appends one segment in which the jobs are deleted; they are kept in a small

@@ -66,8 +66,7 @@ def salvage_command(
     may_rebuild: bool, prefer: tuple[str, ...], doubtful: str, report_path: str | None,
     is_json: bool,
 ) -> None:
-    """
-    Bring back every undamaged job of a damaged LOG.
+    """Bring back every undamaged job of a damaged LOG.
 
     Without -o it only reports what is certain, doubtful and lost.  With it, it writes a clean log,
     which a server starts on.  docs/recovery.md says what the words mean and how to go on.

@@ -46,8 +46,7 @@ LINE_CHARACTERS: Final = 76
 )
 @options.as_json  # fmt: skip
 def stats_command(paths: tuple[str, ...], top: int, is_json: bool) -> None:
-    """
-    Say what a log consists of: where its bytes are, what keeps them, who fills it.
+    """Say what a log consists of: where its bytes are, what keeps them, who fills it.
 
     A segment is kept as long as a living job has its full record in it: those jobs pin it.  Bytes
     are live if they are full records of living jobs; the rest is what compaction can free.
@@ -205,8 +204,8 @@ def _show_depth(output: Output, stats: Stats) -> None:
 
 
 def _axis(depth: Depth, width: int) -> str:
-    """
-    The times of the first bar, of the middle, and behind the last bar; what there is room for.
+    """The times of the first bar, of the middle, and behind the last bar; what there is room
+    for.
     """
     middle_ns = (depth.since_ns + depth.until_ns) // 2
     times = [quantities.format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
@@ -235,8 +234,7 @@ DIFFERENT: Final = 1
 def diff_command(
     a: str, b: str, ignored: tuple[str, ...], quiet: bool, is_json: bool, **chosen: Any
 ) -> None:
-    """
-    Compare the jobs of two logs, by their ids and as a server would load them.
+    """Compare the jobs of two logs, by their ids and as a server would load them.
 
     In a pipe each line is a job and a field: a, b or both; id; field; value in A; value in B.
 

@@ -38,8 +38,7 @@ from binlog_tools.rewrite.undeleting import Deleted
 def undelete_command(
     path: str, output: str | None, folder: str | None, is_json: bool, **chosen: Any
 ) -> None:
-    """
-    Bring back deleted jobs whose bodies are still in a log or an archive.
+    """Bring back deleted jobs whose bodies are still in a log or an archive.
 
     Compaction deletes bodies for good; until then, and in an archive, they are there.  Without -o
     and --files the jobs are only listed.  They come back as they were when they were deleted, with

@@ -65,8 +65,7 @@ Pauses = list[tuple[str, int]]
 )
 @options.as_json  # fmt: skip
 def export_v7_command(path: str, output: str | None, file_size: int, is_json: bool) -> None:
-    """
-    Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
+    """Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
 
     SRC is only read.  Stop its server first, or jobs that are done from now on are done twice.
     Reserved jobs become ready.  Pauses of tubes cannot be expressed; they are listed, as commands.
@@ -136,8 +135,7 @@ def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]
 
 
 class _Result(NamedTuple):
-    """
-    What was exported, or would be.
+    """What was exported, or would be.
 
     :ivar output: where to; with ``written`` None if it was a dry run.
     """
@@ -228,8 +226,7 @@ class _Result(NamedTuple):
 def import_v7_command(
     path: str, output: str | None, accept_gap: bool, segment_size: int, is_json: bool
 ) -> None:
-    """
-    Make a log of DIR, the binlog of a C beanstalkd (versions 5 and 7).
+    """Make a log of DIR, the binlog of a C beanstalkd (versions 5 and 7).
 
     DIR is only read; its server must not be running.  What cannot be right is skipped and named,
     and everything else is taken; bodies whose record is damaged become buried jobs of the tube

@@ -1,5 +1,4 @@
-"""
-What Ctrl-C does, from the first moment of a process to its last.
+"""What Ctrl-C does, from the first moment of a process to its last.
 
 While modules are imported, and behind the end of a command, it ends the process at once: an
 exception could come out of any line, in any guise.  While a command runs it is a

@@ -1,5 +1,4 @@
-"""
-What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
+"""What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
 
 All text of others is escaped (`printable`), but for a body that is asked for alone.  Without
 ``rich``, the extra ``cli``, tables and progress bars are plain.
@@ -96,8 +95,7 @@ class Parsed(_ParamType):
 
 
 class LateGroup(click.Group):
-    """
-    Subcommands whose modules are imported when they are asked for.
+    """Subcommands whose modules are imported when they are asked for.
 
     :cvar places: by name, in the order of the help: the module of each, and its name there.
     """
@@ -129,8 +127,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 class Column(NamedTuple):
-    """
-    A column of a table.
+    """A column of a table.
 
     :ivar may_be_cut: where the terminal is too narrow.
     """
@@ -145,19 +142,14 @@ class Escaped(str):
 
 
 def columns(*titles: str) -> list[Column]:
-    """
-    Columns; a title that begins with ``#`` is one of numbers, with ``~`` one of text that may be
+    """Columns; a title that begins with ``#`` is one of numbers, with ``~`` one of text that may be
     cut where there is no room.
     """
     return [Column(title.lstrip("#~"), title[0] == "#", title[0] == "~") for title in titles]
 
 
 class Output:
-    """
-    Prints in the way that was asked for.
-
-    :ivar is_json: whether as JSON.
-    """
+    """Prints in the way that was asked for."""
 
     def __init__(self, is_json: bool = False, is_terminal: bool | None = None) -> None:
         self.is_json = is_json
@@ -183,9 +175,8 @@ class Output:
         click.echo(f"\n{text}" if self.is_terminal else f"# {text}")
 
     def body(self, body: bytes, is_raw: bool = False) -> None:
-        """
-        A body on its own; on a terminal, unless ``is_raw``, as one line in which everything can be
-        seen.
+        """A body on its own; on a terminal, unless ``is_raw``, as one line in which everything can
+        be seen.
         """
         if self.is_terminal and not is_raw:
             self.line(escape_all(body))
@@ -207,8 +198,7 @@ class Output:
         self, document: Callable[[], Mapping[str, object]], rows: Iterable[Sequence[object]],
         show: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        The one result of a command.
+        """The one result of a command.
 
         :param document: gives it as JSON.
         :param rows: it for a pipe; the first value of each says what it is.
@@ -222,8 +212,8 @@ class Output:
             self.rows(rows)
 
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """
-        A table; a pipe gets one line for each row, its cells separated by tabs, without titles.
+        """A table; a pipe gets one line for each row, its cells separated by tabs, without
+        titles.
         """
         if not self.is_terminal:
             self.rows(rows)
@@ -285,8 +275,8 @@ def _draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
 
 
 def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """
-    How wide columns are where there is so much room; those that may be cut share what is left.
+    """How wide columns are where there is so much room; those that may be cut share what is
+    left.
     """
     least = [
         min(width, CUT_CHARACTERS) if title.may_be_cut else width

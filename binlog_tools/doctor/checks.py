@@ -1,5 +1,4 @@
-"""
-What each check says of the facts that it is given.
+"""What each check says of the facts that it is given.
 
 A check is a function of its facts alone: no file, clock or process is asked here.
 """
@@ -17,8 +16,7 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(NamedTuple):
-    """
-    What a check has found.
+    """What a check has found.
 
     :ivar advice: what to change; empty if nothing.
     """
@@ -30,8 +28,7 @@ class Finding(NamedTuple):
 
 
 class ServerOptions(NamedTuple):
-    """
-    What the server makes of its options.
+    """What the server makes of its options.
 
     :ivar problem: why it refuses them; empty if it does not.
     :ivar binlog: the log's directory; empty without one.
@@ -54,8 +51,7 @@ class ServerOptions(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """
-    The log's directory, or if it is not there yet the one that it will be made in.
+    """The log's directory, or if it is not there yet the one that it will be made in.
 
     :ivar problem: what the system says when a file is made in it; empty if that can be done.
     :ivar filesystem: as the kernel calls it; empty if that is unknown.
@@ -72,8 +68,7 @@ class Folder(NamedTuple):
 
 
 class Syncs(NamedTuple):
-    """
-    How long syncs of small writes have taken, in microseconds.
+    """How long syncs of small writes have taken, in microseconds.
 
     :ivar is_ended: whether the last one has ended within the time that is given to all.
     """
@@ -305,8 +300,7 @@ def backlog(somaxconn: int) -> Finding:
 
 
 def clock(now_s: float, newest_s: float, is_synchronised: bool | None) -> Finding:
-    """
-    :param newest_s: when the log was changed last; 0 for never.
+    """:param newest_s: when the log was changed last; 0 for never.
     :param is_synchronised: whether the kernel says that the clock is kept; None if it says nothing.
     """
     ahead_s = newest_s - now_s

@@ -25,8 +25,7 @@ TITLES: Final = columns("~check", "level", "what", "change")
 @click.argument("words", metavar="[-- OPTIONS...]", nargs=-1, type=click.UNPROCESSED)
 @options.as_json
 def doctor(words: tuple[str, ...], is_json: bool) -> None:
-    """
-    Check whether a server with these OPTIONS would run well here, and say what to change.
+    """Check whether a server with these OPTIONS would run well here, and say what to change.
 
     Looks at the options, also those in units of systemd, files and ports, the directory and its
     disk (up to 200 syncs, 2 seconds), limits of file descriptors and memory, the clock and

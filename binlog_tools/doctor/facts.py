@@ -133,8 +133,7 @@ def _segments(path: str) -> tuple[int, float]:
 
 
 def filesystem(path: str, mounts: Path = MOUNTS) -> str:
-    """
-    :param mounts: the kernel's list; proc(5), "mountinfo".
+    """:param mounts: the kernel's list; proc(5), "mountinfo".
     :return: the kind of file system that a path is on; empty if that is unknown.
     """
     real = os.path.realpath(path)
@@ -151,8 +150,8 @@ def filesystem(path: str, mounts: Path = MOUNTS) -> str:
 def measured_syncs(
     path: str, hang_s: float = HANG_S, sync: Callable[[int], None] = os.fdatasync
 ) -> Syncs:
-    """
-    Write and sync small pages in a file without a name, in a thread: a disk that hangs keeps that.
+    """Write and sync small pages in a file without a name, in a thread: a disk that hangs keeps
+    that.
     """
     taken_us: list[int] = []
     thread = threading.Thread(target=_sync_often, args=(path, taken_us, sync), daemon=True)
@@ -178,8 +177,7 @@ def _sync_often(path: str, taken_us: list[int], sync: Callable[[int], None]) -> 
 
 
 def memory_limit(groups: Path = CGROUP, own: Path = OWN_GROUP) -> int:
-    """
-    :param groups: where the control groups are; ``own`` says which this process is in.
+    """:param groups: where the control groups are; ``own`` says which this process is in.
     :return: the least of what the machine has, and what this process and its groups may take.
     """
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -192,8 +190,8 @@ def memory_limit(groups: Path = CGROUP, own: Path = OWN_GROUP) -> int:
 
 
 def _groups(groups: Path, own: Path) -> list[Path]:
-    """
-    The control group of this process, as far as it is seen from here, and those that it is in.
+    """The control group of this process, as far as it is seen from here, and those that it is
+    in.
     """
     name = ""
     with suppress(OSError):

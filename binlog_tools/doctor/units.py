@@ -22,8 +22,7 @@ SEPARATORS: Final = re.compile(r"[\s\"'=]+")
 
 
 def configured(root: Path = Path("/")) -> Mapping[Path, list[str]]:
-    """
-    Read the files of all servers, and the file for options.
+    """Read the files of all servers, and the file for options.
 
     :return: the words of the command lines that each has; an option and its value are two.
     """

@@ -45,8 +45,7 @@ FILES = frozenset([*NAMES, *(name + PART for name in NAMES)])
 
 
 class Remark(NamedTuple):
-    """
-    Something about a file of a manifest.
+    """Something about a file of a manifest.
 
     :ivar is_false: it says what is not so; else it is stale, which costs readers time only.
     """
@@ -57,8 +56,7 @@ class Remark(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """
-    How far a segment reaches.
+    """How far a segment reaches.
 
     :ivar size: of its file, bytes.
     :ivar end: where its frames end.
@@ -71,8 +69,7 @@ class Extent(NamedTuple):
 
 
 def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
-    """
-    What a manifest should say of segments that were found sound, by sequence number.
+    """What a manifest should say of segments that were found sound, by sequence number.
 
     :param sound: by name.
     """
@@ -91,8 +88,7 @@ def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
 def _entry(
     store: Readable, extent: Extent, header: SegmentHeader, name: str, after: SegmentHeader | None
 ) -> bytes | None:
-    """
-    Of the segment in which a server was killed nothing in it says where it ends, and while its
+    """Of the segment in which a server was killed nothing in it says where it ends, and while its
     successor is in use only the log has that: it ends where its last frame does.
     """
     read = partial(store.read_part, name)
@@ -109,8 +105,7 @@ def _readable_header(store: Readable, name: str) -> SegmentHeader | None:
 
 
 def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Remark]:
-    """
-    What is not as it should be, if there is a manifest.
+    """What is not as it should be, if there is a manifest.
 
     :param entries: as `described` makes them.
     """
@@ -162,8 +157,7 @@ def _of_entries(
 
 
 def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
-    """
-    Write the manifest of a store anew.
+    """Write the manifest of a store anew.
 
     :return: the names of the files.
     :raise OSError: it cannot be written.
@@ -196,8 +190,7 @@ CRC_BYTES: Final = 1 << 20
 
 
 class Flaw(NamedTuple):
-    """
-    Something that is wrong with an archive.
+    """Something that is wrong with an archive.
 
     :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign``,
         ``stray``; ``manifest``, it says what is not so, or ``stale``.
@@ -213,8 +206,7 @@ class Flaw(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """
-    A segment of an archive.
+    """A segment of an archive.
 
     :ivar next_lsn: the first LSN behind it.
     :ivar size: of its file, bytes.
@@ -230,8 +222,7 @@ class Stored(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """
-    One store of an archive.
+    """One store of an archive.
 
     :ivar spans: the LSNs that can be read, without gaps each.
     :ivar manifest: what the manifest should say, an entry for each sound segment.
@@ -246,8 +237,8 @@ class Verdict(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether nothing is wrong; other files that lie about do not count, nor a stale manifest.
+        """Whether nothing is wrong; other files that lie about do not count, nor a stale
+        manifest.
         """
         return all(flaw.kind in ("stray", "stale") for flaw in self.flaws)
 
@@ -258,8 +249,7 @@ def lsn_range(first: int, last: int | None) -> str:
 
 
 def stores_of(path: str) -> list[Readable]:
-    """
-    The folders of the stores in an archive; the folder itself, if it is one.
+    """The folders of the stores in an archive; the folder itself, if it is one.
 
     :param path: of a directory, or a URL of object storage.
     :raise NoLog: there is none.
@@ -282,8 +272,7 @@ def stores_of(path: str) -> list[Readable]:
 
 
 def verify(store: Readable) -> Verdict:
-    """
-    Look at every byte of a store in an archive.
+    """Look at every byte of a store in an archive.
 
     :raise OSError: it cannot be read.
     """
@@ -312,8 +301,8 @@ def verify(store: Readable) -> Verdict:
 
 
 def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
-    """
-    The names of the segments in order; of each, one file: the rightly named one, if there is one.
+    """The names of the segments in order; of each, one file: the rightly named one, if there is
+    one.
     """
     others = (name for name in store.names() if not parse_archived_name(name))
     flaws += (_stray(name) for name in others if name not in FILES)

@@ -1,5 +1,5 @@
-"""
-Is this log sound?  The same look that a server takes when it starts, and a map of what is wrong.
+"""Is this log sound?  The same look that a server takes when it starts, and a map of what is
+wrong.
 """
 
 import os
@@ -73,8 +73,7 @@ HARMLESS: Final = frozenset({"warning", "note"})
 
 
 class SegmentRow(NamedTuple):
-    """
-    What a segment holds.
+    """What a segment holds.
 
     :ivar frames: those that can be read, ``end`` where the last one ends, bytes.
     """
@@ -87,8 +86,7 @@ class SegmentRow(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """
-    One thing that is wrong.
+    """One thing that is wrong.
 
     :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``,
         ``foreign`` or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of
@@ -114,8 +112,7 @@ class Trouble(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """
-    The outcome of a check.
+    """The outcome of a check.
 
     :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged, 78 a format that is not known.
     :ivar verdict: one line.
@@ -132,8 +129,7 @@ class Finding(NamedTuple):
 
 
 def check(source: Source, progress: Progress = lambda done, total: None) -> Finding:
-    """
-    Look at every frame, record, checksum and number of a log.
+    """Look at every frame, record, checksum and number of a log.
 
     :raise OSError: it cannot be read.
     """
@@ -381,8 +377,8 @@ def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
 
 
 class _Contents:
-    """
-    What sound bytes say that cannot be right: of each record's data, and of what the jobs need.
+    """What sound bytes say that cannot be right: of each record's data, and of what the jobs
+    need.
     """
 
     def __init__(self, source: Source, survey: Survey) -> None:

@@ -75,8 +75,7 @@ class RawRecord(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """
-    A record and where it stands.
+    """A record and where it stands.
 
     :ivar tube: the name of its tube, empty if it has none or nothing says it.
     :ivar data: the body of a job, the name of a tube, and so on.
@@ -98,8 +97,7 @@ class Entry(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """
-    A place where there should be records.
+    """A place where there should be records.
 
     :ivar next_lsn: of the first record behind it, None if none can be read.
     """
@@ -135,8 +133,7 @@ class Records:
     def __init__(
         self, selection: Selection, with_data: bool = True, always: frozenset[int] = frozenset()
     ) -> None:
-        """
-        :param with_data: whether anybody asks for the data of jobs.
+        """:param with_data: whether anybody asks for the data of jobs.
         :param always: types of records that are chosen whatever the selection says of records.
         """
         self._always = always
@@ -219,8 +216,7 @@ def entries(
     source: Source, selection: Selection, with_data: bool = True,
     always: frozenset[int] = frozenset(),
 ) -> Iterator[Entry | Gap]:  # fmt: skip
-    """
-    The records of a log that are chosen, in LSN order, and what cannot be read between them.
+    """The records of a log that are chosen, in LSN order, and what cannot be read between them.
 
     :raise NoLog: there is none; ``OSError``: it cannot be read.
     """
@@ -387,8 +383,7 @@ _RECORD: Final[_Layout] = dict(zip(RawRecord._fields, "BBBBIQqqIIIIIIIIIIII", st
 
 
 class Place(NamedTuple):
-    """
-    What is at an offset.
+    """What is at an offset.
 
     :ivar has_frame: whether a frame begins there, or should.
     :ivar is_good: whether it can be read.

@@ -1,5 +1,4 @@
-"""
-Following a log that a server writes: across the end of a segment, and when old ones are deleted.
+"""Following a log that a server writes: across the end of a segment, and when old ones are deleted.
 
 Only what is new is read.  A frame that is not whole is looked at again until the segment has a
 successor; only then is it damaged.
@@ -26,8 +25,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class _Tail:
-    """
-    The segment that is followed.
+    """The segment that is followed.
 
     :ivar at: where the next frame will begin.
     """
@@ -43,8 +41,7 @@ class _Tail:
         os.close(self._fd)
 
     def frames(self, limit: int | None) -> Iterator[tuple[bytes, Frame]]:
-        """
-        The whole frames from ``at`` on; it moves with them.
+        """The whole frames from ``at`` on; it moves with them.
 
         :param limit: where the segment ends, if that is known.
         """
@@ -88,8 +85,7 @@ class Follower:
         self._tail: _Tail | None = None
 
     def entries(self, first_seq: int = 0) -> Iterator[Entry | Gap]:
-        """
-        All records from a segment on, and then those that come, without end.
+        """All records from a segment on, and then those that come, without end.
 
         :raise NoLog: there is none.
         """

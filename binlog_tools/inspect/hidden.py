@@ -1,5 +1,4 @@
-"""
-Records of a log that cannot be read, and what they may have done to a job.
+"""Records of a log that cannot be read, and what they may have done to a job.
 
 The rule is in docs/recovery.md, "What is certain, doubtful and lost".
 """
@@ -42,8 +41,7 @@ class Why(StrEnum):
 
 
 class Hidden(NamedTuple):
-    """
-    A range of LSNs that cannot be read.
+    """A range of LSNs that cannot be read.
 
     :ivar types: how many records of each type cannot be read in the segment, by its seal; None if
         no seal says so.
@@ -95,8 +93,7 @@ class SealedLoss:
 
 
 def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Hidden]:
-    """
-    Find the ranges within a damaged segment.  What is missing at its end is not among them.
+    """Find the ranges within a damaged segment.  What is missing at its end is not among them.
 
     :param end: where the successor says that the data end; None for the newest segment.
     """
@@ -130,8 +127,7 @@ def has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
 
 
 class Doubt(NamedTuple):
-    """
-    What hidden records may have done to a job.
+    """What hidden records may have done to a job.
 
     :ivar is_outdated: its body and tags may be older than its newest ones.
     :ivar hole: the first and last LSN of the range that is the reason.
@@ -155,8 +151,7 @@ class HiddenRecords:
     def doubt(
         self, job_id: int, full_lsn: int, lsn: int, deleted_lsn: int | None = None
     ) -> Doubt | None:
-        """
-        Decide what is doubtful of a job; None if nothing is.
+        """Decide what is doubtful of a job; None if nothing is.
 
         A record has the whole state of its job, except body and tags.  These are in its newest full
         record, and a hidden MOVE or UPDATE behind that may have changed them.

@@ -1,5 +1,5 @@
-"""
-The jobs of a log: those that a server would load, those of an earlier moment, and one job's story.
+"""The jobs of a log: those that a server would load, those of an earlier moment, and one job's
+story.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,8 +40,7 @@ from binlog_tools.logs.stored import NS, StoredJob, StoredPause
 
 
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
-    """
-    The chosen ones of the jobs that a server would load now, ascending by id.
+    """The chosen ones of the jobs that a server would load now, ascending by id.
 
     :raise BinlogError: it would refuse.
     """
@@ -52,8 +51,7 @@ def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
 
 
 def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
-    """
-    The jobs at a point of a log, as far as the log has them.
+    """The jobs at a point of a log, as far as the log has them.
 
     :raise BinlogError: a server would refuse the log.
     """
@@ -70,8 +68,7 @@ def released(job: StoredJob) -> StoredJob:
 
 
 class PastJobs:
-    """
-    The jobs at an earlier point of a log.
+    """The jobs at an earlier point of a log.
 
     :ivar unknown: how many jobs were there whose state or body the log no longer tells.
     :ivar last_lsn: of the newest record before the point, 0 if the log begins behind it.
@@ -95,8 +92,8 @@ class PastJobs:
         self.now_ns = live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
     def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[tuple[StoredJob, int]]:
-        """
-        As they were, with the sizes of their bodies, ascending by id; reserved ones are reserved.
+        """As they were, with the sizes of their bodies, ascending by id; reserved ones are
+        reserved.
         """
         bodies, live = Bodies(self._source), self._snapshot.live
         for _, found in sorted(live.jobs.items()):
@@ -110,8 +107,7 @@ class PastJobs:
 
 
 def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
-    """
-    A job, by the names of docs/inspect.md, but for its body.
+    """A job, by the names of docs/inspect.md, but for its body.
 
     :param size: of the body, bytes.
     """
@@ -131,8 +127,7 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 
 
 class Event(NamedTuple):
-    """
-    One thing that happened to a job.
+    """One thing that happened to a job.
 
     :ivar what: in words.
     :ivar at_ns: when it happened.
@@ -155,8 +150,7 @@ class JobHistory(NamedTuple):
 
 
 def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
-    """
-    All that happened to a job, as far as the log has it; damage is passed over.
+    """All that happened to a job, as far as the log has it; damage is passed over.
 
     :raise OSError: it cannot be read.
     """
@@ -294,8 +288,8 @@ _REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 
 
 def body_of(source: Source, job_id: int, gaps: list[Gap] | None = None) -> bytes | None:
-    """
-    The body of a job, whether it lives or not, from its newest full record; damage is passed over.
+    """The body of a job, whether it lives or not, from its newest full record; damage is passed
+    over.
 
     :param gaps: gets the places behind that record where a newer one may have been.
     :return: None if the log has none.

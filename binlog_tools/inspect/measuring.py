@@ -1,5 +1,5 @@
-"""
-What a log consists of: where its bytes are, what keeps them, and how many jobs there were when.
+"""What a log consists of: where its bytes are, what keeps them, and how many jobs there were
+when.
 """
 
 import zlib
@@ -41,8 +41,7 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 
 class SegmentStats(NamedTuple):
-    """
-    One segment.
+    """One segment.
 
     :ivar end: where its frames end, ``size`` that of the file.
     :ivar live: bytes of the full records of living jobs, and of remembered keys; ``dead``, the
@@ -66,8 +65,7 @@ class SegmentStats(NamedTuple):
 
 
 class TubeStats(NamedTuple):
-    """
-    One tube.
+    """One tube.
 
     :ivar bytes: of the bodies of its living jobs.
     :ivar puts: how many jobs the log has seen put into it.
@@ -85,8 +83,7 @@ class TubeStats(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """
-    How many jobs there were.
+    """How many jobs there were.
 
     :ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to ``until_ns``.
     """
@@ -102,8 +99,7 @@ class Depth(NamedTuple):
 
 
 class ExtensionCounts(NamedTuple):
-    """
-    What only a log with extensions holds.
+    """What only a log with extensions holds.
 
     :ivar tagged: living jobs with tags; ``dead_letters`` among them.
     :ivar keys: that are remembered at the end of the log.
@@ -117,8 +113,7 @@ class ExtensionCounts(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """
-    A whole log.
+    """A whole log.
 
     :ivar oldest: id and time of birth of the living job that was put first.
     :ivar compacted: about how many bytes `compact` would leave.
@@ -158,8 +153,7 @@ class _Segment:
 
 
 def measure(source: Source) -> Stats:
-    """
-    Count all of a log.
+    """Count all of a log.
 
     :raise BinlogError: it is damaged.
     """
@@ -315,8 +309,7 @@ def _compacted(live: LiveSet, live_bytes: int) -> int:
 
 
 def chart(depth: Depth, width: int, bars: str = BARS) -> str:
-    """
-    The number of jobs over time as one line of bars; each shows the most of its time.
+    """The number of jobs over time as one line of bars; each shows the most of its time.
 
     :param bars: a character for each height, lowest first.
     """
@@ -337,8 +330,7 @@ FIELDS: Final = (
 
 
 class Difference(NamedTuple):
-    """
-    A job that is not the same on both sides.
+    """A job that is not the same on both sides.
 
     :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
     :ivar fields: the values that differ, first and second.

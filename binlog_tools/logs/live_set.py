@@ -1,5 +1,4 @@
-"""
-The jobs that a log leaves alive, at its end or at some point of it.
+"""The jobs that a log leaves alive, at its end or at some point of it.
 
 A forward pass; for each living job its newest record and the place of its body are kept, so this
 needs some 400 bytes for each job that is alive at once, and no bodies.
@@ -44,9 +43,8 @@ OPEN_SEGMENTS: Final = 16
 
 
 class Point(NamedTuple):
-    """
-    A place in a log: behind the last record that has this LSN at most and was logged at this time
-    at the latest.
+    """A place in a log: behind the last record that has this LSN at most and was logged at this
+    time at the latest.
     """
 
     lsn: int = MAX_NUMBER
@@ -57,8 +55,7 @@ END: Final = Point()
 
 
 class LiveJob(NamedTuple):
-    """
-    A job that is alive.
+    """A job that is alive.
 
     :ivar record: the bytes of its newest record.
     :ivar created_ns: when it was put.
@@ -81,8 +78,7 @@ class LiveJob(NamedTuple):
 
 
 class LiveSet:
-    """
-    The jobs, tubes, pauses, policies and remembered keys after each frame that is taken.
+    """The jobs, tubes, pauses, policies and remembered keys after each frame that is taken.
 
     :ivar jobs: by id; in the order of their first records.
     :ivar lacking: newest records of jobs whose bodies have not come yet.
@@ -138,8 +134,8 @@ class LiveSet:
             self._reserved.add(job_id)
 
     def _end_reservations(self) -> None:
-        """
-        A server has started: those that had reserved jobs are gone, and nothing says so of each.
+        """A server has started: those that had reserved jobs are gone, and nothing says so of
+        each.
         """
         for job_id in self._reserved:
             job = self.jobs.get(job_id)
@@ -196,8 +192,7 @@ def _made_ready(record: bytes) -> bytes:
 
 
 def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
-    """
-    A job as the full record at ``at`` has it.
+    """A job as the full record at ``at`` has it.
 
     :param heap_at: where the heap begins that its body is in.
     """
@@ -222,8 +217,7 @@ def _tags_in(data: bytes) -> Tags | None:
 
 
 def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
-    """
-    The segments of a log that was found sound or torn.
+    """The segments of a log that was found sound or torn.
 
     :param first_seq: segments below it are dead.
     :raise Damaged: it is not.
@@ -237,8 +231,7 @@ def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
 
 
 def sound_frames(opened: OpenSegment) -> Iterator[Frame]:
-    """
-    The frames of such a segment, up to its end.
+    """The frames of such a segment, up to its end.
 
     :raise Damaged: it is damaged.
     """
@@ -259,8 +252,7 @@ def _damaged(source: Source, name: str, offset: int, why: str) -> Damaged:
 
 
 class Snapshot(NamedTuple):
-    """
-    A log at some point.
+    """A log at some point.
 
     :ivar unknown: jobs that were alive then, but whose state or body the log no longer tells.
     :ivar first_lsn: of the oldest record that is there.
@@ -274,9 +266,8 @@ class Snapshot(NamedTuple):
 
 
 def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
-    """
-    The jobs that are alive at a point.  Bodies, and jobs that were put before the log begins, are
-    taken from later records, in which compaction has stated them again.
+    """The jobs that are alive at a point.  Bodies, and jobs that were put before the log begins,
+    are taken from later records, in which compaction has stated them again.
 
     :param first_seq: segments below it are dead.
     :raise Damaged: the log is not sound.
@@ -308,8 +299,7 @@ def records_before(frame: Frame, point: Point) -> int:
 
 
 class _Later:
-    """
-    What records behind a point tell about it.
+    """What records behind a point tell about it.
 
     :ivar since_ns: when the log begins.
     :ivar unknown: jobs that were alive then, in a state that nothing tells.
@@ -356,8 +346,7 @@ class _Later:
             self._live.jobs[job_id] = job._replace(record=newest or job.record)
 
     def _became_ready(self, job: LiveJob) -> bool:
-        """
-        Whether it may have become ready since the point without a record: a delay ended, or the
+        """Whether it may have become ready since the point without a record: a delay ended, or the
         reservation of a client that had gone when a server started.
         """
         raw = RECORD.unpack(job.record)
@@ -386,8 +375,7 @@ class Bodies:
 
 
 def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
-    """
-    A living job as the newest record has it, its birth, tags and body as the full one.
+    """A living job as the newest record has it, its birth, tags and body as the full one.
 
     :raise NotUnderstood: the record says what this version does not know.
     """

@@ -1,5 +1,4 @@
-"""
-A log as it was at an earlier moment: the segments that were needed then, and of the last one the
+"""A log as it was at an earlier moment: the segments that were needed then, and of the last one the
 frames up to that moment.  Whatever reads logs reads it as if no more had been written.
 """
 
@@ -42,8 +41,7 @@ READS_BOTH: Final = "'binlog-inspect restore' reads both at once"
 
 
 class PastSource(Source):
-    """
-    A `Source` that ends at a point of another one.
+    """A `Source` that ends at a point of another one.
 
     :ivar floors: what the other one has given out, behind the point too: a log that is made of
         this one begins above it.
@@ -51,8 +49,7 @@ class PastSource(Source):
     """
 
     def __init__(self, whole: Source, point: Point = END) -> None:
-        """
-        :raise OSError: the log has no such point, or lacks a segment that it takes.
+        """:raise OSError: the log has no such point, or lacks a segment that it takes.
         :raise BinlogError: a segment that it takes is damaged, or of another version.
         """
         self._whole = whole
@@ -114,8 +111,7 @@ class PastSource(Source):
         return f"Run: {shlex.join(['binlog-inspect', 'check', *self.path.split(' and ')])}"
 
     def _last(self, point: Point) -> int:
-        """
-        The last segment that has a record before the point.
+        """The last segment that has a record before the point.
 
         :raise OSError: the log begins later, or ends earlier.
         """
@@ -148,8 +144,8 @@ class PastSource(Source):
         return OSError(errno.EINVAL, f"{what}; {NOTHING_WRITTEN}. {advice}", self.path)
 
     def _begins_before(self, seq: int, point: Point) -> bool:
-        """
-        Whether the first record of a segment lies before a point.  LSNs and times both only grow.
+        """Whether the first record of a segment lies before a point.  LSNs and times both only
+        grow.
         """
         header = self._header(seq)
         if header.first_lsn > point.lsn:
@@ -221,8 +217,7 @@ class PastSource(Source):
     # The last one.
 
     def _cut_off(self, seq: int, point: Point) -> bytes:
-        """
-        The last segment, up to the point.
+        """The last segment, up to the point.
 
         :raise Damaged: it is damaged before that.
         """
@@ -279,9 +274,8 @@ MANY_STORES: Final = "there are {count} stores here ({names}); name the folder o
 
 
 class UnitedSource(Source):
-    """
-    A `Source` of several that have segments of one store.  Of a segment that two have, the archived
-    file is read, or another if that is damaged.
+    """A `Source` of several that have segments of one store.  Of a segment that two have, the
+    archived file is read, or another if that is damaged.
 
     :ivar passed_over: damaged files in the place of which others were read, in words.
     """
@@ -321,9 +315,8 @@ class UnitedSource(Source):
                 self._chosen[name] = sound[0][0]
 
     def _judge(self, name: str) -> None:
-        """
-        Choose the first file of a segment that is not damaged, if there are several; the first of
-        them if all are.
+        """Choose the first file of a segment that is not damaged, if there are several; the first
+        of them if all are.
         """
         parts = self._parts_with.get(name, [])
         if len(parts) == 1 or name in self._judged:
@@ -393,8 +386,7 @@ def _differs(name: str, one: Source, other: Source) -> OSError:
 
 
 def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
-    """
-    The first thing that is wrong in a segment, bodies included.
+    """The first thing that is wrong in a segment, bodies included.
 
     :param end: where its frames end, if its successor says that.
     """
@@ -407,8 +399,7 @@ def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
 
 
 def united(sources: Iterable[Source]) -> Source:
-    """
-    The one log that these are parts of.  Of an archive of several stores that one counts whose
+    """The one log that these are parts of.  Of an archive of several stores that one counts whose
     directory is named beside it.
 
     :raise OSError: they are of several stores, or one cannot be read; `NoLog`, there is none.

@@ -1,5 +1,4 @@
-"""
-Writing a log anew; docs/binlog-format.md, "Logs made by tools".
+"""Writing a log anew; docs/binlog-format.md, "Logs made by tools".
 
 `SegmentMaker` writes the segments of one log into a directory, each sealed and synced before the
 next one exists; it holds no more than one frame.  `NewLog` does so in ``DST.part`` and gives it its
@@ -48,17 +47,15 @@ from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPo
 
 
 class NewDirectory:
-    """
-    A directory that is being filled, as ``PATH.part``; used in a ``with`` block.  Leaving the block
-    without `publish` removes it.
+    """A directory that is being filled, as ``PATH.part``; used in a ``with`` block.  Leaving the
+    block without `publish` removes it.
 
     :ivar path: what it will be called, absolute.
     :ivar directory: to write in.
     """
 
     def __init__(self, path: str) -> None:
-        """
-        :param path: must not exist, or be an empty directory.
+        """:param path: must not exist, or be an empty directory.
         :raise OSError: it cannot be made.
         """
         self.path = os.path.abspath(path)
@@ -130,8 +127,7 @@ MIN_ROOM_BYTES: Final = 2 << 10
 
 
 class OriginSource(NamedTuple):
-    """
-    A log that another was made from.
+    """A log that another was made from.
 
     :ivar store_uuid: 32 hexadecimal digits; empty if it is no TQL log.
     """
@@ -150,8 +146,7 @@ class OriginSource(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """
-    What a log was made by, and from what.
+    """What a log was made by, and from what.
 
     :ivar tool: the command.
     """
@@ -176,9 +171,8 @@ class Origin(NamedTuple):
 
 
 def origin_stores(description: Mapping[str, object]) -> Iterator[str]:
-    """
-    The stores that the description in a header says that the log was made from, as 32 hexadecimal
-    digits each; nothing depends on it, so what is no origin has none.
+    """The stores that the description in a header says that the log was made from, as 32
+    hexadecimal digits each; nothing depends on it, so what is no origin has none.
     """
     origin = description.get("origin")
     sources = origin.get("sources") if isinstance(origin, dict) else None
@@ -189,8 +183,7 @@ def origin_stores(description: Mapping[str, object]) -> Iterator[str]:
 
 
 class Floors(NamedTuple):
-    """
-    What a new log begins above, so that no number means two things.
+    """What a new log begins above, so that no number means two things.
 
     :ivar last_lsn: the highest LSN of the logs it was made from.
     :ivar next_job_id: every lower id was given out there.
@@ -244,8 +237,7 @@ def shared_key_fields(shared: SharedKey) -> Mapping[str, object]:
 
 
 class SegmentMaker:
-    """
-    Writes the segments of a new log into an empty directory.
+    """Writes the segments of a new log into an empty directory.
 
     :ivar shared_keys: the jobs that have lost their keys to others: a tube has each key once.
     """
@@ -257,8 +249,7 @@ class SegmentMaker:
         flags: int = 0, now_ns: int | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
-        """
-        :param flags: of the headers, beside the one that says that a tool made it.
+        """:param flags: of the headers, beside the one that says that a tool made it.
         :param now_ns: the wall clock; the log's time is not before ``floors.time_ns``.
         """
         self._directory = directory
@@ -284,8 +275,7 @@ class SegmentMaker:
         self._begin()
 
     def add(self, job: StoredJob) -> None:
-        """
-        State a job.
+        """State a job.
 
         :raise ValueError: it cannot stand in a log; the message says why.
         """
@@ -300,8 +290,7 @@ class SegmentMaker:
         self._next_job_id = max(self._next_job_id, job.job_id + 1)
 
     def add_keys(self, keys: Iterable[StoredKey]) -> int:
-        """
-        State remembered keys, behind all jobs.  One that a job has is that job's.
+        """State remembered keys, behind all jobs.  One that a job has is that job's.
 
         :return: how many there are.
         """
@@ -436,9 +425,8 @@ def _refuse_impossible(job: StoredJob) -> None:
 
 
 class NewLog:
-    """
-    A new log in a directory of its own; used in a ``with`` block.  Leaving the block with an error
-    removes all of it; leaving it without `finish` is one.
+    """A new log in a directory of its own; used in a ``with`` block.  Leaving the block with an
+    error removes all of it; leaving it without `finish` is one.
 
     :ivar written: what it has, once finished.
     """
@@ -448,8 +436,7 @@ class NewLog:
         pauses: Iterable[StoredPause] = (), policies: Iterable[StoredPolicy] = (),
         segment_bytes: int = DEFAULT_SEGMENT_BYTES, flags: int = 0, now_ns: int | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param path: must not exist, or be an empty directory.
+        """:param path: must not exist, or be an empty directory.
         :raise OSError: it cannot be made.
         """
         self.written: Written | None = None

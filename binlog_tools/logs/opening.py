@@ -129,8 +129,7 @@ class ObjectSource(Source):
 
 
 def sources_at(url: str) -> list[Source]:
-    """
-    The logs at a URL: one, or those of an archive's stores.
+    """The logs at a URL: one, or those of an archive's stores.
 
     :raise BadUrl: it names no store.
     :raise OSError: it cannot be read; `NoLog`, there is none.
@@ -161,8 +160,7 @@ def _source(folder: ObjectFolder) -> Source | None:
 
 
 def folders_at(url: str) -> list[Readable]:
-    """
-    The folders of the stores of an archive, or the one that the URL is.
+    """The folders of the stores of an archive, or the one that the URL is.
 
     :raise BadUrl: it names no store.
     :raise OSError: it cannot be read; `NoLog`, there is no archive.
@@ -188,8 +186,7 @@ def _head(path: str) -> bytes:
 
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
-    """
-    The logs that these arguments name.
+    """The logs that these arguments name.
 
     :param paths: directories of a server, archives or their stores, URLs of such and of replicated
         streams, and files of segments; files of one folder are taken for one log.
@@ -211,8 +208,7 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
 
 
 def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
-    """
-    The same without URLs that do not answer, if another argument names a log.
+    """The same without URLs that do not answer, if another argument names a log.
 
     :return: the logs, and why each of the others cannot be read.
     :raise OSError: none can be read; or one that can be asked has no log.
@@ -233,8 +229,7 @@ def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
 
 
 def open_source(path: str) -> Source:
-    """
-    The one log that an argument names.
+    """The one log that an argument names.
 
     :raise OSError: there is none, or more than one.
     """
@@ -315,8 +310,7 @@ def _name_of(path: str) -> str:
 
 
 class Loaded(NamedTuple):
-    """
-    A log as a server would load it.
+    """A log as a server would load it.
 
     :ivar now_ns: the log time at which it would.
     :ivar given_out: what is given out behind the moment at which the log is looked at.
@@ -357,8 +351,7 @@ class Loaded(NamedTuple):
 def load(
     source: Source, progress: Progress = lambda done, total: None, wall_ns: int | None = None
 ) -> Loaded:
-    """
-    Look at a log.
+    """Look at a log.
 
     :param wall_ns: the wall clock, if not that of now, or of the moment of a `PastSource`.
     :raise BinlogError: a server would refuse it.

@@ -1,5 +1,4 @@
-"""
-Where the output of a command goes: never into a log that it reads, and never half.
+"""Where the output of a command goes: never into a log that it reads, and never half.
 
 A file is written as ``NAME.part`` and has its name when all of it is durable, so what was there
 before stays if anything goes wrong.  What is no regular file (a pipe, a device, ``/dev/stdout``) is
@@ -43,9 +42,8 @@ class InsideNew(ValueError):
 
 
 def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
-    """
-    Links are followed, and hard links to a file of a log count as that file.  Where segments of a
-    directory are links, the folders of what they lead to are read, too.
+    """Links are followed, and hard links to a file of a log count as that file.  Where segments of
+    a directory are links, the folders of what they lead to are read, too.
 
     :param output: a file or a directory, which need not exist.
     :param sources: directories, or files of segments.
@@ -61,8 +59,7 @@ def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
 
 
 def refuse_inside_new(output: str, directories: Iterable[str]) -> None:
-    """
-    A new directory has what its command puts there, and nothing else.
+    """A new directory has what its command puts there, and nothing else.
 
     :param output: a file.
     :param directories: that are to be made; they need not exist.
@@ -132,8 +129,8 @@ def _led_to(folder: str) -> Iterator[str]:
 
 
 def _is_a_file_of(path: str, folder: str) -> bool:
-    """
-    Whether a file is another name of one in a directory, or of one that a link there leads to.
+    """Whether a file is another name of one in a directory, or of one that a link there leads
+    to.
     """
     try:
         found = os.stat(path)
@@ -183,8 +180,8 @@ class NamingDirectory(RealDirectory):
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """
-    What fails in this block fails on this file: what is called with a descriptor alone cannot say.
+    """What fails in this block fails on this file: what is called with a descriptor alone
+    cannot say.
     """
     try:
         yield
@@ -195,8 +192,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 class NamedBuffer(io.BufferedWriter):
-    """
-    A buffered file whose errors say which it is.
+    """A buffered file whose errors say which it is.
 
     The file below it is one of C's: an interrupt in one of ours could come between the writing and
     the answer, and what it has written would be written again.
@@ -219,8 +215,7 @@ class NamedBuffer(io.BufferedWriter):
 
 @contextlib.contextmanager
 def opened(path: str | None) -> Iterator[TextIO]:
-    """
-    Where the one output of a command goes; a file has its name when the block has ended well.
+    """Where the one output of a command goes; a file has its name when the block has ended well.
 
     :param path: None or ``-`` for stdout.
     """
@@ -234,9 +229,9 @@ def opened(path: str | None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[IO[bytes]]:
-    """
-    A file that is being written.  It has its name when the block ends without an error; else what
-    had that name before has it still.  A new one has `MODE`, another one the rights of that before.
+    """A file that is being written.  It has its name when the block ends without an error; else
+    what had that name before has it still.  A new one has `MODE`, another one the rights of that
+    before.
 
     :raise OSError: it cannot be written; it says which file.
     """
@@ -264,8 +259,7 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def growing_file(path: str) -> Iterator[IO[bytes]]:
-    """
-    A file that others read while it is being written, so it has its name from the beginning.
+    """A file that others read while it is being written, so it has its name from the beginning.
 
     :raise OSError: it is there already, or cannot be written.
     """

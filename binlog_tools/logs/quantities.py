@@ -28,9 +28,8 @@ LATEST_NS: Final = (1 << 63) - 1
 
 
 def parse_time(text: str, now_ns: int) -> int:
-    """
-    A moment: ISO 8601 (without a zone: local time), ``-2h`` or ``-1d12h`` before now, ``now``, or
-    seconds (or nanoseconds) since the epoch, with or without ``@``.
+    """A moment: ISO 8601 (without a zone: local time), ``-2h`` or ``-1d12h`` before now, ``now``,
+    or seconds (or nanoseconds) since the epoch, with or without ``@``.
 
     :return: nanoseconds since the epoch.
     :raise ValueError: it is none of these.
@@ -72,8 +71,7 @@ def _within(moment_ns: int) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """
-    A length of time: ``90s``, ``2h``, ``1d12h``.
+    """A length of time: ``90s``, ``2h``, ``1d12h``.
 
     :return: nanoseconds.
     :raise ValueError: it is none.
@@ -91,8 +89,8 @@ def format_time(moment_ns: int) -> str:
 
 
 def format_time_exactly(moment_ns: int) -> str:
-    """
-    A moment in UTC, to the nanosecond: for programs, whose JSON numbers may be too small for it.
+    """A moment in UTC, to the nanosecond: for programs, whose JSON numbers may be too small for
+    it.
     """
     seconds, rest = divmod(moment_ns, NS)
     return f"{_format_second(seconds)}.{rest:09d}Z"
@@ -122,8 +120,7 @@ def format_duration(length_ns: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """
-    A number of bytes: ``65536``, ``64k``, ``64KiB``, ``1M``, ``1g``; k is 1024.
+    """A number of bytes: ``65536``, ``64k``, ``64KiB``, ``1M``, ``1g``; k is 1024.
 
     :raise ValueError: it is none.
     """
@@ -186,8 +183,7 @@ class Numbers:
 
 
 def parse_numbers(text: str) -> list[Span]:
-    """
-    Ids of jobs and numbers of segments, which begin with 1: ``7``, ``7,9``, ``20-29``, ``201-``.
+    """Ids of jobs and numbers of segments, which begin with 1: ``7``, ``7,9``, ``20-29``, ``201-``.
 
     :raise ValueError: they are none.
     """
@@ -201,8 +197,7 @@ def parse_numbers(text: str) -> list[Span]:
 
 
 def parse_lsns(text: str) -> Span:
-    """
-    LSNs: ``100..200``, both included, ``100..``, ``..200`` or ``100``.
+    """LSNs: ``100..200``, both included, ``100..``, ``..200`` or ``100``.
 
     :raise ValueError: they are none.
     """

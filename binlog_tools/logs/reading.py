@@ -1,5 +1,4 @@
-"""
-Going through a log from end to end, damaged or not, one segment at a time.
+"""Going through a log from end to end, damaged or not, one segment at a time.
 
 Nothing is kept of what was passed, so this needs the memory of one segment or two, however long the
 log is.
@@ -37,8 +36,7 @@ from binlog_tools.logs.sources import Source
 
 
 class Remark(NamedTuple):
-    """
-    Bytes that are not what was written there.
+    """Bytes that are not what was written there.
 
     :ivar offset: where they begin, ``end`` where they or the file end.
     """
@@ -49,8 +47,8 @@ class Remark(NamedTuple):
 
 
 def remarks(buffer: Buffer, last: Frame | None, at: int) -> Iterator[Remark]:
-    """
-    What is not as it should be behind the last frame, which is the trailer of its seal, or nothing.
+    """What is not as it should be behind the last frame, which is the trailer of its seal, or
+    nothing.
 
     :param at: where that frame ends, or the header if there is none.
     """
@@ -76,8 +74,7 @@ def has_seal(buffer: Buffer, last: Frame) -> bool:
 
 
 def _trailer(buffer: Buffer, last: Frame) -> bytes:
-    """
-    The trailer that stands behind a last frame; nothing if that holds no seal.
+    """The trailer that stands behind a last frame; nothing if that holds no seal.
 
     :raise NotUnderstood, struct.error: what it holds is none that we write.
     """
@@ -94,8 +91,7 @@ _HEAP_CRC_AT: Final = 56
 
 
 class Hole(NamedTuple):
-    """
-    Bytes of a segment that are not the frames they should be.
+    """Bytes of a segment that are not the frames they should be.
 
     :ivar first_lsn: of the records that should be there.
     :ivar next_lsn: of the first one behind it, None if none can be read.
@@ -112,8 +108,7 @@ class Hole(NamedTuple):
 
 
 class OpenSegment(NamedTuple):
-    """
-    A segment that is being read.
+    """A segment that is being read.
 
     :ivar end: where its successor says that its frames end; None if there is none.
     """
@@ -163,8 +158,7 @@ EVERYTHING = Bounds()
 
 
 def segments(source: Source, bounds: Bounds = EVERYTHING) -> Iterator[OpenSegment | Broken]:
-    """
-    Each segment, oldest first.  Drop one before iterating further: each is mapped.
+    """Each segment, oldest first.  Drop one before iterating further: each is mapped.
 
     A segment that a server deletes meanwhile is left out.
     """
@@ -207,8 +201,7 @@ def _is_outside(
 
 
 def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Frame | Hole]:
-    """
-    Every good frame of a segment, and the holes between them.
+    """Every good frame of a segment, and the holes between them.
 
     :param end: where the successor says that the data end; None for the newest segment.
     """
@@ -230,8 +223,7 @@ def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[F
 
 
 def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
-    """
-    What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
+    """What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
     end there.  Every segment has a first frame, so they do not end before it.
     """
     if not continues(buffer, at, limit):
@@ -261,8 +253,8 @@ def _hole(
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
-    """
-    The fields of each record of a frame: `frames.raw_records`, in one sweep where that is possible.
+    """The fields of each record of a frame: `frames.raw_records`, in one sweep where that is
+    possible.
     """
     if frame.rec_size == RECORD_BYTES:
         return RECORD.iter_unpack(memoryview(buffer)[frame.records_at : frame.heap_at])
@@ -281,8 +273,7 @@ def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
 
 
 def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
-    """
-    The names of tubes that a segment may say only behind their first use: one that begins with
+    """The names of tubes that a segment may say only behind their first use: one that begins with
     re-homed records.
     """
     return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}

@@ -45,8 +45,7 @@ TAG_WORDS: Final[Mapping[str, str]] = {
 
 
 class WantedTag(NamedTuple):
-    """
-    A tag that a job has.
+    """A tag that a job has.
 
     :ivar word: one of `TAG_WORDS`.
     :ivar name: its key or group; None for any.
@@ -62,8 +61,7 @@ class WantedTag(NamedTuple):
 
 
 def parse_tag(text: str) -> WantedTag:
-    """
-    ``grp:NAME``, or ``grp`` for any.
+    """``grp:NAME``, or ``grp`` for any.
 
     :raise ValueError: it is none.
     """
@@ -80,8 +78,7 @@ def type_name(number: int) -> str:
 
 
 class Selection(NamedTuple):
-    """
-    Records; None selects all.  A job's tube and state are those of the record.
+    """Records; None selects all.  A job's tube and state are those of the record.
 
     :ivar tags: a job has one of them.
     :ivar is_dead: whether a job is a dead letter.
@@ -122,8 +119,7 @@ class Selection(NamedTuple):
 
 
 def types_named(names: Iterable[str]) -> frozenset[int]:
-    """
-    The numbers of types; ``job`` stands for all of jobs.
+    """The numbers of types; ``job`` stands for all of jobs.
 
     :raise KeyError: there is no such type.
     """

@@ -1,5 +1,4 @@
-"""
-A log, opened strictly read only.
+"""A log, opened strictly read only.
 
 No lock is taken and no file is made, so the server may run meanwhile.  A segment is mapped, one at
 a time, so a log may be larger than memory.  A segment that has no trailer may still be written, or
@@ -39,9 +38,8 @@ LOOKS: Final = 5
 """How often a log that changes under the reader is looked at before the last look is believed."""
 
 HELD_SEGMENTS: Final = 256
-"""
-Segments that are held open, oldest first, each for a file descriptor: 16 GiB by default, more than
-compaction deletes while one looks.
+"""Segments that are held open, oldest first, each for a file descriptor: 16 GiB by default, more
+than compaction deletes while one looks.
 """
 
 _ZEROS: Final = bytes(COPY_BYTES)
@@ -63,8 +61,7 @@ def parse_archived_name(name: str) -> ArchivedName | None:
 
 
 def is_servers(names: Iterable[str]) -> bool:
-    """
-    Whether a folder with these files is a server's directory, and no store of an archive: any
+    """Whether a folder with these files is a server's directory, and no store of an archive: any
     segment has the name that a server gives it.
     """
     return any(parse_segment_name(name) is not None for name in names)
@@ -81,8 +78,7 @@ def is_store_name(name: str) -> bool:
 
 
 def named_as_in_a_log(path: str, names: Iterable[str]) -> dict[str, str]:
-    """
-    The files of an archive by the names that they have in a server's directory.
+    """The files of an archive by the names that they have in a server's directory.
 
     :raise OSError: it has a segment twice.
     """
@@ -117,8 +113,7 @@ class NoLog(FileNotFoundError):
 
 
 class Source:
-    """
-    One log: a directory, what an archive has of one store, or some of its segments.  It is a
+    """One log: a directory, what an archive has of one store, or some of its segments.  It is a
     `directory.Readable`.
 
     :ivar path: as the user knows it.
@@ -152,8 +147,7 @@ class Source:
         self._let_go(list(self._held))
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        """
-        The names of the files, sorted; looks again, and forgets what it knew of the newest one.
+        """The names of the files, sorted; looks again, and forgets what it knew of the newest one.
 
         :param keeps_deleted: whether segments that are gone since the last look still count.
         """
@@ -192,8 +186,7 @@ class Source:
         self._let_go([name for name in self._held if (parse_segment_name(name) or 0) < seq])
 
     def open(self, name: str) -> int:
-        """
-        A file descriptor of a file, which the caller closes.
+        """A file descriptor of a file, which the caller closes.
 
         :raise OSError: it cannot be read, or is gone.
         """
@@ -207,8 +200,7 @@ class Source:
         return dict(sorted((seq, name) for seq, name in parsed if seq is not None))
 
     def path_of(self, name: str) -> str:
-        """
-        Where a file is.
+        """Where a file is.
 
         :raise FileNotFoundError: it is gone.
         """
@@ -218,8 +210,7 @@ class Source:
         return path
 
     def read(self, name: str) -> Buffer:
-        """
-        The whole file; the same bytes each time until `names` is called again.
+        """The whole file; the same bytes each time until `names` is called again.
 
         :raise OSError: it cannot be read, or is gone.
         """
@@ -244,8 +235,7 @@ class Source:
         return memoryview(self.read(name))[start:end]
 
     def header(self, name: str) -> SegmentHeader | HeaderProblem:
-        """
-        A segment's header, without the rest of it.
+        """A segment's header, without the rest of it.
 
         :raise Incompatible: it is in a format that this version does not know.
         """
@@ -263,9 +253,8 @@ class Source:
             os.close(fd)
 
     def survey(self, progress: Progress = lambda done, total: None) -> Survey:
-        """
-        Look at all of it as a server does when it starts.  A log that changes meanwhile is looked
-        at again.
+        """Look at all of it as a server does when it starts.  A log that changes meanwhile is
+        looked at again.
 
         :raise NoLog: there is none.
         :raise OSError: it cannot be read.
@@ -297,8 +286,8 @@ class Source:
 
 
 def _where(survey: Survey) -> tuple[object, ...]:
-    """
-    Where a log is not as it should be: at the same place in two looks, if nobody writes to it.
+    """Where a log is not as it should be: at the same place in two looks, if nobody writes to
+    it.
     """
     return tuple(survey.problems), survey.segments[-1:] and survey.segments[-1].ending
 

@@ -12,15 +12,13 @@ from beanstalk_twisted.binlog.tags import Tags
 NS: Final = 1_000_000_000
 
 LOST_AND_FOUND: Final = b"lost+found"
-"""
-The tube for jobs that no worker should get by accident: their records are doubtful, or the name of
-their tube cannot be read.
+"""The tube for jobs that no worker should get by accident: their records are doubtful, or the name
+of their tube cannot be read.
 """
 
 
 class StoredJob(NamedTuple):
-    """
-    All that a log says of a job.
+    """All that a log says of a job.
 
     :ivar created_ns: when it was put.
     :ivar deadline_ns: ready 0; delayed, when it becomes ready, `WITHHELD_NS` or more for no
@@ -65,8 +63,7 @@ class StoredJob(NamedTuple):
 
 
 def without_group(job: StoredJob) -> StoredJob:
-    """
-    For those who have no groups: a job that waits for no moment is buried, after all that are,
+    """For those who have no groups: a job that waits for no moment is buried, after all that are,
     since it must not be done too early.
     """
     if job.state is State.DELAYED and job.deadline_ns >= WITHHELD_NS:
@@ -75,8 +72,7 @@ def without_group(job: StoredJob) -> StoredJob:
 
 
 class StoredPause(NamedTuple):
-    """
-    A tube that hands out no job until ``until_ns``.
+    """A tube that hands out no job until ``until_ns``.
 
     :ivar seconds: the length that was asked for.
     """
@@ -87,8 +83,7 @@ class StoredPause(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """
-    A unique key of a deleted job, which is remembered until ``until_ns``.
+    """A unique key of a deleted job, which is remembered until ``until_ns``.
 
     :ivar job_id: of the job that had it.
     :ivar since_ns: when it was deleted.
@@ -122,8 +117,7 @@ class StoredPolicy(NamedTuple):
 
 
 def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
-    """
-    The jobs that a server would load, ascending by id; reserved ones are ready again.
+    """The jobs that a server would load, ascending by id; reserved ones are ready again.
 
     :param now_ns: log time at which it would.
     :raise Damaged: the log does not say all of them; ``Incompatible``: it is not one of ours.

@@ -1,5 +1,4 @@
-"""
-A replicated stream as a log: its messages, put together to the files of which they are pieces.
+"""A replicated stream as a log: its messages, put together to the files of which they are pieces.
 
 The stream is read once, up to its end at that moment, into a temporary directory (``TMPDIR``); so
 it takes as much room there as in the stream, and memory for one write only.
@@ -54,8 +53,7 @@ MOST_REMARKS: Final = 5
 
 
 class Assembly:
-    """
-    Files in a directory, made of messages.
+    """Files in a directory, made of messages.
 
     :ivar remarks: what of the messages could not be used, a line each.
     """
@@ -73,8 +71,7 @@ class Assembly:
         self._last_lsn = 0
 
     def take(self, message: Message) -> None:
-        """
-        The next message that is left.
+        """The next message that is left.
 
         :raise ValueError: a later version has written it.
         :raise OSError: a file cannot be written.
@@ -131,8 +128,8 @@ class Assembly:
             self.remarks.append(f"message {position} is left out: {found.why}")
 
     def _is_displaced(self, found: Part | Note) -> bool:
-        """
-        Whether a part comes again behind the first segment of a filling, of which nothing has come.
+        """Whether a part comes again behind the first segment of a filling, of which nothing
+        has come.
         """
         if self._last_lsn or not isinstance(found, Part):
             return False
@@ -191,8 +188,7 @@ class StreamSource(Source):
     has_ends = False
 
     def __init__(self, stream: Stream, done: Done) -> None:
-        """
-        :param stream: open.
+        """:param stream: open.
         :raise OSError: it cannot be read; `NoLog`, there is no log in it.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="binlog-inspect-")

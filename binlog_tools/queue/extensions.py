@@ -1,5 +1,4 @@
-"""
-The commands that beanstalkd does not have, on servers that announce them.
+"""The commands that beanstalkd does not have, on servers that announce them.
 
 A server is asked once for what it has: `capabilities`, which others answer with UNKNOWN_COMMAND.
 Nothing that it has not announced is ever sent.
@@ -35,8 +34,7 @@ Policy: TypeAlias = Mapping[str, tuple[str, str]]
 
 
 class Missing(Exception):
-    """
-    The server does not have a command.
+    """The server does not have a command.
 
     :ivar word: which.
     """
@@ -57,8 +55,7 @@ class NewJob(NamedTuple):
 
 
 class Extensions:
-    """
-    A server's commands beside those of beanstalkd.
+    """A server's commands beside those of beanstalkd.
 
     All methods raise OSError, `Refused`, and `Missing` where a command has not been announced.
 
@@ -75,8 +72,7 @@ class Extensions:
         return self.words.issuperset(words)
 
     def need(self, word: str, instead: str) -> None:
-        """
-        :param instead: what can be done without it.
+        """:param instead: what can be done without it.
         :raise Missing: the command is not there.
         """
         if not self.has(word):
@@ -93,8 +89,7 @@ class Extensions:
     def pages(
         self, tube: bytes, state: str, most: int | None = None, page_jobs: int = MAX_BATCH_JOBS
     ) -> Iterator[list[Stats]]:
-        """
-        Give the jobs of a tube in a state page by page; a page may be empty.
+        """Give the jobs of a tube in a state page by page; a page may be empty.
 
         :param state: `all` gives ready, reserved, delayed, buried ones, in this order.
         :param most: how many jobs at most; None for all.
@@ -123,8 +118,7 @@ class Extensions:
     # Jobs.
 
     def flush(self, tube: bytes, state: str) -> int:
-        """
-        Delete the jobs of a tube in a state, or `all` that nobody has reserved.
+        """Delete the jobs of a tube in a state, or `all` that nobody has reserved.
 
         :return: how many there were; 0 where there is no such tube.
         """
@@ -138,8 +132,7 @@ class Extensions:
         self._ask(b"%b %b\r\n" % (request, key), b"FORGOTTEN")
 
     def wait(self, job: int, timeout_s: float) -> str:
-        """
-        Wait until a job is gone or buried.
+        """Wait until a job is gone or buried.
 
         :return: ``DELETED``, ``BURIED``, ``TIMED_OUT``, or ``NOT_FOUND`` if it is not there now.
         """
@@ -156,16 +149,14 @@ class Extensions:
             is_first = False
 
     def put(self, jobs: Sequence[NewJob]) -> list[int]:
-        """
-        Put jobs into the tube in use, all or none; at most `MAX_BATCH_JOBS`.
+        """Put jobs into the tube in use, all or none; at most `MAX_BATCH_JOBS`.
 
         :return: their ids.
         """
         return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
 
     def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
-        """
-        Take jobs into another tube as they are, each by itself.
+        """Take jobs into another tube as they are, each by itself.
 
         :return: of each job why it is not there, or None if it is.
         """
@@ -188,8 +179,7 @@ class Extensions:
             self._ask(b"%b %d\r\n%b\r\n" % (line, len(body), body), b"UPDATED")
 
     def delete(self, jobs: Sequence[int]) -> int:
-        """
-        Delete those of these jobs that nobody has reserved but us; at most `MAX_BATCH_JOBS`.
+        """Delete those of these jobs that nobody has reserved but us; at most `MAX_BATCH_JOBS`.
 
         :return: how many.
         """
@@ -204,8 +194,7 @@ class Extensions:
         return {key: (found[key], found[key + _FROM]) for key in keys}
 
     def set_policy(self, tube: bytes, changes: Sequence[str]) -> None:
-        """
-        Change the policy of a tube, all of it or nothing.
+        """Change the policy of a tube, all of it or nothing.
 
         :param changes: each as ``key=value``, printable ASCII without blanks.
         :raise Refused: a key or value is wrong, or there is no room.
@@ -214,8 +203,7 @@ class Extensions:
         self._ask(b" ".join([line, *(each.encode() for each in changes)]) + b"\r\n", b"POLICY")
 
     def dead_letters(self, tube: bytes) -> Iterator[tuple[str, Stats]]:
-        """
-        Find those of a tube that are in it, or where its dead letters go now.
+        """Find those of a tube that are in it, or where its dead letters go now.
 
         :return: for each the tube that it is in, and what `list-jobs` says of it; those of a tube
             as they were buried.
@@ -227,8 +215,8 @@ class Extensions:
                     yield place, job
 
     def kicked_dead(self, tube: bytes) -> tuple[str, Counter[str]]:
-        """
-        Count dead letters of a tube that somebody has kicked in the other tube where they go now.
+        """Count dead letters of a tube that somebody has kicked in the other tube where they go
+        now.
 
         :return: that tube, and how many there are by their state.
         """
@@ -256,8 +244,7 @@ class Extensions:
                 raise
 
     def kick_dead(self, tube: bytes, bound: int) -> int:
-        """
-        Let up to so many dead letters of a tube be tried again there.
+        """Let up to so many dead letters of a tube be tried again there.
 
         :return: how many there were.
         """
@@ -280,8 +267,7 @@ class Extensions:
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
     def promote(self, standby: str) -> str:
-        """
-        Let the server hand over to a standby.
+        """Let the server hand over to a standby.
 
         :param standby: a name or address of it; empty for whichever has the most.
         :return: the name of the standby.
@@ -297,8 +283,7 @@ class Extensions:
 
 
 def group_awaited(job: Stats) -> str:
-    """
-    :param job: what `list-jobs` or `stats-job` says of it.
+    """:param job: what `list-jobs` or `stats-job` says of it.
     :return: the group that it waits for now; empty if it waits for none.
     """
     is_waiting = job["state"] == "delayed" and job["time-left"] == "0"
@@ -342,8 +327,7 @@ def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
 
 
 def inserted_ids(reply: Reply, count: int) -> list[int]:
-    """
-    Read the ids of the jobs of a batch.
+    """Read the ids of the jobs of a batch.
 
     :raise Lost: there are not so many.
     """

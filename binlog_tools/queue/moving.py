@@ -1,5 +1,4 @@
-"""
-Jobs from one tube into another, none lost.
+"""Jobs from one tube into another, none lost.
 
 A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when the
 server has confirmed that.  Whatever breaks off in between, the job is there once or, at worst,
@@ -17,9 +16,8 @@ from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, c
 from binlog_tools.queue.server import Job, Queue, Refused, Stats
 
 BURYING_S: Final = 3600
-"""
-The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets it
-before.  If we die in that moment, it is ready after an hour instead of never.
+"""The delay with which a job is put that is to be buried in its new tube, seconds: no worker gets
+it before.  If we die in that moment, it is ready after an hour instead of never.
 """
 
 
@@ -35,8 +33,7 @@ class Broken(Exception):
 
 
 class Mover:
-    """
-    Moves jobs.
+    """Moves jobs.
 
     :ivar target: the tube that they are moved into.
     :ivar keeps_buried: whether to bury there what was buried.
@@ -107,8 +104,7 @@ class Mover:
         return self.later is not None
 
     def move_job(self, job: int) -> Moved:
-        """
-        Move one job, whichever its tube.
+        """Move one job, whichever its tube.
 
         :raise Refused: there is none, it is reserved, or it cannot be put.
         """
@@ -119,8 +115,7 @@ class Mover:
         return self.move_reserved(taken, stats, stats["state"], delay_s)
 
     def move_reserved(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
-        """
-        Move a job that we have reserved.
+        """Move a job that we have reserved.
 
         :param state: its state before, and what was left of its delay.
         :raise Refused: it cannot be put, and is again what it was.
@@ -154,15 +149,13 @@ class Mover:
 
 
 BATCH_JOBS: Final = 200
-"""
-Jobs of a batch: what servers put or delete in one go.  So many may be there twice if we are killed;
-larger ones are hardly quicker.
+"""Jobs of a batch: what servers put or delete in one go.  So many may be there twice if we are
+killed; larger ones are hardly quicker.
 """
 
 
 class _Taken(NamedTuple):
-    """
-    A job that we have reserved.
+    """A job that we have reserved.
 
     :ivar delay_s: what was left of its delay.
     """
@@ -188,8 +181,7 @@ class BatchMover:
     def move_all(
         self, source: bytes, state: str, most: int | None
     ) -> Generator[Sequence[Moved], None, None]:
-        """
-        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
 
         Close it where it is left early: what went wrong in the last batch is raised then.
 
@@ -258,8 +250,7 @@ class BatchMover:
                 raise Refused("bury", reply)
 
     def _delete(self, moved: list[Moved]) -> list[Moved]:
-        """
-        Delete jobs where they were.
+        """Delete jobs where they were.
 
         :return: those that are not there any more.
         """
@@ -307,8 +298,8 @@ def can_batch(extensions: Extensions, source: bytes) -> bool:
 
 
 def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
-    """
-    Divide jobs where their bodies are too large together; one that is too large alone is alone.
+    """Divide jobs where their bodies are too large together; one that is too large alone is
+    alone.
     """
     batch: list[Stats] = []
     size = 0
@@ -329,8 +320,7 @@ def _put_anew(taken: _Taken, buries: bool) -> NewJob:
 
 
 class DirectMover:
-    """
-    Moves jobs as they are.
+    """Moves jobs as they are.
 
     :ivar duplicates: a sentence for each job that `move_all` has left where it was, since its
         unique key is taken in the other tube.
@@ -352,8 +342,7 @@ class DirectMover:
         self.later: int | None = None
 
     def move_job(self, job: int) -> Moved:
-        """
-        Move one job, whichever its tube.
+        """Move one job, whichever its tube.
 
         :raise Refused: there is none, it is reserved, or its unique key is taken.
         """
@@ -368,8 +357,7 @@ class DirectMover:
     def move_all(
         self, source: bytes, state: str, most: int | None
     ) -> Generator[Sequence[Moved], None, None]:
-        """
-        Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
 
         Close it where it is left early: what went wrong in the last batch is raised then.
 
@@ -413,8 +401,7 @@ class DirectMover:
             yield here
 
     def _move(self, jobs: Sequence[int], state: str) -> tuple[list[Moved], Refused | None]:
-        """
-        Move jobs, but for those that somebody else has taken since they were listed.
+        """Move jobs, but for those that somebody else has taken since they were listed.
 
         :return: those moved, and why the first of the others was not, if it is not their own fault.
         """

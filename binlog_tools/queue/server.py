@@ -58,8 +58,7 @@ NO_ROOM: Final = (
 
 
 class Refused(Exception):
-    """
-    The server has answered, and the answer is no.
+    """The server has answered, and the answer is no.
 
     :ivar reply: its first word.
     """
@@ -138,8 +137,7 @@ class Stats(dict[str, str]):
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
     def number(self, key: str) -> int:
-        """
-        A whole number.
+        """A whole number.
 
         :raise Lost: there is none under this key.
         """
@@ -147,9 +145,9 @@ class Stats(dict[str, str]):
 
 
 class Queue:
-    """
-    A server, over one connection.  Methods that are called as a command of the protocol send it and
-    give what it answers.  All raise OSError, and `Refused` for other answers than those expected.
+    """A server, over one connection.  Methods that are called as a command of the protocol send it
+    and give what it answers.  All raise OSError, and `Refused` for other answers than those
+    expected.
     """
 
     def __init__(self, line: Line) -> None:
@@ -168,8 +166,7 @@ class Queue:
     def ask_many(
         self, requests: Iterable[bytes | None], window: int = WINDOW
     ) -> Iterable[Reply]:  # fmt: skip
-        """
-        Send commands, many at once, and give their answers in order, whatever they are.
+        """Send commands, many at once, and give their answers in order, whatever they are.
 
         :param requests: None among them is no command: the next answer is there, and is given.
         :param window: how many may be on their way at once.
@@ -192,16 +189,14 @@ class Queue:
             yield self._line.reply()
 
     def ask_at_once(self, requests: Sequence[bytes]) -> list[Reply]:
-        """
-        Send commands in one piece, so that our death can hardly come in between, and give their
+        """Send commands in one piece, so that our death can hardly come in between, and give their
         answers, whatever they are.
         """
         self._line.send(b"".join(requests))
         return [self._line.reply() for _ in requests]
 
     def capabilities(self) -> list[str]:
-        """
-        Ask which commands the server has beside those of beanstalkd.
+        """Ask which commands the server has beside those of beanstalkd.
 
         :return: their first words; none where it does not know this command either.
         """
@@ -232,8 +227,7 @@ class Queue:
     # Jobs.
 
     def put(self, body: bytes, priority: int, delay_s: int, ttr_s: int) -> int:
-        """
-        Put a job.
+        """Put a job.
 
         :return: its number.
         """
@@ -241,9 +235,8 @@ class Queue:
         return reply.number
 
     def next_id(self) -> float:
-        """
-        Return the id of the next job, by putting a job into `MARK_TUBE` and deleting it; infinity
-        if the server refuses new jobs.
+        """Return the id of the next job, by putting a job into `MARK_TUBE` and deleting it;
+        infinity if the server refuses new jobs.
         """
         self.use(MARK_TUBE)
         try:
@@ -281,8 +274,7 @@ class Queue:
         self.ask(b"bury %d %d\r\n" % (job, priority), b"BURIED")
 
     def bury_free(self, job: int, priority: int) -> None:
-        """
-        Bury a job that nobody has reserved.  It is reserved for a moment; our death in between
+        """Bury a job that nobody has reserved.  It is reserved for a moment; our death in between
         would make it ready.
         """
         requests = [b"reserve-job %d\r\n" % job, b"bury %d %d\r\n" % (job, priority)]
@@ -295,8 +287,7 @@ class Queue:
         self.ask(b"touch %d\r\n" % job, b"TOUCHED")
 
     def kick(self, bound: int) -> int:
-        """
-        Kick up to so many.
+        """Kick up to so many.
 
         :return: how many there were.
         """
@@ -322,17 +313,15 @@ class Queue:
         return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
     def stats_job(self, job: int, what: str = "") -> Stats:
-        """
-        Ask about a job.
+        """Ask about a job.
 
         :param what: what for, if it is refused.
         """
         return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK", what=what))
 
     def all_tubes(self) -> list[Stats]:
-        """
-        Ask about all tubes, in the order of their names; those that vanish meanwhile are left out,
-        and so are those that no client can ask about: a log may have brought such names.
+        """Ask about all tubes, in the order of their names; those that vanish meanwhile are left
+        out, and so are those that no client can ask about: a log may have brought such names.
         """
         names = sorted(filter(is_tube_name, self.tubes()))
         replies = self.ask_many(tube_request(b"stats-tube", name) for name in names)
@@ -342,8 +331,7 @@ class Queue:
 def put_request(
     body: bytes, priority: int, delay_s: int, ttr_s: int, tags: bytes = b"", word: bytes = b"put"
 ) -> bytes:
-    """
-    :param tags: as they stand on the line; empty for none.
+    """:param tags: as they stand on the line; empty for none.
     :param word: ``put-at`` if ``delay_s`` is a moment, in seconds since the epoch.
     """
     line = b"%b %d %d %d %d" % (word, priority, delay_s, ttr_s, len(body))
@@ -359,8 +347,7 @@ def _listed(reply: Reply) -> list[bytes]:
 
 
 def parsed(reply: Reply) -> Stats:
-    """
-    The keys and values of a server's small YAML.
+    """The keys and values of a server's small YAML.
 
     :raise Lost: it is none.
     """

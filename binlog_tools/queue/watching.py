@@ -17,8 +17,7 @@ from binlog_tools.queue.server import Queue, Stats
 
 
 class Snapshot(NamedTuple):
-    """
-    The statistics of a server at one moment.
+    """The statistics of a server at one moment.
 
     :ivar at_s: when, by a clock that only runs forward, seconds.
     """
@@ -29,8 +28,7 @@ class Snapshot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """
-    A tube, or all of them.
+    """A tube, or all of them.
 
     :ivar puts_s: jobs put in a second since the look before; None in the first.
     :ivar deletes_s: jobs deleted in a second.
@@ -107,8 +105,7 @@ class Keys:
         self._signals = signals
 
     def wait(self, seconds: float) -> str:
-        """
-        :return: what was pressed; nothing when the time is up, or a signal has come.
+        """:return: what was pressed; nothing when the time is up, or a signal has come.
         :raise KeyboardInterrupt: nothing will ever be pressed again.
         """
         ready, _, _ = select.select([self._fd, self._signals], [], [], seconds)
@@ -124,8 +121,7 @@ class Keys:
 
 @contextmanager
 def keyboard() -> Iterator[Keys | None]:
-    """
-    Have keys come at once and unseen, for as long as the block lasts.  Ctrl-C is what it was.
+    """Have keys come at once and unseen, for as long as the block lasts.  Ctrl-C is what it was.
 
     :return: None if stdin is no terminal.
     """
@@ -147,8 +143,7 @@ def keyboard() -> Iterator[Keys | None]:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """
-    Give what has something to read when a signal has come: one that comes just before `select`
+    """Give what has something to read when a signal has come: one that comes just before `select`
     begins to wait does not interrupt it.
     """
     reads, writes = os.pipe()
@@ -192,8 +187,7 @@ HELP: Final = (
 
 
 class View(NamedTuple):
-    """
-    What is to be shown.
+    """What is to be shown.
 
     :ivar filter: part of the names of tubes; empty for all.
     :ivar is_typing: whether keys are of the filter.
@@ -207,9 +201,8 @@ class View(NamedTuple):
 
 
 def pressed(view: View, keys: str) -> View:
-    """
-    :param keys: that were pressed one after the other; such as send more than one character are
-        passed over.
+    """:param keys: that were pressed one after the other; such as send more than one character are
+    passed over.
     """
     if keys.startswith(ESCAPE) and len(keys) > 1:
         return view

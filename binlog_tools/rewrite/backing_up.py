@@ -1,5 +1,4 @@
-"""
-A back-up of a log in one file, also of a running server's, and a log of such a file.
+"""A back-up of a log in one file, also of a running server's, and a log of such a file.
 
 The file is a tar of the segments as they are, ``backup.json``, which has their sizes and SHA-256,
 and last ``backup.sha256``, the SHA-256 of all bytes before it: without it the file is not whole.
@@ -47,8 +46,7 @@ class BadBackup(BinlogError):
 
 
 class CopiedSegment(NamedTuple):
-    """
-    A segment in a back-up.
+    """A segment in a back-up.
 
     :ivar bytes: that are in it; ``size`` is that of the file, which ends with zeros.
     :ivar sha256: of those bytes.
@@ -71,8 +69,7 @@ _FIELDS: Final[Mapping[str, type]] = {
 
 
 class Backup(NamedTuple):
-    """
-    What a back-up holds.
+    """What a back-up holds.
 
     :ivar last_lsn: of the newest record in it.
     """
@@ -89,8 +86,7 @@ class Backup(NamedTuple):
 
 
 def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> Backup:
-    """
-    Write a log into a file, which has its name when all of it is durable.
+    """Write a log into a file, which has its name when all of it is durable.
 
     :param survey: the log as it is to be written; sound.
     :raise OSError: it cannot be written, or the log not be read.
@@ -128,8 +124,7 @@ def _as_fields(backup: Backup) -> dict[str, object]:
 
 
 def _content(source: Source, segment: Segment) -> Buffer:
-    """
-    What is written of a segment.  One that is not finished ends with its last good frame: what a
+    """What is written of a segment.  One that is not finished ends with its last good frame: what a
     server has appended since the log was looked at is left out.
     """
     buffer = source.read(segment.name)
@@ -213,8 +208,7 @@ class _SealedFile:
         return data
 
     def check(self, at: int, seal: bytes) -> None:
-        """
-        :param at: where the seal stands, in the last chunk that was read.
+        """:param at: where the seal stands, in the last chunk that was read.
         :raise ValueError: something before it is not as it was written, or behind it.
         """
         at -= self._summed
@@ -229,8 +223,7 @@ class _SealedFile:
 
 
 def restore(path: str, target: str, progress: Progress) -> Backup:
-    """
-    Make a log of a back-up; the directory has its name when all of it is durable and was found
+    """Make a log of a back-up; the directory has its name when all of it is durable and was found
     sound.
 
     :param target: must not exist, or be an empty directory.
@@ -281,9 +274,8 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
 
 
 class _PlainMember(tarfile.TarInfo):
-    """
-    A member that is a file.  Others are none of ours, and the headers of some, with names and the
-    like, would be read into memory whatever their size.
+    """A member that is a file.  Others are none of ours, and the headers of some, with names and
+    the like, would be read into memory whatever their size.
     """
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
@@ -353,8 +345,7 @@ def _content_of(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> byt
 
 
 def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Backup:
-    """
-    Compare what was unpacked with the manifest, give the files their lengths, make all durable.
+    """Compare what was unpacked with the manifest, give the files their lengths, make all durable.
 
     :raise ValueError: it differs.
     """

@@ -211,8 +211,7 @@ _EXAMPLE: Final = "2026-01-31T12:00:00.000000000Z"
 VERSION: Final = 1
 
 DEFAULT_LINE_BYTES: Final = 64 << 20
-"""
-A line of JSON, its end included: a body of 11 MB though each byte of it is escaped, ``\\u0001``.
+"""A line of JSON, its end included: a body of 11 MB though each byte of it is escaped, ``\\u0001``.
 To read one takes up to four times as much memory.
 """
 
@@ -250,8 +249,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
-    """
-    A document for the log, one for each pause in force, policy and remembered key, and one for
+    """A document for the log, one for each pause in force, policy and remembered key, and one for
     each job.
     """
     origin = OriginSource.of(loaded.survey)
@@ -306,8 +304,7 @@ def _tags_field(tags: Tags | None) -> Fields:
 
 
 def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterator[bytes]:
-    """
-    The lines of a file, of which no more is held than one.
+    """The lines of a file, of which no more is held than one.
 
     :raise WrongLine: one is longer than ``max_bytes``; it is not read to its end.
     """
@@ -323,8 +320,7 @@ def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterat
 
 
 class _Head(NamedTuple):
-    """
-    What stands before the jobs.
+    """What stands before the jobs.
 
     :ivar lsn_line: the number of the line of the log, 0 for none.
     """
@@ -341,8 +337,7 @@ def import_lines(
     lines: Iterable[bytes], output: str, segment_bytes: int, now_ns: int,
     notice: Callable[[int], None] = lambda jobs: None, ignored: Counter[str] | None = None,
 ) -> Written:  # fmt: skip
-    """
-    Write the jobs of JSON lines into a new log.
+    """Write the jobs of JSON lines into a new log.
 
     :param notice: hears now and then how many jobs there are.
     :param ignored: counts the fields that nobody here knows: a newer version may have written them.
@@ -434,8 +429,7 @@ class _Once:
         self._lines: dict[str, int] = {}
 
     def see(self, number: int, what: str) -> None:
-        """
-        :param what: which the line with this number says.
+        """:param what: which the line with this number says.
         :raise WrongLine: it was said before.
         """
         before = self._lines.setdefault(what, number)
@@ -520,9 +514,8 @@ class _Jobs:
     def _deadline(
         self, fields: LineFields, state: State, delay_s: int, tags: Tags | None
     ) -> int:  # fmt: skip
-        """
-        A delayed job without one waits for its group, or else is delayed from now on; a buried one
-        is buried now, one behind the other.
+        """A delayed job without one waits for its group, or else is delayed from now on; a buried
+        one is buried now, one behind the other.
         """
         if state is State.DELAYED:
             if tags is not None and tags.after and fields.document.get("deadline") is None:

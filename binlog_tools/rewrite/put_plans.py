@@ -1,5 +1,4 @@
-"""
-Which jobs of a log are put into a running server, in which order, and with which tags.
+"""Which jobs of a log are put into a running server, in which order, and with which tags.
 
 Jobs go in the order of their ids, which is that of equal priorities; buried ones follow, in the
 order of burial.  Behind all are those that wait for a group: the server lets one go at once whose
@@ -37,8 +36,7 @@ MARKS: Final = {"dead_from": "dead letter", "origin": "origin"}
 
 
 class Waiting(NamedTuple):
-    """
-    A job that is to be put; without its body, and in few bytes, since there may be many.
+    """A job that is to be put; without its body, and in few bytes, since there may be many.
 
     :ivar waits: whether it waits for a group, and is to wait on.
     """
@@ -60,8 +58,7 @@ class Waiting(NamedTuple):
 
 
 class OfTubes(NamedTuple):
-    """
-    Policies and remembered keys, by tubes.
+    """Policies and remembered keys, by tubes.
 
     :ivar lost_policies: how many are not put, or not all of them: the server does not announce
         what that takes, or no client may say so; likewise ``lost_keys``.
@@ -74,8 +71,7 @@ class OfTubes(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """
-    What is to be put, in order.
+    """What is to be put, in order.
 
     :ivar words: what the server announces.
     :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
@@ -115,8 +111,7 @@ class Plan(NamedTuple):
         return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
 
     def tags(self, each: Waiting) -> PutTags:
-        """
-        The tags that the server announces.  A dead letter has no unique key any more, and a job
+        """The tags that the server announces.  A dead letter has no unique key any more, and a job
         that waits no more does not wait again.
         """
         tags = each.live.tags
@@ -126,8 +121,7 @@ class Plan(NamedTuple):
 def plan(
     source: Source, selection: Selection, now_ns: int, words: frozenset[str] = frozenset()
 ) -> Plan:
-    """
-    The jobs of a log that are chosen.
+    """The jobs of a log that are chosen.
 
     :param words: what the server announces (`capabilities`).
     :raise BinlogError: a server would refuse the log.
@@ -151,8 +145,7 @@ def plan(
 def _of_tubes(
     live: LiveSet, selection: Selection, used: set[int], now_ns: int, words: frozenset[str]
 ) -> OfTubes:
-    """
-    Policies and keys of the tubes that are chosen; if single jobs are, only policies, of their
+    """Policies and keys of the tubes that are chosen; if single jobs are, only policies, of their
     tubes.
 
     :param used: the tubes that jobs are put into.
@@ -181,8 +174,7 @@ def _sound(policy: StoredPolicy) -> StoredPolicy:
 
 
 class _Chosen:
-    """
-    The jobs that are chosen, by how they go.
+    """The jobs that are chosen, by how they go.
 
     :ivar settled: how many do not wait for a group, once they are in order.
     """
@@ -247,8 +239,7 @@ class _Chosen:
 
 
 def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
-    """
-    Those of the tags that a server announces.
+    """Those of the tags that a server announces.
 
     :param waits: whether the job waits for its group.
     """
@@ -264,8 +255,7 @@ def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
 
 
 def _in_turn(waiting: Sequence[Waiting], held: set[bytes]) -> list[Waiting]:
-    """
-    Each behind those of the group that it waits for, and else in the order of their ids.
+    """Each behind those of the group that it waits for, and else in the order of their ids.
 
     :param held: groups with jobs that are not put.
     """

@@ -1,5 +1,4 @@
-"""
-Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
+"""Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
 
 Jobs go in the order of a `put_plans.Plan`.  Buried ones are put with a delay, so that no worker
 gets them, reserved by id and buried.
@@ -46,8 +45,7 @@ class Refused(NamedTuple):
 
 
 class Put(NamedTuple):
-    """
-    What was done in this run.
+    """What was done in this run.
 
     :ivar before: jobs that an earlier run had put.
     :ivar refused: jobs that were not put.
@@ -62,8 +60,7 @@ class Put(NamedTuple):
 
 
 class Journal:
-    """
-    What was sent, and what came of it.
+    """What was sent, and what came of it.
 
     :ivar done: the new id of each job that is there.
     :ivar unburied: of those, buried ones that are not buried yet.
@@ -140,8 +137,8 @@ class Journal:
             raise ValueError
 
     def _opened(self) -> TextIO:
-        """
-        It is there from the first thing on that is noted: a run that has sent nothing leaves none.
+        """It is there from the first thing on that is noted: a run that has sent nothing leaves
+        none.
         """
         file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         if not file.tell():
@@ -154,9 +151,8 @@ class Journal:
         self.sync()
 
     def note_answers(self, *documents: dict[str, Any]) -> None:
-        """
-        Write down and remember.  A power loss before the next `note` may undo it: then the jobs are
-        uncertain.
+        """Write down and remember.  A power loss before the next `note` may undo it: then the jobs
+        are uncertain.
         """
         with naming(self.path):
             if self._file is None:
@@ -200,8 +196,7 @@ class Putter:
         self, wanted: Plan, should_stop: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Put:  # fmt: skip
-        """
-        Put all jobs that are not there yet.
+        """Put all jobs that are not there yet.
 
         :param should_stop: asked between two windows.
         :raise Stopped: the server takes no more, or we were asked to stop.
@@ -277,8 +272,8 @@ class Putter:
                 yield tube_request(b"pause-tube", tube, seconds)
 
     def _held(self, each: Waiting) -> Waiting:
-        """
-        One that waits for a group is buried if a job of that was refused: it must not go too early.
+        """One that waits for a group is buried if a job of that was refused: it must not go too
+        early.
         """
         return each._replace(is_buried=True) if each.after in self._held_groups else each
 
@@ -290,8 +285,8 @@ class Putter:
         return b"".join((line, b" " if tags else b"", tags, b"\r\n", body, b"\r\n"))
 
     def _hear(self, expected: Sequence[Waiting | None]) -> None:
-        """
-        All replies of a window are read, and what they say is written down, before anything else.
+        """All replies of a window are read, and what they say is written down, before anything
+        else.
         """
         notes: list[dict[str, Any]] = []
         to_bury: list[tuple[Waiting, int]] = []
@@ -331,9 +326,8 @@ class Putter:
         self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
         to_bury: list[tuple[Waiting, int]],
     ) -> None:  # fmt: skip
-        """
-        A job with the unique key is there.  If this job was sent before, without an answer, that is
-        it.
+        """A job with the unique key is there.  If this job was sent before, without an answer, that
+        is it.
         """
         if each.job_id in self._journal.repeated:
             is_delayed = reply.words[2] == b"DELAYED"
@@ -387,9 +381,8 @@ class Putter:
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
-    """
-    Jobs that go together.  None goes with a job of the group that it waits for: it is known first
-    whether that was put.
+    """Jobs that go together.  None goes with a job of the group that it waits for: it is known
+    first whether that was put.
     """
     start = size = 0
     groups: set[bytes] = set()

@@ -48,8 +48,8 @@ class SameStore(ValueError):
 
 
 class SameJobs(SameStore):
-    """
-    One of the logs was made from another one, or both from a third, and has jobs of the same ids.
+    """One of the logs was made from another one, or both from a third, and has jobs of the same
+    ids.
     """
 
 
@@ -128,8 +128,7 @@ class OtherPolicy(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """
-    What `merge` made.
+    """What `merge` made.
 
     :ivar shared_keys: jobs whose unique keys jobs of other logs have, in the merged one.
     :ivar policies: those that are not in it.
@@ -144,8 +143,7 @@ def merge(
     logs: Sequence[Loaded], output: str, segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     notice: Callable[[Renumbered], None] = lambda moved: None, accepts_copies: bool = False,
 ) -> Merged:  # fmt: skip
-    """
-    Write the jobs of several logs into one.  A job keeps its id if no log before has one of it;
+    """Write the jobs of several logs into one.  A job keeps its id if no log before has one of it;
     else it gets a new one, above all that were ever given.  Of two jobs of a tube with one unique
     key the first keeps it; of two policies of a tube, the first holds.
 
@@ -196,8 +194,7 @@ def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[O
 
 
 def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
-    """
-    The remembered keys, those first that are remembered longest; each with an id of its own.
+    """The remembered keys, those first that are remembered longest; each with an id of its own.
 
     :param taken: the ids of the jobs.
     """
@@ -210,8 +207,7 @@ def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Itera
 
 
 class _Relative(NamedTuple):
-    """
-    A log that is merged.
+    """A log that is merged.
 
     :ivar stores: its own one, and those that it was made from.
     :ivar ids: of its jobs, those that kept theirs.
@@ -251,8 +247,7 @@ def _refuse_copies(logs: Sequence[Loaded]) -> None:
 
 
 class Dropped(NamedTuple):
-    """
-    What was done.
+    """What was done.
 
     :ivar jobs: how many were dropped, ``left`` how many were not.
     :ivar kept_at: where they are kept; empty if there was none to drop.
@@ -266,8 +261,7 @@ class Dropped(NamedTuple):
 def drop_in_place(
     path: str, choice: Choice, progress: Progress = lambda done, total: None
 ) -> Dropped:
-    """
-    Delete jobs of a log that no server has open.
+    """Delete jobs of a log that no server has open.
 
     :raise BinlogError: a server has it, or would refuse it; nothing was changed.
     :raise OSError: it cannot be read or written.
@@ -334,8 +328,7 @@ def append_deletions(
     directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int,
     has_tags: bool = False,
 ) -> None:  # fmt: skip
-    """
-    The same steps as those of a server that starts, deletes the jobs and stops; the segment gets
+    """The same steps as those of a server that starts, deletes the jobs and stops; the segment gets
     its name when it is durable.
 
     :param has_tags: whether some of the jobs that stay have any.

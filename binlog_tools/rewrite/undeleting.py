@@ -1,5 +1,4 @@
-"""
-Jobs that were deleted, and whose bodies a log or its archive still has.
+"""Jobs that were deleted, and whose bodies a log or its archive still has.
 
 Damage is passed over: what can be read behind it is used.
 """
@@ -43,8 +42,7 @@ INDEX_NAME: Final = "index.jsonl"
 
 
 class DeletedJob(NamedTuple):
-    """
-    A job as it was just before it was deleted.
+    """A job as it was just before it was deleted.
 
     :ivar lsn: of the deletion, ``deleted_ns`` its time.
     :ivar doubt: what records that cannot be read may have done to it before; None: nothing.
@@ -58,8 +56,7 @@ class DeletedJob(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """
-    What was found.
+    """What was found.
 
     :ivar without_body: deleted jobs that the log has no body of any more.
     :ivar gaps: what cannot be read.
@@ -74,8 +71,7 @@ class Deleted(NamedTuple):
 
 
 class _Watch(LiveSet):
-    """
-    A live set that notes what is taken out of it.
+    """A live set that notes what is taken out of it.
 
     :ivar hidden: the LSNs that cannot be read.
     """
@@ -132,8 +128,7 @@ class _Watch(LiveSet):
             yield found._replace(doubt=doubt)
 
     def take_damaged(self, buffer: Buffer, frame: Frame, seq: int) -> None:
-        """
-        The records of a frame whose heap does not check.  A job whose own body is not sound has
+        """The records of a frame whose heap does not check.  A job whose own body is not sound has
         none any more: the one before may be another.
         """
         self._note_lsns(buffer, frame)
@@ -154,8 +149,7 @@ class _Watch(LiveSet):
 
 
 def find_deleted(source: Source, selection: Selection) -> Deleted:
-    """
-    The jobs whose deletions are chosen by time, LSN, tube and id.
+    """The jobs whose deletions are chosen by time, LSN, tube and id.
 
     :raise OSError: it cannot be read.
     """
@@ -270,8 +264,7 @@ def into_log(source: Source, deleted: Deleted, output: str) -> Written:
 
 
 def into_files(source: Source, deleted: Deleted, folder: str) -> int:
-    """
-    Write each body into a file ``<id>.body``, and what they are into ``index.jsonl``.
+    """Write each body into a file ``<id>.body``, and what they are into ``index.jsonl``.
 
     :raise OSError: the folder is not empty, or cannot be written.
     """

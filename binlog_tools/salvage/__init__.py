@@ -1,5 +1,4 @@
-"""
-Everything that is undamaged, out of a damaged log; docs/recovery.md has the rules.
+"""Everything that is undamaged, out of a damaged log; docs/recovery.md has the rules.
 
 In this order: `claims` says which file is which segment, `scanning` what can be read of each,
 `holes` which LSNs are missing, `untrusted` which bodies are left of damaged frames (`carving`, of

@@ -1,5 +1,4 @@
-"""
-Full records in places where no frame's header is left to say that they are some.
+"""Full records in places where no frame's header is left to say that they are some.
 
 A record that names the right checksum for bytes that stand where its frame's heap must have been is
 hardly all wrong.
@@ -36,8 +35,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer
 
 GUESS_BYTES: Final = 1 << 28
-"""
-How many bytes of a segment are summed at most to find out how many damaged records stand between
+"""How many bytes of a segment are summed at most to find out how many damaged records stand between
 a record and its data: a quarter of a second, and far more than any small damage takes.
 """
 
@@ -45,9 +43,8 @@ _TRY_BYTES: Final = 1024
 """What a try costs beside the summing."""
 
 SHIFT_BYTES: Final = 4096
-"""
-How many bytes may have been put into or taken out of a frame without a header, so that the bodies
-behind them are still found: a page.  Each has to be tried.
+"""How many bytes may have been put into or taken out of a frame without a header, so that the
+bodies behind them are still found: a page.  Each has to be tried.
 """
 
 _WINDOW_BYTES: Final = 1 << 20
@@ -69,8 +66,7 @@ _STATES: Final = frozenset(map(int, State))
 
 
 class Body(NamedTuple):
-    """
-    A body and what may be known of it.
+    """A body and what may be known of it.
 
     :ivar job_id: the id that is claimed for it; 0 if there is none.
     :ivar record_at: where the record stands that it may belong to; 0 if nothing says which.
@@ -91,8 +87,7 @@ class Body(NamedTuple):
 
     @property
     def may_mistake(self) -> bool:
-        """
-        Whether its id is likely to be what is damaged: all else of its record was found to be
+        """Whether its id is likely to be what is damaged: all else of its record was found to be
         right.
         """
         return (self.is_named and self.lsn > 0) or not self.job_id
@@ -122,8 +117,7 @@ class Carver:
         self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
         shifts: Budget,
     ) -> None:  # fmt: skip
-        """
-        :param limit: bodies end before it: other frames may have been put between them and their
+        """:param limit: bodies end before it: other frames may have been put between them and their
             records.
         :param heaps: what the search for heaps may cost in a segment; ``shifts``: for moved bodies.
         """
@@ -210,8 +204,7 @@ class Carver:
             self._take(at, likely + shift, raw)
 
     def _shift_of(self, raw: Raw, heap_at: int, before: int) -> int:
-        """
-        By how many bytes the data of a record were moved since those of the one before it;
+        """By how many bytes the data of a record were moved since those of the one before it;
         ``before`` if that cannot be found out.
         """
         end = span(raw)[1]
@@ -243,8 +236,7 @@ class Carver:
         return RECORD.unpack_from(self._view, at)
 
     def _heap_of(self, at: int) -> int | None:
-        """
-        Where the heap begins that a record's data is in: behind the last of the records that
+        """Where the heap begins that a record's data is in: behind the last of the records that
         follow, of which some may be damaged.
         """
         raw = self._raw(at)

@@ -1,6 +1,5 @@
-"""
-Which file is which segment: headers, and what to do where they are missing, damaged or contradict
-each other.
+"""Which file is which segment: headers, and what to do where they are missing, damaged or
+contradict each other.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -25,8 +24,7 @@ from binlog_tools.logs.reading import has_heap, has_records
 
 
 class Rebuilt(NamedTuple):
-    """
-    A header that was derived.
+    """A header that was derived.
 
     :ivar first_lsn: the lowest LSN that can be read; ``is_exact`` if it stands where a segment
         begins.
@@ -40,9 +38,8 @@ class Rebuilt(NamedTuple):
 def rebuild(
     buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None, others: Container[int]
 ) -> Rebuilt | None:
-    """
-    Find the salt that most of a segment's bytes carry, in frames whose headers check, and of what
-    they hold by what checks as well.
+    """Find the salt that most of a segment's bytes carry, in frames whose headers check, and of
+    what they hold by what checks as well.
 
     A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
     not fit between the neighbours are not of this segment either.
@@ -87,8 +84,7 @@ MAX_MISSING: Final = 1_000_000
 
 
 class Consent(NamedTuple):
-    """
-    What the user has agreed to.
+    """What the user has agreed to.
 
     :ivar gaps: sequence numbers of segments that may be missing.
     :ivar may_rebuild: go on although headers are damaged.
@@ -103,8 +99,7 @@ class Consent(NamedTuple):
 
 
 class Refused(Exception):
-    """
-    It cannot go on without being told more.
+    """It cannot go on without being told more.
 
     :ivar problems: what is in the way, a line each.
     :ivar options: what to add to the command; empty when a choice has to be made.
@@ -117,8 +112,7 @@ class Refused(Exception):
 
 
 class Claim(NamedTuple):
-    """
-    A file that may be a segment.
+    """A file that may be a segment.
 
     :ivar seq: which one it says to be: its header, or its name if that is damaged.
     :ivar why: what is wrong with the header; empty when it is sound.
@@ -132,8 +126,7 @@ class Claim(NamedTuple):
 
 
 class Part(NamedTuple):
-    """
-    A segment, as far as it can be known before its frames are read.
+    """A segment, as far as it can be known before its frames are read.
 
     :ivar salt: None when not one frame can be read.
     :ivar first_lsn: the first LSN in it, or for a rebuilt header the lowest that can be read.
@@ -156,8 +149,7 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """
-    What is to be read.
+    """What is to be read.
 
     :ivar parts: by sequence number.
     :ivar left_out: names of files that a preferred one contradicts, or that are another one byte
@@ -169,8 +161,7 @@ class Plan(NamedTuple):
 
 
 def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -> Plan:
-    """
-    Find the segments of one log.
+    """Find the segments of one log.
 
     :param is_whole: whether it is a server's directory, not an archive.
     :raise Incompatible: it is of another version or kind.
@@ -194,8 +185,7 @@ def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -
 
 
 def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
-    """
-    Which segments are not there and should be, of those that are not trimmed.
+    """Which segments are not there and should be, of those that are not trimmed.
 
     :raise Refused: absurdly many.
     """
@@ -235,8 +225,7 @@ def _claim(directory: Readable, name: str, newer: list[str]) -> Claim | None:
 def _identified(
     directory: Readable, claim: Claim, claims: list[Claim], prefer: frozenset[str]
 ) -> Claim:
-    """
-    A copy may have any name, the one that is right or the other: if its header is damaged, its
+    """A copy may have any name, the one that is right or the other: if its header is damaged, its
     frames have the salt of the segment that it is a copy of.
     """
     others = [each for each in claims if each.header and (prefer & {each.name, claim.name})]
@@ -263,8 +252,7 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
 
 
 def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
-    """
-    Leave out copies, byte for byte, of others; a file with the right name is taken first.
+    """Leave out copies, byte for byte, of others; a file with the right name is taken first.
 
     :return: the files without the copies, and the names of these.
     """
@@ -350,8 +338,7 @@ def _beginning(
     directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None,
     salts: Container[int],
 ) -> tuple[int | None, int, bool]:  # fmt: skip
-    """
-    Salt, first LSN, and whether that is exact.
+    """Salt, first LSN, and whether that is exact.
 
     :param salts: of other segments.
     """

@@ -13,8 +13,7 @@ from binlog_tools.salvage.scanning import Scan, data_if_it_checks
 
 
 class Hole(NamedTuple):
-    """
-    LSNs that cannot be read.
+    """LSNs that cannot be read.
 
     :ivar last_lsn: at least; with ``is_open`` there may have been more.
     :ivar name: the segment in which they are missing, or behind which, from ``offset`` to ``end``;
@@ -46,8 +45,7 @@ class Hole(NamedTuple):
 
     @property
     def likely_puts(self) -> int:
-        """
-        The same, but not more than its segment's seal counts, and without regard to what is not
+        """The same, but not more than its segment's seal counts, and without regard to what is not
         even known to have been written.
         """
         if self.types is None:
@@ -73,8 +71,7 @@ def holes_of(
     scans: Iterable[Scan], first_lsn: int, watermark: int, torn_lsn: int | None,
     losses: Mapping[int, SealedLoss],
 ) -> Iterator[Hole]:  # fmt: skip
-    """
-    The LSNs that are missing, in order.
+    """The LSNs that are missing, in order.
 
     :param scans: of the segments that count, oldest first.
     :param first_lsn: the first LSN that counts.
@@ -119,9 +116,8 @@ def holes_of(
 
 
 def in_order(spans: Sequence[Span]) -> Iterator[tuple[Span, bool]]:
-    """
-    Say of each of a segment's spans whether it stands where it belongs: as few as possible are left
-    out so that the offsets of the others rise.
+    """Say of each of a segment's spans whether it stands where it belongs: as few as possible are
+    left out so that the offsets of the others rise.
 
     :param spans: by their LSNs.
     """
@@ -153,8 +149,7 @@ def spans(scan: Scan) -> Iterator[Span]:
 
 
 def sealed_loss(scan: Scan, buffer: Buffer, expected_lsn: int) -> SealedLoss | None:
-    """
-    Compare the seal of a damaged segment with what can be read of the segment.
+    """Compare the seal of a damaged segment with what can be read of the segment.
 
     :param expected_lsn: the LSN behind the last one of the segment before it.
     :return: None if it is not damaged.

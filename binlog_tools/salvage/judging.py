@@ -1,6 +1,5 @@
-"""
-How sure it is that a job lives, and what of it is brought back; docs/recovery.md, "What is certain,
-doubtful and lost".
+"""How sure it is that a job lives, and what of it is brought back; docs/recovery.md, "What is
+certain, doubtful and lost".
 """
 
 import contextlib
@@ -33,9 +32,8 @@ from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
 
 MAX_AHEAD: Final = 1_000_000
-"""
-How far above all known ids the id may be that a damaged record claims: ids may be used up without a
-record, but not that many.
+"""How far above all known ids the id may be that a damaged record claims: ids may be used up
+without a record, but not that many.
 """
 
 _STATES: Final = {int(state): state for state in State}
@@ -51,8 +49,7 @@ class Doubtful(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """
-    A job that is not certain.
+    """A job that is not certain.
 
     :ivar tube: None if its name is not known.
     :ivar state: as last known, ``lsn`` the record that says so; 0 if its checksum fails.
@@ -75,8 +72,7 @@ class Judgement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """
-    What becomes of a job.
+    """What becomes of a job.
 
     :ivar job: None if it is not brought back.
     :ivar judgement: None if it is certain.
@@ -172,9 +168,8 @@ class Judge:
         return self._with_body(job_id, entry, entry.damaged, lambda: data)
 
     def _named_data(self, damaged: Place, named: Raw, raw: Raw, older: bytes) -> bytes | None:
-        """
-        The data that the newest full record names, put together of what is left of them and of the
-        older data: None if nothing has their length and checksum.
+        """The data that the newest full record names, put together of what is left of them and of
+        the older data: None if nothing has their length and checksum.
 
         :param named: that record, ``raw`` the one of the older data.
         """
@@ -190,9 +185,8 @@ class Judge:
         return next(fitting, None)
 
     def _beside_older(self, job_id: int, entry: Entry, raw: Raw, older: bytes) -> Outcome:
-        """
-        The newest body is damaged, and the one before it is another: both are for a person to look
-        at, the older one under an id of its own.
+        """The newest body is damaged, and the one before it is another: both are for a person to
+        look at, the older one under an id of its own.
         """
         found = self._without_body(job_id, entry)
         try:
@@ -208,8 +202,7 @@ class Judge:
     def _with_body(
         self, job_id: int, entry: Entry, place: Place, body: Callable[[], bytes]
     ) -> Outcome:  # fmt: skip
-        """
-        :param place: of a full record of the job.
+        """:param place: of a full record of the job.
         :param body: gives the body that it names; may raise `NotUnderstood`.
         """
         try:
@@ -240,8 +233,7 @@ class Judge:
         return Outcome(job, judgement)
 
     def _without_body(self, job_id: int, entry: Entry) -> Outcome:
-        """
-        No copy of its body checks: there may be one that its record does not stand beside, a
+        """No copy of its body checks: there may be one that its record does not stand beside, a
         damaged one, or one whose record does not check.
         """
         claims = self._live.claims.get(job_id, [])

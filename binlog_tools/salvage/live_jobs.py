@@ -1,5 +1,4 @@
-"""
-Which jobs live, by all records that can be read, from the oldest to the newest.
+"""Which jobs live, by all records that can be read, from the oldest to the newest.
 
 Holes do no harm to this: a record says all of its job but the body.
 """
@@ -96,9 +95,8 @@ class _Extents:
 
 
 def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tuple[int, int]]:
-    """
-    What is of a frame for certain.  What does not check may have been written over what was there,
-    or its header may have come from elsewhere.
+    """What is of a frame for certain.  What does not check may have been written over what was
+    there, or its header may have come from elsewhere.
     """
     frame = piece.frame
     has_bodies = piece.has_whole_heap and frame.heap_len > 0
@@ -120,8 +118,7 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
 
 
 class _Record(NamedTuple):
-    """
-    The record number ``at`` of a frame.
+    """The record number ``at`` of a frame.
 
     :ivar record_at: where it stands.
     :ivar data_at: where the data stand that it names the checksum of; None if it does not.
@@ -134,8 +131,8 @@ class _Record(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """
-    Bytes of a heap that no record accounts for, and the damaged records that they may belong to.
+    """Bytes of a heap that no record accounts for, and the damaged records that they may belong
+    to.
     """
 
     start: int
@@ -177,8 +174,7 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
 
 
 def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
-    """
-    A record where it was written, or where bytes that were put in have moved it to, if there it
+    """A record where it was written, or where bytes that were put in have moved it to, if there it
     names the checksum of its data.
     """
     frame = piece.frame
@@ -202,8 +198,8 @@ def _rests(named: list[_Record], damaged: list[_Record], heap_len: int) -> Itera
 
 
 def _split(rest: _Rest) -> Iterator[_Rest]:
-    """
-    The bodies of several records, where two of these agree on where one ends and the next begins.
+    """The bodies of several records, where two of these agree on where one ends and the next
+    begins.
     """
     start = rest.start
     owners: list[_Record] = []
@@ -236,8 +232,8 @@ PAGE_IDS: Final = 1 << 16
 
 
 class Place(NamedTuple):
-    """
-    Where a full record stands: segment, offset of the record, offset and end of its frame's heap.
+    """Where a full record stands: segment, offset of the record, offset and end of its frame's
+    heap.
 
     :ivar lsn: of the record.
     """
@@ -250,8 +246,7 @@ class Place(NamedTuple):
 
 
 class Entry:
-    """
-    A job that lives as far as is known.
+    """A job that lives as far as is known.
 
     :ivar lsn: of its newest record; ``seq`` the segment that is in.
     :ivar newest: that record, None if it is the one at ``full``.
@@ -308,8 +303,7 @@ class Ids:
 
 
 class LiveJobs:
-    """
-    All that the records say.
+    """All that the records say.
 
     :ivar table: the jobs that live, by id.
     :ivar deleted: the jobs whose deletion was read.

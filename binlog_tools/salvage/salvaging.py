@@ -43,9 +43,8 @@ from binlog_tools.salvage.live_jobs import LiveJobs
 from binlog_tools.salvage.scanning import DamagedPlace, Scan, scan
 
 OPEN_SEGMENTS: Final = 2
-"""
-Segments that are held while jobs are read: their bodies are read segment by segment, and one that
-was not finished takes as much memory as it is long.
+"""Segments that are held while jobs are read: their bodies are read segment by segment, and one
+that was not finished takes as much memory as it is long.
 """
 
 MOST_NAMED: Final = 20
@@ -56,8 +55,7 @@ SOUND, TORN, DAMAGED = "sound", "torn", "damaged"
 
 
 class Salvage:
-    """
-    What can be brought back from a log.
+    """What can be brought back from a log.
 
     :ivar verdict: sound, torn or damaged.
     :ivar places: where it is damaged or torn; ``holes`` which LSNs that hides.
@@ -71,8 +69,7 @@ class Salvage:
         doubtful: Doubtful = Doubtful.KEEP, progress: Progress = lambda done, total: None,
         is_whole: bool = True, is_archive: bool = False,
     ) -> None:  # fmt: skip
-        """
-        :param is_whole: whether the first segments must be there; not so in an archive.
+        """:param is_whole: whether the first segments must be there; not so in an archive.
         :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         :raise Incompatible: it is of another version or kind.
         :raise Refused: it cannot go on without being told more.
@@ -160,8 +157,7 @@ class Salvage:
             raise Refused(problems, self.options)
 
     def _settle(self, doubtful: Doubtful, scans: Sequence[Scan]) -> None:
-        """
-        Judge the end of the log by the watermark.
+        """Judge the end of the log by the watermark.
 
         :param scans: of all segments, also of those that a TRIM has freed.
         """
@@ -212,8 +208,7 @@ def _vouched(scan: Scan) -> int:
 
 
 def _expecting(found: Scan, reached: int) -> Scan:
-    """
-    Where nothing of a segment can be read, the LSNs of the one before it go on.
+    """Where nothing of a segment can be read, the LSNs of the one before it go on.
 
     :param reached: the LSN behind the last one that was read before.
     """
@@ -233,8 +228,7 @@ def new_path(path: str) -> str:
 
 
 def replace(path: str) -> str:
-    """
-    Put the log in ``new_path(path)`` in the place of the one in ``path``, which must be locked.
+    """Put the log in ``new_path(path)`` in the place of the one in ``path``, which must be locked.
 
     :return: where the original segments are kept.
     :raise OSError: it cannot be done, or not all of it.
@@ -281,8 +275,7 @@ def _segments(path: str) -> list[str]:
 
 
 def settle(path: str) -> None:
-    """
-    Take back what a run before has begun and not ended: ``path``, which must be locked, is as if
+    """Take back what a run before has begun and not ended: ``path``, which must be locked, is as if
     there had been none, or that run had ended.
 
     :raise OSError: it cannot be done; it can be tried again.
@@ -304,9 +297,8 @@ def newest_kept_path(path: str) -> str:
 
 
 def _put_back(path: str, kept_at: str) -> None:
-    """
-    Undo the renames of a run that was killed among them, or behind them and before the last of the
-    old segments was removed.
+    """Undo the renames of a run that was killed among them, or behind them and before the last of
+    the old segments was removed.
     """
     moved = _moved(path, kept_at)
     if not moved:
@@ -357,8 +349,7 @@ _NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAM
 
 
 class Report:
-    """
-    Counts the jobs of a salvage and keeps those that are not certain.
+    """Counts the jobs of a salvage and keeps those that are not certain.
 
     :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
     :ivar tubes: how many jobs are brought back into each tube.
@@ -403,8 +394,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """
-        Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the jobs.
+        """Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the
+        jobs.
         """
         lacking = [
             each
@@ -427,8 +418,8 @@ class Report:
 
     @property
     def next_job_id(self) -> int:
-        """
-        The first id that the new log gives out: above those too that bodies are set aside under.
+        """The first id that the new log gives out: above those too that bodies are set aside
+        under.
         """
         return max(self.salvage.floors.next_job_id, self._last_id + 1)
 
@@ -438,8 +429,8 @@ class Report:
 
     @property
     def most_deleted(self) -> int | None:
-        """
-        How many of the doubtful jobs can have been deleted, by what seals say; None if they do not.
+        """How many of the doubtful jobs can have been deleted, by what seals say; None if they
+        do not.
         """
         counts: dict[str, int] = {}
         for hole in self.salvage.holes:

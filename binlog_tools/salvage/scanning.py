@@ -1,5 +1,4 @@
-"""
-All that can be read of one segment, whatever is damaged around it.
+"""All that can be read of one segment, whatever is damaged around it.
 
 A frame that checks is taken wherever it stands: its header's checksum covers the random salt of its
 segment, so nothing else can pass for one.  Its LSN says where it belongs.
@@ -26,8 +25,7 @@ from binlog_tools.salvage.claims import Part
 
 
 class Piece(NamedTuple):
-    """
-    A frame whose header checks.
+    """A frame whose header checks.
 
     :ivar has_records: whether its records check; ``has_heap`` whether its bodies do as well,
         ``has_whole_heap`` whether they do in any case.
@@ -44,8 +42,7 @@ class Piece(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """
-    A place that is not as it was written, in the segment ``name``.
+    """A place that is not as it was written, in the segment ``name``.
 
     :ivar expected_lsn: the LSN that should have followed there.
     :ivar end: where the next frame begins, or where the segment ends.
@@ -59,8 +56,7 @@ class DamagedPlace(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """
-    A segment that was looked at.
+    """A segment that was looked at.
 
     :ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row from
         the segment's beginning up to ``end``, as they were written.
@@ -126,8 +122,8 @@ def _readable_records(found: Scan) -> int:
 
 
 def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
-    """
-    A segment without damage, its frames not kept; or the first place where a server would stop.
+    """A segment without damage, its frames not kept; or the first place where a server would
+    stop.
     """
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     last: Frame | None = None
@@ -179,8 +175,7 @@ def _is_beyond(part: Part, frame: Frame) -> bool:
 
 
 def _ends(buffer: Buffer, at: int, part: Part) -> bool:
-    """
-    Whether a segment may end here: at the place its successor says, before its trailer or before
+    """Whether a segment may end here: at the place its successor says, before its trailer or before
     nothing but zeros.
     """
     if at >= part.end:
@@ -297,8 +292,7 @@ class _Search:
             self._found[base_lsn] = piece
 
     def _moved(self, piece: Piece) -> Piece:
-        """
-        A frame into which bytes were put, or of which some were taken: what follows it says how
+        """A frame into which bytes were put, or of which some were taken: what follows it says how
         many.
         """
         frame = piece.frame

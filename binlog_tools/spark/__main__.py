@@ -1,5 +1,4 @@
-"""
-``python -m binlog_tools.spark PIPELINE INPUT… -o OUT``: the pipelines as programs.
+"""``python -m binlog_tools.spark PIPELINE INPUT… -o OUT``: the pipelines as programs.
 
 ``spark-submit --py-files ZIP binlog_tools/spark/__main__.py …`` is the same on a cluster.
 """

@@ -45,8 +45,8 @@ _LAST_LINE: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)): .+$", re.M
 
 
 def explain_error(error: BaseException) -> str:
-    """
-    The one line that a person needs of an error of Spark's, which holds stacks of two languages.
+    """The one line that a person needs of an error of Spark's, which holds stacks of two
+    languages.
     """
     text = str(error)
     ours = [found for found in _OURS.finditer(text) if found[1] in CODES]
@@ -75,8 +75,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def need(extra: str, *modules: str) -> None:
-    """
-    End the program, and say what to do, if one of these is not installed.
+    """End the program, and say what to do, if one of these is not installed.
 
     :param extra: which of the extras of this distribution brings them.
     """

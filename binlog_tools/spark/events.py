@@ -1,5 +1,4 @@
-"""
-The events table: the log as Parquet, once, for all other pipelines to read.
+"""The events table: the log as Parquet, once, for all other pipelines to read.
 
 Each run appends the records above the last LSN that the table has of a store, and says in the same
 commit which is the last one now, and by which segments.  So a run may be killed, repeated, and
@@ -63,8 +62,7 @@ Run = Callable[[Sequence[Task], Work], list[list[File]]]
 
 
 class Written(NamedTuple):
-    """
-    What a run has written.
+    """What a run has written.
 
     :ivar segments: those that were read.
     :ivar problems: rows that tell of damage, or of a spoilt body.
@@ -83,8 +81,7 @@ def in_process(tasks: Sequence[Task], work: Work) -> list[list[File]]:
 
 
 def write_events(asked: Asked, place: str, run: Run = in_process, rewrite: bool = False) -> Written:
-    """
-    Bring the table up to date with the logs, in one commit.
+    """Bring the table up to date with the logs, in one commit.
 
     :param asked: what is read, without conditions.
     :param place: a path that all executors and this program see, or a URL.
@@ -147,9 +144,8 @@ def _named(store: str, server: str) -> str:
 def _refuse_renamed(
     table: "DeltaStored", stores: Mapping[str, str], told: Mapping[str, int]
 ) -> None:
-    """
-    :raise TableError: the table calls one of these stores, or another one, otherwise: its rows
-        would be there twice, or be taken for those of the other.
+    """:raise TableError: the table calls one of these stores, or another one, otherwise: its rows
+    would be there twice, or be taken for those of the other.
     """
     servers = {dict(file.partition).get("server") for file in table.files()} if stores else set()
     for store, server in stores.items():
@@ -166,8 +162,7 @@ def _refuse_renamed(
 def _rewritten(
     table: "DeltaStored", stores: Mapping[str, str], items: Iterable[Share | Trouble]
 ) -> tuple[Mapping[str, str | None], ...]:
-    """
-    What a table loses that is written anew from these logs.
+    """What a table loses that is written anew from these logs.
 
     :raise TableError: it has older records than they.
     """
@@ -229,8 +224,7 @@ def holds_events(path: str) -> bool:
 
 
 def read_events(spark: SparkSession, *paths: str) -> DataFrame:
-    """
-    Return events tables with the types they have, as `write_events` has stored them.
+    """Return events tables with the types they have, as `write_events` has stored them.
 
     :return: with the column ``date``, if the tables are in folders by day.
     """
@@ -241,8 +235,7 @@ def read_events(spark: SparkSession, *paths: str) -> DataFrame:
 
 
 def event_rows(paths: Iterable[str], above: Mapping[str, int] | None = None) -> Rows:
-    """
-    The same rows for tasks to read; columns of text are dictionaries.
+    """The same rows for tasks to read; columns of text are dictionaries.
 
     :param above: of servers, a last LSN that is not wanted: files that have no later ones are left
         out.
@@ -267,8 +260,7 @@ def _read_part(part: tuple[Any, Any], names: Sequence[str]) -> Iterator[pa.Recor
 
 
 def log_rows(asked: Asked, above: Mapping[str, int] | None = None) -> Rows:
-    """
-    The rows of logs, planned now, for tasks to read.
+    """The rows of logs, planned now, for tasks to read.
 
     :param above: of servers, a last LSN that is not wanted: segments that have no later ones are
         left out.

@@ -1,5 +1,4 @@
-"""
-Stored tables as DataFrames, and DataFrames as files of stored tables.
+"""Stored tables as DataFrames, and DataFrames as files of stored tables.
 
 Works in classic sessions and Connect, sets nothing, and needs no jar: Spark itself cannot open
 object storage as it comes from PyPI, so there the tasks read and write with pyarrow.
@@ -36,8 +35,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def write_frame(frame: DataFrame, location: Location, layout: Layout) -> tuple[File, ...]:
-    """
-    Write the rows of a DataFrame as files, each of its tasks its own.
+    """Write the rows of a DataFrame as files, each of its tasks its own.
 
     :return: what `DeltaStored.commit` takes.
     """
@@ -56,8 +54,8 @@ def read_frame(
     spark: SparkSession, table: "DeltaStored", columns: Iterable[str] | None = None,
     files: Sequence[File] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """
-    A version of a table; later commits do not change what it gives, as long as its files are kept.
+    """A version of a table; later commits do not change what it gives, as long as its files are
+    kept.
 
     :param columns: the columns wanted, None: all.  Of object storage no others are fetched.
     :param files: of ``table.files()`` those that are wanted, None: all.
@@ -80,8 +78,7 @@ def read_frame(
 def rows_of(
     table: "DeltaStored", files: Iterable[File] | None = None, schema: pa.Schema | None = None
 ) -> Rows:
-    """
-    The same rows for tasks to read; columns of text are dictionaries.
+    """The same rows for tasks to read; columns of text are dictionaries.
 
     :param schema: columns in the place of the table's own, null in files that have not got them.
     """

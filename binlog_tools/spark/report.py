@@ -1,6 +1,5 @@
-"""
-``python -m binlog_tools.spark.report TABLES -o report.html``: the tables as a page to look at and
-to send, or as JSON, of which the server's console makes one.
+"""``python -m binlog_tools.spark.report TABLES -o report.html``: the tables as a page to look at
+and to send, or as JSON, of which the server's console makes one.
 """
 
 import time
@@ -54,8 +53,7 @@ def command(
     tables: str, outputs: tuple[Path, ...], title: str, start: float | None, end: float | None,
     versus: float | None, deploys: Any, events: str | None,
 ) -> None:  # fmt: skip
-    """
-    Make a page of the tables in TABLES, a directory or URL, as `tables` makes them.
+    """Make a page of the tables in TABLES, a directory or URL, as `tables` makes them.
 
     What is missing is said in the page; of tables that are not whole nothing is reported (exit code
     4). Neither Spark nor Java is needed.

@@ -1,5 +1,4 @@
-"""
-The Spark session that is there, or one that is started on this machine.
+"""The Spark session that is there, or one that is started on this machine.
 
 A session that is there, classic or Connect, is taken as it is: nothing is set in it, and it needs
 no ``sparkContext``.
@@ -63,8 +62,8 @@ exec {} "$@"
 
 
 def session(name: str = "beanstalk", settings: Mapping[str, Any] | None = None) -> SparkSession:
-    """
-    The session there is, or a new one; it knows the formats ``beanstalk_binlog`` and ``beanstalk``.
+    """The session there is, or a new one; it knows the formats ``beanstalk_binlog`` and
+    ``beanstalk``.
 
     A new one is that of a Connect server if ``SPARK_REMOTE`` or the setting ``spark.remote`` names
     one; else it is of ``spark-submit`` or of this machine, with `SETTINGS`.
@@ -109,8 +108,7 @@ def _prepare() -> None:
 
 
 def prepare_java(environment: MutableMapping[str, str]) -> None:
-    """
-    Let Spark run on the Java of the extra ``java`` unless JAVA_HOME names one.
+    """Let Spark run on the Java of the extra ``java`` unless JAVA_HOME names one.
 
     :raise CodedError: there is no Java.
     """
@@ -136,8 +134,8 @@ def wants_stacks() -> bool:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """
-    For entry points: an error within ends the program with one line on stderr and an exit code.
+    """For entry points: an error within ends the program with one line on stderr and an exit
+    code.
     """
     try:
         yield

@@ -1,5 +1,4 @@
-"""
-``df.write.format("beanstalk")`` and ``df.writeStream.format("beanstalk")``: rows to jobs.
+"""``df.write.format("beanstalk")`` and ``df.writeStream.format("beanstalk")``: rows to jobs.
 
 See docs/spark-writing.md for columns, options and what is promised.
 """
@@ -53,8 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Done(WriterCommitMessage):
-    """
-    What a task tells the driver.
+    """What a task tells the driver.
 
     :ivar folder: where the progress is, empty: nowhere.
     :ivar attempt: how often Spark had tried this task before.
@@ -106,9 +104,8 @@ class SpeculativeSink(BeanstalkSink):
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """
-    Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing is
-    set in it.
+    """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
+    is set in it.
     """
     spark.dataSource.register(SpeculativeSink if _speculates(spark) else BeanstalkSink)
     return spark
@@ -137,8 +134,7 @@ def _refuse_overwrite(overwrite: bool) -> None:
 
 @dataclass
 class _Writer:
-    """
-    What the writers of a batch and of a stream share.  Spark calls ``write`` in each task,
+    """What the writers of a batch and of a stream share.  Spark calls ``write`` in each task,
     ``commit`` when all are done, ``abort`` when one has failed for good; what was put stays.
     """
 
@@ -196,8 +192,7 @@ def folder_of(messages: Sequence[Any]) -> str:
 def settle(
     options: SinkOptions, messages: Sequence[Any], folder: str, batch: int | None = None
 ) -> None:
-    """
-    All tasks are done.
+    """All tasks are done.
 
     :param folder: where the progress is, empty: nowhere.
     :raise SinkError: they were other partitions than those of an earlier attempt.
@@ -242,8 +237,7 @@ def tell(
     options: SinkOptions, messages: Sequence[Any], extra: Mapping[str, object],
     batch: int | None = None,
 ) -> None:  # fmt: skip
-    """
-    Log the counts, and write them where the user wants them.
+    """Log the counts, and write them where the user wants them.
 
     :param extra: goes before what the tasks have told.
     """
@@ -267,8 +261,7 @@ def tell(
 
 
 def refuse_left_over(folder: str, partitions: int) -> None:
-    """
-    An attempt with more partitions than there are now has put some of these rows before.
+    """An attempt with more partitions than there are now has put some of these rows before.
 
     :raise SinkError: so it is.
     """
@@ -289,8 +282,8 @@ def left_in(folder: str) -> list[int]:
 
 
 def forget_before(folder: str, batch: int) -> None:
-    """
-    Remove the progress of a query's batches that Spark never tries again: all but the last two.
+    """Remove the progress of a query's batches that Spark never tries again: all but the last
+    two.
     """
     for each in os.scandir(folder):
         if each.name.isdigit() and int(each.name) < batch - 1:

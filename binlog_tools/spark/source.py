@@ -1,5 +1,4 @@
-"""
-The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
+"""The format ``beanstalk_binlog``: logs and archives as a table, read in batch.
 
 Spark pickles these objects and calls them in three places: `BinlogSource.schema` and
 `BinlogReader.partitions` in a short-lived process beside the driver, `BinlogReader.read` in the
@@ -70,8 +69,7 @@ class BinlogSource(DataSource):
 
 
 def stream_reader(streamed: Streamed, columns: tuple[str, ...]) -> "BinlogStreamReader":
-    """
-    What follows logs.
+    """What follows logs.
 
     :raise SparkTooOld: this Spark has no limits of batches, of which streams are made.
     """
@@ -146,8 +144,8 @@ class BinlogReader(DataSourceReader):
             yield self._tolerated(Trouble(place, gap.what, gap.before.next_lsn, None, seq))
 
     def _tolerated(self, trouble: Trouble) -> Trouble:
-        """
-        The view of segments is there to show damage: it has rows for it, whatever ``damage`` says.
+        """The view of segments is there to show damage: it has rows for it, whatever ``damage``
+        says.
         """
         if self._asked.damage == "fail" and self._asked.view == "events":
             what = f"{trouble.problem}; read what is left with .option('damage', 'skip')"
@@ -186,14 +184,12 @@ class BinlogReader(DataSourceReader):
 
 
 class FilteredReader(BinlogReader):
-    """
-    With the option ``pushdown``.  Spark refuses a reader that has `pushFilters` unless the session
-    has ``spark.sql.python.filterPushdown.enabled``, so others have none.
+    """With the option ``pushdown``.  Spark refuses a reader that has `pushFilters` unless the
+    session has ``spark.sql.python.filterPushdown.enabled``, so others have none.
     """
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
-        """
-        Take note of what rows are wanted, to leave out segments.  Spark uses this reader for the
+        """Take note of what rows are wanted, to leave out segments.  Spark uses this reader for the
         next query on the same DataFrame too.
         """
         self._conditions = (*self._asked.conditions, *conditions_of(filters))
@@ -207,9 +203,8 @@ def _of_broken(broken: BrokenFile) -> Trouble:
 
 
 def register(spark: "SparkSession") -> "SparkSession":
-    """
-    Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing is
-    set in it.
+    """Make the format known to a session: classic, Connect, or of a declarative pipeline.  Nothing
+    is set in it.
     """
     spark.dataSource.register(BinlogSource)
     return spark

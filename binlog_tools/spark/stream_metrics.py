@@ -1,5 +1,4 @@
-"""
-``/metrics`` of a job that streams: how far each query is behind its logs, for Prometheus.
+"""``/metrics`` of a job that streams: how far each query is behind its logs, for Prometheus.
 
 A `StreamingQueryListener` keeps the newest progress of each query; a small HTTP server of the
 driver shows it.
@@ -50,8 +49,7 @@ Collector = Callable[[], Iterable[Sample]]
 
 
 class Queries(StreamingQueryListener):
-    """
-    The newest progress of each query, by the query's name, or its id if it has none.
+    """The newest progress of each query, by the query's name, or its id if it has none.
 
     :param clock: seconds since the epoch.
     """
@@ -63,8 +61,7 @@ class Queries(StreamingQueryListener):
         self._rows: dict[str, int] = {}
 
     def begin(self, name: str, lags: Mapping[str, Lag], batch: int) -> None:
-        """
-        Show a query that has not told of a batch yet.
+        """Show a query that has not told of a batch yet.
 
         :param lags: by server; ``batch`` is the newest that was finished, -1 if none was.
         """
@@ -131,8 +128,8 @@ def _of_lags(query: str, lags: Mapping[str, Lag]) -> Iterator[Sample]:
 
 
 def exposition(samples: Iterable[Sample], metrics: Mapping[str, tuple[str, str]]) -> str:
-    """
-    Prometheus's text: the samples in the order of the metrics; one without samples is left out.
+    """Prometheus's text: the samples in the order of the metrics; one without samples is left
+    out.
     """
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
@@ -155,8 +152,7 @@ def _escaped(value: str) -> str:
 
 
 class MetricsServer:
-    """
-    Serves ``GET /metrics``, in threads of its own, until `close`.
+    """Serves ``GET /metrics``, in threads of its own, until `close`.
 
     :ivar port: that it listens on.
     :param port: 0: any that is free.
@@ -192,8 +188,7 @@ class MetricsServer:
 
 
 def serve_metrics(spark: "SparkSession", port: int, host: str = "127.0.0.1") -> MetricsServer:
-    """
-    Show all queries of a session that read ``beanstalk_binlog``, from their next batch on.
+    """Show all queries of a session that read ``beanstalk_binlog``, from their next batch on.
 
     :raise OSError: the port is taken.
     """

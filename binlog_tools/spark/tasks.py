@@ -17,8 +17,8 @@ _DDL: Final = "result binary"
 
 
 class Rows(NamedTuple):
-    """
-    Rows that tasks read by themselves: Spark's own way of rows to Python costs ten times as much.
+    """Rows that tasks read by themselves: Spark's own way of rows to Python costs ten times as
+    much.
 
     :ivar parts: what each task reads; they are pickled.
     :ivar schema: of all columns.
@@ -33,9 +33,8 @@ class Rows(NamedTuple):
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """
-    Let Arrow take memory as C does, and keep for the next column what the last one has had.  As it
-    is by default it gives memory back at once, and has it again page by page: a third of the
+    """Let Arrow take memory as C does, and keep for the next column what the last one has had.  As
+    it is by default it gives memory back at once, and has it again page by page: a third of the
     processor time of tables.
     """
     before = pa.default_memory_pool()
@@ -50,8 +49,7 @@ def each_in_task(
     spark: "SparkSession", items: Sequence[Item],
     work: Callable[[Item], Iterator[pa.RecordBatch]], schema: Any,
 ) -> "DataFrame":  # fmt: skip
-    """
-    The rows that come of each item, in a task of its own.
+    """The rows that come of each item, in a task of its own.
 
     :param work: is pickled, as are the items; a task that fails may run again.
     :param schema: of the rows, as Spark takes it.
@@ -69,8 +67,7 @@ def each_in_task(
 def in_tasks(
     spark: "SparkSession", items: Sequence[Item], work: Callable[[Item], Result]
 ) -> list[Result]:
-    """
-    Each item in a task of its own.
+    """Each item in a task of its own.
 
     :param work: is pickled, as are items and results; a task that fails may run again.
     :return: the results, in the order of the items.

@@ -44,8 +44,7 @@ DROPPED: Final[Mapping[str, str]] = {
 
 
 class Tally:
-    """
-    What an export has to hold.
+    """What an export has to hold.
 
     :ivar dropped: how much of `DROPPED` there is.
 
@@ -110,8 +109,7 @@ def export_jobs(
     jobs: Iterable[StoredJob], directory: Directory, tally: Tally, *, next_job_id: int,
     log_ns: int, wall_ns: int, file_bytes: int = DEFAULT_FILE_BYTES,
 ) -> Exported:  # fmt: skip
-    """
-    Write the jobs into an empty directory.
+    """Write the jobs into an empty directory.
 
     :param jobs: none is reserved.
     :param tally: an empty one.
@@ -171,8 +169,7 @@ def refuse_running(path: str) -> None:
 
 
 class Imported(NamedTuple):
-    """
-    What an import made.
+    """What an import made.
 
     :ivar loaded: how many jobs a server loads from it, read back from the disk.
     """
@@ -182,8 +179,8 @@ class Imported(NamedTuple):
 
 
 def stored_jobs(found: Survivors, now_ns: int) -> Iterator[StoredJob]:
-    """
-    The surviving jobs as our log has them; buried ones were buried just before now, in their order.
+    """The surviving jobs as our log has them; buried ones were buried just before now, in their
+    order.
     """
     for job in found.ready_and_delayed():
         is_delayed = job.fields.state == State.DELAYED
@@ -206,8 +203,7 @@ def import_log(
     found: Survivors, path: str, now_ns: int, progress: Progress,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
 ) -> Imported:  # fmt: skip
-    """
-    Write a new log with the surviving jobs, and read it back.
+    """Write a new log with the surviving jobs, and read it back.
 
     :param path: the new log; must not exist, or be an empty directory.
     :param now_ns: the wall clock.

@@ -1,5 +1,4 @@
-"""
-One file of beanstalkd's log: which layout it has, its records, and what lies between them.
+"""One file of beanstalkd's log: which layout it has, its records, and what lies between them.
 
 Nothing marks where a record begins, so behind damage the next one is looked for by what must hold
 of a record; docs/beanstalkd-binlog.md, "Damage", has the rules.
@@ -42,8 +41,7 @@ _BEHIND_A_BODY: Final = {
 
 
 class Skipped(NamedTuple):
-    """
-    Bytes that are not a record.
+    """Bytes that are not a record.
 
     :ivar end: where reading goes on.
     :ivar why: empty if a write was cut short there, the trace of a crash.
@@ -59,8 +57,7 @@ class Skipped(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """
-    What kind of file it is.
+    """What kind of file it is.
 
     :ivar layout: how to read it; None if there is nothing to be read.
     :ivar problem: what is wrong with its beginning, or nothing.
@@ -139,9 +136,8 @@ def _by_searching(buffer: Buffer, version: int) -> Opened:
 
 
 def _is_surely(found: Record | Incomplete | Damage) -> bool:
-    """
-    Whether this is a record even where none is expected: chance would need delay and ttr, both of 8
-    bytes, to be whole seconds.  A ttr of 0 was never written; zeros have one.
+    """Whether this is a record even where none is expected: chance would need delay and ttr, both
+    of 8 bytes, to be whole seconds.  A ttr of 0 was never written; zeros have one.
     """
     return isinstance(found, Record) and found.fields.ttr_ns >= NS
 
@@ -198,19 +194,17 @@ def _search(buffer: Buffer, start: int, content: int, layout: Layout) -> int | N
 
 
 def _is_found(found: Record | Incomplete | Damage) -> bool:
-    """
-    Whether this is a record even where bytes of others may be read at the wrong place: some bytes
-    before a record with priority 0 and a delay, a short one would have that delay as its ttr.  But
-    its time of creation would be the size of a body.
+    """Whether this is a record even where bytes of others may be read at the wrong place: some
+    bytes before a record with priority 0 and a delay, a short one would have that delay as its ttr.
+    But its time of creation would be the size of a body.
     """
     is_record = isinstance(found, Record) and found.fields.created_ns in _OUR_DAYS_NS
     return is_record and _is_surely(found)
 
 
 def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int:
-    """
-    Where the record is that a short one was found for.  A full one that begins within it has shown
-    more: a name, and a body with its end.
+    """Where the record is that a short one was found for.  A full one that begins within it has
+    shown more: a name, and a body with its end.
     """
     for head in _HEADS[layout].finditer(buffer, short.offset + 1, min(short.end, content)):
         found = decode(buffer, head.start(), len(buffer), layout)
@@ -220,10 +214,9 @@ def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int
 
 
 def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
-    """
-    A short record with zeros before it can be right from up to three places before it on, too: its
-    ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation is
-    not of our days.
+    """A short record with zeros before it can be right from up to three places before it on, too:
+    its ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation
+    is not of our days.
     """
     for other in range(at + MAX_SLIP_BYTES, at, -1):
         found = decode(buffer, other, len(buffer), layout)
@@ -235,8 +228,7 @@ def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
 def _looked_into(
     buffer: Buffer, found: Record | Incomplete | Damage, layout: Layout
 ) -> Record | Skipped | Incomplete | Damage:
-    """
-    A record whose length runs over its neighbours, and by chance ends where one of them does, is
+    """A record whose length runs over its neighbours, and by chance ends where one of them does, is
     not what it says.
     """
     if not isinstance(found, Record) or found.body_bytes < layout.short_bytes:
@@ -251,8 +243,7 @@ def _looked_into(
 
 
 def _overrun(buffer: Buffer, record: Record, layout: Layout) -> int | None:
-    """
-    Where records that are newer than this one begin in its body, if they end where it ends.  (A
+    """Where records that are newer than this one begin in its body, if they end where it ends.  (A
     body that holds a piece of such a log holds older ones.)
     """
     failed_before = record.body_at
@@ -282,8 +273,7 @@ MAX_FILE_BYTES: Final = 1 << 30
 """beanstalkd keeps the size in 31 bits, and gives files up whole: larger ones help nobody."""
 
 DEFAULT_MAX_BODY_SIZE: Final = 65_535
-"""
-The largest body, its CR LF included, that a beanstalkd loads without ``-z``; at a larger one it
+"""The largest body, its CR LF included, that a beanstalkd loads without ``-z``; at a larger one it
 skips the rest of the file.
 """
 
@@ -305,8 +295,7 @@ class _Spooled(NamedTuple):
 
 
 class FileMaker:
-    """
-    Writes the files of a log of beanstalkd into an empty directory.
+    """Writes the files of a log of beanstalkd into an empty directory.
 
     :ivar files: how many there are; ``bytes``, of all of them.
     """
@@ -322,8 +311,7 @@ class FileMaker:
         self._is_alone = False
 
     def add(self, record: bytes, body_size: int = 0) -> None:
-        """
-        A record is never spread over two files.
+        """A record is never spread over two files.
 
         :param body_size: with its CR LF; one above the default limit gets a file of its own.
         """
@@ -394,8 +382,8 @@ class Spool:
         self._offset += len(record)
 
     def records(self) -> Iterator[tuple[bytes, int]]:
-        """
-        The records and the sizes of their bodies, in the order of burial; the spool is gone then.
+        """The records and the sizes of their bodies, in the order of burial; the spool is gone
+        then.
         """
         if self._file is None:
             return

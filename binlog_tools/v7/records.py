@@ -1,5 +1,4 @@
-"""
-One record of beanstalkd's log: its bytes, and whether they can be right.
+"""One record of beanstalkd's log: its bytes, and whether they can be right.
 
 A reader has three answers and no policy: `Record` (this), `Incomplete` (not yet: the bytes end, or
 are zeros) and `Damage` (this cannot be right, and why).  See docs/beanstalkd-binlog.md, "Record".
@@ -26,8 +25,7 @@ MAX_SECONDS: Final = grammar.MAX_U32
 """Of a delay or a ttr: the protocol has them in 32 bits."""
 
 MAX_JOB_ID: Final = (1 << 63) - 2
-"""
-Ids count from 1: a larger one was never given, it is damage.  The next one fits into 63 bits, as
+"""Ids count from 1: a larger one was never given, it is damage.  The next one fits into 63 bits, as
 that of an export as JSON lines has to.
 """
 
@@ -35,15 +33,13 @@ MAX_TIME_NS: Final = (1 << 63) - 1
 """Times of version 7 are signed; those of version 5 must fit into ours (the year 2262)."""
 
 MAX_BODY_SIZE: Final = 1 << 30
-"""
-Largest body with its CR LF that a beanstalkd loads: it holds this number against ``-z``, which is
-at most that.
+"""Largest body with its CR LF that a beanstalkd loads: it holds this number against ``-z``, which
+is at most that.
 """
 
 
 class Fields(NamedTuple):
-    """
-    The fixed part of a record, its times in ns.
+    """The fixed part of a record, its times in ns.
 
     :ivar body_size: of the job, with its CR LF; also in a short record.
     :ivar deadline_ns: when a delayed job becomes ready; of no meaning in other states.
@@ -65,8 +61,7 @@ class Fields(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """
-    How a version lays a record out on a kind of machine.
+    """How a version lays a record out on a kind of machine.
 
     :ivar unit_ns: what times count.
     """
@@ -100,8 +95,7 @@ VERSION_BYTES: Final = VERSION.size
 
 
 class Record(NamedTuple):
-    """
-    A record that can be right.
+    """A record that can be right.
 
     :ivar end: where the next one starts.
     :ivar tube: empty in a short record.
@@ -125,8 +119,7 @@ class Record(NamedTuple):
 
 
 class Incomplete(NamedTuple):
-    """
-    No record yet: the buffer ends inside it, or zeros follow.
+    """No record yet: the buffer ends inside it, or zeros follow.
 
     :ivar end: where it would end, as far as is known.
     :ivar job_id: whose it would be, 0 if that cannot be said.
@@ -138,8 +131,7 @@ class Incomplete(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """
-    The bytes at ``offset`` cannot be right.
+    """The bytes at ``offset`` cannot be right.
 
     :ivar end: where the record would end if its lengths hold; else ``offset``.
     :ivar job_id: whose it seems to be, 0 if that cannot be said.
@@ -156,8 +148,7 @@ class Damage(NamedTuple):
 
 
 def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Incomplete | Damage:
-    """
-    The record that starts at ``at``.
+    """The record that starts at ``at``.
 
     :param limit: where the file ends.
     """
@@ -236,8 +227,7 @@ def implausible(record: Record) -> str:
 
 
 def encode(fields: Fields, tube: bytes, body: bytes) -> bytes:
-    """
-    A record of version 7.
+    """A record of version 7.
 
     :param tube: empty for a short record.
     :param body: without CR LF; counts in a full record only.

@@ -1,5 +1,4 @@
-"""
-What survives of a directory that beanstalkd wrote: for each job its newest state and its body.
+"""What survives of a directory that beanstalkd wrote: for each job its newest state and its body.
 
 Pure: it looks and says.  A record changes the job it names only if it agrees with that job in what
 never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.md, "Damage".
@@ -37,8 +36,7 @@ class Kind(StrEnum):
 
 
 class Finding(NamedTuple):
-    """
-    Something that is not as it should be.
+    """Something that is not as it should be.
 
     :ivar end: up to where bytes were skipped; ``offset`` if none were.
     :ivar job_id: the job concerned, 0 if that cannot be said.
@@ -57,8 +55,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """
-    All findings of a directory.
+    """All findings of a directory.
 
     :ivar listed: the first `MAX_LISTED`.
     :ivar counts: how many of each kind.
@@ -102,8 +99,7 @@ _BEFORE_THE_LOG: Final = -(1 << 62)
 
 
 class Job(NamedTuple):
-    """
-    A job that survives.
+    """A job that survives.
 
     :ivar fields: its newest state.
     :ivar body_bytes: without the CR LF.
@@ -143,8 +139,7 @@ class Counts:
 
 
 class Survivors:
-    """
-    The surviving jobs of a directory, and what was found on the way.
+    """The surviving jobs of a directory, and what was found on the way.
 
     :ivar jobs: by id, as of the newest record.
     :ivar gaps: first and last number of each run of files that is missing in the middle.
@@ -200,9 +195,8 @@ class Survivors:
         return sorted(found, key=lambda job: job.buried_at)
 
     def doubtful(self) -> Iterator[Job]:
-        """
-        Bodies whose records are not right, as buried jobs of `LOST_AND_FOUND`.  An id that is not
-        free, or cannot be one, is given anew above all others.
+        """Bodies whose records are not right, as buried jobs of `LOST_AND_FOUND`.  An id that is
+        not free, or cannot be one, is given anew above all others.
         """
         next_id = self.max_job_id + 1
         for job in (*self._doubtful.values(), *self._without_id):
@@ -320,8 +314,8 @@ class Survivors:
         self.jobs[job.fields.job_id] = _in_its_place(job, standing)
 
     def _differing_copy(self, job: Job, standing: Job) -> None:
-        """
-        The older body has been on disk for longer; a torn write may leave zeros in the newer one.
+        """The older body has been on disk for longer; a torn write may leave zeros in the newer
+        one.
         """
         what = f"its body is not that in {standing.file} at {standing.body_at}"
         self._contradicts(job.fields.job_id, job.offset, what)
@@ -334,9 +328,8 @@ class Survivors:
         self._without_id.append(job)
 
     def _rival(self, job: Job, standing: Job) -> None:
-        """
-        Two jobs with one id.  Ids ascend: the older one is right if no other id was left for it, or
-        if higher ones stand between the two.
+        """Two jobs with one id.  Ids ascend: the older one is right if no other id was left for it,
+        or if higher ones stand between the two.
         """
         job_id = job.fields.job_id
         what = f"another job with this id is in {standing.file} at {standing.offset}"

@@ -1,6 +1,5 @@
-"""
-What the comparison with beanstalkd is asked for: what it refuses, how it says what to do again, and
-what it does when it is told to stop.
+"""What the comparison with beanstalkd is asked for: what it refuses, how it says what to do again,
+and what it does when it is told to stop.
 """
 
 from __future__ import annotations

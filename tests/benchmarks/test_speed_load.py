@@ -41,8 +41,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
 
 @contextmanager
 def answering(replies: dict[bytes, bytes]) -> Iterator[int]:
-    """
-    Run a server that answers each command by its first word, on one connection; give its port.
+    """Run a server that answers each command by its first word, on one connection; give its
+    port.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         Thread(target=answer, args=(listening, replies), daemon=True).start()

@@ -9,8 +9,7 @@ from tests.binlog.scribe import Files
 
 
 def check_archive(archived: Files, live: Files) -> Fields:
-    """
-    Every file with a final name is a whole segment, there is no gap, what archive and log both
+    """Every file with a final name is a whole segment, there is no gap, what archive and log both
     have is the same, and what the manifest says of segments is true.
 
     :param archived: the files of one store.
@@ -42,8 +41,7 @@ MANIFESTS = ("manifest.tqm", "manifest-recent.tqm")
 
 
 def check_manifest(archived: Files) -> list[int]:
-    """
-    What the manifest says of each segment that is there is true.
+    """What the manifest says of each segment that is there is true.
 
     :param archived: the files of one store; a manifest of which the end is missing is none yet.
     :return: the segments that it speaks of.

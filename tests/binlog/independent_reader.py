@@ -1,5 +1,4 @@
-"""
-A second reader of the log, written from docs/binlog-format.md alone.
+"""A second reader of the log, written from docs/binlog-format.md alone.
 
 It imports nothing of the server, so that a mistake in either of the two shows as a difference
 between them; it is small and slow, and reads whatever fits in memory.
@@ -168,8 +167,8 @@ def has_its_seal(header: Fields, frames: list[Fields]) -> bool:
 
 
 def proven(raw: bytes, header: Fields, at: int, lsn: int) -> int:
-    """
-    Up to which LSN all was durable, by what stands at any byte behind the last frame that is read.
+    """Up to which LSN all was durable, by what stands at any byte behind the last frame that is
+    read.
     """
     heads = {}
     place = raw.find(FRAME_MAGIC, at)
@@ -226,8 +225,8 @@ def read_index(data: bytes) -> Fields:
 
 
 def read_log(files: dict[str, bytes]) -> Fields:
-    """
-    A whole log: its verdict (sound, torn or damaged), its segments, and its records up to the end.
+    """A whole log: its verdict (sound, torn or damaged), its segments, and its records up to
+    the end.
     """
     names = sorted(name for name in files if name.endswith(".tql"))
     headers = [read_header(files[name]) for name in names]
@@ -261,8 +260,7 @@ def _vouched(segment: Fields) -> int:
 
 
 def jobs_of(records: list[Fields]) -> dict[int, Fields]:
-    """
-    Each job's newest record, with the body and the birth of its newest full one: a plain forward
+    """Each job's newest record, with the body and the birth of its newest full one: a plain forward
     replay.  What is said of a job whose full record comes later, or never, tells nothing.
     """
     jobs: dict[int, Fields] = {}

@@ -1,5 +1,4 @@
-"""
-Makes the golden files: small logs whose every byte is kept, for this and all later versions.
+"""Makes the golden files: small logs whose every byte is kept, for this and all later versions.
 
 ``python -m tests.binlog.make_golden`` writes them anew; that is right only together with a new
 version of the format, under a new name, beside the old ones.

@@ -1,5 +1,4 @@
-"""
-A simulated directory that can lose, tear or refuse; and an archive that can do the same.
+"""A simulated directory that can lose, tear or refuse; and an archive that can do the same.
 
 They keep *written* and *synced* apart, so that tests can crash a log at every single operation and
 look at what a power loss may leave.  What was written before a sync that failed is in doubt for
@@ -24,8 +23,7 @@ from beanstalk_twisted.testing.memory_directory import (
 
 
 class _Change(NamedTuple):
-    """
-    A write that is not known synced, or for None a change of size to ``offset``.
+    """A write that is not known synced, or for None a change of size to ``offset``.
 
     :ivar is_doubtful: whether a sync has failed since; ``is_synced`` whether a later one did not.
     """
@@ -128,8 +126,7 @@ class MemoryFile(SimulatedFile):
 
 
 class MemoryDirectory(SimulatedDirectory):
-    """
-    A `SimulatedDirectory` with faults.
+    """A `SimulatedDirectory` with faults.
 
     :ivar fault: called with the name of each changing operation and of its file just before it
         happens; it may raise: an OSError is a fault of the disk, anything else a crash right there.
@@ -160,8 +157,7 @@ class MemoryDirectory(SimulatedDirectory):
         self.fault(operation, name)
 
     def charge(self, inode: Inode, size: int) -> None:
-        """
-        A file is to have so many bytes.
+        """A file is to have so many bytes.
 
         :raise OSError: there is no space.
         """
@@ -244,8 +240,7 @@ class MemoryDirectory(SimulatedDirectory):
     def surviving(
         self, keep_name: Callable[[], bool], keep_bytes: Callable[[int], Iterable[tuple[int, int]]]
     ) -> dict[str, bytes]:
-        """
-        The files that a power loss leaves: all that was synced, and of the rest what the caller
+        """The files that a power loss leaves: all that was synced, and of the rest what the caller
         chooses.
 
         :param keep_name: asked for each change of a name that was not synced.
@@ -274,8 +269,7 @@ def _apply_name(names: dict[str, Inode], name: str, inode: Inode | None, old: st
 
 
 class MemoryArchive(Archive):
-    """
-    A simulated `archive.Archive`: the folder of each store is a `MemoryDirectory`.
+    """A simulated `archive.Archive`: the folder of each store is a `MemoryDirectory`.
 
     :ivar files: the folder that is open.
     :ivar fault: see `MemoryDirectory.fault`; each call of `link`, and each step of a `copy`, is one

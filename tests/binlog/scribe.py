@@ -1,6 +1,5 @@
-"""
-Writes small logs for tests: the real `Log` and `Writer`, with times, salts and names that are the
-same each time.
+"""Writes small logs for tests: the real `Log` and `Writer`, with times, salts and names that are
+the same each time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,12 +47,10 @@ def image(kind: Kind = Kind.PUT, job_id: int = 1, **changes: Any) -> JobImage:
 
 
 def put(job_id: int = 1, body: bytes = b"hello", **changes: Any) -> JobImage:
-    """A job is put."""
     return image(Kind.PUT, job_id, body=body, **changes)
 
 
 def delete(job_id: int = 1, **changes: Any) -> JobImage:
-    """A job is deleted."""
     return image(Kind.DELETE, job_id, state=State.GONE, **changes)
 
 
@@ -83,8 +80,7 @@ def as_read(chunks: Iterable[bytes]) -> list[RehomedFrame]:
 
 
 class Scribe:
-    """
-    Appends to a log batch by batch; a millisecond passes with each.
+    """Appends to a log batch by batch; a millisecond passes with each.
 
     :ivar opening: what each further segment opens with.
     :ivar has_extensions: see `Opening`.
@@ -108,8 +104,7 @@ class Scribe:
         return Opening(self.next_job_id, self.opening, self.has_extensions)
 
     def write(self, *records: Record, sync: bool = True) -> int:
-        """
-        Write one batch.
+        """Write one batch.
 
         :return: the LSN of its last record.
         """
@@ -159,7 +154,6 @@ def segments_of(directory: Directory) -> list[str]:
 
 
 def header(**changes: Any) -> SegmentHeader:
-    """A segment's header."""
     fields: dict[str, Any] = {
         "seq": 1, "first_lsn": 1, "created_ns": T0, "prev_end": 0, "trim_seq": 1,
         "next_job_id": 1, "store_uuid": UUID, "salt": SALT, "flags": 0, "incarnation": 1,

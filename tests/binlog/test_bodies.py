@@ -1,6 +1,4 @@
-"""
-Reading bodies back from the log, in a real and in a simulated directory.
-"""
+"""Reading bodies back from the log, in a real and in a simulated directory."""
 
 from __future__ import annotations
 

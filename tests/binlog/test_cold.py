@@ -28,9 +28,8 @@ def encoded(record: JobImage, offset: int, flags: int = 0, length: int | None = 
 
 
 def taken(*frames: tuple[bytes, bytes]) -> tuple[list[tuple[int, bytes]], list[int]]:
-    """
-    Ids and bodies of the cold jobs of these pairs of record array and heap, whose ids are 0, 1, 2
-    and so on; and which records are not of such.
+    """Ids and bodies of the cold jobs of these pairs of record array and heap, whose ids are 0, 1,
+    2 and so on; and which records are not of such.
     """
     records, count = Records(), 0
     for array, heap in frames:

@@ -1,6 +1,5 @@
-"""
-What the log asks of a directory: the same of the real one and of the simulated one; and the locks,
-against real processes and the real beanstalkd.
+"""What the log asks of a directory: the same of the real one and of the simulated one; and the
+locks, against real processes and the real beanstalkd.
 """
 
 import errno

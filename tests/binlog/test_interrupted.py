@@ -1,6 +1,5 @@
-"""
-What is made of records is made whole, or not at all: no exception leaves a place in a segment that
-was counted and never written.
+"""What is made of records is made whole, or not at all: no exception leaves a place in a segment
+that was counted and never written.
 """
 
 from __future__ import annotations

@@ -507,8 +507,8 @@ def test_a_job_and_its_tube_are_in_one_segment_however_scarce_its_room(
 
 
 class Appending:
-    """
-    Any use of a log, whose batches are written into a memory of exactly the space each was given.
+    """Any use of a log, whose batches are written into a memory of exactly the space each was
+    given.
     """
 
     def __init__(self, segment_bytes: int) -> None:

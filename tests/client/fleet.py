@@ -21,8 +21,7 @@ MAX_ROUNDS = 10_000
 
 
 class Fleet:
-    """
-    Servers by their names, and the clock of their clients.
+    """Servers by their names, and the clock of their clients.
 
     :ivar lost: what pools were told, as pairs of a server's name and numbers of jobs.
     """

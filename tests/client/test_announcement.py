@@ -1,5 +1,5 @@
-"""
-A server is asked once for each connection what it knows, when it matters, and is sent no more.
+"""A server is asked once for each connection what it knows, when it matters, and is sent no
+more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""
-Reserves that are cancelled: what becomes of a job that comes for one, and how `cancel-reserve` ends
-what waits.
+"""Reserves that are cancelled: what becomes of a job that comes for one, and how `cancel-reserve`
+ends what waits.
 """
 
 from __future__ import annotations

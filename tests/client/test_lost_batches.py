@@ -1,5 +1,4 @@
-"""
-A connection that is lost in the middle of a batch: what the Deferred fails with says whether the
+"""A connection that is lost in the middle of a batch: what the Deferred fails with says whether the
 command may have been carried out, and what is sent again changes nothing twice.
 """
 

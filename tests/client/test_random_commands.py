@@ -21,8 +21,7 @@ SMALL = st.integers(0, 3)
 
 
 class Call(NamedTuple):
-    """
-    One command, and what becomes of it.
+    """One command, and what becomes of it.
 
     :ivar is_cancelled: nobody waits for its answer; it is carried out all the same.
     """
@@ -36,8 +35,7 @@ class Call(NamedTuple):
 def calls(
     name: str, *args: st.SearchStrategy[Any], cancels: bool = True, **options: Any
 ) -> st.SearchStrategy[Call]:
-    """
-    Give calls of a method.
+    """Give calls of a method.
 
     :param cancels: whether it may be cancelled: a cancelled reserve is undone.
     """

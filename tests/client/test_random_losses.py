@@ -1,6 +1,5 @@
-"""
-Connections break anywhere: no job is put twice, none that was confirmed is missing, each is where
-it was meant to be, and they come in their order.
+"""Connections break anywhere: no job is put twice, none that was confirmed is missing, each is
+where it was meant to be, and they come in their order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-A pool under random calls and failures: no job is lost, and none is held that nobody has asked for.
+"""A pool under random calls and failures: no job is lost, and none is held that nobody has
+asked for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ GONE = (errors.NotCarriedOut, errors.Unanswered, errors.ServerDown)
 
 
 class Run:
-    """
-    A fleet, a pool, and what the application knows of its jobs.
+    """A fleet, a pool, and what the application knows of its jobs.
 
     :ivar there: jobs that were put, and not ended by us for certain.
     :ivar hands: jobs that we were given, and have not ended.

@@ -1,6 +1,5 @@
-"""
-TLS of the clients on Twisted, with real sockets: what works, and what a call is told when it does
-not.
+"""TLS of the clients on Twisted, with real sockets: what works, and what a call is told when it
+does not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""
-Clients and a whole server in memory, on clocks that stand still, and the ways between them.
+"""Clients and a whole server in memory, on clocks that stand still, and the ways between them.
 
 `World` joins our client to a `MemoryServer`: bytes move only in `settle`, `advance` and `result`,
 in pieces as small as wished.  `Line` is one connection whose server is the test itself.
@@ -59,8 +58,7 @@ def is_waiting(deferred: Deferred[Any]) -> bool:
 
 
 class World(Network):
-    """
-    A server, and an endpoint that leads to it.
+    """A server, and an endpoint that leads to it.
 
     :ivar losses: what the client of `client` was told.
     :ivar connects: how often it was.
@@ -69,8 +67,7 @@ class World(Network):
     def __init__(
         self, *, piece_bytes: int = READ_BYTES, has_log: bool = False, **options: Any
     ) -> None:
-        """
-        :param piece_bytes: the most that the clients get at once.
+        """:param piece_bytes: the most that the clients get at once.
         :param options: the server's.
         """
         super().__init__(MemoryServer(directory=MemoryDirectory() if has_log else None, **options))
@@ -156,7 +153,7 @@ class Line:
         self.transport.end(reason or ConnectionDone())
 
     def part(self) -> None:
-        """
-        Let happen what was left for the next turn, such as the end of a connection that was cut.
+        """Let happen what was left for the next turn, such as the end of a connection that was
+        cut.
         """
         self.clock.advance(0)

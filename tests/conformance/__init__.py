@@ -1,3 +1,3 @@
-"""
-One set of conversations with three servers: ours in memory, ours as a process, the real beanstalkd.
+"""One set of conversations with three servers: ours in memory, ours as a process, the real
+beanstalkd.
 """

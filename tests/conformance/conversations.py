@@ -1,5 +1,4 @@
-"""
-What is said to the servers, and what they must answer.
+"""What is said to the servers, and what they must answer.
 
 Most of these are upstream's own server tests, by their names there.  Left out are those of the C
 server's own files (binlog_size_limit, binlog_disk_full, binlog_disk_full_delete, binlog_v5),
@@ -17,8 +16,7 @@ CLOSED = ""
 
 
 class Say(NamedTuple):
-    """
-    Send something, then hear these replies.
+    """Send something, then hear these replies.
 
     :ivar heard: of each reply the beginning of its first line, up to a blank or its end; behind
         each further " ... " a line of its document.
@@ -55,8 +53,7 @@ Step = Say | Block | End | Restart | Drain
 
 
 class Conversation(NamedTuple):
-    """
-    What is said to a new server.
+    """What is said to a new server.
 
     :ivar is_logged: it keeps a log.
     :ivar is_timed: it takes a second or two; all of these are held at the same time.
@@ -93,7 +90,6 @@ def hear(who: str, *heard: str) -> Say:
 def put(
     who: str, heard: str, *, pri: int = 0, delay: int = 0, ttr: int = 60, body: str = "x"
 ) -> Say:
-    """Put a job."""
     return say(who, f"put {pri} {delay} {ttr} {len(body)}\r\n{body}", heard)
 
 

@@ -1,5 +1,4 @@
-"""
-All that may differ between our replies and those of the real beanstalkd, and why.
+"""All that may differ between our replies and those of the real beanstalkd, and why.
 
 What Debian's 1.12 does with lines that end in no agreed way is not asked at all: a bare CR stalls
 it, and a line of 225, 449, ... bytes swallows the next one.
@@ -30,8 +29,8 @@ RUNNING: Final = {
     "time-left": ("state", ("reserved", "delayed")),
     "pause-time-left": ("pause", None),
 }
-"""
-What a clock changes while it runs: compared only when it does not, which another statistic says.
+"""What a clock changes while it runs: compared only when it does not, which another statistic
+says.
 """
 
 _IDENTITY: Final = re.compile(rb"[0-9a-f]{16}")
@@ -46,8 +45,7 @@ def may_differ(sent: bytes) -> bool:
 
 
 def normalised(reply: bytes) -> bytes:
-    """
-    Leave out of a reply what may differ.
+    """Leave out of a reply what may differ.
 
     Quotes: 1.12 writes some strings bare that later versions, and we, quote.
     """

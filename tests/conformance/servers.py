@@ -206,8 +206,7 @@ class TheirsOnASocket(OnASocket):
 
 
 class Heard(NamedTuple):
-    """
-    One reply.
+    """One reply.
 
     :ivar expected: see `Say.heard`.
     """

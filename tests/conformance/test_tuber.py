@@ -1,5 +1,4 @@
-"""
-The examples of Tuber's README (0.5.6), byte for byte: its clients work here.
+"""The examples of Tuber's README (0.5.6), byte for byte: its clients work here.
 
 Where a body of theirs has not the size that its line says, the size is put right.  Left out is
 what differs on purpose: a second put with a better priority changes nothing here.

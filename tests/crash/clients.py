@@ -1,6 +1,5 @@
-"""
-Clients that speak the protocol on several connections, draw what they ask from what they see, and
-tell `Promises` of every reply.
+"""Clients that speak the protocol on several connections, draw what they ask from what they see,
+and tell `Promises` of every reply.
 """
 
 import random
@@ -53,8 +52,7 @@ POLICIES: Final = (
 
 
 class Expected(NamedTuple):
-    """
-    A command that waits for its reply.
+    """A command that waits for its reply.
 
     :ivar job_id: the job that it is about, 0 for none.
     :ivar of_job: LSN of that job's newest change that replies wait for, when it was carried out.

@@ -1,5 +1,4 @@
-"""
-What a crash may leave of a disk.
+"""What a crash may leave of a disk.
 
 A kill leaves all that was written.  A power loss leaves all that was synced, and of the rest any
 part: each change of a name, and each sector of each write, for itself.
@@ -13,9 +12,8 @@ from typing import Final, NamedTuple
 from tests.binlog.memory import MemoryDirectory
 
 SECTORS: Final = (64, 64, 512, 4096)
-"""
-Sizes of what a disk writes whole or not at all, bytes.  64 is smaller than any: so a frame is torn
-in places that real disks keep together, too.
+"""Sizes of what a disk writes whole or not at all, bytes.  64 is smaller than any: so a frame is
+torn in places that real disks keep together, too.
 """
 
 TORN: Final = 6
@@ -28,8 +26,7 @@ Ranges = list[tuple[int, int]]
 
 
 class Left(NamedTuple):
-    """
-    A disk as it is found.
+    """A disk as it is found.
 
     :ivar files: all that can be read; ``make`` makes such a disk, which knows what was synced.
     """
@@ -41,8 +38,7 @@ class Left(NamedTuple):
 
     @property
     def content(self) -> int:
-        """
-        Tells disks apart: a hash of the names and bytes of all segments.  Files that are still
+        """Tells disks apart: a hash of the names and bytes of all segments.  Files that are still
         being made say nothing to a server that starts.
         """
         segments = (name for name in self.files if name.endswith(".tql"))
@@ -71,8 +67,7 @@ def only_synced(directory: MemoryDirectory) -> Left:
 
 
 class Whole:
-    """
-    Keeps each change whole or not at all, as a list of bits says.
+    """Keeps each change whole or not at all, as a list of bits says.
 
     :ivar changes: how many changes were asked about; ``sizes`` those of the writes among them.
     """
@@ -111,8 +106,7 @@ def after_power_loss(directory: MemoryDirectory, draw: random.Random) -> Iterato
 
 
 def choices(changes: int, draw: random.Random) -> Iterator[tuple[bool, ...]]:
-    """
-    Which of so many changes are kept: all subsets if they are few, else none, some prefixes, all
+    """Which of so many changes are kept: all subsets if they are few, else none, some prefixes, all
     but one, and what chance says.
     """
     if changes <= FEW:

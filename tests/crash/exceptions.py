@@ -1,5 +1,4 @@
-"""
-Walks along the way from a command to its reply, and raises an exception at one moment after the
+"""Walks along the way from a command to its reply, and raises an exception at one moment after the
 other; after each the process is killed or its power lost, and the next one started.
 
 `python -m tests.crash.exceptions POLICY EVERY` walks in a process of its own: each exception leaves
@@ -61,8 +60,7 @@ class Thread(SteppedIo):
 
 
 class ExposedServer(Server):
-    """
-    A server whose reactor goes on whatever a call has raised, as Twisted's does.
+    """A server whose reactor goes on whatever a call has raised, as Twisted's does.
 
     :ivar raised: what has come through to it.
     """
@@ -140,7 +138,6 @@ class ExposedTalker(Talker):
             self._expected.append(expect(self._promises, command, job_id, before, is_late))
 
     def send(self, data: bytes) -> None:
-        """Send bytes."""
         if not self._server.is_over:
             self._client.send(data)
 
@@ -164,9 +161,8 @@ class ExposedTalker(Talker):
 
 
 def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterator[None]:
-    """
-    A little of everything, in steps.  Most jobs are large, so that segments end; the first is not,
-    and stays, so that compaction has something to copy.
+    """A little of everything, in steps.  Most jobs are large, so that segments end; the first is
+    not, and stays, so that compaction has something to copy.
     """
     one, two, three = talkers
     for word, talker in zip((b"a", b"b", b"a"), talkers, strict=True):
@@ -232,8 +228,7 @@ def conversation(server: ExposedServer, talkers: list[ExposedTalker]) -> Iterato
 
 
 class Outcome:
-    """
-    What a conversation has come to.
+    """What a conversation has come to.
 
     :ivar promises: what its clients were told.
     :ivar moments: how many there were; ``where`` the exception was raised.
@@ -282,8 +277,7 @@ class Outcome:
 
 
 def walk(policy: str, every: int) -> Counter[str]:
-    """
-    Raise each kind of exception at one of so many moments, another one for each kind.
+    """Raise each kind of exception at one of so many moments, another one for each kind.
 
     :return: what the exceptions have cost, counted.
     :raise AssertionError: a promise is broken; `Broken` likewise.

@@ -1,5 +1,4 @@
-"""
-Looks at all that a crash may leave, right before each operation on the disk.
+"""Looks at all that a crash may leave, right before each operation on the disk.
 
 For each disk that may be left a server loads it, and what it has is judged.  On some of them a
 server is also started, and crashed once more before each of its own operations.
@@ -35,8 +34,7 @@ COLLECT_EVERY: Final = 1000
 
 
 class Explorer:
-    """
-    Looks at what crashes leave.
+    """Looks at what crashes leave.
 
     :ivar states: how many disks a server was started on and judged, no two of them alike;
         ``second_crashes`` how many of them a server had left that crashed while it started.
@@ -72,8 +70,7 @@ class Explorer:
         self, left: Left, promises: Promises, now_ns: int, least: int, most: int = 1 << 62,
         is_doubtful: bool = False,
     ) -> int | None:  # fmt: skip
-        """
-        Judge a disk.
+        """Judge a disk.
 
         :param most: LSNs above this one are of a server that crashed while it started.
         :param is_doubtful: whether it is not what it seems.
@@ -151,8 +148,7 @@ def clock_at(now_ns: int) -> LogClock:
 
 
 class without_garbage_collection:
-    """
-    Thousands of queues are made and thrown away: `collect` them now and then, and keep none.
+    """Thousands of queues are made and thrown away: `collect` them now and then, and keep none.
     (`load` freezes what it has loaded, unless garbage collection is off already.)
     """
 

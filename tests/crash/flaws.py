@@ -1,5 +1,4 @@
-"""
-Servers with one flaw each, which the crashes must find.
+"""Servers with one flaw each, which the crashes must find.
 
 Each flaw is a part of its own that takes the place of the shipped one (`simulation.Parts`); all
 else is as it is.  Those of the disk stand between the server and the simulated disk, and do
@@ -45,8 +44,7 @@ def does_not_wait(operation: str) -> Callable[[Methods], Methods]:
 
 
 class FlawedFile:
-    """
-    A file of a `FlawedDisk`.
+    """A file of a `FlawedDisk`.
 
     :ivar is_named: whether it has become a segment.
     """

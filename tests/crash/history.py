@@ -1,5 +1,4 @@
-"""
-What a queue is like, and what its records say that it should be like.
+"""What a queue is like, and what its records say that it should be like.
 
 All that a queue has is the outcome of its records, one after the other.  `History` carries them out
 anew, in a few lines of its own, and keeps the state after each.  So what is found after a crash can
@@ -46,8 +45,7 @@ BURIES: Final = 3
 
 
 class JobSeen(NamedTuple):
-    """
-    All that a job has.
+    """All that a job has.
 
     :ivar counts: reserves, timeouts, releases, buries, kicks.
     """
@@ -79,8 +77,7 @@ class PauseSeen(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """
-    A queue as it is, or should be.
+    """A queue as it is, or should be.
 
     :ivar buried: the ids of each tube's buried jobs, in the order of their burial.
     :ivar dead: the ids of each tube's dead letters, by its name, in the order of their death.
@@ -95,9 +92,8 @@ class Picture(NamedTuple):
     policies: dict[TubeSeen, Mapping[str, str]]
 
     def without_unlogged_waits(self, logged: "Picture") -> "Picture":
-        """
-        The same as the log has it: a job that is too old waits to be a dead letter without a record
-        that says so, since a restart finds it too old again.
+        """The same as the log has it: a job that is too old waits to be a dead letter without a
+        record that says so, since a restart finds it too old again.
         """
         jobs = dict(self.jobs)
         for job_id, job in self.jobs.items():
@@ -122,8 +118,7 @@ def body_of(job: Job, reader: LogBodyReader | None) -> bytes:
 
 
 def picture(queue: WorkQueue, now_ns: int, reader: LogBodyReader | None = None) -> Picture:
-    """
-    Look at all of a queue, as if it had been restarted now.
+    """Look at all of a queue, as if it had been restarted now.
 
     :param reader: of bodies that are in the log only.
     """
@@ -166,8 +161,7 @@ def dead_letters(queue: WorkQueue, jobs: Mapping[int, JobSeen]) -> dict[bytes, l
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """
-    The state after a record.
+    """The state after a record.
 
     :ivar buried_at: the LSN of each job's newest burial.
     :ivar highest_id: of all jobs so far.
@@ -181,8 +175,7 @@ class Moment:
     policies: Mapping[TubeSeen, Mapping[str, str]] = field(default_factory=dict)
 
     def after(self, lsn: int, image: JobImage, tube: TubeSeen) -> "Moment":
-        """
-        The state after one more record of a job.
+        """The state after one more record of a job.
 
         :raise Broken: it cannot follow.
         """
@@ -250,8 +243,7 @@ class Moment:
 
 
 class History:
-    """
-    Every record that the queue has logged, carried out.
+    """Every record that the queue has logged, carried out.
 
     :ivar last_lsn: of the newest of them.
     """

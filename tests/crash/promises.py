@@ -1,5 +1,4 @@
-"""
-What clients were told, and what a server must therefore find after a crash.
+"""What clients were told, and what a server must therefore find after a crash.
 
 `Promises` hears every reply, notes which record it tells of, and says from there how far a log must
 reach after a kill or a power loss.  It holds the server to the words of docs/durability.md, not to
@@ -30,8 +29,7 @@ COMMITTING: Final = {
 
 
 class Promises:
-    """
-    What clients were told, of all servers on one log after each other.
+    """What clients were told, of all servers on one log after each other.
 
     Under ``always``, what was told survives all.  Under an interval it survives a kill, and a power
     loss when so much time has passed and the disk has been idle since; under ``never``, a kill, and
@@ -112,9 +110,8 @@ class Promises:
         return next(end for end in self._ends[job_id] if end > lsn)
 
     def edit_of(self, connection: int, lsn: int, count: int) -> int:
-        """
-        The LSN of the last of so many jobs that a connection moved or updated behind this one; 0 if
-        it has not.
+        """The LSN of the last of so many jobs that a connection moved or updated behind this one; 0
+        if it has not.
         """
         behind = [edit for edit in self._edits[connection] if edit > lsn]
         return behind[count - 1] if 0 < count <= len(behind) else 0
@@ -157,9 +154,8 @@ class Promises:
         self.is_in_doubt = self.is_in_doubt or operation == "sync"
 
     def idle(self, now_s: float) -> None:
-        """
-        A turn has ended and the disk has nothing to do: all is written that replies wait for, and
-        what was logged a while ago.
+        """A turn has ended and the disk has nothing to do: all is written that replies wait for,
+        and what was logged a while ago.
         """
         self._kill_lsn = max(self._kill_lsn, self.committed_lsn)
         self._logged.append((now_s, self.history.last_lsn))
@@ -172,8 +168,7 @@ class Promises:
     # Ends and beginnings.
 
     def stopped(self, last_lsn: int) -> None:
-        """
-        The server has ended in order.
+        """The server has ended in order.
 
         :param last_lsn: of the newest record when it began to.
         """
@@ -217,8 +212,7 @@ class Promises:
                 raise Broken(f"in memory: {difference(seen, expected)}")
 
     def check(self, queue: WorkQueue, last_lsn: int, now_ns: int, least: int) -> None:
-        """
-        What a server finds after a crash.
+        """What a server finds after a crash.
 
         :param last_lsn: where the log ends that it found.
         :param least: where it must not end before.

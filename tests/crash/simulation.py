@@ -1,5 +1,4 @@
-"""
-The real server on a simulated disk.
+"""The real server on a simulated disk.
 
 `Server` is the whole service with its protocol, committer and compactor, on a clock that stands
 still until it is told to go on.  Its I/O thread does one piece of work when it is told to, and the
@@ -37,8 +36,7 @@ SEGMENT_BYTES: Final = MIN_SEGMENT_BYTES
 
 
 class Parts(NamedTuple):
-    """
-    What a server is built of; each flaw that must be found replaces one.
+    """What a server is built of; each flaw that must be found replaces one.
 
     :ivar disk: what the server is given as its directory.
     :ivar read: how a start reads the log.
@@ -58,9 +56,8 @@ SOUND: Final = Parts()
 
 
 class SteppedIo:
-    """
-    A `WatchableIo` of which each piece of work, and then the news of its outcome, waits until the
-    test lets it happen; but for work that is to be done at once.
+    """A `WatchableIo` of which each piece of work, and then the news of its outcome, waits until
+    the test lets it happen; but for work that is to be done at once.
 
     :ivar heres: how many pieces were.
     """
@@ -125,8 +122,7 @@ class SteppedIo:
 
 
 class Server(MemoryServer):
-    """
-    A server, and the ones after it on the same disk.
+    """A server, and the ones after it on the same disk.
 
     :ivar directory: the disk.
     :ivar thread: the I/O of the process that runs; ``reads`` that of bodies.

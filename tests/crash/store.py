@@ -18,9 +18,8 @@ from tests.crash.promises import Promises
 from tests.crash.simulation import SOUND, Parts, Server
 
 TURNS: Final = (4, 10, 30, 60)
-"""
-Turns of the reactor in which clients act, one of these for each server.  Several short lives leave
-several short segments, of which compaction then deletes one right after the other.
+"""Turns of the reactor in which clients act, one of these for each server.  Several short lives
+leave several short segments, of which compaction then deletes one right after the other.
 """
 
 ENDINGS: Final = ("kill", "kill", "power loss", "power loss", "stop")
@@ -35,8 +34,7 @@ OF_NAMES: Final = ("rename", "sync directory", "remove")
 
 
 class Store:
-    """
-    The life of a log: one server after the other.
+    """The life of a log: one server after the other.
 
     :ivar counts: what has happened, by name.
     """
@@ -45,9 +43,8 @@ class Store:
         self, explorer: Explorer, policy: FsyncPolicy, seed: int, parts: Parts = SOUND,
         failing: str = "", body_cache: int | None = None, verify: Verify = Verify.FULL,
     ) -> None:  # fmt: skip
-        """
-        :param failing: an operation that fails once in each life; without it, chance says which
-            does, and whether.
+        """:param failing: an operation that fails once in each life; without it, chance says which
+        does, and whether.
         """
         self.promises = Promises(policy)
         self.counts: Counter[str] = Counter()

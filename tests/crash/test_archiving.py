@@ -1,6 +1,6 @@
-"""
-A crash at every single operation on the log's disk and the archive's: the next server starts, what
-has a final name is complete and stays as it is, and archive and log together have every record.
+"""A crash at every single operation on the log's disk and the archive's: the next server starts,
+what has a final name is complete and stays as it is, and archive and log together have every
+record.
 """
 
 import copy
@@ -84,8 +84,7 @@ def after_power_loss(
 
 
 class Explorer:
-    """
-    Looks at both disks before each operation on either.
+    """Looks at both disks before each operation on either.
 
     :ivar states: how many pairs of disks were looked at.
     :ivar broken: what was found wrong first; it cannot be raised, since a thread of the server's

@@ -1,5 +1,4 @@
-"""
-Damage at every byte: a log cut at each place, and one bit flipped in each byte.
+"""Damage at every byte: a log cut at each place, and one bit flipped in each byte.
 
 A server then either finds the same jobs, or refuses by name, or, where nobody can tell damage from
 a torn tail, finds all that came before it.  It never finds anything else, nor fails otherwise.
@@ -53,8 +52,7 @@ BATCHES: Final[list[list[Record]]] = [
 
 @cache
 def log_of(has_marks: bool = True, is_stopped: bool = False) -> dict[str, bytes]:
-    """
-    A log whose every batch was promised.
+    """A log whose every batch was promised.
 
     :param has_marks: whether it fell idle after each.
     :param is_stopped: whether it was ended in order; else the process was killed.
@@ -72,8 +70,7 @@ def log_of(has_marks: bool = True, is_stopped: bool = False) -> dict[str, bytes]
 
 
 class Outcome(NamedTuple):
-    """
-    What becomes of a log.
+    """What becomes of a log.
 
     :ivar jobs: what a server loads; None if it refuses.
     :ivar last_lsn: where the log ends for it, ``is_torn`` whether it says that a tail is torn.
@@ -95,8 +92,7 @@ def shipped(directory: MemoryDirectory) -> Survey:
 
 
 def outcome(files: Files, survey_of: SurveyClass = shipped) -> Outcome:
-    """
-    Let a server read it.
+    """Let a server read it.
 
     :raise AssertionError: the refusal does not say what it must, or something was changed.
     """
@@ -137,9 +133,8 @@ class Verdicts(NamedTuple):
 def judge(
     original: Files, changes: Iterator[tuple[str, int, Files]], survey_of: SurveyClass = shipped
 ) -> Verdicts:
-    """
-    What becomes of each change: the same, a refusal, all up to some record behind which nothing was
-    known durable, or something else.
+    """What becomes of each change: the same, a refusal, all up to some record behind which nothing
+    was known durable, or something else.
     """
     sound = outcome(original)
     same, refused = 0, 0

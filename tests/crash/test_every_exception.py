@@ -1,5 +1,4 @@
-"""
-An exception at every moment on the way from a command to its reply: the server ends, or it costs
+"""An exception at every moment on the way from a command to its reply: the server ends, or it costs
 one connection, or one reply; and what a server then finds is what was promised.
 
 The moments are all lines of the modules on that way, and all calls of functions written in C that
@@ -23,9 +22,8 @@ from tests.crash.exceptions import POLICIES, Outcome
 from tests.sampling import one_in, share
 
 EVERY: Final = 2500 // share(5)
-"""
-One of so many moments is tried, another one for each kind of exception: 500 with ``--all``, which
-is 15 s of processor time for both policies.
+"""One of so many moments is tried, another one for each kind of exception: 500 with ``--all``,
+which is 15 s of processor time for both policies.
 """
 
 ROOT: Final = Path(__file__).resolve().parents[2]

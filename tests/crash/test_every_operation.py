@@ -1,5 +1,4 @@
-"""
-A crash at every single operation on the disk: what a server then finds is what was promised.
+"""A crash at every single operation on the disk: what a server then finds is what was promised.
 
 The histories are drawn by chance, from seeds.  Each has rotation, compaction, failures of the disk
 that end the server, and starts after crashes, during which it is crashed again.  `explorer` says
@@ -26,8 +25,7 @@ INTERVAL: Final = FsyncPolicy(0.1)
 POLICIES: Final = {"always": ALWAYS, "interval": INTERVAL, "never": NEVER}
 
 STATES: Final = int(os.environ.get("CRASH_STATES", share(100_000, 50)))
-"""
-How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
+"""How many disks are looked at in all: those of a crash, no two of a case alike, on each of which a
 server is started and judged.  100,000 with ``--all``; another number by the environment variable.
 """
 
@@ -65,8 +63,7 @@ def living(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def check_segments(directory: Directory) -> None:
-    """
-    A log as the other reader sees it: without a gap, and each segment names the tubes of its
+    """A log as the other reader sees it: without a gap, and each segment names the tubes of its
     records.
     """
     log = independent_reader.read_log(living(files_of(directory)))
@@ -102,9 +99,8 @@ def test_no_crash_breaks_a_promise(policy: str, seed: int) -> None:
 def test_no_crash_breaks_a_promise_wherever_bodies_are(
     policy: str, body_cache: int, verify: Verify
 ) -> None:
-    """
-    As above, where almost every body is read back; each that is in the log only is looked at there
-    after each step.
+    """As above, where almost every body is read back; each that is in the log only is looked at
+    there after each step.
     """
     explorer = Explorer(BODY_SEED + body_cache, BODY_STATES)
     counts: Counter[str] = Counter()
@@ -141,8 +137,7 @@ def heard_of(store: Store) -> Counter[str]:
 
 
 def check_what_happened(explorer: Explorer, counts: Counter[str], policy: str) -> None:
-    """
-    So that the test cannot come to look at nothing unseen.  Numbers are a quarter of the mean of
+    """So that the test cannot come to look at nothing unseen.  Numbers are a quarter of the mean of
     the sample's cases, or less: a change of the server that gives other histories keeps to them.
     """
     assert explorer.states == STATES_OF_A_CASE

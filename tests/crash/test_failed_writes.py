@@ -1,5 +1,4 @@
-"""
-A write or a sync fails, so the server ends with 74; the next one starts, and the power is lost.
+"""A write or a sync fails, so the server ends with 74; the next one starts, and the power is lost.
 
 After a failed sync the page cache may show what the disk has not got, and the kernel need not drop
 it when it is asked to.  What either server has answered must be there afterwards.
@@ -27,11 +26,7 @@ class KeptCache(MemoryDirectory):
 
 
 class Disk:
-    """
-    A disk that fails once, and what the clients of all servers on it were answered.
-
-    :ivar failed: whether it has failed.
-    """
+    """A disk that fails once, and what the clients of all servers on it were answered."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server

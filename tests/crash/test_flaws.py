@@ -1,5 +1,4 @@
-"""
-Each flaw in the order of things is found by crashes: the proof that `test_every_operation` could
+"""Each flaw in the order of things is found by crashes: the proof that `test_every_operation` could
 fail.
 """
 
@@ -38,15 +37,13 @@ from tests.crash.test_every_operation import INTERVAL, LIVES
 from tests.sampling import one_in
 
 LIMIT: Final = 40_000
-"""
-States in which a flaw must be found, in one life of a log after the other: several times what the
-best hidden one takes.
+"""States in which a flaw must be found, in one life of a log after the other: several times what
+the best hidden one takes.
 """
 
 
 class Flaw(NamedTuple):
-    """
-    A server with a flaw.
+    """A server with a flaw.
 
     :ivar found: a part of what is said of it when it is found.
     :ivar policy: what is promised.

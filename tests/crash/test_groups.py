@@ -1,5 +1,4 @@
-"""
-A group ends, and the process is killed or the power lost at some moment: those that wait for the
+"""A group ends, and the process is killed or the power lost at some moment: those that wait for the
 group wait as long as it has a job, go when it has none, and none is forgotten.
 """
 

@@ -1,7 +1,6 @@
-"""
-Commands for many jobs, ended by a kill or a power loss at every moment: a batch that is deleted is
-gone as a whole, or there as a whole; of `flush-tube` and `kick-dead`, the first jobs are done, and
-the others as they were.  What was told is so.
+"""Commands for many jobs, ended by a kill or a power loss at every moment: a batch that is deleted
+is gone as a whole, or there as a whole; of `flush-tube` and `kick-dead`, the first jobs are done,
+and the others as they were.  What was told is so.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ def _same(io: HeldIo) -> HeldIo:
 
 
 def put_batch(count: int) -> bytes:
-    """Make a batch."""
     return b"put-batch %d\r\n" % count + count * (b"0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY))
 
 
@@ -89,8 +87,7 @@ def fill_with_dead(held: Held, count: int) -> None:
 
 
 class Case(NamedTuple):
-    """
-    A command.
+    """A command.
 
     :ivar many: jobs that take more than one turn.
     :ivar done: of a server, the jobs that the command has come to.
@@ -162,8 +159,7 @@ CASES = {
 
 
 def see_every_end(case: Case, count: int) -> set[int]:
-    """
-    Have the command carried out, and end the server at each moment of it.
+    """Have the command carried out, and end the server at each moment of it.
 
     :return: of how many jobs it was done then.
     """

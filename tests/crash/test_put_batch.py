@@ -1,6 +1,5 @@
-"""
-A batch of jobs, cut at every byte and lost with the power at every operation: all of its jobs are
-there, or none.
+"""A batch of jobs, cut at every byte and lost with the power at every operation: all of its jobs
+are there, or none.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ SIZES = {"small": [5] * 40, "several frames' worth": [300_000] * 5}
 
 
 def log_with_batch(sizes: list[int], segment_bytes: int, is_behind: bool) -> tuple[Scribe, int]:
-    """
-    Write job 1; then, in one group commit, perhaps job 2, a batch from 3 on, and another job.
+    """Write job 1; then, in one group commit, perhaps job 2, a batch from 3 on, and another job.
 
     :return: it, and the id behind those of the batch.
     """
@@ -80,7 +78,6 @@ def _same(io: HeldIo) -> HeldIo:
 
 
 def batch_of(bodies: list[bytes]) -> bytes:
-    """Make a batch."""
     jobs = b"".join(b"0 0 60 %d\r\n%b\r\n" % (len(body), body) for body in bodies)
     return b"put-batch %d\r\n" % len(bodies) + jobs
 

@@ -1,5 +1,5 @@
-"""
-Garbage: what is looked at once is left alone, and connections that have ended are found in the end.
+"""Garbage: what is looked at once is left alone, and connections that have ended are found in
+the end.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from beanstalk_twisted.daemon.gc_control import FULL, MAX_ENDED, MIDDLE_RUNS, Co
 
 
 class FakeCollector:
-    """
-    A collector that collects when it is told to.
+    """A collector that collects when it is told to.
 
     :ivar done: what it was asked for.
     """

@@ -1,5 +1,5 @@
-"""
-Sockets that somebody else listens on: they are served, kept, and nobody is refused by a restart.
+"""Sockets that somebody else listens on: they are served, kept, and nobody is refused by a
+restart.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def listening(family: int = socket.AF_INET, address: Any = ("127.0.0.1", 0)) -> 
 
 
 def ask(family: int, address: Any, request: bytes) -> bytes:
-    """
-    Connect, ask, and read a line.
+    """Connect, ask, and read a line.
 
     :return: nothing if the server has parted.
     """
@@ -182,8 +181,7 @@ def test_clients_wait_while_no_server_runs(tmp_path: Path) -> None:
 
 
 class Load:
-    """
-    Clients that put jobs, one a connection, until they are told to end.
+    """Clients that put jobs, one a connection, until they are told to end.
 
     :ivar put: ids of the jobs that were promised.
     """

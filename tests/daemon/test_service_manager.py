@@ -29,8 +29,7 @@ EXTENDED = f"\nEXTEND_TIMEOUT_USEC={EXTENSION_S}000000"
 
 
 class RecordedNotifications:
-    """
-    `Notifications` that keeps messages.
+    """`Notifications` that keeps messages.
 
     :ivar sent: the messages that were taken.
     :ivar is_full: whether the next ones are refused, as by a manager that is busy.

@@ -34,8 +34,7 @@ def own_signals() -> Iterator[None]:
 
 
 class Reactor(Clock):
-    """
-    A reactor whose turns are ours.
+    """A reactor whose turns are ours.
 
     :ivar stops: how often it was asked to stop.
     """

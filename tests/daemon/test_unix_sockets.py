@@ -35,8 +35,7 @@ def answers(path: Path) -> bool:
 
 
 def is_refused(path: Path) -> str:
-    """
-    Listen where that must not be.
+    """Listen where that must not be.
 
     :return: what is said of it.
     """

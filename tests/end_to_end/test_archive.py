@@ -62,8 +62,7 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def put(connection: Connection, body: bytes) -> bytes:
-    """
-    Put a job.
+    """Put a job.
 
     :return: its id.
     """
@@ -73,8 +72,7 @@ def put(connection: Connection, body: bytes) -> bytes:
 
 
 def work(setting: Setting, connection: Connection, rounds: int) -> set[bytes]:
-    """
-    Jobs come and go; one of each ten stays.
+    """Jobs come and go; one of each ten stays.
 
     :return: the bodies that stay.
     """
@@ -108,8 +106,7 @@ def check(setting: Setting) -> None:
 
 
 def run_and_stop(setting: Setting) -> set[bytes]:
-    """
-    The whole life of a server, until it is stopped.
+    """The whole life of a server, until it is stopped.
 
     :return: the bodies of the jobs that are left.
     """

@@ -1,6 +1,5 @@
-"""
-Bodies that are in the log only: whatever clients do with them, and whether they read the replies or
-not, the process takes no more memory than `--max-memory` says, as its operator sees it.
+"""Bodies that are in the log only: whatever clients do with them, and whether they read the replies
+or not, the process takes no more memory than `--max-memory` says, as its operator sees it.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def fill(client: Connection, jobs: int = JOBS) -> None:
 
 
 def reserve_all(client: Connection) -> int:
-    """Reserve job by job."""
     for number in range(1, JOBS + 1):
         reply = client.ask(b"reserve-with-timeout 0\r\n")
         assert reply == b"RESERVED %d %d\r\n%s\r\n" % (number, BODY_BYTES, body(number))

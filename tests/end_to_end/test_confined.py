@@ -1,5 +1,4 @@
-"""
-The server under the seccomp filters that are shipped: the profile for containers, and the unit's
+"""The server under the seccomp filters that are shipped: the profile for containers, and the unit's
 `SystemCallFilter=`.  All that it does with the system is done under each.
 """
 
@@ -165,8 +164,7 @@ ESCAPES = {
 
 
 def under_the_profile(code: str) -> list[str]:
-    """
-    Run Python under the profile.
+    """Run Python under the profile.
 
     :return: the lines that it prints.
     """

@@ -1,6 +1,5 @@
-"""
-Bodies that the disk damages under a server that has them there only: each is told once, its job is
-buried, and all others are delivered.
+"""Bodies that the disk damages under a server that has them there only: each is told once, its job
+is buried, and all others are delivered.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ REFUSED = b"OUT_OF_MEMORY\r\n"
 
 
 class Shortage(ABC):
-    """
-    A way in which a disk may be full.
+    """A way in which a disk may be full.
 
     :ivar error: what the system calls it.
     """
@@ -130,7 +129,6 @@ def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
 
 
 def wait_until(is_so: Callable[[], object]) -> None:
-    """Wait until it is so."""
     give_up = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < give_up
@@ -159,13 +157,11 @@ EACH_KIND = pytest.mark.parametrize(
 
 
 def put(connection: Connection, size: int = 500, delay_s: int = 0) -> bytes:
-    """Put a job."""
     return connection.ask(b"put 5 %d 600 %d\r\n%s\r\n" % (delay_s, size, b"x" * size))
 
 
 def put_until_refused(connection: Connection, size: int = 500) -> list[int]:
-    """
-    Put jobs until one is refused as it should be.
+    """Put jobs until one is refused as it should be.
 
     :return: the ids of those before it.
     """
@@ -291,8 +287,8 @@ def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
 
 
 def fill_and_empty(connection: Connection) -> None:
-    """
-    Put jobs until half of the disk is full of them, as soon as it is given free, then delete them.
+    """Put jobs until half of the disk is full of them, as soon as it is given free, then delete
+    them.
     """
     ids: list[int] = []
 

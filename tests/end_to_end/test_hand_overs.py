@@ -21,8 +21,7 @@ REPLY_S = 1.0
 
 
 class Putting:
-    """
-    A client that puts a job after the other, at whichever server takes it.
+    """A client that puts a job after the other, at whichever server takes it.
 
     :ivar longest_s: from one reply to the next, at most.
     """

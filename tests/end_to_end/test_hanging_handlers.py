@@ -1,5 +1,4 @@
-"""
-Functions that do not end, as `beanstalk-work` sees them on a real server: their jobs fail by the
+"""Functions that do not end, as `beanstalk-work` sees them on a real server: their jobs fail by the
 policy, others are done, and the process ends where it can do no more.
 """
 
@@ -97,8 +96,7 @@ def facts(client: Connection, job: int) -> dict[str, str]:
 def supervised(
     server: ServerProcess, folder: Path, good: int, *options: str
 ) -> list[tuple[int, str]]:
-    """
-    Run a worker, and another one whenever it ends, until a job is gone; then stop it.
+    """Run a worker, and another one whenever it ends, until a job is gone; then stop it.
 
     :return: the exit code of each, and what it has written to its log.
     """

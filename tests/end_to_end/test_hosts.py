@@ -1,5 +1,4 @@
-"""
-One queue on two hosts on real sockets: what goes on when the first one is killed or stopped.
+"""One queue on two hosts on real sockets: what goes on when the first one is killed or stopped.
 
 The two servers know nothing of each other, so jobs of the first one are not on the second; what is
 looked at here is who is asked.
@@ -154,8 +153,7 @@ def test_the_command_line_takes_whoever_answers(pair: Pair, number: int) -> None
 
 @contextmanager
 def proxied(places: Sequence[tuple[int, int]], folder: Path) -> Iterator[int]:
-    """
-    Run HAProxy as ``deploy/`` shows it; what is given is its port.
+    """Run HAProxy as ``deploy/`` shows it; what is given is its port.
 
     :param places: the ports of both servers, for clients and for HTTP.
     """

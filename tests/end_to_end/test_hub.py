@@ -1,6 +1,4 @@
-"""
-Clients of all manners on real sockets: with epoll and without it, replies are the same.
-"""
+"""Clients of all manners on real sockets: with epoll and without it, replies are the same."""
 
 from __future__ import annotations
 
@@ -191,9 +189,8 @@ def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProce
 
 
 CONNECTIONS = 300
-"""
-One after the other; when a closed connection's end was seen later than the next one's first command
-that happened once in 3 to 20 of them.
+"""One after the other; when a closed connection's end was seen later than the next one's first
+command that happened once in 3 to 20 of them.
 """
 
 

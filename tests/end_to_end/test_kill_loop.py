@@ -1,5 +1,4 @@
-"""
-Servers that are killed again and again: what clients have written down is there afterwards.
+"""Servers that are killed again and again: what clients have written down is there afterwards.
 
 Three times, or twelve with --all; BEANSTALK_KILLS=1000 asks for more, and BEANSTALK_KILL_SEED=2 for
 others.

@@ -1,6 +1,5 @@
-"""
-The log of a real server, as JSON and behind logrotate; and signals that come twice, or with the end
-of its terminal.
+"""The log of a real server, as JSON and behind logrotate; and signals that come twice, or with the
+end of its terminal.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""
-Very many tubes and a small `--segment-size`: each segment opens with all tubes, and the log, its
+"""Very many tubes and a small `--segment-size`: each segment opens with all tubes, and the log, its
 archive and the space that is reserved ahead stay in proportion all the same.
 """
 

@@ -1,6 +1,5 @@
-"""
-What people who run the server meet: sockets that were left behind, directories that go away, limits
-of the system, signals, and what the log says.
+"""What people who run the server meet: sockets that were left behind, directories that go away,
+limits of the system, signals, and what the log says.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ ASK = b"list-tube-used\r\n"
 
 
 class Arrangement:
-    """
-    A server with idle connections.
+    """A server with idle connections.
 
     :ivar connect: connects a client, which the server may not have accepted.
     """

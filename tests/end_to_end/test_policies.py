@@ -1,6 +1,5 @@
-"""
-Policies hold for jobs of every size: a job that is to be a dead letter waits for space in the log,
-and nobody is given it meanwhile.  A real server, asked through sockets.
+"""Policies hold for jobs of every size: a job that is to be a dead letter waits for space in the
+log, and nobody is given it meanwhile.  A real server, asked through sockets.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ CACHE = pytest.mark.parametrize("cache", [(), ("--body-cache", 0)], ids=["cached
 
 
 class Queue:
-    """
-    A server on a log.
+    """A server on a log.
 
     :ivar taken: how often each job was handed out.
     """
@@ -54,7 +52,6 @@ class Queue:
         return self.client.ask(f"{line}\r\n".encode()).decode().rstrip()
 
     def put(self, body_bytes: int, ttr_s: int = 60) -> str:
-        """Put a job."""
         return self.ask(f"put 0 0 {ttr_s} {body_bytes}\r\n{'x' * body_bytes}")
 
     def take(self, worker: Connection, wait_s: int = 0) -> int | None:
@@ -69,7 +66,6 @@ class Queue:
         return job_id
 
     def count(self, tube: str, state: str) -> int:
-        """Count the jobs of a tube in a state."""
         found = re.search(f"current-jobs-{state}: (\\d+)", self.ask(f"stats-tube {tube}"))
         return int(found[1]) if found else 0
 

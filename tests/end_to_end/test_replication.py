@@ -1,5 +1,5 @@
-"""
-Replicated queues as people run them: real servers on real NATS servers, ended, stopped and paused.
+"""Replicated queues as people run them: real servers on real NATS servers, ended, stopped and
+paused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Replicated:
         self.servers: dict[str, ServerProcess] = {}
 
     def start(self, name: str, *options: object) -> ServerProcess:
-        """Start a server."""
         server = self.servers[name] = ServerProcess(
             ours_at_once(
                 "--binlog", self._folder / name, "--port", self.ports[name], "--http",
@@ -114,8 +113,7 @@ def replicated(folder: Path, names: str = "ab", count: int = 1) -> Iterator[Repl
 
 
 def put(connection: Connection, count: int, first: int = 0) -> list[int]:
-    """
-    Put jobs whose bodies are numbers.
+    """Put jobs whose bodies are numbers.
 
     :return: their ids.
     """
@@ -129,8 +127,7 @@ def put(connection: Connection, count: int, first: int = 0) -> list[int]:
 
 
 def taken(connection: Connection, count: int) -> dict[int, bytes]:
-    """
-    Reserve and delete so many jobs.
+    """Reserve and delete so many jobs.
 
     :return: their bodies by their ids.
     """

@@ -1,5 +1,5 @@
-"""
-What a real server writes: nothing of bodies but into its log's files, and those for its owner only.
+"""What a real server writes: nothing of bodies but into its log's files, and those for its
+owner only.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ def serving(tmp_path: Path, *options: object) -> ServerProcess:
 
 
 def put(connection: Connection, body: bytes = b"x") -> bytes:
-    """Put a job."""
     return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
@@ -46,8 +45,7 @@ def newest_segment(folder: Path) -> Path:
 
 
 def read_log(folder: Path) -> tuple[bool, set[bytes]]:
-    """
-    Read a log as the next start would.
+    """Read a log as the next start would.
 
     :return: whether it ended in order, and the bodies of its jobs.
     """
@@ -56,8 +54,7 @@ def read_log(folder: Path) -> tuple[bool, set[bytes]]:
 
 
 def refused(tmp_path: Path, *options: object) -> tuple[int, str]:
-    """
-    Start our server where it must not start.
+    """Start our server where it must not start.
 
     :return: its exit status and what it said.
     """
@@ -120,8 +117,7 @@ def test_a_damaged_log_is_refused_with_65_and_left_as_it_is(tmp_path: Path) -> N
 
 
 def damage_a_log(tmp_path: Path) -> tuple[Path, int]:
-    """
-    Make a log and flip a byte of a body that was acknowledged.
+    """Make a log and flip a byte of a body that was acknowledged.
 
     :return: the segment, and where.
     """
@@ -252,9 +248,8 @@ def end_daemon(pid: int, client: socket.socket) -> None:
 
 @contextmanager
 def held_open(path: Path) -> Iterator[Callable[[], bool]]:
-    """
-    Have whoever opens a file wait in that call: we hold a lease of it, which the kernel asks back
-    by SIGIO and waits for, `/proc/sys/fs/lease-break-time` seconds at most.
+    """Have whoever opens a file wait in that call: we hold a lease of it, which the kernel asks
+    back by SIGIO and waits for, `/proc/sys/fs/lease-break-time` seconds at most.
 
     :return: tells whether somebody waits.
     """

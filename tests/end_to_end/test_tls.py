@@ -1,6 +1,5 @@
-"""
-The server as a process that speaks TLS: who comes in, files that are swapped under load, handshakes
-that do not go on, the console.
+"""The server as a process that speaks TLS: who comes in, files that are swapped under load,
+handshakes that do not go on, the console.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-All that connects, over TLS, with a certificate and a token of its own, to a server that wants both.
+"""All that connects, over TLS, with a certificate and a token of its own, to a server that
+wants both.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ def test_replay(server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def written(server: Guarded, environment: dict[str, str], **options: str) -> int:
-    """
-    Write a table as a task of Spark's does.
+    """Write a table as a task of Spark's does.
 
     :return: how many rows it has put.
     """

@@ -1,5 +1,5 @@
-"""
-The server that root starts as somebody else, by `--user`: what it is then, and what it may read.
+"""The server that root starts as somebody else, by `--user`: what it is then, and what it may
+read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """
-    Give a folder that the user may reach, with one of its own in it, while root has more groups.
+    """Give a folder that the user may reach, with one of its own in it, while root has more groups.
     Those of pytest are root's alone.
     """
     with TemporaryDirectory() as made:

@@ -40,8 +40,7 @@ def library() -> Path:
 
 
 class Rule(NamedTuple):
-    """
-    What goes wrong with which calls; see `faultshim.c`.
+    """What goes wrong with which calls; see `faultshim.c`.
 
     :ivar first: of the calls from now on, which one first; the next one is 1.
     :ivar number: the errno, bytes or milliseconds.
@@ -55,8 +54,7 @@ class Rule(NamedTuple):
 
 
 class Call(NamedTuple):
-    """
-    One that was made.
+    """One that was made.
 
     :ivar serial: of the open file; see `faultshim.c`.
     :ivar name: of the file, or of the directory itself.
@@ -70,8 +68,7 @@ class Call(NamedTuple):
 
 
 class FaultyDisk:
-    """
-    A directory for a log, on a disk that obeys.
+    """A directory for a log, on a disk that obeys.
 
     :ivar log: the directory.
     """

@@ -13,13 +13,11 @@ from tests.server_process import LIMIT_S
 
 
 class Mounted:
-    """
-    A file system; the block it is used in ends with its end.  Where it cannot be made, the test is
-    skipped.
+    """A file system; the block it is used in ends with its end.  Where it cannot be made, the test
+    is skipped.
     """
 
     def __init__(self, at: Path, *options: str) -> None:
-        """:param options: of ``mount``."""
         self.at = at
         self._options = options
 

@@ -1,6 +1,4 @@
-"""
-One read, write, sync, rename or sync of the directory fails under a real server.
-"""
+"""One read, write, sync, rename or sync of the directory fails under a real server."""
 
 from __future__ import annotations
 
@@ -30,13 +28,12 @@ EACH_FAULT = pytest.mark.parametrize("rules", ONCE.values(), ids=ONCE)
 
 
 def put(connection: Connection, body: bytes) -> bytes:
-    """Put a job."""
     return connection.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
 def touched_after_a_failure(calls: list[Call]) -> list[Call]:
-    """
-    Find the calls on an open file after one on it has failed; nothing proves what is in it then.
+    """Find the calls on an open file after one on it has failed; nothing proves what is in it
+    then.
     """
     failed: set[int] = set()
     found = []
@@ -202,8 +199,8 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path
 def test_a_read_that_ends_before_a_bad_page_is_tried_again_and_no_body_is_lost(
     tmp_path: Path,
 ) -> None:
-    """
-    The kernel gives what stands before the page, and says that it is bad when it is asked again.
+    """The kernel gives what stands before the page, and says that it is bad when it is asked
+    again.
     """
     disk = FaultyDisk(tmp_path)
     bodies = [bytes([65 + at]) * 20_000 for at in range(5)]

@@ -34,8 +34,7 @@ def put(connection: Connection, body: bytes) -> None:
 
 
 def begin_to_hang(server: ServerProcess, hang: Callable[[], None]) -> tuple[Connection, Connection]:
-    """
-    Put a safe job, let the disk hang, put another one.
+    """Put a safe job, let the disk hang, put another one.
 
     :return: a connection that waits for a reply, and one that does not.
     """
@@ -177,8 +176,8 @@ def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
 
 @contextmanager
 def quick_ext4(folder: Path) -> Iterator[Path]:
-    """
-    A file system that syncs quickly whatever else the machine's disk does, if it has memory for it.
+    """A file system that syncs quickly whatever else the machine's disk does, if it has memory
+    for it.
     """
     memory = Path("/dev/shm")
     place = str(memory) if os.access(memory, os.W_OK) else None

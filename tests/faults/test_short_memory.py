@@ -1,6 +1,5 @@
-"""
-A real server whose memory ends: new jobs are refused, nobody else notices, and nothing is lost.  If
-it ends in spite of that, it says why.
+"""A real server whose memory ends: new jobs are refused, nobody else notices, and nothing is lost.
+If it ends in spite of that, it says why.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def put(number: int) -> bytes:
 
 
 def fill(server: ServerProcess, producers: list[Connection]) -> dict[int, int]:
-    """
-    All put in step, until one is refused.
+    """All put in step, until one is refused.
 
     :return: what was put, by id.
     """
@@ -129,8 +127,7 @@ def test_a_full_server_that_was_killed_starts_again_under_the_same_limit(
 
 
 def put_until_full(client: Connection, body_bytes: int, delay_s: int, last_id: int) -> int:
-    """
-    Put jobs until one is refused.
+    """Put jobs until one is refused.
 
     :param last_id: how many are there.
     :return: how many are there then.
@@ -154,9 +151,8 @@ TUBES_OF_EACH = 9500
 def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says_so(
     tmp_path: Path,
 ) -> None:
-    """
-    Tubes are not refused, and each takes some.  Memory ends in a step that costs the server, or in
-    one that costs the connection, and with it all that it has taken.
+    """Tubes are not refused, and each takes some.  Memory ends in a step that costs the server, or
+    in one that costs the connection, and with it all that it has taken.
     """
     with limited(tmp_path, 24) as server:
         control = server.connect()
@@ -196,9 +192,8 @@ def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says
 
 
 def goes_on(server: ServerProcess) -> bool:
-    """
-    Whether a server answers when the greedy have gone, or has ended.  They go in slices, and until
-    they have gone memory is short for a connection that did nothing, too.
+    """Whether a server answers when the greedy have gone, or has ended.  They go in slices, and
+    until they have gone memory is short for a connection that did nothing, too.
     """
     give_up = time.monotonic() + LIMIT_S
     while time.monotonic() < give_up and server.process.poll() is None:
@@ -211,8 +206,7 @@ def goes_on(server: ServerProcess) -> bool:
 
 
 def check(control: Connection, jobs: dict[int, int]) -> None:
-    """
-    These jobs are there, as they were put, and no other.
+    """These jobs are there, as they were put, and no other.
 
     :param jobs: what was put, by id.
     """

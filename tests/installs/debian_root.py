@@ -38,8 +38,7 @@ def needs(*programs: str) -> None:
 
 
 def done(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """
-    Run a command that must succeed.
+    """Run a command that must succeed.
 
     :return: what it has printed.
     """

@@ -1,5 +1,4 @@
-"""
-The image of the container file: built by buildah on a Debian with a Python, since registries of
+"""The image of the container file: built by buildah on a Debian with a Python, since registries of
 images may be out of reach, and run as a container runtime runs it: its user, its environment, a
 root that cannot be written, and a volume.
 """
@@ -41,8 +40,7 @@ mount -t tmpfs tmpfs "$0/tmp" && mount --bind "$1" "$0/$2" && shift 2 && exec ch
 
 
 class Image(NamedTuple):
-    """
-    An image, unpacked.
+    """An image, unpacked.
 
     :ivar config: what it says of itself, as ``docker inspect`` shows it.
     """

@@ -1,6 +1,5 @@
-"""
-The Debian package: built, installed into a Debian that has nothing else of ours but has the other
-beanstalkd, used, installed again, removed and purged.
+"""The Debian package: built, installed into a Debian that has nothing else of ours but has the
+other beanstalkd, used, installed again, removed and purged.
 """
 
 from __future__ import annotations

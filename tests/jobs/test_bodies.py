@@ -1,5 +1,4 @@
-"""
-Which bodies are in memory, and which are left to the log: there is none, and reads end when the
+"""Which bodies are in memory, and which are left to the log: there is none, and reads end when the
 test says so.
 """
 
@@ -33,8 +32,7 @@ SEGMENT = 1
 
 
 class World:
-    """
-    Jobs of one tube in a log whose records are durable when the test says so.
+    """Jobs of one tube in a log whose records are durable when the test says so.
 
     :ivar asked: the reads that have begun, and not ended; ``wanted`` of which jobs somebody waits
         for them.
@@ -89,8 +87,7 @@ class World:
         self.state.apply(image, self.last_lsn, SEGMENT)
 
     def drop(self) -> int:
-        """
-        Leave to the log what may be left.
+        """Leave to the log what may be left.
 
         :return: in how many slices.
         """

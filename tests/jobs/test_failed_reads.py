@@ -10,8 +10,7 @@ DAMAGE, FAILURE = Unread("the checksum is wrong.", True), Unread("Input/output e
 
 
 def fail_until_lost(failed: FailedReads, others_read: int) -> tuple[int, list[int]]:
-    """
-    Have a read fail at the end of each pause.
+    """Have a read fail at the end of each pause.
 
     :param others_read: how many bodies others have read meanwhile.
     :return: how many reads failed until it was lost, but 100 at most, and the pauses in seconds.

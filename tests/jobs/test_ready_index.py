@@ -26,7 +26,6 @@ class Place:
         self.firsts = ReadyIndex(self.watched)
 
     def tube(self, number: int) -> Tube:
-        """Give a tube by its number."""
         return self.state.tubes.by_id(number)
 
     def put(self, job_id: int, tube: int, priority: int = 0) -> None:

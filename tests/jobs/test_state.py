@@ -41,7 +41,6 @@ def make_state() -> QueueState:
 
 
 def work(state: QueueState) -> Tube:
-    """Give the tube that the jobs are in."""
     return state.tubes.by_id(TUBE_ID)
 
 

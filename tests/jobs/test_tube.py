@@ -31,7 +31,6 @@ def found(tubes: TubeList, name: str) -> Tube:
 
 
 def waiting_session(number: int, tube: Tube) -> Session:
-    """Make a session that waits for a job of this tube."""
     session = Session(number, tube)
     start_waiting(session, tube)
     return session

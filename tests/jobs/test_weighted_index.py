@@ -68,7 +68,6 @@ class Model:
         self.made += 1
 
     def watch(self, tube: Tube) -> None:
-        """A tube is watched."""
         self.end_turn()
         begins = spread((SEED << 32) + self.made)
         self.make(tube, 1, 0)

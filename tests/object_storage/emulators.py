@@ -1,5 +1,4 @@
-"""
-Emulators of stores that are no S3: Google's, and Azure's if one runs already.
+"""Emulators of stores that are no S3: Google's, and Azure's if one runs already.
 
 Azurite is 190 MB of packages of npm, so CI has none.  To test with it::
 
@@ -30,8 +29,7 @@ AZURITE = os.environ.get("AZURITE", "")
 
 
 class Emulator:
-    """
-    A store with an empty bucket.
+    """A store with an empty bucket.
 
     :ivar endpoint: ``HOST:PORT``.
     """
@@ -47,9 +45,8 @@ class Emulator:
 
 @contextlib.contextmanager
 def google() -> Iterator[Emulator]:
-    """
-    It does not understand uploads above 8 MiB; to delta-rs `google_xml` answers.  A process of its
-    own: pyarrow waits for it in places where no other thread of Python runs.
+    """It does not understand uploads above 8 MiB; to delta-rs `google_xml` answers.  A process of
+    its own: pyarrow waits for it in places where no other thread of Python runs.
     """
     command = [sys.executable, "-m", "tests.object_storage.emulators"]
     with subprocess.Popen(

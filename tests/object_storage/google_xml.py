@@ -1,5 +1,4 @@
-"""
-Google's XML interface on top of an emulator that has the JSON one only: delta-rs speaks XML, and
+"""Google's XML interface on top of an emulator that has the JSON one only: delta-rs speaks XML, and
 pyarrow JSON, so of a Delta table both are needed, on the same objects.
 
 https://cloud.google.com/storage/docs/xml-api/reference-methods, as far as delta-rs asks: objects

@@ -12,8 +12,7 @@ from beanstalk_twisted.object_storage.store import (
 
 
 class MemoryStore(Store):
-    """
-    A `Store` in memory.
+    """A `Store` in memory.
 
     :ivar objects: what is there, by name.
     :ivar fault: called with the name of each request and of its object before it is carried out,

@@ -17,8 +17,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing
 
 
 class S3Server:
-    """
-    A server on 127.0.0.1.
+    """A server on 127.0.0.1.
 
     :ivar refused: of the next requests, so many are answered with 503.
     :ivar latency_s: how long each answer waits.

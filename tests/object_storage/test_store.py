@@ -1,5 +1,5 @@
-"""
-What is asked of object storage: the same of the simulated one, of pyarrow's, and of an S3 server.
+"""What is asked of object storage: the same of the simulated one, of pyarrow's, and of an S3
+server.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def wait_for(is_so: Callable[[], object]) -> None:
 
 
 class Server:
-    """
-    One server, which may be ended and started again with what it has on disk.
+    """One server, which may be ended and started again with what it has on disk.
 
     :param lines: more lines of its configuration.
     :param host: at which it listens; ``prefix`` what its command begins with.
@@ -176,8 +175,7 @@ def ask(cluster: Cluster, what: str, body: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def running(folder: Path, count: int = 1, lines: str | None = None) -> Iterator[Cluster]:
-    """
-    One server, or a cluster of several.
+    """One server, or a cluster of several.
 
     :param lines: more lines of the configuration of one, instead of those that switch JetStream on.
     """

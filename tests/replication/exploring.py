@@ -1,5 +1,4 @@
-"""
-Schedules by the ten thousand, in as many processes as there are processors.
+"""Schedules by the ten thousand, in as many processes as there are processors.
 
     python -m tests.replication.exploring [--first SEED] [--count N] [--processes N]
 
@@ -33,8 +32,7 @@ DEFAULT_COUNT: Final = 1000
 
 
 class Seen(NamedTuple):
-    """
-    What some schedules have seen.
+    """What some schedules have seen.
 
     :ivar last: the greatest of their seeds.
     :ivar broken: what was wrong, by its seed.
@@ -85,8 +83,7 @@ def go_through(
     first: int, count: int, processes: int, tell: Callable[[str], None],
     progress: Callable[[int], None],
 ) -> bool:  # fmt: skip
-    """
-    Go through ``count`` schedules.
+    """Go through ``count`` schedules.
 
     :param progress: told how many are done.
     :return: whether all of them kept what is promised.

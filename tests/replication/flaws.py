@@ -1,5 +1,4 @@
-"""
-Servers with one flaw each, which the schedules must find.
+"""Servers with one flaw each, which the schedules must find.
 
 Each takes the place of a shipped part (`servers.Parts`); all else is as it is.
 """

@@ -65,8 +65,7 @@ def loaded(directory: Directory, now_ns: int) -> WorkQueue:
 
 
 def writes_of(directory: Directory, together: Callable[[], int] = lambda: 1) -> list[Write]:
-    """
-    The writes of a log's segments, from its oldest one on.
+    """The writes of a log's segments, from its oldest one on.
 
     :param together: how many frames the next write has.
     """
@@ -102,15 +101,13 @@ def _frames(content: bytes, at: int, stop: int) -> Iterator[frames.Frame]:
 
 
 def header_of(directory: Directory, seq: int) -> SegmentHeader:
-    """The header of a segment."""
     header = decode_segment_header(bytes(directory.read(segment_name(seq))[:SEGMENT_HEADER_BYTES]))
     assert isinstance(header, SegmentHeader)
     return header
 
 
 def follow(queue: WorkQueue, writes: list[Write]) -> int:
-    """
-    Follow writes.
+    """Follow writes.
 
     :return: how many slices that took.
     """

@@ -1,5 +1,4 @@
-"""
-What clients of a replicated queue have sent and were told, and whether a queue can have said so.
+"""What clients of a replicated queue have sent and were told, and whether a queue can have said so.
 
 Each put has a body of its own, so a job can be told from all others whatever its id.  All times are
 of one clock that never goes back, taken when the client sends or has read.
@@ -15,9 +14,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 MARGIN_S: Final = 1.0
-"""
-How long a job may be in two hands, seconds, beyond the lease that a run has: a client reads the end
-of its connection later than the server has given the job to somebody else.
+"""How long a job may be in two hands, seconds, beyond the lease that a run has: a client reads the
+end of its connection later than the server has given the job to somebody else.
 """
 
 
@@ -35,8 +33,7 @@ class Kind(Enum):
 
 
 class Event(NamedTuple):
-    """
-    One line of a history.
+    """One line of a history.
 
     :ivar at_s: when, seconds.
     :ivar connection: which; a client that reconnects has another one.
@@ -63,8 +60,7 @@ class Fault(Enum):
 
 
 class Violation(NamedTuple):
-    """
-    One such thing.
+    """One such thing.
 
     :ivar events: that show it.
     """
@@ -75,8 +71,7 @@ class Violation(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """
-    A job in somebody's hands.
+    """A job in somebody's hands.
 
     :ivar ends_s: when the client has given it up, or has heard that it had to.
     """
@@ -89,8 +84,7 @@ def check(
     history: Iterable[Event], jobs_left: Mapping[int, bytes], margin_s: float = MARGIN_S,
     ttr_s: float = inf,
 ) -> list[Violation]:  # fmt: skip
-    """
-    Find all violations.
+    """Find all violations.
 
     :param history: of all clients, each connection's events in their order.
     :param jobs_left: the bodies of all jobs in the queue at the end, by ids.

@@ -35,8 +35,7 @@ def late(kind: str) -> Fate:
 
 
 class Mishaps(ABC):
-    """
-    Lets them happen.
+    """Lets them happen.
 
     :ivar draw: decides which.
     :ivar steps: what was done, in words.

@@ -1,5 +1,5 @@
-"""
-An active server's log without the server: a log on a disk in memory, its committer, and a stream.
+"""An active server's log without the server: a log on a disk in memory, its committer, and a
+stream.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ WHO = Identity("alpha:11300", "0a1b")
 
 
 class ActiveLog:
-    """
-    A committer, and a publisher as its replica; all that it began with is in the stream.
+    """A committer, and a publisher as its replica; all that it began with is in the stream.
 
     :ivar acknowledged: what the committer said might be told, each time.
     :ivar fenced: what the publisher said when it could append no more.

@@ -1,6 +1,5 @@
-"""
-Schedules drawn from a seed: servers of a replicated queue, clients, and all that can befall them;
-then everything heals, and what the queue has and has said is checked.
+"""Schedules drawn from a seed: servers of a replicated queue, clients, and all that can befall
+them; then everything heals, and what the queue has and has said is checked.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ LINES: Final = 3
 """Connections to each server, of which one only looks, so that it never waits."""
 
 EXPIRE_S: Final = 3600.0, 8.0, 1.0
-"""
-After how long heartbeats expire, one of these.  The last is less than a lease: nothing that is
+"""After how long heartbeats expire, one of these.  The last is less than a lease: nothing that is
 promised rests on how long they stay.
 """
 
@@ -53,15 +51,13 @@ REFUSALS: Final = 3
 """Starts of each server that a torn stream ends, before it is filled again as they say."""
 
 TERMS_HEALED: Final = 3
-"""
-Terms that may begin when nothing is in the way any more: a server whose lease has run out listens
-until it hears that another one has begun.
+"""Terms that may begin when nothing is in the way any more: a server whose lease has run out
+listens until it hears that another one has begun.
 """
 
 SETTLED_S: Final = 30.0
-"""
-Until then, and two leases, all is answered: an active server whose last messages have expired looks
-for them for some 25 s (`replication.appender.MAX_SHORT_LOOKS`).
+"""Until then, and two leases, all is answered: an active server whose last messages have expired
+looks for them for some 25 s (`replication.appender.MAX_SHORT_LOOKS`).
 """
 
 COLLECTED_AT: Final = 200_000
@@ -104,8 +100,7 @@ class Left(NamedTuple):
 
 
 class Schedule(Mishaps):
-    """
-    One of them.
+    """One of them.
 
     :ivar steps: what was done, in words.
     :ivar counts: how often what has happened.
@@ -141,8 +136,7 @@ class Schedule(Mishaps):
         return Host(name, self.world, self.log, self._wires, self.draw, self._parts)
 
     def run(self) -> None:
-        """
-        Go through all steps, heal, check.
+        """Go through all steps, heal, check.
 
         :raise Broken: with the seed and the steps.
         """
@@ -280,9 +274,9 @@ class Schedule(Mishaps):
             self.world.go(0.1)
 
     def _is_torn(self, host: Host, known: int) -> bool:
-        """
-        Whether a server refuses a stream of which more than heartbeats seems to be missing: a stale
-        write may look so when the heartbeats before it were gone before anybody had read them.
+        """Whether a server refuses a stream of which more than heartbeats seems to be missing: a
+        stale write may look so when the heartbeats before it were gone before anybody had read
+        them.
 
         :param known: its notes before.
         """
@@ -367,8 +361,7 @@ class Schedule(Mishaps):
 
 
 def explore(seed: int, parts: Parts = SOUND) -> Schedule:
-    """
-    Go through a schedule.
+    """Go through a schedule.
 
     :raise Broken: for as few of its first steps as break it.
     """
@@ -392,8 +385,7 @@ def jobs_of(queue: Any) -> dict[int, Left]:
 
 
 def contents(directory: MemoryDirectory) -> dict[int, bytes]:
-    """
-    The segments of a log, without what is allocated ahead, and without trailers: who was killed
+    """The segments of a log, without what is allocated ahead, and without trailers: who was killed
     while it sealed a segment cuts the trailer off.
     """
     return {

@@ -1,6 +1,5 @@
-"""
-Servers of a replicated queue in memory: the whole `ReplicatedService` on a simulated stream, disk
-and time, with a port that clients in memory connect to.
+"""Servers of a replicated queue in memory: the whole `ReplicatedService` on a simulated stream,
+disk and time, with a port that clients in memory connect to.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ SETTINGS: Final = Settings(65_535, MIN_SEGMENT_BYTES, ALWAYS)
 
 
 class ReplicatedLog(MemoryLog):
-    """
-    A `MemoryLog` that knows whose messages it has.  What is stale says nothing of who is active.
+    """A `MemoryLog` that knows whose messages it has.  What is stale says nothing of who is active.
 
     :ivar active: the process whose term it is, by what is in the stream; None when it has been
         handed over, or none has begun.
@@ -117,8 +115,7 @@ class Door(MemoryStream):
 
 
 class Port:
-    """
-    An endpoint, and its port once it listens.
+    """An endpoint, and its port once it listens.
 
     :ivar factory: of what listens now; None if nothing does.
     """
@@ -153,8 +150,7 @@ AHEAD_S: Final = {"b": 3600, "c": -3600}
 
 
 class Host:
-    """
-    A machine: its disk, its network, and the process that runs there, if one does.
+    """A machine: its disk, its network, and the process that runs there, if one does.
 
     :ivar network: what becomes of its requests.
     :ivar connections: those to its port.
@@ -200,8 +196,7 @@ class Host:
 
     @property
     def is_settled(self) -> bool:
-        """
-        Whether it has answered everybody, and has all of the stream.  Who has not heard yet that
+        """Whether it has answered everybody, and has all of the stream.  Who has not heard yet that
         another one is active has not.
         """
         standby = self.service.state.standby
@@ -272,8 +267,7 @@ class Host:
         self.kill()
 
     def kill(self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None) -> None:
-        """
-        End the process, as ``kill -9`` does.
+        """End the process, as ``kill -9`` does.
 
         :param power: what a power loss makes of the disk.
         """

@@ -1,5 +1,4 @@
-"""
-Clients in memory, and what they know: what they have sent, what they were told, and what a queue
+"""Clients in memory, and what they know: what they have sent, what they were told, and what a queue
 may therefore say and have.
 """
 
@@ -38,8 +37,7 @@ RULES: Final = b"max-reserves=3 dead-letter=dead", b"backoff=1", b"max-reserves=
 
 @dataclass
 class Change:
-    """
-    What a client has asked to do to a job.
+    """What a client has asked to do to a job.
 
     :ivar states: in which the job may be when it is done and time passes; `AS_BEFORE` and a
         ``priority`` None leave it.
@@ -69,8 +67,7 @@ class Job:
 
 
 class Memory:
-    """
-    What all clients know together.
+    """What all clients know together.
 
     :ivar jobs: those whose ids were told, by id.
     :ivar history: for `history.check`.

@@ -34,8 +34,7 @@ def test_a_queue_under_faults_has_the_history_of_a_queue(tmp_path: Path) -> None
 
 @pytest.mark.exhaustive
 def test_a_loss_of_power_loses_nothing(tmp_path: Path) -> None:
-    """
-    Six servers stop at one moment and start with what their disks were given until then
+    """Six servers stop at one moment and start with what their disks were given until then
     (`tests.replication.chaos.disks` says what that is, and what it is not).
     """
     code, said = run(tmp_path, 8, "--seed", "3", "--clients", "8", "--only", "all lose power")

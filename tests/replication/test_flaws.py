@@ -1,6 +1,5 @@
-"""
-Each flaw in what keeps servers apart is found by schedules: the proof that `test_schedules` could
-fail.
+"""Each flaw in what keeps servers apart is found by schedules: the proof that `test_schedules`
+could fail.
 """
 
 from __future__ import annotations
@@ -74,9 +73,8 @@ def test_many_schedules_find(name: str, clean_reactor: list[Failure]) -> None:
 
 
 def shows(parts: Parts, pattern: str, limit: int) -> bool:
-    """
-    Whether one of the schedules is broken by a flaw in the way that it is known for: some show only
-    that servers end.
+    """Whether one of the schedules is broken by a flaw in the way that it is known for: some show
+    only that servers end.
     """
     for seed in range(limit):
         try:

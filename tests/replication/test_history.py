@@ -19,9 +19,8 @@ def faults(history: list[Event], left: dict[int, bytes], **options: float) -> li
 
 
 class Queue:
-    """
-    A queue that does what it may, and clients that write down what they see: connections are lost,
-    replies do not come, jobs are given to others at once.
+    """A queue that does what it may, and clients that write down what they see: connections are
+    lost, replies do not come, jobs are given to others at once.
     """
 
     def __init__(self, seed: int) -> None:

@@ -361,8 +361,7 @@ def test_who_is_fenced_while_it_hands_over_is_told_before_that_ends() -> None:
 
 
 class BreakingStream(MemoryStream):
-    """
-    One of which a call raises what no stream should.
+    """One of which a call raises what no stream should.
 
     :ivar breaks: the call, and how many go well before.
     """

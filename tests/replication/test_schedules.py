@@ -1,5 +1,4 @@
-"""
-Whatever befalls servers of a replicated queue, it keeps what docs/replication.md promises.
+"""Whatever befalls servers of a replicated queue, it keeps what docs/replication.md promises.
 
 `exploring` goes through very many of them, in several processes.
 """

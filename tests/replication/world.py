@@ -1,6 +1,5 @@
-"""
-Processes that share one time: each has a reactor of its own, which stands still while the process
-does, and nothing of it happens when it has ended.
+"""Processes that share one time: each has a reactor of its own, which stands still while the
+process does, and nothing of it happens when it has ended.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class Call:
 
 
 class World:
-    """
-    The time, and what is going to happen.
+    """The time, and what is going to happen.
 
     :ivar now_s: seconds since it began.
     """
@@ -87,8 +85,7 @@ class World:
 
 
 class Process:
-    """
-    What runs on one machine from a start to an end; it is its reactor.
+    """What runs on one machine from a start to an end; it is its reactor.
 
     :ivar stalls: called when the process reads a clock or uses its disk: may let it stand still.
     :ivar failures: exceptions that calls of the reactor have raised.
@@ -96,8 +93,7 @@ class Process:
     """
 
     def __init__(self, world: World, rate: float = 1.0, ahead_s: int = 0) -> None:
-        """
-        :param rate: how fast its monotonic clock runs.
+        """:param rate: how fast its monotonic clock runs.
         :param ahead_s: by how much its wall clock is wrong, seconds.
         """
         self.is_dead = False

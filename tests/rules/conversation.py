@@ -74,8 +74,8 @@ class Server:
         return ticks
 
     def deliver(self) -> None:
-        """
-        Pass on the answers that came late; nobody hears those for connections that have ended.
+        """Pass on the answers that came late; nobody hears those for connections that have
+        ended.
         """
         outbox = self.queue.outbox
         while outbox:
@@ -94,8 +94,7 @@ class Server:
 
 
 class Client:
-    """
-    One connection.
+    """One connection.
 
     :ivar late: answers that came later than their commands and were not yet asked for.
     :ivar last: the newest answer that was asked for.
@@ -108,8 +107,7 @@ class Client:
         self._server = server
 
     def says(self, line: str, body: bytes = b"") -> str | None:
-        """
-        Send a command.
+        """Send a command.
 
         :return: the reply without its last CR LF, or None: it will come later.
         """

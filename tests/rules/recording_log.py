@@ -12,8 +12,7 @@ from tests.binlog.scribe import records_of
 
 
 class Budget:
-    """
-    A `SpaceBudget` that has room for what a test says; all of it may be set at any time.
+    """A `SpaceBudget` that has room for what a test says; all of it may be set at any time.
 
     :ivar largest: bytes of the largest body of a new job that has room; None: none has.
     :ivar largest_copy: the same of a job that is copied.
@@ -53,8 +52,7 @@ def full_disk(changes: int = 0) -> Budget:
 
 
 class RecordingLog:
-    """
-    Keeps all records; the first has LSN 1.
+    """Keeps all records; the first has LSN 1.
 
     :ivar wholes: the first and last LSN of those that were appended as a whole.
     """
@@ -104,8 +102,8 @@ class RecordingLog:
         return [image for image in images if job_id is None or image.job_id == job_id]
 
     def committed_lsn(self, job_id: int | None = None) -> int:
-        """
-        Give the LSN of the newest record that replies wait for, of one job or of all; 0 if none.
+        """Give the LSN of the newest record that replies wait for, of one job or of all; 0 if
+        none.
         """
         for lsn in range(len(self.records), 0, -1):
             record = self.records[lsn - 1]

@@ -21,7 +21,6 @@ def heard(reply: str | None) -> int | None:
 
 
 def states(client: Client, *ids: int) -> list[str]:
-    """Give the states of jobs."""
     return [client.asks(f"stats-job {job_id}")["state"] for job_id in ids]
 
 

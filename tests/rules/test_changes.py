@@ -24,7 +24,6 @@ class Place:
         self.changes.log = self.log
 
     def tube(self, name: bytes) -> Tube:
-        """Give the tube of that name."""
         return self.state.tubes.get_or_make(name)
 
 

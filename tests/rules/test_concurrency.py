@@ -14,7 +14,6 @@ TIMED_OUT = "TIMED_OUT"
 
 
 def two() -> tuple[Server, Client, Client]:
-    """Give a server and two clients of it."""
     server = Server()
     return server, server.connect(), server.connect()
 

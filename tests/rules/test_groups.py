@@ -13,7 +13,6 @@ from tests.rules.tagged import heard, put, states
 
 
 def start() -> tuple[Server, Client]:
-    """Give a server and a client of it."""
     server = Server()
     return server, server.connect()
 

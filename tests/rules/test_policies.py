@@ -38,8 +38,7 @@ def a_server(*pairs: str, tube: str = "default") -> tuple[Server, Client]:
 
 
 class Room(Budget):
-    """
-    A disk that gives space for one full record after the other.
+    """A disk that gives space for one full record after the other.
 
     :ivar most: how many the log may have.
     """
@@ -80,7 +79,6 @@ def restarted(server: Server) -> tuple[Server, Client]:
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """Give a job's state."""
     return client.asks(f"stats-job {job_id}")["state"]
 
 
@@ -901,8 +899,8 @@ def test_a_policy_that_counts_what_is_there_may_open_the_tube_too(before: str, a
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("reads", [1, 2])
 def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads: int) -> None:
-    """
-    A client sets one, and jobs come and go, between two slices of the file, or behind the last.
+    """A client sets one, and jobs come and go, between two slices of the file, or behind the
+    last.
     """
     server, client = a_server()
     jobs = SMALL_TUBE + 5

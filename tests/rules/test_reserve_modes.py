@@ -41,7 +41,6 @@ def fill(client: Client, jobs: int, *tubes: str) -> None:
 
 
 def tube_of(client: Client, job_id: int) -> str:
-    """Ask for the tube of a job."""
     return client.asks(f"stats-job {job_id}")["tube"]
 
 

@@ -14,7 +14,6 @@ INSTANT = 0.000000001
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """Ask for a job's state."""
     return client.asks(f"stats-job {job_id}")["state"]
 
 

@@ -1,6 +1,5 @@
-"""
-Jobs whose bodies are in the log only: commands and policies that need many of them go on as bodies
-come, and pass over those that cannot be read.  Reads end when the test says so.
+"""Jobs whose bodies are in the log only: commands and policies that need many of them go on as
+bodies come, and pass over those that cannot be read.  Reads end when the test says so.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ FAILED = Unread("Input/output error.", is_lost=False)
 
 
 class InLog(Server):
-    """
-    A queue that keeps no bodies in memory.
+    """A queue that keeps no bodies in memory.
 
     :ivar asked: the reads that have begun, and not ended.
     :ivar unread: what comes in place of the bodies of jobs; of others they are read.
@@ -72,7 +70,6 @@ class InLog(Server):
         self.now_ns = end_ns
 
     def states(self, *job_ids: int) -> list[State]:
-        """In which states jobs are."""
         found = [self.queue.state.jobs.look(job_id) for job_id in job_ids]
         return [State.GONE if job is None else job.state for job in found]
 

@@ -394,8 +394,8 @@ def test_connections_are_numbered_from_1_and_no_number_is_given_twice() -> None:
 
 
 class Waits:
-    """
-    Jobs 1 to 5 in tube `a`, each with records of its own; 6 deleted; then something unrelated.
+    """Jobs 1 to 5 in tube `a`, each with records of its own; 6 deleted; then something
+    unrelated.
     """
 
     def __init__(self) -> None:
@@ -532,7 +532,6 @@ def loaded(*images: JobImage, tubes: dict[int, bytes], pauses: tuple[Pause, ...]
 
 
 def logged(job_id: int, tube_id: int, state: State, deadline_ns: int = 0) -> JobImage:
-    """Make the image of a job as a log has it."""
     return JobImage(
         Kind.COPY, state, Reason.CLIENT, priority=7, job_id=job_id, ts_ns=START_NS - 5 * NS,
         deadline_ns=deadline_ns, delay_s=9, ttr_s=60, tube_id=tube_id, reserves=1, body=b"hello",

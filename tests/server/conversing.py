@@ -1,6 +1,5 @@
-"""
-What each command with a body is held to on a connection, whatever it is: it may come in pieces, a
-wrong one is never taken for commands, and half of one does nothing.
+"""What each command with a body is held to on a connection, whatever it is: it may come in pieces,
+a wrong one is never taken for commands, and half of one does nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ MOST_PIECES = 10_000
 
 
 def connect(most: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client]:
-    """
-    Start a server and make a connection.
+    """Start a server and make a connection.
 
     :param most: bytes of the largest body.
     """
@@ -59,8 +57,7 @@ def check_lost(sent: bytes, most: int, *, is_cut: bool, reply: bytes = b"BAD_FOR
 
 
 def broken_off(sent: bytes, most: int, *, before: bytes = b"") -> Iterator[MemoryServer]:
-    """
-    Send the beginning of something and hang up, or half-close.
+    """Send the beginning of something and hang up, or half-close.
 
     :param before: what is carried out before.
     :return: the server, after each of both.

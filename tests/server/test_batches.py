@@ -1,5 +1,4 @@
-"""
-Batches on the wire: long lines and large replies in any pieces, among other commands, and peers
+"""Batches on the wire: long lines and large replies in any pieces, among other commands, and peers
 that leave in the middle.
 """
 
@@ -49,7 +48,6 @@ REPLIES = (
 
 
 def a_server(*, is_logged: bool = False, max_job_bytes: int = 65_535) -> MemoryServer:
-    """Start a server."""
     directory = MemoryDirectory() if is_logged else None
     return MemoryServer(directory=directory, segment_bytes=1 << 20, max_job_bytes=max_job_bytes)
 

@@ -1,6 +1,5 @@
-"""
-`--body-cache`: who asks for a job whose body is in the log only waits for it, and nobody else does.
-The log is simulated; where reads are held, each ends when the test lets it.
+"""`--body-cache`: who asks for a job whose body is in the log only waits for it, and nobody else
+does.  The log is simulated; where reads are held, each ends when the test lets it.
 """
 
 from __future__ import annotations
@@ -86,7 +85,6 @@ class Kept:
         self.server.advance()
 
     def job(self, job_id: int) -> Job:
-        """A job as it is."""
         job = self.server.service.queue.state.jobs.look(job_id)
         assert job is not None
         return job
@@ -577,8 +575,7 @@ def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -
 
 
 class Gone(Kept):
-    """
-    The second segment of several is not there any more.
+    """The second segment of several is not there any more.
 
     :ivar lost: the jobs whose bodies it had; ``others`` the rest.
     """
@@ -795,8 +792,7 @@ def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
 
 
 class FailsOnce:
-    """
-    A fault of one read: of a piece of a file, and of what is tried then, a part of it.
+    """A fault of one read: of a piece of a file, and of what is tried then, a part of it.
 
     :ivar is_over: whether it came.
     """
@@ -813,8 +809,7 @@ class FailsOnce:
 
 
 def test_a_fault_at_any_read_costs_nobody_a_job() -> None:
-    """
-    Each read fails once; whatever a worker then hears, all jobs are there afterwards,
+    """Each read fails once; whatever a worker then hears, all jobs are there afterwards,
     and so are their bodies.
     """
     at, failed, fault = 0, 0, FailsOnce(1)

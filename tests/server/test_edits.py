@@ -1,5 +1,4 @@
-"""
-`move-job`, `update-job` and `kick-dead` on a connection: in pieces, with others, wrong in every
+"""`move-job`, `update-job` and `kick-dead` on a connection: in pieces, with others, wrong in every
 way, and when the power goes.
 """
 
@@ -30,7 +29,6 @@ USED, SAID = b"list-tube-used\r\n", b"USING default\r\n"
 
 
 def update(body: bytes, line: bytes = b"1 0 0 60 %d") -> bytes:
-    """Make an update with a body."""
     return b"update-job " + line % len(body) + b"\r\n" + body + b"\r\n"
 
 

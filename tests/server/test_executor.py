@@ -1,5 +1,4 @@
-"""
-One connection's commands, without a connection.  That it says what its oracle says is in
+"""One connection's commands, without a connection.  That it says what its oracle says is in
 tests/server/test_one_path.py.
 """
 
@@ -45,8 +44,7 @@ LATE_NS = 10**9
 
 
 class Place:
-    """
-    A queue, one connection's executor, and what it says.
+    """A queue, one connection's executor, and what it says.
 
     :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
     :ivar sent: what was sent, in order; ``delivered`` what others heard.
@@ -105,8 +103,7 @@ class Place:
 
 
 class Onlooker:
-    """
-    An `Observer` that remembers what it was told.
+    """An `Observer` that remembers what it was told.
 
     :ivar planted: what the next command is answered with.
     """

@@ -22,8 +22,7 @@ from tests.binlog.memory import MemoryDirectory
 
 
 class Bench:
-    """
-    A process's memory.
+    """A process's memory.
 
     :ivar asked: what the kernel was asked for, each time; ``free`` what it would give.
     """

@@ -22,7 +22,6 @@ def job(body: bytes = b"x", line: bytes = b"0 0 60 %d") -> bytes:
 
 
 def batch(*jobs: bytes) -> bytes:
-    """Make a batch."""
     return b"put-batch %d\r\n" % len(jobs) + b"".join(jobs)
 
 

@@ -1,5 +1,5 @@
-"""
-Changes are refused while nothing could be kept of them; looking goes on, and all does afterwards.
+"""Changes are refused while nothing could be kept of them; looking goes on, and all does
+afterwards.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ REFUSED = {
 
 
 def prepared() -> tuple[MemoryServer, Client]:
-    """
-    Make a server with a ready job, 1, and one that its client has reserved, 2, and refuse changes.
+    """Make a server with a ready job, 1, and one that its client has reserved, 2, and refuse
+    changes.
     """
     server = MemoryServer(directory=MemoryDirectory())
     client = server.connect()

@@ -1,5 +1,5 @@
-"""
-The service: its one timer, answers for other connections, draining, the ordered stop, the restart.
+"""The service: its one timer, answers for other connections, draining, the ordered stop, the
+restart.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def logged(io: HeldIo | None = None) -> MemoryServer:
 
 
 def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 60) -> int:
-    """
-    Put a job.
+    """Put a job.
 
     :return: its id.
     """
@@ -53,7 +52,6 @@ def facts(client: Client, question: bytes) -> dict[str, str]:
 
 
 def state_of(client: Client, job_id: int) -> str:
-    """Ask for a job's state."""
     return facts(client, b"stats-job %d" % job_id)["state"]
 
 

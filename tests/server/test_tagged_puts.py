@@ -23,12 +23,10 @@ EVIL = b"delete 1\r\nput 0 0 1 0\r\n"
 
 
 def put(tags: bytes, body: bytes = b"x", start: bytes = PUT) -> bytes:
-    """Make a job with tags."""
     return start + b"%d %s\r\n%s\r\n" % (len(body), tags, body)
 
 
 def batch(*jobs: bytes) -> bytes:
-    """Make a batch."""
     return b"put-batch %d\r\n" % len(jobs) + b"".join(jobs)
 
 

@@ -1,5 +1,4 @@
-"""
-Ports that speak the first protocol: each command with each of its replies, the same jobs as
+"""Ports that speak the first protocol: each command with each of its replies, the same jobs as
 everybody else's, and what the wire, the clock, the disk and a crash do to them.
 """
 

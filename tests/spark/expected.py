@@ -1,5 +1,4 @@
-"""
-The rows that a log should give, by the second reader, which is written from the format alone.
+"""The rows that a log should give, by the second reader, which is written from the format alone.
 
 Slow, one record at a time, and sharing no code with what it is compared to but the names.
 """
@@ -44,8 +43,7 @@ Row = dict[str, Any]
 
 def rows_of(raw: bytes, end: int | None = None, records: str = "jobs", copies: str = "drop",
             server: str | None = None) -> list[Row]:  # fmt: skip
-    """
-    The rows of a sound segment.
+    """The rows of a sound segment.
 
     :param end: where its successor says that it ends.
     """

@@ -29,8 +29,7 @@ class Waits:
 
 
 class CountingStore(MemoryStore):
-    """
-    :ivar read_bytes: how much was read of it.
+    """:ivar read_bytes: how much was read of it.
     :ivar short: objects whose ranges lack their last byte, but for those that end this early;
         ``failing``, objects of which such ranges are an error.
     """
@@ -53,8 +52,7 @@ class CountingStore(MemoryStore):
 
 
 class Lent:
-    """
-    Object storage whose bucket no other test has.
+    """Object storage whose bucket no other test has.
 
     :ivar bucket: its URL.
     :ivar requests: the operations, with their objects, in order.
@@ -73,8 +71,7 @@ class Lent:
         return store
 
     def archive(self, path: str, files: Files, options: str = "") -> CountingStore:
-        """
-        An archive of one store.
+        """An archive of one store.
 
         :return: its folder.
         """

@@ -1,5 +1,4 @@
-"""
-A cluster of a master and two workers, whose executors have no disk with the log on it and no
+"""A cluster of a master and two workers, whose executors have no disk with the log on it and no
 package of ours: the log is in S3 alone, the code in the wheel, beside numpy and pyarrow.
 """
 

@@ -1,5 +1,4 @@
-"""
-Kill -9 of the driver while it follows a log under load: `benchmarks.spark.kills`, once.
+"""Kill -9 of the driver while it follows a log under load: `benchmarks.spark.kills`, once.
 
 `make spark-kills` does it twenty times.
 """

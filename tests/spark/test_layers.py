@@ -1,5 +1,4 @@
-"""
-Who may import whom in the Spark part: imports point one way, and most of it knows no Spark.
+"""Who may import whom in the Spark part: imports point one way, and most of it knows no Spark.
 
 A new package gets its place here, or these tests fail.
 """

@@ -1,6 +1,5 @@
-"""
-Logs in S3, by pyarrow's client and a real server: the simulated store of test_urls.py has the many
-cases.
+"""Logs in S3, by pyarrow's client and a real server: the simulated store of test_urls.py has the
+many cases.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-The session that is there is used as it is: classic, of a Connect server, of a declarative pipeline.
+"""The session that is there is used as it is: classic, of a Connect server, of a declarative
+pipeline.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def is_open(port: int) -> bool:
 
 
 class Remote(NamedTuple):
-    """
-    A Connect server.
+    """A Connect server.
 
     :ivar environment: of its clients.
     :ivar warehouse: where its tables are.

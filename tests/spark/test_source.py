@@ -1,5 +1,5 @@
-"""
-The source as Spark calls it, but without Spark: options, schemas, filters, tasks, damage, the view.
+"""The source as Spark calls it, but without Spark: options, schemas, filters, tasks, damage,
+the view.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""
-What test_sessions.py runs in a process of its own, since a process has either a classic session or
-one of Connect: ``python -m tests.spark.through_connect LOG OUT HOST:PORT``, with ``SPARK_REMOTE``.
+"""What test_sessions.py runs in a process of its own, since a process has either a classic session
+or one of Connect: ``python -m tests.spark.through_connect LOG OUT HOST:PORT``, with
+``SPARK_REMOTE``.
 """
 
 from __future__ import annotations

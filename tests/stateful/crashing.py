@@ -1,6 +1,5 @@
-"""
-Power that is lost, and processes that are killed, in the middle of a command: what it was to do is
-done, or nothing of it; of commands that may stop between two jobs, for the first of them.
+"""Power that is lost, and processes that are killed, in the middle of a command: what it was to do
+is done, or nothing of it; of commands that may stop between two jobs, for the first of them.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ Step = Callable[[Commands], str]
 
 
 class Deed(NamedTuple):
-    """
-    A command.
+    """A command.
 
     :ivar steps: what the model is told for each end that it may come to but the first, which is
         that nothing happens; the last one is that of the whole command.
@@ -37,8 +35,7 @@ class Deed(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """
-    A command, and how it ends.
+    """A command, and how it ends.
 
     :ivar operations: how many changes the disk has made by then, of files and of names.
     :ivar kept: of each write that was not synced, in quarters; and whether names are.
@@ -69,8 +66,7 @@ CRASHES = st.lists(
 
 
 ROUNDS = (0, 1, 2, LIMIT)
-"""
-Of what follows from a command by itself, so much may be on the disk: that a group has ended, and
+"""Of what follows from a command by itself, so much may be on the disk: that a group has ended, and
 that jobs which were let go were too old.
 """
 
@@ -156,8 +152,7 @@ class Crashing(Talking):
         }[word]  # fmt: skip
 
     def cut(self, request: str, crash: Crash) -> str:
-        """
-        Send a command, and end the server in the middle of it.
+        """Send a command, and end the server in the middle of it.
 
         :return: what was heard until then.
         """

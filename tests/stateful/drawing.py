@@ -1,6 +1,5 @@
-"""
-What is drawn for the histories of `everything`: few tubes, keys and groups, so that they meet, and
-limits of policies as close to what is there as a flaw by one needs.
+"""What is drawn for the histories of `everything`: few tubes, keys and groups, so that they meet,
+and limits of policies as close to what is there as a flaw by one needs.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ def job_of(new: NewJob) -> Job:
 
 
 def lines_of(new: NewJob, at: int | None = None) -> str:
-    """
-    Give what is sent for a new job behind the word.
+    """Give what is sent for a new job behind the word.
 
     :param at: the moment when it is ready, in place of its delay.
     """

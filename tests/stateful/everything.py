@@ -1,6 +1,5 @@
-"""
-Clients use all commands on one server, whose process ends now and then: each hears what the `Model`
-says, and all jobs are listed as it has them.
+"""Clients use all commands on one server, whose process ends now and then: each hears what the
+`Model` says, and all jobs are listed as it has them.
 """
 
 from __future__ import annotations
@@ -72,8 +71,7 @@ class Everything(Crashing):
     def put_rival(
         self, number: int, place: int, job: NewJob, is_batch: bool, late: int | None
     ) -> None:  # fmt: skip
-        """
-        Put a job whose unique key another one has, or had before it died or was deleted.
+        """Put a job whose unique key another one has, or had before it died or was deleted.
 
         :param late: if it is remembered, whether just before its end, or just behind.
         """
@@ -95,8 +93,7 @@ class Everything(Crashing):
     def put_some(
         self, number: int, jobs: list[NewJob], *, is_batch: bool, at: int | None = None
     ) -> None:  # fmt: skip
-        """
-        Put a batch, or one job; ids are what the server says, but higher than all before.
+        """Put a batch, or one job; ids are what the server says, but higher than all before.
 
         :param at: the second when it is ready.
         """
@@ -117,7 +114,6 @@ class Everything(Crashing):
         self.talk(number, words + "".join(lines), answer)
 
     def use(self, number: int, tube: str) -> None:
-        """Use a tube."""
         if self.model.peers[number].using != tube:
             self.model.peers[number].using = tube
             self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")

@@ -1,5 +1,4 @@
-"""
-What the queue is to do, said once more: plain lists of jobs, looked through from end to end.
+"""What the queue is to do, said once more: plain lists of jobs, looked through from end to end.
 
 A statement of docs/protocol.md and docs/extensions.md for tests to compare a server with; it knows
 nothing of how that one is made.  Time is in ticks of 0.1 ms.
@@ -27,8 +26,7 @@ M = TypeVar("M", bound="Model")
 
 @dataclass
 class Job:
-    """
-    A job, and what it carries.
+    """A job, and what it carries.
 
     :ivar due: end of its delay or TTR, `FOREVER` while it waits for a group; for a buried job, how
         many were buried before it.
@@ -86,8 +84,7 @@ class Job:
 
 @dataclass
 class Peer:
-    """
-    A connection.
+    """A connection.
 
     :ivar came: at which step.
     :ivar turns: of the tubes that have had jobs at each choice by weight, how often each was
@@ -148,8 +145,7 @@ class Bucket:
 
 
 class Model:
-    """
-    A server.
+    """A server.
 
     :ivar commands: keys of policies that commands have set, by tube; ``file`` those of the file.
     :ivar remembered: job, and until when, of keys that deleted jobs have left, by tube and key.
@@ -157,9 +153,8 @@ class Model:
     """
 
     def __init__(self, peers: int, backoff_ends: Callable[[int, int, int], int]) -> None:
-        """
-        :param backoff_ends: says when the delay of a job ends that came back at a moment and is
-            delayed by about so many seconds: by how much it differs is not said here.
+        """:param backoff_ends: says when the delay of a job ends that came back at a moment and is
+        delayed by about so many seconds: by how much it differs is not said here.
         """
         self.backoff_ends = backoff_ends
         self.now = self.step = self.buried = 0
@@ -214,7 +209,6 @@ class Model:
         return job.due, job.job_id
 
     def members(self, group: str) -> list[Job]:
-        """Give the jobs of a group."""
         return [job for job in self.jobs.values() if job.group == group]
 
     def letters(self, tube: str) -> list[Job]:
@@ -295,8 +289,7 @@ class Model:
         return job.reserved
 
     def note_turn(self, number: int, found: list[Job], job: Job) -> None:
-        """
-        A tube was chosen by its weight: of two that always have jobs none is behind by more than
+        """A tube was chosen by its weight: of two that always have jobs none is behind by more than
         one turn of each.
         """
         peer, tubes = self.peers[number], {each.tube for each in found}
@@ -346,8 +339,7 @@ class Model:
         self.entomb(job)
 
     def drop(self, job: Job, *, forgets: bool = False) -> None:
-        """
-        A job is deleted.
+        """A job is deleted.
 
         :param forgets: whether its key is not remembered.
         """
@@ -375,8 +367,7 @@ class Model:
     # What happens by itself.
 
     def is_shared_moment(self) -> bool:
-        """
-        Whether what begins now may end, after some seconds, together with something else: it is
+        """Whether what begins now may end, after some seconds, together with something else: it is
         not said what comes first then.
         """
         moments = [*self.paused.values(), *[peer.until for peer in self.peers]]

@@ -1,5 +1,4 @@
-"""
-The commands of the `Model`: each is carried out, and what it is answered with is given; an empty
+"""The commands of the `Model`: each is carried out, and what it is answered with is given; an empty
 string: it waits.
 """
 
@@ -45,8 +44,7 @@ class Commands(Model):
     def put(
         self, number: int, jobs: list[Job], *, is_batch: bool, at: int | None = None
     ) -> str:  # fmt: skip
-        """
-        Put jobs, which have ids that they get if they are new.
+        """Put jobs, which have ids that they get if they are new.
 
         :param at: when they are ready, in place of their delays.
         """
@@ -240,8 +238,7 @@ class Commands(Model):
         return "UPDATED\r\n"
 
     def flush(self, tube: str, state: str, most: int = LIMIT, keys: int = LIMIT) -> str:
-        """
-        :param most: this many jobs, in their order, are deleted before it ends permanently.
+        """:param most: this many jobs, in their order, are deleted before it ends permanently.
         :param keys: after that, this many keys of deleted jobs are forgotten, if all jobs are.
         """
         states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]

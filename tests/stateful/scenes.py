@@ -1,5 +1,4 @@
-"""
-Where the histories of `everything` begin: with jobs in all states, and with scenes in which
+"""Where the histories of `everything` begin: with jobs in all states, and with scenes in which
 something happens that chance seldom brings about.
 """
 
@@ -48,9 +47,8 @@ class Scenes(Everything):
         crashes: list[Crash],
         scenes: list[Scene],
     ) -> None:
-        """
-        Each history begins with jobs in all states, dead letters among them, and with what is done
-        to them seldom otherwise.
+        """Each history begins with jobs in all states, dead letters among them, and with what is
+        done to them seldom otherwise.
         """
         self.server = RuledServer(directory=MemoryDirectory(), segment_bytes=8192)
         self.model = self.commands(CLIENTS, self.backoff_ends)
@@ -114,8 +112,8 @@ class Scenes(Everything):
         )  # fmt: skip
 
     def fill(self, number: int, place: int, edge: int) -> None:
-        """
-        Put a batch into a tube that takes all of it but one, or but one byte, or just takes it.
+        """Put a batch into a tube that takes all of it but one, or but one byte, or just takes
+        it.
         """
         batch: list[NewJob] = [(0, 0, 100, body, "", "", "", "") for body in ("yz", "", "body")]
         size = len(batch) if place % 2 else sum(len(job[3]) for job in batch)
@@ -148,7 +146,6 @@ class Scenes(Everything):
                 self.all_jobs_are_listed_as_the_model_has_them()
 
     def delete_one(self, number: int, job_id: int) -> None:
-        """Delete a job."""
         number = self.idle(number)
         self.talk(
             number, f"delete {job_id}\r\n",

@@ -1,5 +1,5 @@
-"""
-Clients of one server, what is said with them, and the `Model` that each reply is compared with.
+"""Clients of one server, what is said with them, and the `Model` that each reply is compared
+with.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class RuledServer(MemoryServer):
 
 
 class Talking(RuleBasedStateMachine):
-    """
-    A few clients of a server, and one who keeps the tubes and looks at them.
+    """A few clients of a server, and one who keeps the tubes and looks at them.
 
     :cvar commands: what says the replies.
     """
@@ -73,7 +72,6 @@ class Talking(RuleBasedStateMachine):
 
     @property
     def queue(self):  # type: ignore[no-untyped-def]
-        """Give the queue."""
         return self.server.service.queue
 
     @property
@@ -97,8 +95,7 @@ class Talking(RuleBasedStateMachine):
             self.server.advance()
 
     def talk(self, number: int, request: str, answer: Callable[[str], str]) -> None:
-        """
-        Send a command, and expect what the model answers.
+        """Send a command, and expect what the model answers.
 
         :param answer: is given what was heard, and gives what should have been.
         """
@@ -140,8 +137,7 @@ class Talking(RuleBasedStateMachine):
         return any(not peer.is_blocked for peer in self.model.peers)
 
     def pick(self, place: int, *states: str | bool) -> int:
-        """
-        Give the id of a job, of one in these states if there are any; or one that is gone.
+        """Give the id of a job, of one in these states if there are any; or one that is gone.
 
         :param states: True for that of who waits for a group.
         """
@@ -173,8 +169,8 @@ class Talking(RuleBasedStateMachine):
         return found
 
     def listed(self, said: str) -> list[dict[str, str]]:
-        """
-        Read what `list-jobs` has said; connections by the numbers of clients, times from the start.
+        """Read what `list-jobs` has said; connections by the numbers of clients, times from the
+        start.
         """
         jobs: list[dict[str, str]] = []
         names = {str(each.protocol.session.number): str(at) for at, each in enumerate(self.clients)}

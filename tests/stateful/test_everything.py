@@ -1,6 +1,5 @@
-"""
-Clients use all commands on one server, whose process ends now and then: each hears what the `Model`
-says, and all jobs are listed as it has them.
+"""Clients use all commands on one server, whose process ends now and then: each hears what the
+`Model` says, and all jobs are listed as it has them.
 """
 
 from __future__ import annotations

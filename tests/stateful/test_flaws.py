@@ -1,5 +1,4 @@
-"""
-The model with one flaw each no longer says what the server does, and `test_everything` finds it:
+"""The model with one flaw each no longer says what the server does, and `test_everything` finds it:
 the proof that it could fail.  A difference is found from whichever side it comes.
 """
 

@@ -1,6 +1,5 @@
-"""
-Clients wait for the ends of jobs, and take that back, while others move the jobs about: each hears
-what a plain list of jobs and of waits says.
+"""Clients wait for the ends of jobs, and take that back, while others move the jobs about: each
+hears what a plain list of jobs and of waits says.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ SECONDS = st.sampled_from([0, 3, 8, 8])
 
 @dataclass
 class Known:
-    """
-    A job in a tube that nobody watches.
+    """A job in a tube that nobody watches.
 
     :ivar due_ns: until when ``holder`` has it.
     """

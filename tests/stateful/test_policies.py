@@ -1,5 +1,4 @@
-"""
-Policies change while clients put, reserve and give back; a model of plain values says beforehand
+"""Policies change while clients put, reserve and give back; a model of plain values says beforehand
 what every command must answer, and where each job is.  Nobody waits, and there is no rate.
 """
 
@@ -40,8 +39,7 @@ BODIES = st.binary(max_size=5)
 
 @dataclass
 class Known:
-    """
-    What the model knows of a job.
+    """What the model knows of a job.
 
     :ivar due_ns: end of its delay or TTR.
     :ivar since_ns: what its age counts from.
@@ -178,7 +176,6 @@ class Policies(RuleBasedStateMachine):
     @rule(tube=TUBES, pri=st.integers(0, 2), delay=st.sampled_from([0, 0, 3]), body=BODIES,
           ttr=st.sampled_from([4, 100]))  # fmt: skip
     def put(self, tube: str, pri: int, delay: int, body: bytes, ttr: int) -> None:
-        """Put a job."""
         self.clients[0].says(f"use {tube}")
         reply = self.clients[0].says(f"put {pri} {delay} {ttr} {len(body)}", body)
         job_id, self.next_id = self.next_id, self.next_id + 1
@@ -211,7 +208,6 @@ class Policies(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1))
     def reserve(self, who: int) -> None:
-        """Ask for a job."""
         best = min((
             (job.pri, job_id) for job_id, job in self.jobs.items()
             if job.state == "ready" and len(self.of(job.tube, "reserved"))
@@ -249,7 +245,6 @@ class Policies(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def kick(self, data: st.DataObject) -> None:
-        """Kick a job."""
         idle = [n for n, job in self.jobs.items() if job.state in ("buried", "delayed")]
         if idle:
             job_id = data.draw(st.sampled_from(idle))

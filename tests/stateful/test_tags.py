@@ -1,5 +1,4 @@
-"""
-Jobs with concurrency keys, in groups, and behind groups, over restarts: each client hears what
+"""Jobs with concurrency keys, in groups, and behind groups, over restarts: each client hears what
 plain lists of jobs and of waits say, and what is on the disk says the same.
 """
 
@@ -44,8 +43,7 @@ TTR_S = 8
 
 @dataclass
 class Known:
-    """
-    A job.
+    """A job.
 
     :ivar due: end of its delay or TTR, seconds, `FOREVER` while it waits for a group; for a buried
         job, how many were buried before.
@@ -157,9 +155,8 @@ class Tags(RuleBasedStateMachine):
             job.state, job.due = "delayed", due
 
     def forget_pauses(self) -> None:
-        """
-        A tube that nothing refers to any more is forgotten with its pause; one that nothing refers
-        to since a restart is paused on.
+        """A tube that nothing refers to any more is forgotten with its pause; one that nothing
+        refers to since a restart is paused on.
         """
         kept = {TUBES[0], *(job.tube for job in self.jobs.values())}
         for peer in self.peers:

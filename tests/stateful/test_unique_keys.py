@@ -18,8 +18,7 @@ Place = tuple[str, str]
 
 
 class UniqueKeys(RuleBasedStateMachine):
-    """
-    Clients that put and delete, and a server that is killed again and again.
+    """Clients that put and delete, and a server that is killed again and again.
 
     :ivar living: the job that has a key, by tube and key; ``remembered`` those that had it, and
         until when.

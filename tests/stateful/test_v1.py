@@ -1,5 +1,4 @@
-"""
-A conversation in the older dialect and its translation into the modern one, on two servers: the
+"""A conversation in the older dialect and its translation into the modern one, on two servers: the
 jobs are the same after each step, and the answers say the same.
 
 A third client, modern on both servers, does what v1 cannot: delays, other tubes, pauses.
@@ -52,8 +51,7 @@ SERVER_KEYS = (
 
 
 def in_words_of_v1(command: str, reply: bytes, priorities: dict[int, int]) -> bytes:
-    """
-    Translate a modern reply, as the description of v1 has it.
+    """Translate a modern reply, as the description of v1 has it.
 
     :param priorities: the jobs' priorities, which a modern reply does not tell.
     """
@@ -138,9 +136,8 @@ class Translation(RuleBasedStateMachine):
     @precondition(lambda self: self._free)
     @rule(data=st.data())
     def reserve(self, data: st.DataObject) -> None:
-        """
-        A modern client that has jobs hears DEADLINE_SOON in its stead, so one that would wait has
-        none.
+        """A modern client that has jobs hears DEADLINE_SOON in its stead, so one that would wait
+        has none.
         """
         at = data.draw(st.sampled_from(self._free))
         session = self.pairs[at][0].protocol.session

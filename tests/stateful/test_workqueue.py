@@ -1,5 +1,4 @@
-"""
-Several clients do what comes to their mind, and time passes; the queue keeps its word.
+"""Several clients do what comes to their mind, and time passes; the queue keeps its word.
 
 The machine knows each job as a few plain values (`Known`), and says beforehand what every command
 must answer.  After each step the queue is compared with that, with a state that was made from the
@@ -53,8 +52,7 @@ JOBS = st.tuples(TUBE_NAMES, PRIORITIES, DELAYS, TTRS, BODIES)
 
 @dataclass
 class Known:
-    """
-    What the machine knows of a job.
+    """What the machine knows of a job.
 
     :ivar due_ns: end of its delay or TTR; for a buried job, how many were buried before it.
     """
@@ -543,8 +541,7 @@ class Clients(RuleBasedStateMachine):
         return self.server.queue.next_due_ns()
 
     def tick_at(self, now_ns: int) -> None:
-        """
-        Tick, and expect all that is due to have happened.
+        """Tick, and expect all that is due to have happened.
 
         What is due in one instant, or comes late in one tick, may happen in any order among tubes
         and sessions: so take the answers as they are, and check that each was right.
@@ -589,8 +586,8 @@ class Clients(RuleBasedStateMachine):
             assert self.hold(wait.client, job_id) == reply
 
     def held_before(self, client: Client) -> bool:
-        """
-        Say whether the client holds a job in its last second, or has just lost one to its TTR.
+        """Say whether the client holds a job in its last second, or has just lost one to its
+        TTR.
         """
         lost = [
             image for image in self.server.log.images()
@@ -730,8 +727,8 @@ class Clients(RuleBasedStateMachine):
 
 
 class ClientsOfACrowd(Clients):
-    """
-    The same, beside a tube with more buried jobs than a slice of work moves, which are kicked.
+    """The same, beside a tube with more buried jobs than a slice of work moves, which are
+    kicked.
     """
 
     def __init__(self) -> None:
@@ -774,8 +771,8 @@ class ClientsOfACrowd(Clients):
         next(self.kicking)
 
     def slices(self, tube: str, state: str, count: int) -> Iterator[None]:
-        """
-        Kick up to that many jobs, slice by slice; the first one serves who waits, in its order.
+        """Kick up to that many jobs, slice by slice; the first one serves who waits, in its
+        order.
         """
         self.kicked = 0
         while self.kicked < count and (ids := self.ordered(tube, state)):

@@ -184,8 +184,8 @@ def test_a_segment_in_which_nothing_ends_is_left_where_it_is() -> None:
 
 
 class SlowArchive:
-    """
-    Gives a server's archive an `Io` that waits, and its log one that works at once, or another.
+    """Gives a server's archive an `Io` that waits, and its log one that works at once, or
+    another.
     """
 
     def __init__(self, log_io: WatchableIo | None = None) -> None:
@@ -473,8 +473,8 @@ def test_a_server_that_is_started_again_and_again_delivers_no_empty_segments_by_
 
 @pytest.mark.exhaustive
 def test_copies_do_not_count_so_that_compaction_does_not_keep_an_idle_server_busy() -> None:
-    """
-    One job lives in each segment: when there are too many small ones, it is copied to the newest.
+    """One job lives in each segment: when there are too many small ones, it is copied to the
+    newest.
     """
     run = Archived(age_s=AGE_S)
     for _ in range(130):
@@ -970,8 +970,7 @@ def test_whatever_fails_in_a_store_no_part_of_a_segment_has_a_final_name(nth: in
 
 
 class LateIo(InlineIo):
-    """
-    Takes a while for each piece of work, on the clock of the test.
+    """Takes a while for each piece of work, on the clock of the test.
 
     :ivar seconds: how long the work that is being done takes.
     """

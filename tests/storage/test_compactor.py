@@ -1,5 +1,5 @@
-"""
-The log stays small, whatever the queue is used for, and compaction changes nothing but its size.
+"""The log stays small, whatever the queue is used for, and compaction changes nothing but its
+size.
 """
 
 import random
@@ -19,8 +19,7 @@ SEGMENT_BYTES = 1 << 16
 
 
 class Workload:
-    """
-    A server under load, whose log is measured at every step.
+    """A server under load, whose log is measured at every step.
 
     :ivar excess: the largest share of the bound that the log has taken since `settle`.
     """
@@ -121,8 +120,7 @@ def small_and_large_bodies(load: Workload) -> None:
 
 
 class Case(NamedTuple):
-    """
-    :ivar copies: copies for each other record at most: what compaction costs.
+    """:ivar copies: copies for each other record at most: what compaction costs.
     :ivar excess: share of the bound at any time at most; a batch of large bodies overshoots.
     """
 

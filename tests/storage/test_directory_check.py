@@ -1,5 +1,5 @@
-"""
-A log that is no longer where it should be is noticed within a second, and nothing is promised then.
+"""A log that is no longer where it should be is noticed within a second, and nothing is
+promised then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""
-A whole server on a disk that is full: what clients hear, what its log says, and that nothing that
-was answered is lost, whatever happens next.
+"""A whole server on a disk that is full: what clients hear, what its log says, and that nothing
+that was answered is lost, whatever happens next.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ LARGE = BODY * 20
 
 
 class Bounded:
-    """
-    A server on a disk with so much space, and what its clients were promised.
+    """A server on a disk with so much space, and what its clients were promised.
 
     :ivar promised: the jobs that must be there after a crash.
     """
@@ -58,8 +56,7 @@ class Bounded:
         raise AssertionError(f"no reply to {request[:60]!r}")
 
     def put(self, body: bytes = BODY) -> bool:
-        """
-        Put a job.
+        """Put a job.
 
         :return: whether it was taken.
         """

@@ -116,8 +116,7 @@ async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
 
 
 class SteppedReactor(Clock):
-    """
-    A reactor whose time stands still, and whose thread is the test's.
+    """A reactor whose time stands still, and whose thread is the test's.
 
     :ivar from_thread: what the other thread wants to have called.
     """

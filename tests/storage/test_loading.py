@@ -1,6 +1,5 @@
-"""
-A start loads most jobs many at once: it gives the same queue as `QueueState.apply` of one job after
-the other.
+"""A start loads most jobs many at once: it gives the same queue as `QueueState.apply` of one job
+after the other.
 """
 
 from __future__ import annotations
@@ -118,8 +117,7 @@ def all_of(state: QueueState) -> dict[str, Any]:
 
 @st.composite
 def histories(draw: st.DrawFn, delay_s: int = 0) -> list[JobImage]:
-    """
-    Records as a server could have written them: most jobs are only put, a few at once, and
+    """Records as a server could have written them: most jobs are only put, a few at once, and
     nearly in the order of their ids; some are changed, deleted or stated again.
 
     :param delay_s: at most so long is a job delayed; by default some are for longer than was asked.
@@ -181,8 +179,7 @@ def changes(job: JobImage, at: int) -> st.SearchStrategy[JobImage]:
 
 @st.composite
 def logs(draw: st.DrawFn, delay_s: int = 0) -> Files:
-    """
-    The files of a log with such a history, which may end in the middle.
+    """The files of a log with such a history, which may end in the middle.
 
     :param delay_s: see `histories`.
     """
@@ -317,8 +314,7 @@ def test_parts_are_all_frames_of_a_segment_the_last_one_first(files: Files, most
 
 
 class Counted(MemoryDirectory):
-    """
-    Counts the parts of files that somebody has in memory.
+    """Counts the parts of files that somebody has in memory.
 
     :ivar most: the most bytes at a time, once segments are no longer read as a whole.
     """

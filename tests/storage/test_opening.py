@@ -68,8 +68,7 @@ class Quiet:
 
 
 class Started:
-    """
-    A queue and its log, from a directory.
+    """A queue and its log, from a directory.
 
     :ivar now_ns: the wall clock.
     """
@@ -90,8 +89,7 @@ class Started:
         return self.queue.connect()
 
     def put(self, session: Session, body: bytes = b"hello", delay_s: int = 0) -> int:
-        """
-        Put a job.
+        """Put a job.
 
         :return: its id.
         """
@@ -145,7 +143,6 @@ class Started:
         return {job_id: (job.state, job.loaded_body) for job_id, job in found if job is not None}
 
     def header(self, name: str) -> SegmentHeader:
-        """A segment's header."""
         found = decode_segment_header(bytes(self.directory.read(name))[:4096])
         assert isinstance(found, SegmentHeader)
         return found
@@ -283,8 +280,8 @@ def crash_before(crashing: str) -> Callable[[str, str], None]:
 def power_lost_before(
     directory: MemoryDirectory, crashing: str, keep_name: Callable[[], bool] = lambda: False
 ) -> MemoryDirectory:
-    """
-    What is left when the power fails while a server starts, before its first operation of a kind.
+    """What is left when the power fails while a server starts, before its first operation of a
+    kind.
     """
     directory.fault = crash_before(crashing)
     with pytest.raises(Crash):
@@ -371,8 +368,8 @@ def test_a_dead_segment_may_be_damaged_or_gone() -> None:
 
 
 def test_a_pause_in_a_dead_segment_is_over() -> None:
-    """
-    Of segments 1 and 2, both dead, only the removal of 2, where the pause was ended, is on disk.
+    """Of segments 1 and 2, both dead, only the removal of 2, where the pause was ended, is on
+    disk.
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])
     # What fills a segment also opens the next one.

@@ -28,8 +28,7 @@ T = TypeVar("T")
 
 
 class Bench:
-    """
-    A watched disk that does nothing before it is told to.
+    """A watched disk that does nothing before it is told to.
 
     :ivar failures: that it was given up, each time.
     """
@@ -197,8 +196,7 @@ def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
 
 
 class StuckIo(InlineIo):
-    """
-    Keeps the reactor's thread with work that is done here, while the other thread looks.
+    """Keeps the reactor's thread with work that is done here, while the other thread looks.
 
     :ivar looks: how often, at each piece.
     """

@@ -1,5 +1,4 @@
-"""
-Logs as a server writes them: a random conversation with the real queue, which is looked at after
+"""Logs as a server writes them: a random conversation with the real queue, which is looked at after
 each commit, so that one knows what a log has to tell.
 """
 
@@ -19,8 +18,7 @@ TUBES = (b"default", b"mail", b"images")
 
 @dataclass
 class Spoken:
-    """
-    What was said, and what came of it.
+    """What was said, and what came of it.
 
     :ivar snapshots: after each commit, by its last LSN: the jobs as `seen` describes them.
     :ivar times: the time of each.

@@ -1,5 +1,5 @@
-"""
-Files that mean harm to the tools: what each tool must make of them, and the fuzzer that grows them.
+"""Files that mean harm to the tools: what each tool must make of them, and the fuzzer that grows
+them.
 
 ``python -m tests.tools.hostile SECONDS`` changes what there is, bytes and fields, mostly with the
 checksums made right again, keeps what makes a tool take a way through our code that nothing before
@@ -73,8 +73,7 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 
 
 def try_all(files: Files, commands: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """
-    Have tools work on an entry.
+    """Have tools work on an entry.
 
     :return: what was wrong.
     """
@@ -118,7 +117,6 @@ def save(entries: dict[str, Files]) -> None:
 
 
 def kind_of(entry: str) -> str:
-    """Give the kind of an entry."""
     return entry.partition("-")[0]
 
 
@@ -155,8 +153,7 @@ Chance = random.Random
 
 
 def changed(raw: bytes, other: bytes, chance: Chance) -> bytes:
-    """
-    Change some bytes.
+    """Change some bytes.
 
     :param other: of another entry, to take a piece from.
     """
@@ -206,8 +203,8 @@ CHANGES: Final[tuple[Callable[[bytearray, int, bytes, Chance], None], ...]] = (
 
 
 def mended(name: str, raw: bytes) -> bytes:
-    """
-    Make checksums right, where they are readable at all: what lies behind them is reached then.
+    """Make checksums right, where they are readable at all: what lies behind them is reached
+    then.
     """
     data = bytearray(raw)
     if raw[:8] == SEGMENT_MAGIC:
@@ -252,8 +249,8 @@ def _mend_backup(data: bytearray) -> None:
 
 
 class Ways:
-    """
-    The ways that runs take through our code: pairs of lines of a function, one after the other.
+    """The ways that runs take through our code: pairs of lines of a function, one after the
+    other.
     """
 
     def __init__(self) -> None:
@@ -288,8 +285,7 @@ class Ways:
 def new_ways(
     files: Files, known: set[Any], commands: Iterable[tuple[str, ...]]
 ) -> tuple[int, list[str]]:
-    """
-    Try an entry.
+    """Try an entry.
 
     :return: how many ways are new, and what was wrong.
     """

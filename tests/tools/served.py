@@ -19,7 +19,6 @@ def started_on(path: Path, now_ns: int) -> Started:
 
 
 def served(path: Path, now_ns: int) -> Jobs:
-    """The jobs that it serves."""
     server = started_on(path, now_ns)
     server.queue.tick(now_ns)
     return seen(server)

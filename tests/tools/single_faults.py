@@ -1,5 +1,4 @@
-"""
-What a server, ``check`` and ``salvage`` say of each single fault at each place of a segment.
+"""What a server, ``check`` and ``salvage`` say of each single fault at each place of a segment.
 
 ``python -m tests.tools.single_faults`` writes the tables of docs/recovery.md anew.
 """
@@ -40,8 +39,7 @@ DAMAGED, TORN, TORN_WARNING, WARNING, NOTE, SOUND, NONE = (
 
 
 class Place(NamedTuple):
-    """
-    Bytes of a segment.
+    """Bytes of a segment.
 
     :ivar at: within them, where what is no whole is done.
     """
@@ -52,8 +50,7 @@ class Place(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """
-    A segment of a log that a fault befalls.
+    """A segment of a log that a fault befalls.
 
     :ivar places: by their names.
     :ivar jobs: what a server finds before.
@@ -66,8 +63,7 @@ class Segment(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """
-    What is said.
+    """What is said.
 
     :ivar said: one of the words, or what each says where they differ.
     :ivar lost: jobs that a server has lost that starts, or that it should not have.
@@ -78,9 +74,8 @@ class Cell(NamedTuple):
 
 
 def began() -> Started:
-    """
-    A server that has ended one segment and put jobs into the next; the last commit is confirmed by
-    nothing.
+    """A server that has ended one segment and put jobs into the next; the last commit is confirmed
+    by nothing.
     """
     server = Started(MemoryDirectory(), segment_bytes=SEGMENT_BYTES)
     session = server.connect()
@@ -95,7 +90,6 @@ def began() -> Started:
 
 
 def states() -> dict[str, Segment]:
-    """The states of a segment."""
     killed = {**files_of(began().directory), "LOCK": b"", "lock": b""}
     stopped = began()
     now_ns = stopped.clock.now_ns()
@@ -180,8 +174,7 @@ FAULTS: Final[dict[str, Callable[[bytes, Place], bytes]]] = {
 
 
 def cells(segment: Segment, folder: Path) -> Iterator[tuple[str, str, Cell]]:
-    """
-    Place, fault, and what is said of it.
+    """Place, fault, and what is said of it.
 
     :param folder: an empty one.
     """
@@ -202,8 +195,7 @@ def faulty(segment: Segment) -> Iterator[tuple[str, str, Files | None]]:
 
 
 def cell_of(files: Files, jobs: frozenset[int], folder: Path) -> Cell:
-    """
-    What is said of a log.
+    """What is said of a log.
 
     :param jobs: that it had; ``folder`` is where it is put.
     """

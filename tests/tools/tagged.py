@@ -1,5 +1,5 @@
-"""
-Logs with all that version 1.1 of the format has brought: a random history, and what it leaves.
+"""Logs with all that version 1.1 of the format has brought: a random history, and what it
+leaves.
 """
 
 import random
@@ -24,8 +24,7 @@ Left = tuple[list[StoredJob], list[StoredKey], list[StoredPolicy]]
 
 @dataclass
 class Told:
-    """
-    A history.
+    """A history.
 
     :ivar jobs: the images of the jobs that live at its end.
     """

@@ -31,8 +31,7 @@ print(json.dumps(found))
 
 
 def tried(names: list[str]) -> dict[str, list[str]]:
-    """
-    Have all tools work on entries in a process with little memory, one after another.
+    """Have all tools work on entries in a process with little memory, one after another.
 
     :return: what was wrong with each.
     """

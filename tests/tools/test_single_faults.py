@@ -1,6 +1,5 @@
-"""
-Each single fault at each place of a segment: docs/recovery.md has what is said of it, and nothing
-that was promised goes without a word.
+"""Each single fault at each place of a segment: docs/recovery.md has what is said of it, and
+nothing that was promised goes without a word.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def test_server_check_and_salvage_agree_on_each_fault(found: Found) -> None:
 
 @pytest.mark.exhaustive
 def test_what_is_proven_is_never_lost_without_a_word(found: Found) -> None:
-    """
-    A server that starts has all jobs, or says why not; but for the last commit of a server that
+    """A server that starts has all jobs, or says why not; but for the last commit of a server that
     was killed, of which nothing else speaks.
     """
     silent = [

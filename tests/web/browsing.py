@@ -33,8 +33,7 @@ class Reply(NamedTuple):
 
 
 class WebTransport:
-    """
-    A transport whose peer reads at once.
+    """A transport whose peer reads at once.
 
     :ivar value: what was written.
     :ivar address: the peer's.
@@ -97,8 +96,7 @@ class Browser:
         return self.channel is None or self.transport.is_closed
 
     def send(self, data: bytes) -> bytes:
-        """
-        Send bytes.
+        """Send bytes.
 
         :return: what came back at once.
         """
@@ -148,8 +146,7 @@ def joined(chunks: bytes) -> bytes:
 def browse(
     server: MemoryServer, *names: str, may_write: bool = False, **operations: Operation
 ) -> Browser:
-    """
-    Open a connection to an endpoint of a server.
+    """Open a connection to an endpoint of a server.
 
     :param operations: beside the server's own, one for each of these paths.
     """

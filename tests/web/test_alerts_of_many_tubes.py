@@ -92,8 +92,7 @@ def let_a_job_die(busy: Busy) -> None:
 
 
 class Trouble(NamedTuple):
-    """
-    What happens, and what is told of it.
+    """What happens, and what is told of it.
 
     :ivar minutes: from then until the alert.
     :ivar step: as in `Case`.

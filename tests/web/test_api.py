@@ -61,7 +61,6 @@ class Caller:
         return self.client.ask(request)
 
     def put(self, tube: bytes, *bodies: bytes) -> None:
-        """Put jobs."""
         self.ask(b"use %s\r\n" % tube)
         for body in bodies:
             self.ask(b"put 5 0 60 %d\r\n%s\r\n" % (len(body), body))

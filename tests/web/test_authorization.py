@@ -155,7 +155,6 @@ def test_each_route_says_for_whom_it_is() -> None:
 
 
 def route_of(operation: str) -> Route:
-    """Give the route of an operation."""
     return next(route for route in ROUTES if route.operation == operation)
 
 

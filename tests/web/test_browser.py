@@ -1,5 +1,4 @@
-"""
-The console in a real browser: what it shows, what it changes, and that nothing of a job becomes
+"""The console in a real browser: what it shows, what it changes, and that nothing of a job becomes
 markup.
 
 ``make browser`` installs what it needs beside Chromium and Node.  ``BEANSTALK_PICTURES=DIR`` keeps
@@ -47,8 +46,7 @@ def browser_or_skip() -> tuple[str, str]:
 
 
 def fill(port: int) -> tuple[int, int]:
-    """
-    Put jobs in all states into tubes with names and bodies that are hard to show.
+    """Put jobs in all states into tubes with names and bodies that are hard to show.
 
     :return: the id of one whose body is markup, and of a dead letter.
     """
@@ -74,8 +72,7 @@ def fill(port: int) -> tuple[int, int]:
 
 
 def bury(client: Connection) -> int:
-    """
-    Bury jobs, and have some die.
+    """Bury jobs, and have some die.
 
     :return: the id of the first dead letter of ``mortal``; the last one is in a tube of its own.
     """

@@ -76,7 +76,6 @@ class Disk:
         self.probe = DiskProbe(self.asked.append, limit_s, cast(Any, self.clock))
 
     def ask(self) -> None:
-        """Have it asked."""
         self.probe.ask().addCallback(self.answers.append)
 
 

@@ -107,8 +107,8 @@ def test_the_command_of_the_page_makes_links_of_the_runbooks(tmp_path: Path) -> 
 
 
 class Case(NamedTuple):
-    """
-    When an alert fires, in promtool's notation: ``1+2x9`` is 1, 3, 5 and so on, a value a minute.
+    """When an alert fires, in promtool's notation: ``1+2x9`` is 1, 3, 5 and so on, a value a
+    minute.
 
     :ivar fires: series, of the server ``s`` where they name none; ``quiet`` the same, of which it
         does not.

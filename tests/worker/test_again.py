@@ -14,8 +14,7 @@ from tests.worker.world import Shop, Slow
 
 
 class Stubborn:
-    """
-    Does jobs as slowly as a test wants, and heeds no cancelling.
+    """Does jobs as slowly as a test wants, and heeds no cancelling.
 
     :ivar waiting: what each attempt waits for, in the order in which they began.
     :ivar cancelled: the numbers of the attempts that were cancelled.
@@ -46,8 +45,8 @@ def stand_still(shop: Shop, seconds: float) -> None:
 
 
 def busy_shop(connections: int) -> tuple[Shop, Stubborn, int]:
-    """
-    Have two jobs in hand, so that the worker polls, and stand still until the first has come again.
+    """Have two jobs in hand, so that the worker polls, and stand still until the first has come
+    again.
     """
     shop = Shop()
     stubborn = Stubborn()

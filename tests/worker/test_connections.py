@@ -1,5 +1,4 @@
-"""
-Another connection is not the one before: its tubes are to be confirmed, and its numbers may be
+"""Another connection is not the one before: its tubes are to be confirmed, and its numbers may be
 other jobs'.
 """
 
@@ -23,8 +22,7 @@ from tests.worker.world import TUBE, Noted, Shop, Slow
 
 
 class Heedless:
-    """
-    Threads that work as slowly as a test wants, and cannot be cancelled; and what they do.
+    """Threads that work as slowly as a test wants, and cannot be cancelled; and what they do.
 
     :ivar waiting: what each waits for.
     :ivar attempts: what each was given.

@@ -1,6 +1,5 @@
-"""
-The page on the worker: its tables are those of the code, its examples print what it says, and its
-exchange happens as it is told.
+"""The page on the worker: its tables are those of the code, its examples print what it says, and
+its exchange happens as it is told.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ HOUR_S = 3600
 
 
 def every(cron: str = "0 * * * *", **options: Any) -> Schedule:
-    """Make a schedule."""
     return Schedule(**{"name": "n", "tube": "t", "body": b"x"} | options, cron=cron)
 
 

@@ -24,7 +24,6 @@ MOST = 60
 def working(
     beanstalk: Beanstalk, doer: Any, concurrency: int = 1, **options: Any
 ) -> tuple[Worker[Any], Noted]:
-    """Start a worker."""
     noted = Noted()
     worker: Worker[Any] = Worker(
         beanstalk.endpoint, "t", doer, concurrency, reactor=beanstalk.clock, hooks=[noted],

@@ -60,8 +60,7 @@ class Noted(Hooks):
 
 
 class Slow:
-    """
-    Does jobs as slowly as a test wants.
+    """Does jobs as slowly as a test wants.
 
     :ivar begun: the attempts, in their order.
     :ivar waiting: what each waits for.
@@ -90,8 +89,7 @@ class Slow:
 
 @implementer(IStreamClientEndpoint)
 class Door:
-    """
-    The endpoint of the workers.
+    """The endpoint of the workers.
 
     :ivar links: the connections that they have made.
     """
@@ -109,8 +107,7 @@ class Door:
 
 
 class Shop:
-    """
-    A server, somebody who puts jobs, and workers.
+    """A server, somebody who puts jobs, and workers.
 
     :ivar links: the workers' connections, in the order in which they were made.
 
@@ -126,7 +123,6 @@ class Shop:
         self.world.result(self.producer.use(TUBE))
 
     def worker(self, doer: Any, concurrency: int = 1, **options: Any) -> Worker[Any]:
-        """Start a worker."""
         chosen: dict[str, Any] = {
             "hooks": [self.noted], "chance": lambda: 0.0, "backoff": lambda: Backoff(lambda: 1.0),
             "tubes": TUBE,

@@ -1,5 +1,4 @@
-"""
-Tells ``twistd`` that there is a ``beanstalk``.
+"""Tells ``twistd`` that there is a ``beanstalk``.
 
 Nothing of ours is imported here: every ``twistd --help`` runs this file, whatever it is run for.
 One plugin object, and its name stays: a stale ``dropin.cache`` would hide a second or renamed one.

@@ -1,5 +1,4 @@
-"""
-What at the end of a sound log may be a trace of a loss, and may be one of a crash at the wrong
+"""What at the end of a sound log may be a trace of a loss, and may be one of a crash at the wrong
 moment: no reason to refuse it, but one to look; docs/binlog-format.md, "What is no proof".
 """
 
@@ -27,15 +26,13 @@ LOCK: Final = LOCKS[0]
 """Lies where a server has run: a copy of the segments alone has none that is preallocated."""
 
 PAGE_BYTES: Final = 4096
-"""
-As a rule segments are allocated in whole pages; cut to its length, one file in 512 has whole pages
-too.
+"""As a rule segments are allocated in whole pages; cut to its length, one file in 512 has whole
+pages too.
 """
 
 
 class LossWarning(NamedTuple):
-    """
-    A trace of what may have been a loss.
+    """A trace of what may have been a loss.
 
     :ivar name: of the newest segment, or of a preallocated one if there is none.
     :ivar what: what is seen there, and what it may be; goes on behind ``name``.

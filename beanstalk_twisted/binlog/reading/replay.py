@@ -1,5 +1,4 @@
-"""
-What a sound log holds and how it goes on, for a server that starts.
+"""What a sound log holds and how it goes on, for a server that starts.
 
 `Replay.survivors` gives the newest image of each job, which `selection` has chosen.
 `Replay.survivors_in_bulk` gives the same jobs to a server that starts, most of them many at once.
@@ -39,8 +38,7 @@ NS = 1_000_000_000
 
 
 class Survivor(NamedTuple):
-    """
-    A job of the log that was not deleted.
+    """A job of the log that was not deleted.
 
     :ivar segment_seq: where its full record is, or is about to be; ``lsn`` that record's LSN.
     """
@@ -51,22 +49,19 @@ class Survivor(NamedTuple):
 
 
 PART_BYTES: Final = 1 << 20
-"""
-How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it is
-where it stays: a server that starts needs little more memory than it did when it ended.  It is that
-of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
+"""How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it
+is where it stays: a server that starts needs little more memory than it did when it ended.  It is
+that of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
 """
 
 OPEN_PARTS: Final = 32
-"""
-Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that of
-the segments: each takes a file descriptor.
+"""Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that
+of the segments: each takes a file descriptor.
 """
 
 
 class Part(NamedTuple):
-    """
-    Some frames of a segment, one behind the other.
+    """Some frames of a segment, one behind the other.
 
     :ivar offsets: where they are in the segment; the part begins with the first.
     :ivar end: where the last one ends.
@@ -117,8 +112,7 @@ class _Buffers:
 
 
 def read(directory: Directory, progress: Progress) -> "Replay":
-    """
-    Read a log.  Nothing is changed.
+    """Read a log.  Nothing is changed.
 
     :raise Damaged: durable records cannot be read.
     :raise Incompatible: it is of another version, kind or store.
@@ -130,8 +124,7 @@ def read(directory: Directory, progress: Progress) -> "Replay":
 
 
 def read_records(directory: Directory, progress: Progress) -> "Replay":
-    """
-    As `read`, but for the bodies of the segments that are then ``unchecked``.  A log that is
+    """As `read`, but for the bodies of the segments that are then ``unchecked``.  A log that is
     refused is read whole, so that all is said that is wrong with it.
     """
     survey = Survey(directory, progress, leaves_bodies=True)
@@ -139,8 +132,7 @@ def read_records(directory: Directory, progress: Progress) -> "Replay":
 
 
 class Replay:
-    """
-    A log that was found sound.
+    """A log that was found sound.
 
     :ivar unchecked: the segments whose bodies nobody has looked at yet; whoever does takes them
         out.
@@ -169,8 +161,7 @@ class Replay:
         return max(sizes, default=0)
 
     def position(self, store_uuid: bytes) -> Position:
-        """
-        How the log goes on: in a new segment that begins with all that is not known durable.
+        """How the log goes on: in a new segment that begins with all that is not known durable.
 
         :param store_uuid: names the store if it is a new one.
         """
@@ -193,8 +184,7 @@ class Replay:
         return ends
 
     def tidy(self, directory: Directory) -> str:
-        """
-        Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
+        """Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
         last server was killed before it could: the names of the segments, and an orderly end.
         Call this before the next segment is written.
 
@@ -223,8 +213,7 @@ class Replay:
         directory.cut(newest.name, size)
 
     def notes(self, kept_at: str) -> list[str]:
-        """
-        What there is to say of the log, a sentence each.
+        """What there is to say of the log, a sentence each.
 
         :param kept_at: what `tidy` has returned.
         """
@@ -236,8 +225,7 @@ class Replay:
         return notes
 
     def give_space(self, directory: Directory) -> None:
-        """
-        The disk is full: give back the space of the newest segment that was never written.  It
+        """The disk is full: give back the space of the newest segment that was never written.  It
         reads as before.
         """
         for newest in self._segments[-1:]:
@@ -245,8 +233,7 @@ class Replay:
             directory.cut(newest.name, end)
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """
-        Remove what was being made before the next segment is, and segments when that is durable:
+        """Remove what was being made before the next segment is, and segments when that is durable:
         the TRIM that they are dead by may not have been until then.
         """
         for name in self.survey.dead:
@@ -260,8 +247,7 @@ class Replay:
             directory.cut(newest.name, self._durable_end(newest))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
-        """
-        The pauses that are still in force, none longer than it was asked for.
+        """The pauses that are still in force, none longer than it was asked for.
 
         :param now_ns: log time now.
         """
@@ -271,8 +257,7 @@ class Replay:
                 yield replace(pause, until_ns=until_ns)
 
     def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
-        """
-        The keys that are still remembered, none longer than it was asked for, each with the
+        """The keys that are still remembered, none longer than it was asked for, each with the
         segment that holds it, or is about to.
 
         :param now_ns: log time now.
@@ -284,8 +269,7 @@ class Replay:
                 yield replace(record, until_ns=until_ns), seq + (1 if moves else 0)
 
     def survivors(self, now_ns: int) -> Iterator[Survivor]:
-        """
-        Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
+        """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
         again, and no delay is longer than it was asked for, whatever the clock did.
 
         :param now_ns: log time now.
@@ -306,10 +290,9 @@ class Replay:
     def survivors_in_bulk(
         self, now_ns: int, with_lsns: bool = False, bodies_below: int = 1 << 63
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
-        """
-        The same jobs in another order, those that can be had many at once together.  Each is gone
-        through where it stands in the log, newest first: nothing is kept of it, and no more of the
-        log is mapped than a part.
+        """The same jobs in another order, those that can be had many at once together.  Each is
+        gone through where it stands in the log, newest first: nothing is kept of it, and no more of
+        the log is mapped than a part.
 
         :param with_lsns: whether the LSNs of those had together are wanted.
         :param bodies_below: so many bytes at the beginning of the log are read with the bodies of
@@ -420,8 +403,7 @@ class Replay:
         return segment.header.seq + (1 if moves else 0)
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
-        """
-        Frames above the watermark, the last one first: all in the newest segment, whose header
+        """Frames above the watermark, the last one first: all in the newest segment, whose header
         vouches for the others.
         """
         for part in parts(newest):
@@ -442,9 +424,8 @@ class Replay:
         return self._end_of(segment, self.survey.durable_lsn)
 
     def _end_of(self, segment: Segment, lsn: int) -> int:
-        """
-        Where the last frame ends of those with records up to an LSN.  A sync mark is never synced
-        itself, so nothing may build on one at the end.
+        """Where the last frame ends of those with records up to an LSN.  A sync mark is never
+        synced itself, so nothing may build on one at the end.
         """
         for part in parts(segment):
             for frame in part.frames(self._read(part)):
@@ -454,8 +435,7 @@ class Replay:
 
 
 def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
-    """
-    Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
+    """Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
 
     :param picks: of one part, newest first.
     """

@@ -1,5 +1,4 @@
-"""
-Frames at any byte of a segment, and what they prove about the bytes before them.
+"""Frames at any byte of a segment, and what they prove about the bytes before them.
 
 Frames are written at multiples of eight, and there a server goes on reading.  Bytes that were put
 in or taken out move them anywhere; the checksum and the salt of a header say there as surely what
@@ -34,8 +33,7 @@ _AT_THE_BEGINNING: Final = frozenset({int(Start.kind), int(Counters.kind)})
 
 
 def frames_anywhere(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[Frame]:
-    """
-    Every place from ``at`` on where a frame's header checks.  Payloads are not looked at.
+    """Every place from ``at`` on where a frame's header checks.  Payloads are not looked at.
 
     :param salt: the segment's; None for frames of any.
     """
@@ -46,8 +44,7 @@ def frames_anywhere(buffer: Buffer, at: int, end: int, salt: int | None) -> Iter
 
 
 def resynchronise(buffer: Buffer, at: int, end: int, salt: int, above_lsn: int) -> Iterator[Frame]:
-    """
-    Those of them where a server would write one, with ``base_lsn > above_lsn``; see
+    """Those of them where a server would write one, with ``base_lsn > above_lsn``; see
     "Resynchronising" in docs/binlog-format.md.
     """
     for frame in frames_anywhere(buffer, at, end, salt):
@@ -61,9 +58,9 @@ def salt_at(buffer: Buffer, at: int) -> int:
 
 
 def _places(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[int]:
-    """
-    Where headers may begin, so that they end before ``end``: at a magic, and the salt in its place.
-    Whoever fills bodies with magics does not know the salt, and costs no more than other bytes.
+    """Where headers may begin, so that they end before ``end``: at a magic, and the salt in its
+    place.  Whoever fills bodies with magics does not know the salt, and costs no more than other
+    bytes.
     """
     view = memoryview(buffer)
     wanted = re.compile(re.escape(FRAME_MAGIC) + _between(salt), re.DOTALL)
@@ -87,8 +84,7 @@ def _between(salt: int | None) -> bytes:
 
 
 def proven_lsn(buffer: Buffer, header: SegmentHeader, at: int, end: int, lsn: int) -> int:
-    """
-    The highest LSN that was durable for certain, by what stands from ``at`` on, where a segment
+    """The highest LSN that was durable for certain, by what stands from ``at`` on, where a segment
     cannot be read any further; ``lsn`` or more is damage.
 
     :param at: where the frame of ``lsn`` should stand.
@@ -123,8 +119,7 @@ def _beginnings(buffer: Buffer, whole: Iterable[Frame]) -> Iterator[int]:
 
 
 def _displaced(whole: Iterable[Frame], found: Iterable[Frame]) -> Iterator[Frame]:
-    """
-    Frames where none was ever written.  A copy in a body is of an older frame than the one that
+    """Frames where none was ever written.  A copy in a body is of an older frame than the one that
     it stands in.
 
     :param found: all that may hold copies.

@@ -24,8 +24,7 @@ NO_SEAL: Final = "a tool has made this segment, and it does not end with the sea
 
 
 class Ending(NamedTuple):
-    """
-    How a segment's frames end.
+    """How a segment's frames end.
 
     :ivar offset: where the last good frame ends.
     :ivar next_lsn: the first LSN that was not read.
@@ -43,8 +42,7 @@ class Ending(NamedTuple):
 def walk(
     buffer: Buffer, header: SegmentHeader, end: int | None = None, leaves_bodies: bool = False
 ) -> Iterator[Frame | Ending]:
-    """
-    Every good frame in order, all checksums checked, then one `Ending`.
+    """Every good frame in order, all checksums checked, then one `Ending`.
 
     :param end: where the successor says that the data end; None for the newest segment.
     :param leaves_bodies: see `frames.decode`.
@@ -77,9 +75,9 @@ def _at_the_end(buffer: Buffer, header: SegmentHeader, last: Frame | None, probl
 
 
 def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
-    """
-    Whether a frame is the last one of its segment for certain, as its last record is a SEAL.  One
-    that was re-homed says nothing; it was not durable when it was framed, as a tool's always is.
+    """Whether a frame is the last one of its segment for certain, as its last record is a SEAL.
+    One that was re-homed says nothing; it was not durable when it was framed, as a tool's always
+    is.
     """
     if not last.n_rec or frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] != Seal.kind:
         return False

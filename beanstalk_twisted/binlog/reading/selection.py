@@ -1,5 +1,4 @@
-"""
-Which records of a log say how its jobs are now, chosen newest-first.
+"""Which records of a log say how its jobs are now, chosen newest-first.
 
 The newest record of a job says all but its body, which is in its newest full record: so dead jobs
 and old states are never decoded.
@@ -18,8 +17,7 @@ from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
 
 class Place(NamedTuple):
-    """
-    A frame with full records of surviving jobs.
+    """A frame with full records of surviving jobs.
 
     :ivar start: where the part of the segment begins that was read; ``end`` where it ends.
     :ivar frame: as it lies in that part.
@@ -34,15 +32,13 @@ class Place(NamedTuple):
 
 
 Found = tuple[int, int, Place, bytes | None]
-"""
-A surviving job: its id, where its full record is in which frame, and the bytes of its newest record
-if that is another one.  A plain tuple, since there may be millions.
+"""A surviving job: its id, where its full record is in which frame, and the bytes of its newest
+record if that is another one.  A plain tuple, since there may be millions.
 """
 
 
 class Pick(NamedTuple):
-    """
-    Full records of one frame that nothing newer is known of.
+    """Full records of one frame that nothing newer is known of.
 
     :ivar indexes: ascending, at least one; ``job_ids`` likewise.
     :ivar newest: the newest records of these jobs, if they are others: then something newer is.
@@ -61,8 +57,7 @@ class Pick(NamedTuple):
 
 
 def picks_of(changed: list[tuple[int, int, Place, bytes]], buffer: Buffer) -> Iterator[Pick]:
-    """
-    The same of jobs whose newest records are others.
+    """The same of jobs whose newest records are others.
 
     :param changed: those of a frame one behind the other.
     :param buffer: the part that all of them are in.
@@ -83,10 +78,9 @@ _BITS: Final = tuple(1 << at for at in range(_PAGE_SIZE))
 
 
 class JobIds:
-    """
-    A set of job ids, a bit for each, in pages: a log may speak of millions, which a set would keep
-    as long as the jobs are loaded, at 60 to 100 bytes each.  Ids are dense, so that most pages are
-    full: then it is less than one.
+    """A set of job ids, a bit for each, in pages: a log may speak of millions, which a set would
+    keep as long as the jobs are loaded, at 60 to 100 bytes each.  Ids are dense, so that most pages
+    are full: then it is less than one.
     """
 
     def __init__(self) -> None:
@@ -101,8 +95,7 @@ class JobIds:
         self._pages[number] = self._pages.get(number, 0) | 1 << (job_id & _PAGE_MASK)
 
     def add_run(self, first: int, count: int) -> bool:
-        """
-        Ids one after the other enter, if none of them is there.
+        """Ids one after the other enter, if none of them is there.
 
         :return: whether they did.
         """
@@ -114,8 +107,7 @@ class JobIds:
         return True
 
     def add_all(self, job_ids: Sequence[int]) -> list[int]:
-        """
-        Ids enter.
+        """Ids enter.
 
         :param job_ids: at least one.
         :return: where those are in ``job_ids`` that were not there.
@@ -151,8 +143,7 @@ _DELETE: Final = int(Kind.DELETE)
 
 
 class Selection:
-    """
-    What has been met of each job; frames are shown to it newest-first.
+    """What has been met of each job; frames are shown to it newest-first.
 
     :ivar changed: the surviving jobs whose newest record is not their full one.  Whoever takes
         them out has them only.
@@ -169,8 +160,7 @@ class Selection:
         return self._newest
 
     def pick(self, buffer: Buffer, place: Place) -> tuple[Sequence[int], Sequence[int]]:
-        """
-        Look at a frame: the first record met of a job is its state, the first full one its body.
+        """Look at a frame: the first record met of a job is its state, the first full one its body.
 
         :return: the full records that nothing newer is known of, ascending, and their jobs.
         """

@@ -1,5 +1,5 @@
-"""
-What a log says beside its jobs: the names and pauses of tubes, and how far its numbers have come.
+"""What a log says beside its jobs: the names and pauses of tubes, and how far its numbers have
+come.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,7 @@ class FoundKey(NamedTuple):
 
 
 class SmallState:
-    """
-    All that a log says beside its jobs; the newest record of a thing holds.
+    """All that a log says beside its jobs; the newest record of a thing holds.
 
     :ivar next_job_id: every lower id has been given out.
     :ivar next_tube_id: every lower tube id has been given out.
@@ -80,8 +79,7 @@ class SmallState:
         self.trim_seq = max(self.trim_seq, header.trim_seq)
 
     def note_frame(self, buffer: Buffer, frame: Frame) -> None:
-        """
-        Take in a frame.
+        """Take in a frame.
 
         :raise NotUnderstood: it holds what this version does not know.
         """

@@ -1,5 +1,4 @@
-"""
-Looking at every byte of a log that carries meaning, and saying what is wrong.  Changes nothing.
+"""Looking at every byte of a log that carries meaning, and saying what is wrong.  Changes nothing.
 
 The server refuses or cuts on what a `Survey` says; a tool prints it.  The rule that tells a torn
 tail from damage is in docs/binlog-format.md, "Reading".
@@ -39,8 +38,7 @@ NamedHeader = tuple[str, SegmentHeader | HeaderProblem]
 
 
 class Segment(NamedTuple):
-    """
-    A segment whose header is sound.
+    """A segment whose header is sound.
 
     :ivar size: of the file, bytes.
     :ivar frame_offsets: where its good frames start, in order.
@@ -55,8 +53,7 @@ class Segment(NamedTuple):
     has_trailer: bool
 
     def frame(self, buffer: Buffer, offset: int) -> Frame:
-        """
-        The frame at one of ``frame_offsets``.
+        """The frame at one of ``frame_offsets``.
 
         :param buffer: what `Survey.read` gives.  Only one segment should be held at a time: each
             costs a file descriptor.
@@ -81,8 +78,7 @@ class TornTail(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """
-    Why a server refuses this log.
+    """Why a server refuses this log.
 
     :ivar seq: the segment it is about.
     :ivar foreign: the bytes are sound, but of another version, kind or store.
@@ -100,8 +96,7 @@ class Problem(NamedTuple):
 
 
 class Survey:
-    """
-    A log as found.
+    """A log as found.
 
     :ivar directory: where it is, ``names`` the files in it; ``is_whole`` says whether its first
         segments must be there.
@@ -116,8 +111,7 @@ class Survey:
         self, directory: Readable, progress: Progress, is_whole: bool = True,
         is_archive: bool = False, leaves_bodies: bool = False,
     ) -> None:  # fmt: skip
-        """
-        :param is_whole: whether the first segments must be there; not so in an archive.
+        """:param is_whole: whether the first segments must be there; not so in an archive.
         :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
         :param leaves_bodies: whether heaps with nothing but bodies are left to somebody else, in
             segments with a successor; that of the newest says what is torn.
@@ -150,8 +144,7 @@ class Survey:
         return self.directory.read_part(segment.name, start, end)
 
     def refuse_if_unsound(self) -> None:
-        """
-        :raise Damaged: durable records cannot be read.
+        """:raise Damaged: durable records cannot be read.
         :raise Incompatible: it is of another version, kind or store.
         """
         error = self.refusal()
@@ -356,9 +349,8 @@ class Survey:
 
 
 def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHeader]:
-    """
-    Each file under the number that its header says, ascending.  A file whose name says the same, or
-    whose header says nothing, has the number before one that was copied or renamed.
+    """Each file under the number that its header says, ascending.  A file whose name says the same,
+    or whose header says nothing, has the number before one that was copied or renamed.
     """
 
     def said(seq: int) -> int:
@@ -372,8 +364,7 @@ def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHead
 
 
 def unknown_format(path: str, what: str) -> Incompatible:
-    """
-    The error of a log in a format that this version does not know.
+    """The error of a log in a format that this version does not know.
 
     :param what: which file says so, and how.
     """

@@ -63,8 +63,7 @@ REASONS: Final = {
 
 
 class BodyPlace(NamedTuple):
-    """
-    Where a job's full record is in the log.
+    """Where a job's full record is in the log.
 
     :ivar segment: 0 without a log; ``lsn`` 0 if it is not known.
     """
@@ -104,8 +103,7 @@ NEVER_NS: Final = (1 << 63) - 1
 """The deadline of a delayed job that waits for a group, not for a moment."""
 
 WITHHELD_NS: Final = NEVER_NS - 16
-"""
-The deadline of a delayed job that waits to be made a dead letter, for space or for its body, is
+"""The deadline of a delayed job that waits to be made a dead letter, for space or for its body, is
 this plus the number of its `Reason`: so no deadline from here on is a moment.
 """
 
@@ -116,8 +114,7 @@ WAITED_FOR: Final = frozenset({
 """The kinds that replies wait for."""
 
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
-"""
-The kinds no reply waits for: losing the last few of them in a power loss costs counters, never a
+"""The kinds no reply waits for: losing the last few of them in a power loss costs counters, never a
 job.
 """
 
@@ -140,8 +137,7 @@ NO_DATA: Final[Data] = (0, 0, 0)
 
 
 class JobImage(NamedTuple):
-    """
-    The whole state of a job after a change.
+    """The whole state of a job after a change.
 
     :ivar ts_ns: when it happened; in full records, when the job was put.
     :ivar deadline_ns: ready 0, delayed: ready at, or `NEVER_NS`; reserved: TTR ends at, buried:
@@ -205,17 +201,16 @@ class JobImage(NamedTuple):
         return saturated.encode(data)
 
     def _saturated(self) -> "JobImage":
-        """
-        The same with counters that a record can hold: an import may bring a job with the largest.
+        """The same with counters that a record can hold: an import may bring a job with the
+        largest.
         """
         counts: dict[str, Any] = {name: min(getattr(self, name), MAX_COUNTER) for name in COUNTERS}
         return self._replace(**counts)
 
 
 def as_loaded(image: JobImage, now_ns: int) -> JobImage:
-    """
-    A job as a server takes it over that knows none of the sessions of the one before: it is ready
-    if it was reserved, and its delay no longer than it was asked for.
+    """A job as a server takes it over that knows none of the sessions of the one before: it is
+    ready if it was reserved, and its delay no longer than it was asked for.
 
     :param now_ns: log time.
     """

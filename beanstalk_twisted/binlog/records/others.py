@@ -89,8 +89,8 @@ class Pause(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class RememberedKey(_NotOfAJob):
-    """
-    The KEY record: the unique key of a job of the tube that was deleted is remembered until then.
+    """The KEY record: the unique key of a job of the tube that was deleted is remembered until
+    then.
     """
 
     kind: ClassVar[int] = KEY
@@ -102,8 +102,8 @@ class RememberedKey(_NotOfAJob):
 
     @property
     def commits(self) -> bool:
-        """
-        It stands with the DELETE that replies wait for; what compaction writes again waits too.
+        """It stands with the DELETE that replies wait for; what compaction writes again waits
+        too.
         """
         return True
 
@@ -197,8 +197,7 @@ class Seal(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Start(_NotOfAJob):
-    """
-    A server has started.
+    """A server has started.
 
     :ivar wall_offset_ns: wall clock minus ``ts_ns``.
     """
@@ -290,8 +289,7 @@ class UnknownRecord(NotUnderstood):
 
 
 def decode_record(raw: Raw, data: bytes) -> Record:
-    """
-    The record that ``raw`` and its ``data`` say.
+    """The record that ``raw`` and its ``data`` say.
 
     :raise NotUnderstood: type, state or data are not of this version.
     """
@@ -307,8 +305,7 @@ def decode_record(raw: Raw, data: bytes) -> Record:
 
 
 def decode_job(raw: Raw, data: bytes) -> JobImage:
-    """
-    The same for a record of a job.
+    """The same for a record of a job.
 
     :param raw: its type is in `JOB_KINDS`.
     :raise NotUnderstood: state or data are not of this version.

@@ -1,5 +1,5 @@
-"""
-Every number on disk, as docs/binlog-format.md says it.  A change there and here raises a version.
+"""Every number on disk, as docs/binlog-format.md says it.  A change there and here raises a
+version.
 
 ::
 
@@ -18,8 +18,7 @@ MINOR: Final = 1
 """Of segments with extensions; others are as version 1.0 writes them."""
 
 EXTENSIONS: Final = 1
-"""
-The incompat bit of a segment that may hold records with extensions, or of types that came with
+"""The incompat bit of a segment that may hold records with extensions, or of types that came with
 them: a server that does not know them would lose them.
 """
 
@@ -108,8 +107,8 @@ _COLUMNS: Final = (
 
 
 class SegmentHeader(NamedTuple):
-    """
-    The fields of a segment header that differ between segments; docs/binlog-format.md names them.
+    """The fields of a segment header that differ between segments; docs/binlog-format.md names
+    them.
 
     :ivar incompat: what a reader has to know, `EXTENSIONS` or 0.
     """
@@ -128,8 +127,7 @@ class SegmentHeader(NamedTuple):
     incompat: int = 0
 
     def encode(self, origin: Mapping[str, object] | None = None) -> bytes:
-        """
-        :param origin: what a log that a tool made was made from, as JSON.
+        """:param origin: what a log that a tool made was made from, as JSON.
         :return: the header's 4096 bytes.
         :raise ValueError: the origin is too long.
         """
@@ -152,8 +150,7 @@ class SegmentHeader(NamedTuple):
 
 
 def decode_description(raw: bytes) -> Mapping[str, object]:
-    """
-    The JSON of a segment header that checks: `record`, and in logs made by tools `origin`.
+    """The JSON of a segment header that checks: `record`, and in logs made by tools `origin`.
 
     :return: empty when it is not a JSON object; nothing depends on it.
     """
@@ -166,8 +163,7 @@ def decode_description(raw: bytes) -> Mapping[str, object]:
 
 
 class HeaderProblem(NamedTuple):
-    """
-    Why a segment header cannot be used.
+    """Why a segment header cannot be used.
 
     :ivar foreign: the bytes are sound, but of a version or with features that we do not know.
     """
@@ -177,8 +173,7 @@ class HeaderProblem(NamedTuple):
 
 
 def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
-    """
-    Read a segment header.  Never raises for bad bytes.
+    """Read a segment header.  Never raises for bad bytes.
 
     :param raw: the first 4096 bytes of a segment, or fewer if the file is shorter.
     """
@@ -236,8 +231,8 @@ def archive_name(seq: int, first_lsn: int) -> str:
 
 
 def parse_archive_name(name: str) -> tuple[int, int] | None:
-    """
-    The sequence number and first LSN in the name of an archived segment, or None if it is not one.
+    """The sequence number and first LSN in the name of an archived segment, or None if it is
+    not one.
     """
     numbers, _, suffix = name.partition(".")
     left, _, right = numbers.partition("-")

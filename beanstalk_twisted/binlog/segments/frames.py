@@ -1,5 +1,4 @@
-"""
-Records into frames and back.  A frame counts as a whole or not at all.
+"""Records into frames and back.  A frame counts as a whole or not at all.
 
 A reader has three answers and no policy: `Frame` (this), `Incomplete` (not yet: the bytes end, or
 are still zero) and `Damage` (this cannot be right, and why).  What to do about it is the caller's:
@@ -60,8 +59,7 @@ CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
 
 
 class Frame(NamedTuple):
-    """
-    A frame whose checksums hold.
+    """A frame whose checksums hold.
 
     :ivar offset: where it starts; ``end`` is where the next one does.
     :ivar records_at: where its record array starts; ``heap_at`` where its heap does.
@@ -105,8 +103,7 @@ PIECEWISE_BYTES: Final = 256 << 10
 def encode(
     records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
-    """
-    One frame.  The caller keeps within the limits (see `split`).
+    """One frame.  The caller keeps within the limits (see `split`).
 
     :param records: none make a sync mark.
     :param durable_lsn: None for the LSN of the last of them.
@@ -142,8 +139,7 @@ def assemble(
     array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
-    """
-    A frame around a record array and a heap that are already bytes.
+    """A frame around a record array and a heap that are already bytes.
 
     :param heap: in pieces.
     """
@@ -164,8 +160,7 @@ def assemble(
 def split(
     records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
 ) -> Iterator[Sequence[Appended]]:
-    """
-    Cut a batch into parts that make one frame each.
+    """Cut a batch into parts that make one frame each.
 
     A part ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
@@ -201,8 +196,7 @@ def _pieces(count: int, whole: Sequence[Span]) -> Iterator[Span]:
 def decode(
     buffer: Buffer, at: int, end: int, salt: int, leaves_bodies: bool = False
 ) -> Frame | Incomplete | Damage:
-    """
-    Read the frame that starts at ``at``.
+    """Read the frame that starts at ``at``.
 
     :param buffer: a segment from its start.
     :param end: where its data end at the latest, ``at <= end <= len(buffer)``.
@@ -244,10 +238,9 @@ def has_sound_data(raw: Raw, data: bytes) -> bool:
 
 
 def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
-    """
-    Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name of
-    a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said of
-    a frame whose columns cannot be cut.
+    """Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name
+    of a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said
+    of a frame whose columns cannot be cut.
     """
     if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
         return False
@@ -271,8 +264,7 @@ def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
 def in_order(
     buffer: Buffer, at: int, end: int, salt: int, lsn: int, leaves_bodies: bool = False
 ) -> Iterator[Frame]:
-    """
-    The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+    """The frames from ``at`` on, up to the first place where none stands whose LSN follows.
 
     :param lsn: the first frame's; the other parameters are those of `decode`.
     """
@@ -354,8 +346,8 @@ def record_bytes(buffer: Buffer, frame: Frame, index: int) -> bytes:
 
 
 def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
-    """
-    Type and job id of each record of a frame, in LSN order: all that most of a replay looks at.
+    """Type and job id of each record of a frame, in LSN order: all that most of a replay looks
+    at.
     """
     array = memoryview(buffer)[frame.records_at : frame.heap_at]
     if frame.rec_size == RECORD_BYTES:
@@ -364,8 +356,7 @@ def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
 
 
 def ids_if_all(buffer: Buffer, frame: Frame, kinds: bytes) -> list[int] | None:
-    """
-    The job ids of a frame all of whose records are of these kinds; None of any other frame, and
+    """The job ids of a frame all of whose records are of these kinds; None of any other frame, and
     where columns cannot be cut.  A fifth of the time of `kinds_and_ids`.
     """
     if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
@@ -407,8 +398,7 @@ def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
 
 
 def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
-    """
-    A record's data.
+    """A record's data.
 
     :raise NotUnderstood: it points outside its frame's heap.
     """

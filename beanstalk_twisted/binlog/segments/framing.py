@@ -1,6 +1,5 @@
-"""
-The bytes of one segment behind its header: frames, one after the other, then the seal, which says
-what is in them (docs/binlog-format.md, "Seal and trailer").
+"""The bytes of one segment behind its header: frames, one after the other, then the seal, which
+says what is in them (docs/binlog-format.md, "Seal and trailer").
 
 Whoever writes segments appends through `Framing`, the server's log as well as the tools: so what a
 seal says of its segment is collected in one place, while the frames are made.
@@ -53,8 +52,7 @@ Place = tuple[int, int, int]
 
 
 class SegmentIndex:
-    """
-    Collects what the seal of a segment will say about it.
+    """Collects what the seal of a segment will say about it.
 
     What is added is added whole: the last line of each method changes all that counts, by the
     exchange of references, and whatever ends it before that, all is as it was.
@@ -92,8 +90,7 @@ class SegmentIndex:
         return not CHANGES.isdisjoint(self._types)
 
     def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
-        """
-        New frames, and what is in them: as a rule one of one or two records.
+        """New frames, and what is in them: as a rule one of one or two records.
 
         :param end: where they end.
         """
@@ -138,8 +135,7 @@ class SegmentIndex:
         )  # fmt: skip
 
     def _index(self, places: Sequence[Place]) -> int:
-        """
-        Note those frames that are far enough behind the one before.
+        """Note those frames that are far enough behind the one before.
 
         :return: how many are noted then; more do not count.
         """
@@ -191,8 +187,7 @@ def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) ->
 
 
 class Framing:
-    """
-    Frames records for one segment.
+    """Frames records for one segment.
 
     :ivar index: what the seal will say.
     """
@@ -217,8 +212,7 @@ class Framing:
         self, records: Sequence[Appended], base_lsn: int, time_ns: int,
         durable_lsn: int | None = None, all_bytes: int = 0, whole: Sequence[frames.Span] = (),
     ) -> list[bytes]:  # fmt: skip
-        """
-        :param base_lsn: the first record's LSN, the others' follow.
+        """:param base_lsn: the first record's LSN, the others' follow.
         :param durable_lsn: the watermark; by default each frame vouches for itself, since nobody
             sees it before all of it is durable.
         :param all_bytes: what the records take, data included, if that is known.
@@ -236,8 +230,7 @@ class Framing:
         return made
 
     def add_rehomed(self, moved: Sequence[RehomedFrame]) -> list[bytes]:
-        """
-        :param moved: frames that have moved here, with the LSNs and times they had.
+        """:param moved: frames that have moved here, with the LSNs and times they had.
         :return: the same, bound to this segment.
         """
         made, places, end = [], [], self.index.end
@@ -259,8 +252,7 @@ class Framing:
     def seal(
         self, lsn: int, time_ns: int, durable_lsn: int | None = None
     ) -> tuple[bytes, bytes]:  # fmt: skip
-        """
-        The end of the segment.
+        """The end of the segment.
 
         :param lsn: the SEAL's.
         :return: its frame and the trailer; ``end`` is between them.

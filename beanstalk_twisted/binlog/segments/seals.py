@@ -1,5 +1,4 @@
-"""
-What the seal of a finished segment says of it (docs/binlog-format.md, "Seal and trailer"), read
+"""What the seal of a finished segment says of it (docs/binlog-format.md, "Seal and trailer"), read
 from the end of the file: two short reads.
 """
 
@@ -36,8 +35,7 @@ class IndexedFrame(NamedTuple):
 
 
 class SealIndex(NamedTuple):
-    """
-    The data of a SEAL record.
+    """The data of a SEAL record.
 
     :ivar records: how many there are in the segment before the SEAL.
     :ivar jobs: smallest and largest job id; ``times_ns``, likewise of the times of jobs' records;
@@ -72,8 +70,7 @@ class SealIndex(NamedTuple):
 
 
 class FoundSeal(NamedTuple):
-    """
-    A seal as it stands in a segment.
+    """A seal as it stands in a segment.
 
     :ivar end: where its frame ends, and the trailer begins.
     :ivar next_lsn: the LSN behind the segment.
@@ -87,8 +84,7 @@ class FoundSeal(NamedTuple):
 
 
 def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | None:
-    """
-    :param size: of the file.
+    """:param size: of the file.
     :return: None if there is no seal that can be understood.
     :raise OSError: the file cannot be read.
     """
@@ -117,8 +113,7 @@ def _content(raw: bytes, frame: Frame) -> SealIndex | None:
 
 
 def seal_offset(trailer: bytes) -> int | None:
-    """
-    :param trailer: the last 40 bytes of a file.
+    """:param trailer: the last 40 bytes of a file.
     :return: where the frame of the seal begins; None if this is no trailer.
     """
     if len(trailer) != TRAILER_BYTES:

@@ -1,5 +1,4 @@
-"""
-One method for each command that beanstalkd does not have (docs/extensions.md), as `methods` has
+"""One method for each command that beanstalkd does not have (docs/extensions.md), as `methods` has
 them for its own.
 
 The first of them on a connection asks the server with `capabilities` what it knows; whatever is
@@ -54,8 +53,7 @@ class ExtensionCommands(Commands):
     """The methods.  Each gives a Deferred of what the server answers."""
 
     def probe(self) -> Deferred[frozenset[str]]:
-        """
-        Ask what the server knows beside beanstalkd's own commands.
+        """Ask what the server knows beside beanstalkd's own commands.
 
         :return: the words; none, if it does not know the question.
         """
@@ -63,9 +61,8 @@ class ExtensionCommands(Commands):
         return asked.addErrback(_nothing_announced)
 
     def auth(self, token: str) -> Deferred[None]:
-        """
-        Be on this connection whose token this is; a server that asks nobody for rights takes any.
-        `service.Client` shows the token that it was given on each connection by itself.
+        """Be on this connection whose token this is; a server that asks nobody for rights takes
+        any.  `service.Client` shows the token that it was given on each connection by itself.
 
         :raise Unauthorized: it is nobody's; all is as it was.
         :raise ValueError: there can be no such token.
@@ -93,8 +90,7 @@ class ExtensionCommands(Commands):
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
         tags: Tags | None = None,
     ) -> Deferred[int] | Deferred[Inserted]:  # fmt: skip
-        """
-        Put a job into a tube; see `Commands.put`.
+        """Put a job into a tube; see `Commands.put`.
 
         :param tags: None: any server takes it.
         :return: the job's number; with tags an `Inserted`, which says whether the job is new.
@@ -109,8 +105,7 @@ class ExtensionCommands(Commands):
         self, body: bytes, unix_seconds: int, *, tube: str | bytes | None = None,
         priority: int = DEFAULT_PRIORITY, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[Inserted]:  # fmt: skip
-        """
-        Put a job that is ready at that moment of the wall clock, at once if it is past.
+        """Put a job that is ready at that moment of the wall clock, at once if it is past.
 
         :param unix_seconds: since 1970 UTC: ``int(moment.timestamp())`` of a `datetime`; before
             that, too, it is past.
@@ -126,8 +121,7 @@ class ExtensionCommands(Commands):
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
         tags: Tags | None = None,
     ) -> Deferred[tuple[Inserted, ...]]:  # fmt: skip
-        """
-        Put 1 to 1,000 jobs into a tube, all or none.
+        """Put 1 to 1,000 jobs into a tube, all or none.
 
         :param jobs: their bodies, or `NewJob`s for those that differ from the others.
         :return: the jobs' numbers, in their order, which say whether each is new.
@@ -141,8 +135,7 @@ class ExtensionCommands(Commands):
         return self.send(extended.PUT_BATCH, (JobCount.of(batch),), body, _place(tube))
 
     def wait_job(self, job: AnyJob, seconds: int) -> Deferred[str]:
-        """
-        Wait until a job is deleted or buried; 0 does not wait.  Meanwhile the server answers
+        """Wait until a job is deleted or buried; 0 does not wait.  Meanwhile the server answers
         nothing that was sent on this connection behind it.
 
         :return: ``deleted`` or ``buried``.
@@ -154,8 +147,7 @@ class ExtensionCommands(Commands):
     # For workers.
 
     def watch(self, tube: str | bytes, weight: int | None = None) -> Deferred[int]:
-        """
-        Let later reserves take from this tube too.
+        """Let later reserves take from this tube too.
 
         :param weight: its share of the reserves in the modes that choose by weight, 1 to 1,000.
             None: 1, on any server.
@@ -167,18 +159,15 @@ class ExtensionCommands(Commands):
         return self.send(extended.WATCH_WEIGHTED, (tube_bytes(tube), weight))
 
     def reserve_mode(self, mode: str) -> Deferred[str]:
-        """
-        Say how later reserves choose among the tubes watched.
+        """Say how later reserves choose among the tubes watched.
 
         :param mode: ``fifo``, the best job of all; ``weighted``, so many jobs of each tube as the
             weights say; ``weighted-fair``, so much time of workers.
-        :return: the mode.
         """
         return self.send(extended.RESERVE_MODE, (mode,))
 
     def reserve_batch(self, count: int, seconds: int | None = None) -> Deferred[tuple[Job, ...]]:
-        """
-        Get up to so many ready jobs of the tubes watched.
+        """Get up to so many ready jobs of the tubes watched.
 
         :param count: 1 to 1,000.
         :param seconds: wait so long for the first; None does not wait, and may give none.
@@ -188,10 +177,9 @@ class ExtensionCommands(Commands):
         return self.send(extended.RESERVE_BATCH, (count, seconds))
 
     def cancel_reserve(self) -> Deferred[None]:
-        """
-        End the `reserve`, `reserve_with_timeout`, `reserve_batch` or `wait_job` that waits, if it
-        was the last command before this one: it fails with `TimedOut`, or gives a job that has come
-        before, and then this one is answered.
+        """End the `reserve`, `reserve_with_timeout`, `reserve_batch` or `wait_job` that waits, if
+        it was the last command before this one: it fails with `TimedOut`, or gives a job that has
+        come before, and then this one is answered.
 
         :raise NotAnnounced: also if one waits, and the server was not asked before it what it
             knows: await `probe` first.
@@ -199,8 +187,7 @@ class ExtensionCommands(Commands):
         return self.send(extended.CANCEL_RESERVE)
 
     def delete_batch(self, jobs: Iterable[AnyJob]) -> Deferred[BatchDeleted]:
-        """
-        End 1 to 1,000 jobs, each as by a `delete` of its own.
+        """End 1 to 1,000 jobs, each as by a `delete` of its own.
 
         :return: how many there were.
         :raise ReservationLost: as of `delete`; then none of them was.
@@ -215,8 +202,7 @@ class ExtensionCommands(Commands):
         return self.send(extended.DELETE_BATCH, args, reserved_on=reserved_on)
 
     def move_job(self, job: AnyJob, tube: str | bytes) -> Deferred[None]:
-        """
-        Take a job into another tube, as it is; one that we have reserved is ready there.
+        """Take a job into another tube, as it is; one that we have reserved is ready there.
 
         :raise Duplicate: a job there has its unique key, or had it; that one is its ``job_id``.
         :raise NotFound: there is none, or somebody else has it.
@@ -226,9 +212,8 @@ class ExtensionCommands(Commands):
     def update_job(
         self, job: AnyJob, priority: int, delay: int, ttr: int, *, body: bytes | None = None
     ) -> Deferred[None]:
-        """
-        Give a job other values, and another body if there is one.  One that we have reserved stays
-        so, and its TTR begins anew.
+        """Give a job other values, and another body if there is one.  One that we have reserved
+        stays so, and its TTR begins anew.
 
         :raise NotFound: there is none, or somebody else has it.
         :raise JobTooBig: nothing was changed.
@@ -241,8 +226,7 @@ class ExtensionCommands(Commands):
     # For whoever looks after the queue.
 
     def kick_dead(self, tube: str | bytes, bound: int) -> Deferred[int]:
-        """
-        Let up to so many dead letters of a tube be tried again there, those that died first.
+        """Let up to so many dead letters of a tube be tried again there, those that died first.
 
         :return: how many there were.
         """
@@ -252,8 +236,7 @@ class ExtensionCommands(Commands):
         self, tube: str | bytes, state: str = "all", limit: int = MAX_PAGE_JOBS,
         cursor: str | None = None,
     ) -> Deferred[JobPage]:  # fmt: skip
-        """
-        Describe some jobs of a tube.
+        """Describe some jobs of a tube.
 
         :param state: ``ready``, ``reserved``, ``delayed``, ``buried`` or ``all``.
         :param limit: how many at most, 1 to 1,000.
@@ -263,8 +246,8 @@ class ExtensionCommands(Commands):
         return self.send(extended.LIST_JOBS, (tube_bytes(tube), state, limit, cursor))
 
     async def each_job(self, tube: str | bytes, state: str = "all") -> AsyncIterator[ListedJob]:
-        """
-        Describe all jobs of a tube, page by page, as `list_jobs` does.  For coroutines of Twisted.
+        """Describe all jobs of a tube, page by page, as `list_jobs` does.  For coroutines of
+        Twisted.
         """
         cursor: str | None = None
         while True:
@@ -276,8 +259,7 @@ class ExtensionCommands(Commands):
             cursor = page.cursor
 
     def flush_tube(self, tube: str | bytes, state: str = "all") -> Deferred[int]:
-        """
-        Delete all jobs of a tube that nobody has reserved.
+        """Delete all jobs of a tube that nobody has reserved.
 
         :param state: ``ready``, ``delayed``, ``buried`` or ``all``.
         :return: how many there were.
@@ -286,8 +268,7 @@ class ExtensionCommands(Commands):
         return self.send(extended.FLUSH_TUBE, (tube_bytes(tube), state))
 
     def forget_key(self, tube: str | bytes, key: str | bytes) -> Deferred[None]:
-        """
-        Forget the unique key of a deleted job, so that another put of it makes a new job.
+        """Forget the unique key of a deleted job, so that another put of it makes a new job.
 
         :raise NotFound: the key is not remembered; a living job may have it.
         """
@@ -296,8 +277,7 @@ class ExtensionCommands(Commands):
     def tube_policy(
         self, tube: str | bytes, changes: Mapping[str, int | str | None] | None = None
     ) -> Deferred[TubePolicy | None]:
-        """
-        Show the policy of a tube, or change it.
+        """Show the policy of a tube, or change it.
 
         :param changes: the keys to set, such as ``max-reserves``, and their values; None as a value
             removes what was set.
@@ -316,8 +296,7 @@ class ExtensionCommands(Commands):
         return self.send(extended.TUBE_POLICY, (tube_bytes(tube), pairs))
 
     def stats_group(self, group: str | bytes) -> Deferred[GroupStats]:
-        """
-        Ask how many jobs a group has, and how many wait for it.
+        """Ask how many jobs a group has, and how many wait for it.
 
         :raise NotFound: it has no job, and none waits for it.
         """
@@ -336,8 +315,8 @@ class ExtensionCommands(Commands):
         return self.send(extended.UNDRAIN)
 
     def promote(self, standby: str | None = None) -> Deferred[str]:
-        """
-        Let the active server of a replicated queue hand over to a standby; it parts a moment later.
+        """Let the active server of a replicated queue hand over to a standby; it parts a moment
+        later.
 
         :param standby: a name or address of it; None for whichever has the most.
         :return: the name of the standby that is handed over to.

@@ -1,5 +1,4 @@
-"""
-The specs of the commands that beanstalkd does not have (docs/extensions.md), derived from their
+"""The specs of the commands that beanstalkd does not have (docs/extensions.md), derived from their
 rows as `specs` does it, and the values that are theirs alone.
 
 They are sent only to a server that has announced them (`connection.Connection`).  None of them is
@@ -52,14 +51,13 @@ from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U6
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
 FLUSH_S: Final = 600.0
-"""
-What `flush-tube` and `kick-dead` may take, seconds: a million jobs take some 30 s beside others.
+"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take some 30 s beside
+others.
 """
 
 
 class NewJob(NamedTuple):
-    """
-    A job of a batch that is to be put.
+    """A job of a batch that is to be put.
 
     :ivar priority: None: as the batch's others.
     :ivar delay: seconds; None: likewise.
@@ -75,8 +73,7 @@ class NewJob(NamedTuple):
 
 
 class JobCount(int):
-    """
-    How many jobs follow a `put-batch`.
+    """How many jobs follow a `put-batch`.
 
     :ivar tags: of each; None for one without.
     """
@@ -91,8 +88,7 @@ class JobCount(int):
 
 
 class BatchDeleted(NamedTuple):
-    """
-    What became of the jobs of a `delete-batch`.
+    """What became of the jobs of a `delete-batch`.
 
     :ivar deleted: how many were deleted.
     :ivar not_found: how many were not there, or are reserved by others.
@@ -103,8 +99,7 @@ class BatchDeleted(NamedTuple):
 
 
 class JobPage(NamedTuple):
-    """
-    A page of a list of jobs; it may be empty, and there may be more all the same.
+    """A page of a list of jobs; it may be empty, and there may be more all the same.
 
     :ivar cursor: where the next one begins; None if this is the last.
     """
@@ -228,8 +223,7 @@ _WAITS: Final = (grammar.SECONDS, extensions.OPTIONAL_SECONDS)
 
 
 class ExtensionSpec(CommandSpec):
-    """
-    A command that beanstalkd does not have.
+    """A command that beanstalkd does not have.
 
     :ivar form: as `capabilities` calls it, but for tags.
     """
@@ -239,8 +233,7 @@ class ExtensionSpec(CommandSpec):
         *failures: type[errors.ErrorReply], is_repeatable: bool = False, also: bytes = b"",
         takes_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """
-        :param form: as `capabilities` calls it.
+        """:param form: as `capabilities` calls it.
         :param also: another word that is no error.
         :param takes_s: how long the server may work, seconds.
         """
@@ -298,8 +291,7 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
 
 
 def job_lines(jobs: Iterable[NewJob]) -> bytes:
-    """
-    Write what follows a `put-batch`, but for the CR LF of the last body.
+    """Write what follows a `put-batch`, but for the CR LF of the last body.
 
     :raise TypeError, ValueError: a job is not what it should be.
     """
@@ -317,8 +309,7 @@ def _job_lines(job: NewJob) -> bytes:
 def new_job(
     job: "bytes | NewJob", priority: int, delay: int, ttr: int, tags: Tags | None = None
 ) -> NewJob:
-    """
-    Say all of a job.
+    """Say all of a job.
 
     :raise TypeError: its body is not bytes.
     """
@@ -396,9 +387,8 @@ _ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
 _PUT_FAILS: Final = (errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
 CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_repeatable=True)
-"""
-Asks for the words that a server knows beside beanstalkd's.  It is one bare line, so a server that
-does not know it does no more than say so.
+"""Asks for the words that a server knows beside beanstalkd's.  It is one bare line, so a server
+that does not know it does no more than say so.
 """
 
 AUTH_TOKEN: Final = ExtensionSpec("auth", b"AUTHORIZED", BARE, no_result, is_repeatable=True)

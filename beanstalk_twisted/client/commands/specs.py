@@ -1,5 +1,4 @@
-"""
-The command table as a client needs it: how to write a row's line, and which replies may come.
+"""The command table as a client needs it: how to write a row's line, and which replies may come.
 
 The line follows from the row of the command: its word, its fields and their limits.
 What is added here is what the table does not say: the replies, what the good one means, whether
@@ -22,8 +21,7 @@ STOCK: Final = frozenset((
     "stats-tube", "use", "watch", "ignore", "list-tubes", "list-tube-used", "list-tubes-watched",
     "quit", "pause-tube",
 ))  # fmt: skip
-"""
-The commands of beanstalkd 1.12.  Any other (`extension_specs`) is sent only to a server that has
+"""The commands of beanstalkd 1.12.  Any other (`extension_specs`) is sent only to a server that has
 announced it: an older one may take the body behind an unknown line for commands.
 """
 
@@ -34,8 +32,7 @@ class _NumberAndBody(NamedTuple):
 
 
 class Job(_NumberAndBody):
-    """
-    A job, as reserved or looked at.
+    """A job, as reserved or looked at.
 
     :ivar reserved_on: the connection that has reserved it; None if it was only looked at.
     """
@@ -44,8 +41,7 @@ class Job(_NumberAndBody):
 
 
 class Reply(NamedTuple):
-    """
-    A reply that has come whole.
+    """A reply that has come whole.
 
     :ivar word: its first word.
     :ivar value: what stands behind it: a number, a tube's name, or None.
@@ -60,8 +56,7 @@ class Reply(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """
-    What stands behind a reply's word.
+    """What stands behind a reply's word.
 
     :ivar read: gives the value, or raises ValueError.
     :ivar has_body: a body follows; ``read`` then gives (value, size of the body).
@@ -80,8 +75,7 @@ def _nothing(text: bytes) -> None:
 
 
 def number(text: bytes, limit: int = grammar.MAX_U64) -> int:
-    """
-    Read a number of a reply.
+    """Read a number of a reply.
 
     :raise ValueError: it is none, or above the limit.
     """
@@ -140,8 +134,7 @@ TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN, grammar.TUBE_WORD, WATCHED)
 
 
 class CommandSpec:
-    """
-    One command.
+    """One command.
 
     :ivar row: its row in the table.
     :ivar name: its word; of another form of a command, what `capabilities` calls it.
@@ -179,8 +172,7 @@ class CommandSpec:
         return f"<CommandSpec {self.name}>"
 
     def line(self, args: tuple[Any, ...]) -> bytes:
-        """
-        Write the command's line, its CR LF included.
+        """Write the command's line, its CR LF included.
 
         :param args: the fields' values: numbers, and tubes' names as bytes.
         :raise TypeError: one is of another kind.
@@ -203,8 +195,7 @@ class CommandSpec:
                 raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
 
     def result(self, args: Sequence[Any], reply: Reply) -> Any:
-        """
-        Give what the reply means to the caller.
+        """Give what the reply means to the caller.
 
         :raise ErrorReply: it is an error.
         :raise BadReply: its body is not what it should be.
@@ -222,14 +213,13 @@ class CommandSpec:
         return None if self._job_at is None else int(args[self._job_at])
 
     def needs(self, args: Sequence[Any]) -> frozenset[str]:
-        """
-        Name what a server has to announce before it is sent this: nothing, if it is beanstalkd's.
+        """Name what a server has to announce before it is sent this: nothing, if it is
+        beanstalkd's.
         """
         return self._words
 
     def unique_s(self, args: Sequence[Any]) -> int:
-        """
-        Say for how long sending this again puts no second job, seconds, whatever becomes of the
+        """Say for how long sending this again puts no second job, seconds, whatever becomes of the
         first.
         """
         return 0
@@ -252,8 +242,7 @@ def _index(row: Command, field: Field) -> int | None:
 
 
 def check_tube(field: Field, value: object) -> None:
-    """
-    Refuse what is no name of a tube.
+    """Refuse what is no name of a tube.
 
     :raise TypeError, ValueError: it is none.
     """

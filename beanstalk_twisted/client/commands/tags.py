@@ -15,8 +15,7 @@ MAX_SECONDS: Final = MAX_U32
 
 
 def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
-    """
-    :param what: the argument's name, for errors.
+    """:param what: the argument's name, for errors.
     :raise TypeError: the value is not an int; a bool is none.
     :raise ValueError: it is out of range.
     """
@@ -30,8 +29,7 @@ def check_whole(what: str, value: object, least: int, most: int | None = None) -
 def check_seconds(
     what: str, value: object, most: float = MAX_SECONDS, *, is_zero_allowed: bool = True
 ) -> None:
-    """
-    :raise TypeError: the value is not a number; a bool is none.
+    """:raise TypeError: the value is not a number; a bool is none.
     :raise ValueError: it is negative, infinite, not a number (NaN) or larger than ``most``.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -47,8 +45,7 @@ HASH_PREFIX: Final = b"h1-"
 
 
 def hashed_key(value: str | bytes | int) -> str:
-    """
-    Hash a value into a key or the name of a group, of 55 bytes.
+    """Hash a value into a key or the name of a group, of 55 bytes.
 
     :raise TypeError: the value is of another type; a bool is no number here.
     :raise ValueError: the text is not valid Unicode.
@@ -84,9 +81,8 @@ HashedValue = str | bytes | int
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """
-    Tags of a new job: at least one of the four keys and groups, each given as it stands on the wire
-    (1 to 200 bytes, as a tube's name), or with ``_by`` as any value, which is hashed.
+    """Tags of a new job: at least one of the four keys and groups, each given as it stands on the
+    wire (1 to 200 bytes, as a tube's name), or with ``_by`` as any value, which is hashed.
 
     :ivar unique: while a job with the key is in the tube, another put puts nothing.
     :ivar unique_seconds: nor for that long after the job's deletion, 0 to 4,294,967,295.
@@ -132,8 +128,7 @@ class Tags:
 
 
 class Inserted(int):
-    """
-    The number of a job that a put with tags has made, or that was there with its unique key.
+    """The number of a job that a put with tags has made, or that was there with its unique key.
 
     :ivar state: None: the job is new.  Otherwise nothing was put, and the job is ``ready``,
         ``reserved``, ``delayed``, ``buried`` or ``deleted``.
@@ -148,8 +143,7 @@ class Inserted(int):
 
 
 def on_wire(tags: Tags | None) -> PutTags | None:
-    """
-    Give what stands on the line of a job, None for nothing.
+    """Give what stands on the line of a job, None for nothing.
 
     :raise TypeError: these are no tags.
     """
@@ -170,8 +164,7 @@ def words_of(tags: PutTags) -> list[str]:
 
 
 def name_bytes(what: str, value: object) -> bytes:
-    """
-    Give a key or the name of a group as it stands on a line.
+    """Give a key or the name of a group as it stands on a line.
 
     :param what: what to call it in errors.
     :raise TypeError, ValueError: there can be no such name.

@@ -1,5 +1,4 @@
-"""
-The connections on which a pool reserves from one server, and the jobs that are reserved on them.
+"""The connections on which a pool reserves from one server, and the jobs that are reserved on them.
 
 A `reserve` that may wait is sent only on a connection that holds no job, since the server answers
 nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one connection for
@@ -35,8 +34,7 @@ BLOCKING_RESERVE_S: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class PoolJob:
-    """
-    A job, and where it is.
+    """A job, and where it is.
 
     :ivar server: the name of its server.
     :ivar id: its number there.  Other servers have jobs of that number too.
@@ -51,8 +49,7 @@ class PoolJob:
 
 
 class Entrance(NamedTuple):
-    """
-    The way into one server.
+    """The way into one server.
 
     :ivar token: shown on each connection before anything else; None for none.
     """
@@ -64,8 +61,7 @@ class Entrance(NamedTuple):
     def of(
         cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None
     ) -> "Entrance":  # fmt: skip
-        """
-        :param token: for an address that has none.
+        """:param token: for an address that has none.
         :raise ValueError: the text names no server.
         """
         in_address = None
@@ -78,8 +74,7 @@ class Entrance(NamedTuple):
 
 
 class JobConnection:
-    """
-    One connection.
+    """One connection.
 
     :ivar connection: with its tubes watched.
     :ivar jobs: the numbers of those that are reserved on it, as far as we know.
@@ -96,9 +91,8 @@ class JobConnection:
         )
 
     async def watch(self) -> None:
-        """
-        Show the token, if there is one, and watch the tubes.  Nothing is reserved before the server
-        has confirmed them all: a job of another tube is not ours to do.
+        """Show the token, if there is one, and watch the tubes.  Nothing is reserved before the
+        server has confirmed them all: a job of another tube is not ours to do.
         """
         try:
             token, tubes = self._job_connections.entrance.token, self._job_connections.tubes
@@ -153,8 +147,7 @@ class JobConnection:
 
 
 class JobConnections:
-    """
-    All connections to one server for jobs.
+    """All connections to one server for jobs.
 
     :ivar polls: how many polls have no answer yet.
     """
@@ -163,8 +156,7 @@ class JobConnections:
         self, name: str, clock: Any, entrance: Entrance, tubes: Sequence[str | bytes],
         grace_s: float, lost: Callable[[str, tuple[int, ...]], object],
     ) -> None:  # fmt: skip
-        """
-        :param tubes: where jobs come from.
+        """:param tubes: where jobs come from.
         :param lost: called with the server's name and the jobs that were reserved on a connection
             that is lost.
         """
@@ -182,8 +174,8 @@ class JobConnections:
 
     @property
     def can_poll(self) -> bool:
-        """
-        Whether a poll would be sent at once; the first one opens its connection, and others wait.
+        """Whether a poll would be sent at once; the first one opens its connection, and others
+        wait.
         """
         return self._poller is not None or not self.polls
 
@@ -207,8 +199,8 @@ class JobConnections:
             asked.cancel()
 
     def give_back(self, job: PoolJob) -> None:
-        """
-        Let the server have a job again that nobody wants: by hanging up if that ends nothing else.
+        """Let the server have a job again that nobody wants: by hanging up if that ends nothing
+        else.
         """
         job_connection = job.job_connection
         assert job_connection is not None

@@ -1,5 +1,4 @@
-"""
-All servers of a pool at once: what they say of themselves, and which tubes are not where they
+"""All servers of a pool at once: what they say of themselves, and which tubes are not where they
 belong.
 """
 
@@ -24,8 +23,7 @@ PATIENCE_S: Final = 5.0
 
 
 class PoolMember:
-    """
-    The way to one server.
+    """The way to one server.
 
     :ivar is_up: there is a connection.
     :ivar is_down: there was none for so long that nobody waits for one.
@@ -37,8 +35,7 @@ class PoolMember:
         self, name: str, clock: Any, make_client: Callable[..., Client], patience_s: float,
         changed: Callable[["PoolMember"], object],
     ) -> None:  # fmt: skip
-        """
-        :param make_client: makes the client, given what it is to call when it has a connection,
+        """:param make_client: makes the client, given what it is to call when it has a connection,
             and when it has lost one.
         :param changed: called with this when the server is up, missing or down.
         """
@@ -63,8 +60,7 @@ class PoolMember:
         return self.client.stopService()
 
     def send(self, name: str, ask: Callable[[Client], Deferred[T]]) -> Deferred[T]:
-        """
-        Send a command.
+        """Send a command.
 
         :param name: the command's, for errors.
         :raise ServerDown: through the Deferred: it is down, or was before the command was sent.
@@ -134,8 +130,7 @@ SUMMED: Final = (
 
 
 class PoolStats(NamedTuple):
-    """
-    What the servers say of themselves.
+    """What the servers say of themselves.
 
     :ivar servers: each that has answered, by its name.
     :ivar total: the sums of what can be added up, by the keys of the protocol.
@@ -148,8 +143,7 @@ class PoolStats(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """
-    A tube that has jobs on a server which is not the tube's.
+    """A tube that has jobs on a server which is not the tube's.
 
     :ivar home: where the tube belongs: there go new jobs.
     """

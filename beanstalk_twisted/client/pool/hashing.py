@@ -1,5 +1,4 @@
-"""
-Which server a tube is on: rendezvous hashing, with a hash that any language can copy.
+"""Which server a tube is on: rendezvous hashing, with a hash that any language can copy.
 
 The scheme is called `SCHEME`; docs/client.md describes it, "Which server a tube is on".  Whoever
 knows the same names and weights finds the same server, without asking anybody.  A server that is
@@ -33,8 +32,7 @@ A_TUBE: Final = '["mail"]'
 
 
 class Split:
-    """
-    Tubes, split over servers.
+    """Tubes, split over servers.
 
     :ivar weights: of the servers, by their names.
     """
@@ -64,8 +62,7 @@ class Split:
 
 
 def listed(name: str, given: Iterable[T], example: str) -> list[T]:
-    """
-    Give several things as a list.  One text is refused: its letters would be taken for them.
+    """Give several things as a list.  One text is refused: its letters would be taken for them.
 
     :param name: the argument's.
     :param example: what to write instead.

@@ -1,5 +1,4 @@
-"""
-A client for several servers, over which tubes are split.
+"""A client for several servers, over which tubes are split.
 
 Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a server that is
 down keeps its tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers
@@ -52,8 +51,7 @@ A_SERVER: Final = '["127.0.0.1:11300"]'
 
 
 class Server(NamedTuple):
-    """
-    One server of a pool.
+    """One server of a pool.
 
     :ivar endpoint: where it is, an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
     :ivar name: which tubes it has follows from this.  None: the address, written in full,
@@ -67,8 +65,7 @@ class Server(NamedTuple):
 
 
 class Pool(Service):
-    """
-    The client, as a service: it connects when it is started.
+    """The client, as a service: it connects when it is started.
 
     :ivar split: which tube is on which server.
     """
@@ -83,8 +80,7 @@ class Pool(Service):
         reactor: Any = None, grace_s: float = GRACE_S,
         make_client: Callable[..., Client] = Client, token: str | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param servers: all servers; everybody who uses the same tubes has to name the same.
+        """:param servers: all servers; everybody who uses the same tubes has to name the same.
         :param tubes: where `reserve` takes jobs from.
         :param former: the servers over which tubes were split before.  `reserve` takes jobs from
             those too; nothing is put there.
@@ -141,8 +137,7 @@ class Pool(Service):
         return self.split.server_of(tube)
 
     def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
-        """
-        Sort tubes by the servers that may have jobs of them, former ones included.
+        """Sort tubes by the servers that may have jobs of them, former ones included.
 
         :raise ValueError: there can be no such tube.
         :raise TypeError: it is one tube instead of a list, or what is in it is none.
@@ -184,8 +179,7 @@ class Pool(Service):
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """
-        Put a job into a tube.  See `ExtensionCommands.put`.  Concurrency keys and groups count
+        """Put a job into a tube.  See `ExtensionCommands.put`.  Concurrency keys and groups count
         within one server.
 
         :return: a job whose `id` is an `Inserted`, if there are tags.
@@ -205,8 +199,8 @@ class Pool(Service):
         self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """
-        Put a job that is ready at that moment of the wall clock.  See `ExtensionCommands.put_at`.
+        """Put a job that is ready at that moment of the wall clock.  See
+        `ExtensionCommands.put_at`.
         """
         name = self.server_of(tube)
         number = self._members[name].send(
@@ -246,8 +240,8 @@ class Pool(Service):
         )
 
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
-        """
-        Delete all jobs of a tube that nobody has reserved.  See `ExtensionCommands.flush_tube`.
+        """Delete all jobs of a tube that nobody has reserved.  See
+        `ExtensionCommands.flush_tube`.
         """
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
@@ -299,16 +293,14 @@ class Pool(Service):
     # Jobs, from whichever server has any.
 
     def reserve(self) -> Deferred[PoolJob]:
-        """
-        Get a job from one of the pool's tubes, as soon as there is one on any server.
+        """Get a job from one of the pool's tubes, as soon as there is one on any server.
 
         :raise ValueError: the pool was given no tubes.
         """
         return self._take("reserve", None)
 
     def reserve_with_timeout(self, seconds: float) -> Deferred[PoolJob]:
-        """
-        Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
+        """Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
         that are there and does not wait for others; only while none is, it waits for one, as
         other commands do.
 
@@ -328,8 +320,7 @@ class Pool(Service):
     # By jobs.
 
     def delete(self, job: PoolJob) -> Deferred[None]:
-        """
-        End a job: one that is reserved by us, or any that nobody has.
+        """End a job: one that is reserved by us, or any that nobody has.
 
         :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
         """
@@ -376,8 +367,7 @@ class Pool(Service):
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
-        """
-        Look for tubes with jobs on a server that is not theirs, as there are after a server was
+        """Look for tubes with jobs on a server that is not theirs, as there are after a server was
         added, on all servers that are there.
         """
         return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
@@ -399,8 +389,7 @@ class Pool(Service):
 
 
 def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
-    """
-    Give servers by their names.
+    """Give servers by their names.
 
     :raise ValueError: one has none, or two have the same.
     :raise TypeError: it is one server instead of a list, or what is in it is none.
@@ -422,8 +411,7 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
 
 
 def tube_name(tube: Tube) -> bytes:
-    """
-    Give the name of a tube as bytes.
+    """Give the name of a tube as bytes.
 
     :raise ValueError: there can be no such tube.
     :raise TypeError: it is no text.
@@ -434,8 +422,7 @@ def tube_name(tube: Tube) -> bytes:
 
 
 def reserved_on(job: PoolJob, command: str) -> JobConnection:
-    """
-    Give the connection that has reserved a job.
+    """Give the connection that has reserved a job.
 
     :raise ValueError: none of the pool's has.
     """

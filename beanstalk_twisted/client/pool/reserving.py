@@ -1,5 +1,4 @@
-"""
-Which server is asked for jobs, and when.
+"""Which server is asked for jobs, and when.
 
 Polls, which do not wait, go to one server after the other, and are never more than the callers that
 no blocking `reserve` can serve: no more jobs are reserved than are wanted.  Only when polls have
@@ -28,8 +27,7 @@ LATE_S: Final = 0.25
 
 
 class Waiter:
-    """
-    Somebody who waits for a job.
+    """Somebody who waits for a job.
 
     :ivar is_patient: whether it waits until there is one, or for a time; else it only asks.
     """
@@ -44,8 +42,7 @@ class Waiter:
 
 
 class Source:
-    """
-    A server that jobs may come from.
+    """A server that jobs may come from.
 
     :ivar is_fresh: it was not found empty since somebody has last begun to ask.
     :ivar is_late: it owes an answer to a poll for a while.
@@ -141,8 +138,7 @@ class BlockingReserves:
         return gatherResults([source.job_connections.stop() for source in self._sources])
 
     def take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
-        """
-        Wait for a job.
+        """Wait for a job.
 
         :param seconds: at most; None for ever.
         """
@@ -206,8 +202,7 @@ class BlockingReserves:
         return errors.TimedOut(waiter.command)
 
     def _end_who_only_ask(self) -> None:
-        """
-        Nothing was found on the servers that are there, so those who do not wait go.  While none
+        """Nothing was found on the servers that are there, so those who do not wait go.  While none
         is there, but one may be up in a moment, they wait for it as any other command does.
         """
         members = [source.member for source in self._sources]

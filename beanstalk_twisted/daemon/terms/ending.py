@@ -1,5 +1,5 @@
-"""
-How the process of a replicated server ends when it cannot go on, and what it leaves on its disk.
+"""How the process of a replicated server ends when it cannot go on, and what it leaves on its
+disk.
 """
 
 import os
@@ -29,8 +29,7 @@ from beanstalk_twisted.storage.watchdog import close_sockets
 
 
 class Term(NamedTuple):
-    """
-    What serves for one term.
+    """What serves for one term.
 
     :ivar directory: of the local log, not yet locked.
     :ivar listening: starts the queue and its ports.
@@ -68,8 +67,7 @@ class TermEnding:
         manager: ServiceManager, is_temporary: bool, term: Callable[[], Term],
         last_active: Callable[[], str], url: Callable[[], str],
     ) -> None:  # fmt: skip
-        """
-        :param end: ends the process with an exit code, after the last words.
+        """:param end: ends the process with an exit code, after the last words.
         :param is_temporary: whether the local log is, so that it is removed at the end.
         :param term: the present one.
         :param last_active: which server was active last, in words; ``url`` that of the stream.

@@ -1,6 +1,5 @@
-"""
-A server of a replicated queue, one term after the other: each begins as a standby, and may become
-the active server's.
+"""A server of a replicated queue, one term after the other: each begins as a standby, and may
+become the active server's.
 
 What serves is built anew for each term, so nothing of one is left in the next: neither jobs, nor
 connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
@@ -69,8 +68,7 @@ LONG_TERM_S: Final = 300.0
 
 
 class ReplicatedService(Service):
-    """
-    Goes through the terms of one process.
+    """Goes through the terms of one process.
 
     :ivar term: the present one; ``state`` what this server does, and who the others are.
     :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
@@ -96,8 +94,7 @@ class ReplicatedService(Service):
         end: Callable[[int, Callable[[], None]], object] = end_process,
         collector: Collector = gc,
     ) -> None:
-        """
-        :param build: makes what serves for one term.
+        """:param build: makes what serves for one term.
         :param connect: makes the door to the stream; may raise the door's `Refused`.
         :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
         :param prepare: what is done once, before the first term, with what signals act on, and
@@ -137,8 +134,7 @@ class ReplicatedService(Service):
         self.term = build()
 
     def serve_http(self, ports: Ports, site: PresentSite) -> None:
-        """
-        Have these ports open all the time.
+        """Have these ports open all the time.
 
         :param site: what they serve.
         """
@@ -173,8 +169,7 @@ class ReplicatedService(Service):
     # The start.
 
     def startService(self) -> None:
-        """
-        :raise SystemExit: with the exit code of docs/durability.md, in the foreground.
+        """:raise SystemExit: with the exit code of docs/durability.md, in the foreground.
         :raise Refused: otherwise; the launcher shows its first words.
         """
         super().startService()
@@ -254,8 +249,7 @@ class ReplicatedService(Service):
         return f"begins to follow anew, at the first message of the stream: {failure.value}"
 
     def _begin_term(self) -> None:
-        """
-        :raise BinlogError: the directory cannot be used.
+        """:raise BinlogError: the directory cannot be used.
         :raise Refused: a file cannot be.
         """
         self.term.prepare()
@@ -276,8 +270,7 @@ class ReplicatedService(Service):
         await pause
 
     def _follow(self) -> "Deferred[Any]":
-        """
-        Be a standby.
+        """Be a standby.
 
         :return: fires with a `Succession`, when it is this server's turn.
         """
@@ -312,8 +305,7 @@ class ReplicatedService(Service):
         self._said.notes(notes)
 
     async def _lead(self, succession: Succession) -> str:
-        """
-        Be the active server.
+        """Be the active server.
 
         :return: why no more, in words.
         """
@@ -335,9 +327,8 @@ class ReplicatedService(Service):
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
-        """
-        Another server has become active, or the stream takes nothing more: nothing leaves this one
-        from now on.
+        """Another server has become active, or the stream takes nothing more: nothing leaves this
+        one from now on.
 
         :param queue: of the term that has ended by that.
         """
@@ -373,8 +364,7 @@ class ReplicatedService(Service):
             self._ending.process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> HandingOver | CannotHandOver:
-        """
-        Hand over to a standby, in order.
+        """Hand over to a standby, in order.
 
         :param name: as `Roster.successor` takes it; empty for whoever has the most.
         :return: to whom, or why not.

@@ -1,5 +1,5 @@
-"""
-What the log of a replicated server says of how replication is: each thing once, when it changes.
+"""What the log of a replicated server says of how replication is: each thing once, when it
+changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,7 @@ from beanstalk_twisted.replication.stream.messages import Foreign
 
 
 class ReplicationState:
-    """
-    Changed by who goes through the terms.
+    """Changed by who goes through the terms.
 
     :ivar roster: the other servers.
     :ivar standby: what follows the stream, while this server is one; ``publisher`` what tells the
@@ -55,9 +54,8 @@ class ReplicationState:
         return self.roster.active(self._now_ns()) or "another server"
 
     def in_use(self) -> tuple[int, int]:
-        """
-        :return: up to which position this server knows the stream, and that of the first message
-            that it knows to be in use; 0 if none is.
+        """:return: up to which position this server knows the stream, and that of the first message
+        that it knows to be in use; 0 if none is.
         """
         if self.publisher is not None:
             return self.publisher.appender.position, self.publisher.first_in_use
@@ -135,8 +133,7 @@ class ReplicationLog:
     log = Logger()
 
     def __init__(self, name: str, lease_s: float, now_s: Callable[[], float]) -> None:
-        """
-        :param name: of this server; ``lease_s`` its ``--lease-seconds``.
+        """:param name: of this server; ``lease_s`` its ``--lease-seconds``.
         :param now_s: the reactor's time.
         """
         self._name = name
@@ -162,8 +159,7 @@ class ReplicationLog:
             self.log.warn("{note}", event="recovery-note", note=note)
 
     def standby_does(self, figures: StandbyFigures, jobs: int) -> None:
-        """
-        Say what a standby does, when that is something else, how far it is, and who is active.
+        """Say what a standby does, when that is something else, how far it is, and who is active.
 
         :param jobs: that it has loaded.
         """
@@ -208,8 +204,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def foreign_passed(self, url: str, foreign: Foreign) -> None:
-        """
-        Warn of somebody else who writes to the stream, once a minute at most.
+        """Warn of somebody else who writes to the stream, once a minute at most.
 
         :param foreign: what was passed over in this term.
         """
@@ -238,8 +233,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def is_fenced(self, active: str, why: str, goes_on: bool) -> None:
-        """
-        Another server has taken this one's place.
+        """Another server has taken this one's place.
 
         :param active: its name; empty if it is not known.
         :param goes_on: whether this one becomes a standby; else it ends.
@@ -260,8 +254,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def stream_is(self, why: str, trouble: str) -> None:
-        """
-        Say when changes are refused, why as soon as that is known, and when no more.
+        """Say when changes are refused, why as soon as that is known, and when no more.
 
         :param why: changes are refused, in words, with ``trouble``, what the stream says; both are
             empty if they are taken.

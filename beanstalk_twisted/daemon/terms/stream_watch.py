@@ -1,5 +1,4 @@
-"""
-Reaches the stream at a start, however long that takes, and looks at its settings, its copies and
+"""Reaches the stream at a start, however long that takes, and looks at its settings, its copies and
 its first message from then on: settings may be changed while servers use it, messages be removed,
 and people are to hear of a NATS server that is gone before a second one is.
 """
@@ -24,8 +23,7 @@ from beanstalk_twisted.replication.stream.door import (
 from beanstalk_twisted.replication.waits import in_reactor
 
 OPEN_S: Final = 2.0
-"""
-One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
+"""One try to reach the stream: whoever starts a server wants to know soon why it waits, and a NATS
 server that can be reached answers within that.
 """
 
@@ -37,15 +35,13 @@ LOOK_S: Final = 10.0
 
 
 SURE_TIMES: Final = 2
-"""
-So often in a row a copy is seen to lack something before the log says so: one that fell behind on a
-busy disk is seen so once.
+"""So often in a row a copy is seen to lack something before the log says so: one that fell behind
+on a busy disk is seen so once.
 """
 
 
 class StreamWatch:
-    """
-    Opens a stream, and looks at it.
+    """Opens a stream, and looks at it.
 
     :ivar copies: where it is stored, as answered last; None if it did not answer.
     """
@@ -72,16 +68,15 @@ class StreamWatch:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """
-        What does not keep what is promised and was not so when the stream was opened, a line each.
+        """What does not keep what is promised and was not so when the stream was opened, a line
+        each.
         """
         return self._settings + self._purged
 
     async def open(
         self, sleep: Callable[[float], Awaitable[None]], waits: Callable[[str], None]
     ) -> None:
-        """
-        Wait until the stream can be reached.
+        """Wait until the stream can be reached.
 
         :param waits: told what is waited for, in words; nothing at the end.
         """
@@ -156,8 +151,7 @@ class StreamWatch:
             self.log.info("the stream has {copies}", event="copies-whole", copies=str(found))
 
     def _look_at_beginning(self, ends: Ends) -> None:
-        """
-        Whether messages are missing that are in use.  What was purged in order before a look is
+        """Whether messages are missing that are in use.  What was purged in order before a look is
         said to be dead in messages that were there at that look: who knows all of these knows it.
         """
         before, self._ends = self._ends, ends

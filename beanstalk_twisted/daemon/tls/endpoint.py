@@ -1,5 +1,4 @@
-"""
-``tls:PORT:FOLDER`` and ``mtls:PORT:FOLDER:ca=FILE``: a port whose connections are encrypted with
+"""``tls:PORT:FOLDER`` and ``mtls:PORT:FOLDER:ca=FILE``: a port whose connections are encrypted with
 certificates that can be read again.
 """
 
@@ -122,9 +121,8 @@ class TlsFactory(TLSMemoryBIOFactory):
 
 
 class Steps(Protocol):
-    """
-    Stands between a socket and TLS while the handshake lasts, and has each of its steps wait for a
-    turn.
+    """Stands between a socket and TLS while the handshake lasts, and has each of its steps wait for
+    a turn.
     """
 
     log = Logger()
@@ -219,8 +217,7 @@ class Greeting(Protocol):
 
 
 def outcome_of(problem: BaseException, verified: int) -> tuple[str, str]:
-    """
-    :param problem: what has ended the connection.
+    """:param problem: what has ended the connection.
     :param verified: what `verify_result` says of it.
     :return: one of `OUTCOMES`, and a sentence's end.
     """
@@ -253,8 +250,7 @@ FORMS: Final = {
 
 
 class NoEndpoint(ValueError):
-    """
-    A text is none of these endpoints.
+    """A text is none of these endpoints.
 
     :cvar is_whole: its words say how these are written.
     """
@@ -267,8 +263,7 @@ _NAMED: Final = re.compile(r"([A-Za-z]\w*)=(.*)", re.DOTALL)
 
 
 class Described(NamedTuple):
-    """
-    What an endpoint's text says.
+    """What an endpoint's text says.
 
     :ivar tcp: the endpoint of Twisted below.
     :ivar ca: a file, empty if clients show no certificates; ``crl`` another one, or empty.
@@ -281,8 +276,7 @@ class Described(NamedTuple):
 
 
 def described(text: str, backlog: int) -> Described:
-    """
-    Read an endpoint's text.
+    """Read an endpoint's text.
 
     :raise NoEndpoint: it is none.
     """
@@ -365,8 +359,7 @@ def _now() -> datetime:
 
 @implementer(IStreamServerEndpoint)
 class TlsEndpoint:
-    """
-    A port for TLS.
+    """A port for TLS.
 
     :ivar name: as it was given, with its option.
     :ivar words: what the log says behind its address.
@@ -381,8 +374,7 @@ class TlsEndpoint:
         self, reactor: Any, option: str, text: str, backlog: int,
         now: Callable[[], datetime] = _now,
     ) -> None:  # fmt: skip
-        """
-        :param backlog: connections that the kernel may keep, unless the text says it.
+        """:param backlog: connections that the kernel may keep, unless the text says it.
         :raise ValueError: it is none; Twisted's parser may raise others.
         """
         self.name = f"{option} {text}"
@@ -416,8 +408,7 @@ class TlsEndpoint:
         return self._loaded.context
 
     def check(self) -> list[str]:
-        """
-        Read the files, and use nothing of them.
+        """Read the files, and use nothing of them.
 
         :return: what the log would warn of.
         :raise BadTls: one cannot be used.
@@ -426,8 +417,7 @@ class TlsEndpoint:
         return [said for _, said in warnings_of(read_all(self.what, now), now)]
 
     def load(self) -> None:
-        """
-        Read the files, before the server starts.
+        """Read the files, before the server starts.
 
         :raise Refused: one cannot be used.
         """
@@ -438,8 +428,7 @@ class TlsEndpoint:
         self._tell("read")
 
     def reload(self) -> None:
-        """
-        Read the files again, for handshakes from now on; if one cannot be used, all stays as it
+        """Read the files again, for handshakes from now on; if one cannot be used, all stays as it
         was.
         """
         try:

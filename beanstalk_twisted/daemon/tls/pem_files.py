@@ -32,9 +32,8 @@ MAX_FILE_BYTES: Final = 1 << 20
 """All authorities of a browser are 200 KB; a list of 19,000 revoked certificates fits."""
 
 MAX_FOLDER_CHARACTERS: Final = 2 << 20
-"""
-Of all files of a folder: a hundred certificates with RSA keys and two issuers each are 0.9 million.
-They are read while clients wait, certificates alone in 0.3 s.
+"""Of all files of a folder: a hundred certificates with RSA keys and two issuers each are 0.9
+million.  They are read while clients wait, certificates alone in 0.3 s.
 """
 
 MAX_CHAIN: Final = 10
@@ -48,8 +47,7 @@ NOT_UNDERSTOOD: Final = (
 """What `cryptography` raises of bytes that are no certificate, or none that it knows."""
 
 BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[^-]*(?:-(?!----)[^-]*)*-----END \1-----")
-"""
-Of a PEM file.  None reaches over five dashes: what is behind a beginning without an end is read
+"""Of a PEM file.  None reaches over five dashes: what is behind a beginning without an end is read
 once, not once for each beginning.
 """
 
@@ -59,8 +57,7 @@ class BadTls(ValueError):
 
 
 class Credential(NamedTuple):
-    """
-    A certificate of the server.
+    """A certificate of the server.
 
     :ivar names: the hosts that it is for, in lower case.
     :ivar chain: the certificates of those who have issued it, its own issuer's first.
@@ -88,8 +85,7 @@ class Credential(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """
-    Whose certificates clients may show.
+    """Whose certificates clients may show.
 
     :ivar revocations: lists of those that were taken back; None where nobody asks for them.
     """
@@ -100,8 +96,7 @@ class Trust(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """
-    What is in a folder, each once, with the path of the first file that has it.
+    """What is in a folder, each once, with the path of the first file that has it.
 
     :ivar keys: by their public part.
     """
@@ -111,8 +106,7 @@ class _Found(NamedTuple):
 
 
 def read_folder(folder: str, now: datetime) -> list[Credential]:
-    """
-    Read a server's certificates and their keys.
+    """Read a server's certificates and their keys.
 
     :return: the first by name of file first; of several for the same names one that is valid.
     :raise BadTls: there is none, or one is wrong or not valid now.
@@ -141,8 +135,7 @@ def read_folder(folder: str, now: datetime) -> list[Credential]:
 
 
 def read_trust(ca: str, crl: str, now: datetime) -> Trust:
-    """
-    Read who may issue certificates to clients, and what was taken back of them.
+    """Read who may issue certificates to clients, and what was taken back of them.
 
     :param crl: empty if nobody asks.
     :raise BadTls: there is no authority, or one of the files is wrong or has ended.
@@ -253,8 +246,7 @@ def _chain(
 
 
 def _names(path: str, certificate: x509.Certificate) -> Iterator[str]:
-    """
-    :return: host names; the common name where there are no alternative names.
+    """:return: host names; the common name where there are no alternative names.
     :raise BadTls: one of its extensions cannot be understood.
     """
     try:
@@ -332,8 +324,7 @@ NO_CALLBACK: Final = (
 
 
 def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.Context:
-    """
-    Make the context of the first certificate, which chooses that of another by the name that a
+    """Make the context of the first certificate, which chooses that of another by the name that a
     client wishes for.
 
     :param trust: None if clients are not asked for certificates.
@@ -406,9 +397,8 @@ def _verify(context: SSL.Context, trust: Trust) -> None:
 
 
 def verify_result(connection: SSL.Connection) -> int:
-    """
-    What OpenSSL has found of the peer's certificate.  pyOpenSSL tells it to a callback alone, and
-    none can be made where memory cannot be written and executed, as in our systemd unit.
+    """What OpenSSL has found of the peer's certificate.  pyOpenSSL tells it to a callback alone,
+    and none can be made where memory cannot be written and executed, as in our systemd unit.
 
     :return: its number (X509_V_ERR…), 0 if nothing is wrong, or no certificate came; -1 if this
         pyOpenSSL does not know.

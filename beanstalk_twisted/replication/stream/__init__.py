@@ -1,4 +1,3 @@
-"""
-The replicated stream: its messages, the door to it, NATS JetStream.  No Twisted: the server and the
-tools use the same.
+"""The replicated stream: its messages, the door to it, NATS JetStream.  No Twisted: the server and
+the tools use the same.
 """

@@ -1,5 +1,4 @@
-"""
-URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE]
+"""URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE]
 [&monitor=PORT[,PORT…]]``.
 """
 
@@ -35,8 +34,7 @@ class Server(NamedTuple):
 
 
 class Address(NamedTuple):
-    """
-    What a URL says.
+    """What a URL says.
 
     :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
     :ivar creds: path of a file of credentials; None unless the URL has it.
@@ -57,9 +55,8 @@ class Address(NamedTuple):
 
 
 def is_stream(text: str) -> bool:
-    """
-    Whether something is the URL of a stream rather than a path, or the address of a server of ours,
-    which may begin with ``tls://`` too, and has no path.
+    """Whether something is the URL of a stream rather than a path, or the address of a server of
+    ours, which may begin with ``tls://`` too, and has no path.
     """
     scheme, mark, rest = text.partition("://")
     has_name = "/" in rest.partition("?")[0]

@@ -1,6 +1,5 @@
-"""
-A connection to one of several NATS servers, in a thread of its own that runs asyncio, made anew for
-ever.
+"""A connection to one of several NATS servers, in a thread of its own that runs asyncio, made anew
+for ever.
 
 nats-py's own reconnecting is not used: it keeps what could not be sent and sends it later, and it
 ends for good at some errors.  Here a lost connection fails all that waits, at once.
@@ -83,10 +82,9 @@ class Connection:
 
     @property
     def unfit(self) -> str:
-        """
-        Why a server cannot be used, when each of them has said of itself that it cannot when it was
-        asked last; else nothing.  One of several may have switched JetStream off, as NATS does when
-        its disk is full.
+        """Why a server cannot be used, when each of them has said of itself that it cannot when it
+        was asked last; else nothing.  One of several may have switched JetStream off, as NATS does
+        when its disk is full.
         """
         servers = [str(server) for server in self._address.servers]
         is_each = all(server in self._unfit for server in servers)
@@ -133,8 +131,7 @@ class Connection:
         return self._ended
 
     async def client(self, seconds: float = TIMEOUT_S) -> Client:
-        """
-        The client, when it is connected.
+        """The client, when it is connected.
 
         :raise Unreachable: it is not so in time.
         """
@@ -148,8 +145,7 @@ class Connection:
     async def request(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> Msg:
-        """
-        Ask, and wait for the answer.  Requests leave in the order in which they were begun.
+        """Ask, and wait for the answer.  Requests leave in the order in which they were begun.
 
         :raise Unreachable: there was none.
         """
@@ -251,9 +247,8 @@ class Connection:
             await asyncio.sleep(PAUSE_S)
 
     async def _until_closed(self, client: Client, over: asyncio.Event) -> None:
-        """
-        Its last bytes may wait for a server that is cut off for as long as TCP tries, and it says
-        only behind them that it has ended.
+        """Its last bytes may wait for a server that is cut off for as long as TCP tries, and it
+        says only behind them that it has ended.
         """
         while not (over.is_set() or client.is_closed):
             with contextlib.suppress(TimeoutError):
@@ -342,8 +337,7 @@ class Connection:
 
 
 class EncryptedClient(Client):
-    """
-    Says nothing to a server that does not encrypt.  `Client` encrypts if the server says that it
+    """Says nothing to a server that does not encrypt.  `Client` encrypts if the server says that it
     wants to, whatever the URL says, and else sends the password and all jobs as they are.
     """
 
@@ -359,9 +353,8 @@ class EncryptedClient(Client):
 
 
 def raise_if_cancelled() -> None:
-    """
-    Tell whether it is this task that was cancelled: a connection that ends cancels what waits for
-    it, which looks the same.  In an ``except`` of `CancelledError`.
+    """Tell whether it is this task that was cancelled: a connection that ends cancels what waits
+    for it, which looks the same.  In an ``except`` of `CancelledError`.
 
     :raise CancelledError: it is this task.
     """

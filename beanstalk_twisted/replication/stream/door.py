@@ -1,6 +1,5 @@
-"""
-The door to a replicated stream: an ordered list of messages, to which only he may append who knows
-its last position.
+"""The door to a replicated stream: an ordered list of messages, to which only he may append who
+knows its last position.
 
 The real one is `jetstream.JetStream`, and a simulated one for tests; both pass the same contract
 tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers: from 1
@@ -23,8 +22,7 @@ MARGIN_PARTS: Final = 10
 
 
 class HeldLease:
-    """
-    The lease of a server that is, or begins to be, the active one.
+    """The lease of a server that is, or begins to be, the active one.
 
     :ivar seconds: how long it is.
     :ivar until_ns: it may speak before this moment of its monotonic clock.
@@ -91,15 +89,13 @@ class Silence:
 
 
 MAX_MESSAGE_BYTES: Final = 512 << 10
-"""
-The largest message, bytes: NATS takes 1 MiB unless it is told otherwise, and what is half of it
+"""The largest message, bytes: NATS takes 1 MiB unless it is told otherwise, and what is half of it
 leaves room for others in between.
 """
 
 EXPIRE_S: Final = 3600
-"""
-How long a message stays that expires, seconds: heartbeats say nothing to who reads them later, and
-longer than the longest lease, 300 s, it is seen by eye that there were some.
+"""How long a message stays that expires, seconds: heartbeats say nothing to who reads them later,
+and longer than the longest lease, 300 s, it is seen by eye that there were some.
 """
 
 
@@ -108,9 +104,8 @@ class StreamError(Exception):
 
 
 class Unreachable(StreamError):
-    """
-    It did not answer, has no quorum, or takes nothing for now; the text says why, as far as that is
-    known.  Of an append nobody knows whether it was done.
+    """It did not answer, has no quorum, or takes nothing for now; the text says why, as far as that
+    is known.  Of an append nobody knows whether it was done.
     """
 
 
@@ -119,22 +114,19 @@ class WrongPosition(StreamError):
 
 
 class Refused(StreamError):
-    """
-    The stream will not do it however often it is asked: credentials, a stream of another kind, a
+    """The stream will not do it however often it is asked: credentials, a stream of another kind, a
     message that is too large.  The text says what to do.
     """
 
 
 class StreamLost(Refused):
-    """
-    The stream is not there any more, is another one of the same name, or lacks messages that it had
-    acknowledged: a server's own log may be the only place that has them.
+    """The stream is not there any more, is another one of the same name, or lacks messages that it
+    had acknowledged: a server's own log may be the only place that has them.
     """
 
 
 class Message(NamedTuple):
-    """
-    :ivar position: where it is in the stream.
+    """:ivar position: where it is in the stream.
     :ivar payload: at most `MAX_MESSAGE_BYTES`.
     """
 
@@ -143,8 +135,7 @@ class Message(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """
-    :ivar first: position of the first message that is left; ``last`` + 1 if there is none.
+    """:ivar first: position of the first message that is left; ``last`` + 1 if there is none.
     :ivar last: position of the newest message ever appended, though it may have expired; 0 if there
         was none.
     """
@@ -159,8 +150,7 @@ class Ends(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """
-    Where a stream is stored.
+    """Where a stream is stored.
 
     :ivar wanted: how many copies there are to be.
     :ivar leader: name of the server that decides; empty if none does.
@@ -186,13 +176,11 @@ class Copies(NamedTuple):
 
 
 class Health(NamedTuple):
-    """
-    How a stream is.
+    """How a stream is.
 
     :ivar problems: what of its settings does not keep what is promised, a line each: of what
         `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
     :ivar copies: where it is stored.
-    :ivar ends: its ends.
     """
 
     problems: list[str]
@@ -208,8 +196,7 @@ class Following(Protocol):
 
 
 class Stream(Protocol):
-    """
-    One replicated stream.
+    """One replicated stream.
 
     :ivar url: as it may be shown: without credentials.
     """
@@ -217,8 +204,7 @@ class Stream(Protocol):
     url: str
 
     def open(self, makes: bool = True) -> "Future[list[str]]":
-        """
-        Connect; make the stream if there is none.
+        """Connect; make the stream if there is none.
 
         :param makes: else `Refused` is raised if there is none.
         :return: warnings, a line each: what of its settings does not keep what is promised.
@@ -227,26 +213,23 @@ class Stream(Protocol):
         """
 
     def ends(self) -> "Future[Ends]":
-        """
-        Ask those who decide, not a replica that may be behind.
+        """Ask those who decide, not a replica that may be behind.
 
         :raise Unreachable: they do not answer.
         :raise StreamLost: the stream that was opened is not there any more.
         """
 
     def health(self) -> "Future[Health]":
-        """
-        Look at the settings of the stream, which anybody may have changed since it was opened, and
-        at its copies.
+        """Look at the settings of the stream, which anybody may have changed since it was opened,
+        and at its copies.
 
         :raise Unreachable: nobody answers.
         :raise StreamLost: the stream that was opened is not there any more.
         """
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> "Future[int]":
-        """
-        Append a message behind the one at ``expected``, durably, on a quorum.  Several may be under
-        way, each expecting the one before.
+        """Append a message behind the one at ``expected``, durably, on a quorum.  Several may be
+        under way, each expecting the one before.
 
         :param expires: whether it may be removed after `EXPIRE_S`, which leaves a gap; a stream
             that cannot do that keeps it, and `open` says so.
@@ -257,16 +240,14 @@ class Stream(Protocol):
         """
 
     def read(self, position: int) -> "Future[Message | None]":
-        """
-        The first message at this position or behind it; None if there is none.
+        """The first message at this position or behind it; None if there is none.
 
         :raise Unreachable: nobody answers.
         """
 
     def read_on(self, position: int) -> "Future[list[Message]]":
-        """
-        Some MiB of messages from this position on, in order, without gaps but of what was purged or
-        has expired, as some server has them: it may lack the newest.  Empty says nothing, `read`
+        """Some MiB of messages from this position on, in order, without gaps but of what was purged
+        or has expired, as some server has them: it may lack the newest.  Empty says nothing, `read`
         knows.
 
         :raise Unreachable: nobody answers.
@@ -276,8 +257,7 @@ class Stream(Protocol):
         self, position: int, receive: Callable[[Sequence[Message]], None],
         ended: Callable[[StreamError], None],
     ) -> Following:  # fmt: skip
-        """
-        Read on for ever, from this position on, in order and without gaps but of what was purged
+        """Read on for ever, from this position on, in order and without gaps but of what was purged
         or has expired.  Short interruptions are mended inside.
 
         :param position: at most one behind the last.
@@ -287,8 +267,7 @@ class Stream(Protocol):
         """
 
     def purge(self, below: int) -> "Future[None]":
-        """
-        Remove all messages below a position.  To do it twice does no harm.
+        """Remove all messages below a position.  To do it twice does no harm.
 
         :raise Unreachable: nobody knows whether it was done.
         """

@@ -1,5 +1,4 @@
-"""
-Follow a stream of JetStream: a consumer in memory, asked for a bounded number of messages at a
+"""Follow a stream of JetStream: a consumer in memory, asked for a bounded number of messages at a
 time, and made anew from where it was whenever anything is not as it should be.
 """
 
@@ -57,8 +56,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class JetStreamFollowing:
-    """
-    A reader of a stream, from ``position`` on.
+    """A reader of a stream, from ``position`` on.
 
     :param ask: asks the interface of JetStream.
     :param check: raises a `StreamError` for which this ends, if the stream is not the one that it
@@ -134,8 +132,7 @@ class JetStreamFollowing:
 
 
 async def read_some(connection: Connection, name: str, position: int, ask: Ask) -> list[Message]:
-    """
-    Read on once; see `Stream.read_on`.
+    """Read on once; see `Stream.read_on`.
 
     :raise Unreachable: nobody answers, or what came is not whole.
     """
@@ -180,8 +177,7 @@ async def _pulling(
 
 
 class _Pulling:
-    """
-    What comes for requests.
+    """What comes for requests.
 
     :ivar is_over: whether the last request is fulfilled, so that the next may be made.
     """
@@ -198,8 +194,7 @@ class _Pulling:
         self._count = self._most = 0
 
     async def ask(self, request: bytes, most: int) -> None:
-        """
-        Ask for more.
+        """Ask for more.
 
         :param most: how many messages the request is for.
         """

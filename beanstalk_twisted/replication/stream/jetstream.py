@@ -1,5 +1,4 @@
-"""
-The door to a stream of NATS JetStream.
+"""The door to a stream of NATS JetStream.
 
 `open` starts a thread that runs asyncio, in which all is done and futures are completed.
 """
@@ -160,8 +159,7 @@ class ApiError(Exception):
 
 
 class JetStream:
-    """
-    A `Stream` on a cluster of NATS servers.
+    """A `Stream` on a cluster of NATS servers.
 
     :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
         ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
@@ -303,8 +301,7 @@ class JetStream:
         )
 
     async def _others(self) -> list[str]:
-        """
-        The names of other streams of queues, those first that look like ours; none if we may not
+        """The names of other streams of queues, those first that look like ours; none if we may not
         ask.
         """
         try:
@@ -350,8 +347,8 @@ class JetStream:
             raise Unreachable(f"{why}{self._remedy(error.number)}") from None
 
     def _remedy(self, number: int) -> str:
-        """
-        What is to be done when a stream takes nothing for a while; empty if that is not known.
+        """What is to be done when a stream takes nothing for a while; empty if that is not
+        known.
         """
         if number == STORE_FAILED:
             return f": see `nats stream info {self._name}`, and whether its limits are reached"
@@ -423,8 +420,7 @@ def _ends_of(info: Mapping[str, Any]) -> Ends:
 
 
 def _options(address: Address, environment: Mapping[str, str]) -> dict[str, Any]:
-    """
-    What a client of NATS is given beside addresses: names of variables are those of ``nats``.
+    """What a client of NATS is given beside addresses: names of variables are those of ``nats``.
 
     :raise Refused: a file cannot be read.
     """

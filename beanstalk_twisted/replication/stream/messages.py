@@ -1,5 +1,4 @@
-"""
-What the messages of a replicated log say, as bytes: docs/replication-log.md, "Messages".
+"""What the messages of a replicated log say, as bytes: docs/replication-log.md, "Messages".
 
 A `Write` is a piece of a segment file: the bytes that the active server writes at an offset.  So a
 standby's files are those of the active server, byte for byte, and frames, their checksums and their
@@ -39,9 +38,8 @@ PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
 
 
 MAX_IN_FLIGHT: Final = 32
-"""
-Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so that
-a round of 30 ms keeps none waiting behind a disk of 1 ms.
+"""Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so
+that a round of 30 ms keeps none waiting behind a disk of 1 ms.
 """
 
 
@@ -62,8 +60,7 @@ KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 class Write(NamedTuple):
-    """
-    Bytes of a segment.
+    """Bytes of a segment.
 
     :ivar segment: its number; ``offset`` is where they go.
     :ivar last_lsn: LSN of the last record up to their end.
@@ -87,8 +84,7 @@ class Write(NamedTuple):
 
 
 class Note(NamedTuple):
-    """
-    Any message but a write.
+    """Any message but a write.
 
     :ivar text: who has sent it, as `encode_note` was given it.
     :ivar segment: of FILL_BEGINS, with which the log begins; 0 where it does not say.
@@ -102,13 +98,11 @@ class Note(NamedTuple):
 
 
 class FillMark:
-    """
-    Whether a stream is being filled, by its messages up to some place.
+    """Whether a stream is being filled, by its messages up to some place.
 
     It is until a segment begins behind `Kind.FILL_ENDS`: that holds the records which the log that
     is filled in did not know to be durable.
 
-    :ivar is_filling: whether it is.
     :ivar has_ended: whether all of the log has come that was known to be durable.
     :ivar last_lsn: LSN of the last record of the log that is filled in: who has less has a part.
     :ivar text: what the newest such note says of its sender; ``position`` where it is.
@@ -120,8 +114,7 @@ class FillMark:
         self.last_lsn = self.position = self._first = 0
 
     def note(self, note: Note, position: int, known_lsn: int) -> None:
-        """
-        A note comes next, at this position.
+        """A note comes next, at this position.
 
         :param known_lsn: LSN of the last record that has come.  An end that tells of more was
             displaced, with what was before it: both come again.
@@ -133,9 +126,8 @@ class FillMark:
             self.has_ended = note.last_lsn <= known_lsn
 
     def may_begin_with(self, segment: int) -> bool:
-        """
-        Whether the first segment that is taken of the stream may be this: where it is filled, the
-        others may stand before the first one, if that was displaced.
+        """Whether the first segment that is taken of the stream may be this: where it is filled,
+        the others may stand before the first one, if that was displaced.
         """
         return not self.is_filling or self._first in (0, segment)
 
@@ -144,9 +136,8 @@ class FillMark:
         self.is_filling = self.is_filling and not self.has_ended
 
     def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
-        """
-        A write has come that was there before.  If a filling that was begun anew begins its segment
-        with it, what was there before may be purged.
+        """A write has come that was there before.  If a filling that was begun anew begins its
+        segment with it, what was there before may be purged.
 
         :param positions: of the first message of each segment: changed, if that is so.
         :param position: of the first message of the write.
@@ -156,8 +147,7 @@ class FillMark:
 
 
 class Part(NamedTuple):
-    """
-    A message that holds a write, or a part of one.
+    """A message that holds a write, or a part of one.
 
     :ivar continues: whether parts of it come before; ``has_more`` whether more follow.
     """
@@ -168,8 +158,7 @@ class Part(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """
-    Bytes that are no message of this version.
+    """Bytes that are no message of this version.
 
     :ivar is_newer: whether a later version may have written them; else they are *foreign*: of no
         server of a queue.
@@ -180,8 +169,7 @@ class Malformed(NamedTuple):
 
 
 class Foreign:
-    """
-    What was seen of foreign messages: somebody else writes to the stream.
+    """What was seen of foreign messages: somebody else writes to the stream.
 
     :ivar count: how many; ``position`` of the newest, and ``why`` it is none of a queue.
     """
@@ -221,8 +209,7 @@ def encode_write(write: Write) -> Iterator[bytes]:
 def encode_note(
     kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"", segment: int = 0
 ) -> bytes:
-    """
-    :param text: who sends it, at most `PART_BYTES`.
+    """:param text: who sends it, at most `PART_BYTES`.
     :param segment: of FILL_BEGINS, with which the log begins.
     """
     return _encode(kind, 0, segment, 0, last_lsn, time_ns, text)
@@ -254,8 +241,7 @@ def decode(payload: bytes) -> Part | Note | Malformed:
 
 
 class Term(NamedTuple):
-    """
-    The time of one active server, as the first segment that it has begun says.
+    """The time of one active server, as the first segment that it has begun says.
 
     :ivar incarnation: grows from term to term; ``segment`` is the number of that segment,
         ``first_lsn`` the LSN of its first record, and ``salt`` that of its frames.
@@ -267,8 +253,7 @@ class Term(NamedTuple):
     salt: int = 0
 
     def after(self, begun: "Term") -> "Term":
-        """
-        The newest one when a segment has begun.  One that takes the place of the first segment,
+        """The newest one when a segment has begun.  One that takes the place of the first segment,
         which failed, has its number and another salt.
         """
         if begun.incarnation > self.incarnation:
@@ -281,8 +266,7 @@ NO_TERM: Final = Term(0, 0, 0)
 
 
 def term_of(write: Write) -> Term | None:
-    """
-    :param write: begins a segment; or the first part of one that does.
+    """:param write: begins a segment; or the first part of one that does.
     :return: the term, if the segment is its first; None if its header cannot be read.
     """
     header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
@@ -292,9 +276,8 @@ def term_of(write: Write) -> Term | None:
 
 
 def may_fence(found: "Part | Note | Malformed") -> bool:
-    """
-    Whether a message that is not of the active server may be the first one of another's term, or of
-    a filling.  Whatever else another server sends comes behind that one; or it is stale, or of a
+    """Whether a message that is not of the active server may be the first one of another's term, or
+    of a filling.  Whatever else another server sends comes behind that one; or it is stale, or of a
     standby that looks for the end of the stream; or foreign.
     """
     if isinstance(found, Part):
@@ -305,8 +288,7 @@ def may_fence(found: "Part | Note | Malformed") -> bool:
 
 
 def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
-    """
-    Whether a message behind the beginning of a term was sent by a server that was active before.
+    """Whether a message behind the beginning of a term was sent by a server that was active before.
 
     Messages of a server that does not know yet that it is fenced may still come in, at places where
     others were lost; all that it knows to be in the stream is below ``term.first_lsn``.  Such
@@ -329,8 +311,7 @@ def is_stale(found: "Part | Note | Malformed", term: Term) -> bool:
 
 
 def is_of(write: Write, header: SegmentHeader) -> bool:
-    """
-    Whether a write is not of another segment than that which has this header: a server that was
+    """Whether a write is not of another segment than that which has this header: a server that was
     fenced may have begun one of the same number.
     """
     start = SEGMENT_HEADER_BYTES if write.begins else 0
@@ -338,8 +319,7 @@ def is_of(write: Write, header: SegmentHeader) -> bool:
 
 
 class Gaps:
-    """
-    Whether anything but heartbeats is missing among messages that are read in order.
+    """Whether anything but heartbeats is missing among messages that are read in order.
 
     :ivar since: position of the message behind which some are missing, while no write has gone on
         behind them; None if there is no such gap.
@@ -361,15 +341,13 @@ class Gaps:
         self._at = 0
 
     def known_to(self, position: int) -> int:
-        """
-        :param position: of the newest message that has come.
+        """:param position: of the newest message that has come.
         :return: up to where all is known: what is missing there may be more than heartbeats.
         """
         return position if self.since is None else min(position, self.since)
 
     def step(self, before: int, position: int) -> bool:
-        """
-        A message comes next.
+        """A message comes next.
 
         :param before: the position of the one before it.
         :return: whether some are missing between them, and none were before.
@@ -389,8 +367,7 @@ class Gaps:
         self.displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
-        """
-        A note, or a write that does not go on.  Of records that have come it tells nothing: an
+        """A note, or a write that does not go on.  Of records that have come it tells nothing: an
         active server sends some again (`Appender`).
 
         :param last_lsn: records up to here were written.
@@ -408,8 +385,7 @@ class Gaps:
 
 
 class Assembler:
-    """
-    Puts the parts of writes together.
+    """Puts the parts of writes together.
 
     Between the parts of a write there may be others, which are not in place: stale ones, and some
     that their server sends again when the part before them is in (`Appender`).  Parts are dropped

@@ -11,8 +11,7 @@ PACKAGES: Final = "another package: pip install '.[replicate]'"
 
 
 def stream_at(url: str, open_s: float | None = None) -> Stream:
-    """
-    The stream of a URL, not open yet.
+    """The stream of a URL, not open yet.
 
     :param open_s: for how long `Stream.open` tries; None for as long as NATS takes to elect a
         leader.

@@ -1,6 +1,5 @@
-"""
-How a stream of JetStream must be set so that nothing acknowledged is lost, and what is said of one
-that is not.
+"""How a stream of JetStream must be set so that nothing acknowledged is lost, and what is said of
+one that is not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,8 +53,8 @@ def wanted(name: str, replicas: int) -> dict[str, object]:
 
 
 def can_expire(config: Mapping[str, Any]) -> bool:
-    """
-    Whether a stream removes messages that say when: NATS does from 2.11 on, where that is allowed.
+    """Whether a stream removes messages that say when: NATS does from 2.11 on, where that is
+    allowed.
     """
     return bool(config.get("allow_msg_ttl"))
 
@@ -86,8 +85,7 @@ def copies_of(info: Mapping[str, Any]) -> Copies:
 
 
 def check(url: str, name: str, config: Mapping[str, Any]) -> list[str]:
-    """
-    :return: warnings, a line each.
+    """:return: warnings, a line each.
     :raise Refused: the stream is something else, or may lose messages.
     """
     for what, advice in _faults(name, config):

@@ -1,6 +1,5 @@
-"""
-Who a connection's peer is: asked for with its first command that needs a right, when it has shown a
-token, and again when the file was read again.
+"""Who a connection's peer is: asked for with its first command that needs a right, when it has
+shown a token, and again when the file was read again.
 """
 
 from collections.abc import Callable
@@ -19,8 +18,7 @@ SLICE_SESSIONS: Final = 500
 
 
 class Known(NamedTuple):
-    """
-    What is known of a connection's peer.
+    """What is known of a connection's peer.
 
     :ivar shown: the hash of the token that it has shown; None if it has shown none.
     """
@@ -30,8 +28,7 @@ class Known(NamedTuple):
 
 
 class Admission:
-    """
-    Who a connection's peer is.
+    """Who a connection's peer is.
 
     :ivar is_excess: whether its identity may have no more connections, or none that watches or
         holds so much: it has no right, and is asked again at its next command.
@@ -49,8 +46,7 @@ class Admission:
 
 
 class Admissions:
-    """
-    Who the peers of all connections are.
+    """Who the peers of all connections are.
 
     :ivar rules: who may do what, now.
     """
@@ -106,8 +102,7 @@ class Admissions:
         _doubt(session)
 
     def show(self, session: Session, shown: TokenHash) -> bool:
-        """
-        A connection has shown a token.
+        """A connection has shown a token.
 
         :return: whether its identity may have one more connection, with what it watches and holds;
             if not, all is as it was.
@@ -128,8 +123,7 @@ class Admissions:
         self._former.pop(session, None)
 
     def change_rules(self, rules: AccessRules) -> Slices:
-        """
-        Let other rules hold, for each connection from its next command on.
+        """Let other rules hold, for each connection from its next command on.
 
         :return: slices that count the connections that are there for who has limits, also those
             that send no command.

@@ -1,5 +1,5 @@
-"""
-Comparing tokens with their hashes, which takes 50 ms each: in threads, and at a price for guessers.
+"""Comparing tokens with their hashes, which takes 50 ms each: in threads, and at a price for
+guessers.
 
 Tokens of one address are compared one after the other, and after a wrong one the next waits
 (`access.guesses`); addresses take turns.  A token that was right is remembered, so that a thousand
@@ -70,8 +70,7 @@ class Guesses:
 
 
 def place_of(host: str) -> str:
-    """
-    :param host: an IP address, or something else that tells peers apart.
+    """:param host: an IP address, or something else that tells peers apart.
     :return: what is counted as one address: of IPv6 the network of 64 bits, which one host has.
     """
     try:
@@ -92,9 +91,8 @@ MAX_REMEMBERED: Final = 1000
 """Right tokens that are remembered: digests of them, some 300 KB."""
 
 MAX_WAITING: Final = 10_000
-"""
-Tokens that wait to be compared: as many as there are connections.  For one more, the newest of the
-address that has most of them is refused.
+"""Tokens that wait to be compared: as many as there are connections.  For one more, the newest of
+the address that has most of them is refused.
 """
 
 KEY_BYTES: Final = 32
@@ -107,8 +105,7 @@ class Hashing(Protocol):
     """Where hashes are computed."""
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """
-        Run ``work`` elsewhere, and call ``done`` with its outcome in the reactor's thread; with
+        """Run ``work`` elsewhere, and call ``done`` with its outcome in the reactor's thread; with
         False if it has failed.
         """
 
@@ -157,8 +154,7 @@ class _Attempt:
 
 
 class Authenticator:
-    """
-    Says whose tokens are.
+    """Says whose tokens are.
 
     :ivar rules: what they are compared with.
     :ivar failures: how many were nobody's; ``successes`` how many were somebody's.
@@ -187,17 +183,15 @@ class Authenticator:
         self._has_stopped = False
 
     def change_rules(self, rules: AccessRules) -> None:
-        """
-        Compare tokens with these from now on.  Of the right ones those stay remembered whose hash
-        the new rules have, too.
+        """Compare tokens with these from now on.  Of the right ones those stay remembered whose
+        hash the new rules have, too.
         """
         self.rules = rules
         kept = [(mark, shown) for mark, shown in self._right.items() if rules.has(shown)]
         self._right = OrderedDict(kept)
 
     def ask(self, host: str, token: bytes, told: Told) -> Callable[[], None]:
-        """
-        :param host: the address that the token came from.
+        """:param host: the address that the token came from.
         :param told: called now or later, or never if the server stops before.
         :return: to be called if nobody wants to know any more.
         """

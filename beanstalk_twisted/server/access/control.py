@@ -34,8 +34,7 @@ class Peers(Protocol):
 
 
 class AccessControl:
-    """
-    Lets the rules of a file hold on all connections of a server.
+    """Lets the rules of a file hold on all connections of a server.
 
     :ivar guard: which refuses commands.
     :ivar authenticator: which compares tokens.
@@ -88,9 +87,8 @@ class AccessControl:
         self.authenticator.stop()
 
     def auth(self, session: Session, now_ns: int, token: bytes) -> Answer | None:
-        """
-        Be whose token this is from now on; with a wrong one, all is as it was.  Later commands of
-        the connection wait for the answer.
+        """Be whose token this is from now on; with a wrong one, all is as it was.  Later commands
+        of the connection wait for the answer.
         """
         session.is_busy = True
         self._asking, self._known = session, None

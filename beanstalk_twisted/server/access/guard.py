@@ -1,5 +1,4 @@
-"""
-The guard: asks before each command whether its connection's identity may have it carried out.
+"""The guard: asks before each command whether its connection's identity may have it carried out.
 
 There is one if the server has an access file, and without one nothing of this is in any command's
 path.  It wraps the methods of `bindings` once, by the column `Command.needs` of the table; `put`,
@@ -36,9 +35,8 @@ DEAD_LETTER: Final = "dead-letter"
 
 
 MAKERS: Final = ("move-job", "kick-dead")
-"""
-Commands that may make a tube that they name, beside `use`, those that watch, and `tube-policy` when
-it changes one.
+"""Commands that may make a tube that they name, beside `use`, those that watch, and `tube-policy`
+when it changes one.
 """
 
 OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
@@ -46,8 +44,7 @@ OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
 
 
 class Guard:
-    """
-    Refuses what an identity has no right to.
+    """Refuses what an identity has no right to.
 
     :ivar admissions: who connections' peers are.
     :ivar refused: how many commands were refused.
@@ -103,9 +100,9 @@ class Guard:
         self._astray.discard(session)
 
     def change_rules(self, rules: AccessRules) -> None:
-        """
-        Let other rules hold: for each connection from its next command on, and one that waits for a
-        job that it may not have any more is answered: slice by slice, and before it is given one.
+        """Let other rules hold: for each connection from its next command on, and one that waits
+        for a job that it may not have any more is answered: slice by slice, and before it is given
+        one.
         """
         again = self.admissions.change_rules(rules)
         self._queue.do_in_slices(self.quotas.change_rules(rules))
@@ -170,8 +167,7 @@ class Guard:
         return run
 
     def _use(self, row: Command, method: Method) -> Method:
-        """
-        A job that is sent behind a `use` that is refused must not go into the tube before: until
+        """A job that is sent behind a `use` that is refused must not go into the tube before: until
         the next one there is no tube in use.
         """
 
@@ -228,8 +224,7 @@ class Guard:
         return run if row.fields else run_bare
 
     def _watch(self, row: Command, method: Method) -> Method:
-        """
-        With the first tube that it may watch, a connection stops watching those that it may not:
+        """With the first tube that it may watch, a connection stops watching those that it may not:
         `default`, which it has not chosen, and those whose right was taken from it.  Once it may
         reserve from all, only the tube that is added is asked about.
         """
@@ -259,8 +254,7 @@ class Guard:
         return is_refused
 
     def _ignore_others(self, admission: Admission, session: Session, now_ns: int) -> Answer | None:
-        """
-        Let a session watch no tube that it may not reserve from; there is one that it may.
+        """Let a session watch no tube that it may not reserve from; there is one that it may.
 
         :return: the answer to the last `ignore`, if there was one.
         """
@@ -302,8 +296,8 @@ class Guard:
         return True
 
     def refuses(self, session: Session, parsed: Parsed) -> bool:
-        """
-        Whether a connection may not do what a line says that a body follows; that is told then.
+        """Whether a connection may not do what a line says that a body follows; that is told
+        then.
         """
         row, args, _ = parsed
         admission = self.admission(session)

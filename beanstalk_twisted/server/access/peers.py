@@ -1,6 +1,5 @@
-"""
-What is known of a peer without its doing: the port that it came to, its process on a UNIX socket,
-its certificate.
+"""What is known of a peer without its doing: the port that it came to, its process on a UNIX
+socket, its certificate.
 """
 
 import socket
@@ -28,9 +27,8 @@ MAX_NAMES: Final = 100
 
 
 def peer_of(transport: Any) -> Peer:
-    """
-    :param transport: of a connection; one that is encrypted has a certificate only when its
-        handshake is over, as it is when something has come.
+    """:param transport: of a connection; one that is encrypted has a certificate only when its
+    handshake is over, as it is when something has come.
     """
     uid, gid = _process_of(transport)
     return Peer(tuple(_listeners(transport.getHost())), uid, gid, tuple(_names(transport)))
@@ -90,9 +88,8 @@ def _names(transport: Any) -> Iterator[str]:
 
 
 def _understood(read: Callable[[], Iterable[Any]]) -> Iterable[Any]:
-    """
-    :return: nothing of what `cryptography` does not take and OpenSSL did: an extension that is
-        damaged, or is there twice, keeps all others from being read.
+    """:return: nothing of what `cryptography` does not take and OpenSSL did: an extension that is
+    damaged, or is there twice, keeps all others from being read.
     """
     try:
         return read()
@@ -113,8 +110,7 @@ OUTCOMES: Final = (
 
 
 class Expiry(NamedTuple):
-    """
-    When something ends that handshakes need.
+    """When something ends that handshakes need.
 
     :ivar kind: ``certificate``, ``authority`` or ``revocations``.
     :ivar path: its file.
@@ -133,8 +129,7 @@ class Failed(NamedTuple):
 
 
 class Handshakes:
-    """
-    Counts the handshakes of all ports, and logs those that fail, of each outcome one a minute.
+    """Counts the handshakes of all ports, and logs those that fail, of each outcome one a minute.
 
     :ivar limit_s: seconds that one may take; 0 for any time.
     :ivar counts: by outcome.
@@ -156,8 +151,7 @@ class Handshakes:
         self.counts[COMPLETED] += 1
 
     def failed(self, outcome: str, peer: str, why: str) -> None:
-        """
-        One is over, and was not.
+        """One is over, and was not.
 
         :param peer: its address.
         :param why: the rest of the sentence that begins with it.

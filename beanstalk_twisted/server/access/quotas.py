@@ -1,5 +1,4 @@
-"""
-The limits of identities: who has which quota, and which tubes count for it.
+"""The limits of identities: who has which quota, and which tubes count for it.
 
 Without limits in the file nothing of this is in any command's path.  A session whose identity has
 some has a `Quota`, which the rules ask; the guard asks here about tubes and connections.
@@ -16,15 +15,13 @@ from beanstalk_twisted.rules.timekeeping import Slices
 from beanstalk_twisted.wire.rights import MANAGE, PUT
 
 COUNTED: Final = PUT | MANAGE
-"""
-Rights that make a tube one of an identity's: by any of them it can let jobs, their bytes or tubes
-become more.
+"""Rights that make a tube one of an identity's: by any of them it can let jobs, their bytes or
+tubes become more.
 """
 
 SLICE_COMPARISONS: Final = 2000
-"""
-Tubes, times the identities that each is compared for, of one slice: 1 to 3 ms, but with patterns of
-several stars.
+"""Tubes, times the identities that each is compared for, of one slice: 1 to 3 ms, but with patterns
+of several stars.
 """
 
 
@@ -34,8 +31,7 @@ def limits_of(identity: Identity) -> Limits:
 
 
 class Quotas:
-    """
-    The quotas of those identities that have limits.
+    """The quotas of those identities that have limits.
 
     :ivar by_name: by the names of identities.
     :ivar tell: called with a session, its identity's name, a limit and its value, when that has
@@ -49,8 +45,7 @@ class Quotas:
         self._by_tube: list[tuple[Grant, Quota]] = []
 
     def change_rules(self, rules: AccessRules) -> Slices:
-        """
-        Let the limits of these rules hold.  What somebody takes already stays.
+        """Let the limits of these rules hold.  What somebody takes already stays.
 
         :return: slices that count the jobs of tubes that are there for those who have new limits or
             patterns; the limits hold before that, for what is counted.
@@ -91,9 +86,8 @@ class Quotas:
                 left = SLICE_COMPARISONS
 
     def refuses_connection(self, session: Session, quota: Quota | None) -> bool:
-        """
-        Whether a session may not be one more of an identity's, with what it watches and holds; that
-        is told then.  One tube is watched always.
+        """Whether a session may not be one more of an identity's, with what it watches and holds;
+        that is told then.  One tube is watched always.
         """
         if quota is None or session.quota is quota:
             return False
@@ -109,8 +103,7 @@ class Quotas:
         return True
 
     def refuses_tube(self, session: Session, grant: Grant, name: bytes) -> bool:
-        """
-        Whether a tube is not there that a command would make, and may not be made; that is told
+        """Whether a tube is not there that a command would make, and may not be made; that is told
         then.
 
         :param grant: of the session's identity.
@@ -124,9 +117,8 @@ class Quotas:
         return True
 
     def refuses_watch(self, session: Session, name: bytes, ignored: int) -> bool:
-        """
-        Whether a session watches as many tubes with the others of its identity as they may; that is
-        told then.
+        """Whether a session watches as many tubes with the others of its identity as they may; that
+        is told then.
 
         :param ignored: tubes that it watches no longer, if it watches this one.
         """

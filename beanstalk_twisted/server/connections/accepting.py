@@ -1,5 +1,4 @@
-"""
-Accepting connections: a few at a time, no more than there may be, and those that are refused
+"""Accepting connections: a few at a time, no more than there may be, and those that are refused
 counted in one line a minute.
 
 Differs from beanstalkd: it takes as many as it has file descriptors, and then does nothing else.
@@ -33,9 +32,8 @@ MAX_ACCEPTS: Final = 8
 
 @implementer(IReadDescriptor)
 class AcceptLimiter:
-    """
-    Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor or a turn
-    of the hub.
+    """Reads a port's new connections in its stead, `MAX_ACCEPTS` in a round of the reactor or a
+    turn of the hub.
     """
 
     def __init__(self, reactor: IReactorFDSet, port: Port) -> None:
@@ -84,8 +82,7 @@ class AcceptLimiter:
 
 
 class WatchedConnection(Server):
-    """
-    A TCP connection that was accepted: the kernel asks whether its peer is there.
+    """A TCP connection that was accepted: the kernel asks whether its peer is there.
 
     Differs from beanstalkd: it asks after a minute; there, after the kernel's two hours.
     """
@@ -105,8 +102,7 @@ OUT_OF_DESCRIPTORS: Final = (
 
 
 class RefusalLog:
-    """
-    Counts what is refused for one reason and logs the number, as `Repeats` does.
+    """Counts what is refused for one reason and logs the number, as `Repeats` does.
 
     :ivar total: of all of them.
     """
@@ -122,8 +118,7 @@ class RefusalLog:
         self.total = 0
 
     def note(self, why: str = "") -> None:
-        """
-        Count one more.
+        """Count one more.
 
         :param why: in place of the reason that holds for all.
         """
@@ -143,9 +138,8 @@ class RefusalLog:
 
 
 class ConnectionLimits:
-    """
-    Says whether one more connection may be taken; those that may not are counted in the log.  UNIX
-    sockets count, but have no address.
+    """Says whether one more connection may be taken; those that may not are counted in the log.
+    UNIX sockets count, but have no address.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -164,8 +158,7 @@ class ConnectionLimits:
             each.stop()
 
     def takes(self, count: int, address: object, settings: Settings) -> bool:
-        """
-        :param count: how many connections there are.
+        """:param count: how many connections there are.
         :param address: of the peer of another one, an IAddress or None.
         """
         limits, (of_files, of_all, of_address) = settings.limits, self._reasons
@@ -217,9 +210,8 @@ def counted_as(address: object) -> str:
 
 @implementer(ILogFilterPredicate)
 class AcceptErrors:
-    """
-    Takes out of a log what Twisted's ports say of connections that they cannot accept, three lines
-    and more for each, and counts them in a `RefusalLog`.
+    """Takes out of a log what Twisted's ports say of connections that they cannot accept, three
+    lines and more for each, and counts them in a `RefusalLog`.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,5 +1,4 @@
-"""
-One reader for all client sockets.
+"""One reader for all client sockets.
 
 For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
 through four functions.  An `EpollReader` is one descriptor of the reactor, an epoll of its own that
@@ -41,8 +40,7 @@ from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 
 BUSY_POLL_US: Final = 60
-"""
-Microseconds: about what a sleep and a wake-up cost.  Measured, a lone client's round trips are
+"""Microseconds: about what a sleep and a wake-up cost.  Measured, a lone client's round trips are
 slower with 30, and no quicker with 120.
 """
 
@@ -57,8 +55,7 @@ SEVERAL: Final = -1
 
 
 class BusyPollPolicy:
-    """
-    Learns whether looking pays.
+    """Learns whether looking pays.
 
     :ivar limit_us: how long to look, microseconds.
     """
@@ -104,15 +101,13 @@ READABLE: Final = (
 """What is polled for; urgent data (EPOLLPRI) cuts a read short."""
 
 LIMIT_NS: Final = 2 * TURN_NS
-"""
-How long a turn may take, but for the last socket in it, before timers and new connections have
+"""How long a turn may take, but for the last socket in it, before timers and new connections have
 theirs: what its commands may take, and as much for reading.
 """
 
 AGAIN_NS: Final = 1_000_000
-"""
-Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: what timers,
-HTTP and new connections wait for it, each time that they need the reactor.
+"""Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: what
+timers, HTTP and new connections wait for it, each time that they need the reactor.
 """
 
 
@@ -165,8 +160,7 @@ class SocketSource:
         hub.add(self)
 
     def read(self, now_ns: int, events: int) -> None:
-        """
-        Deliver what has come, or the end of the connection.
+        """Deliver what has come, or the end of the connection.
 
         :param now_ns: passed on.
         :param events: those of the poll.
@@ -228,8 +222,7 @@ class EpollReader:
         slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = lambda transport, took_ns: None,
         busy_poll_us: int = 0,
     ) -> None:  # fmt: skip
-        """
-        :param begin_turn: called before the first socket is read, with how many there are.
+        """:param begin_turn: called before the first socket is read, with how many there are.
         :param end_turn: called after the last one; says whether another turn may follow at once.
         :param failed: when a turn cannot be carried to its end.
         :param slow_ns: nanoseconds above which what a socket brings took long, `LIMIT_NS` or more;
@@ -254,8 +247,7 @@ class EpollReader:
         reactor.addReader(self)
 
     def feed(self, transport: Any, received: Callable[[bytes, int], None]) -> SocketSource | None:
-        """
-        Read a connection from now on.
+        """Read a connection from now on.
 
         :return: None if that is better left to Twisted: TLS, wrappers, other reactors.
         """
@@ -282,8 +274,7 @@ class EpollReader:
                 self._epoll.unregister(feed.fd)
 
     def read_on(self, feed: SocketSource, events: int, is_cut: bool) -> None:
-        """
-        Read a socket again that may have more, such as its end.
+        """Read a socket again that may have more, such as its end.
 
         :param is_cut: whether it has brought `READ_BYTES`; then others are read before.
         """
@@ -370,8 +361,7 @@ class EpollReader:
             self._take_turns()
 
     def _look_on(self, now_ns: int) -> bool:
-        """
-        Look until a lone client's next command is there, or its time is over.  A look takes a
+        """Look until a lone client's next command is there, or its time is over.  A look takes a
         microsecond at least, so that a clock which stands still does not make it longer by much.
 
         :return: whether a socket has something.
@@ -393,8 +383,7 @@ class EpollReader:
         return bool(self._ready)
 
     def _turn(self, now_ns: int) -> bool:
-        """
-        Read each ready socket once.  Those left when time runs out begin the next turn.
+        """Read each ready socket once.  Those left when time runs out begin the next turn.
 
         :return: whether another turn may follow at once.
         """
@@ -429,8 +418,7 @@ class EpollReader:
         return self._end_turn() and not ready
 
     def _accept(self, descriptor: int) -> None:
-        """
-        Accept some of a port's connections.  They are read next, and polled from then on: polled
+        """Accept some of a port's connections.  They are read next, and polled from then on: polled
         before, they would keep the place that they have in the epoll's queue now.
         """
         accepted: dict[int, SocketSource] = {}

@@ -11,8 +11,7 @@ from beanstalk_twisted.wire.dialects import Dialect
 
 
 class ServedConnection(Protocol):
-    """
-    A connection, as the service sees it; `protocol.BeanstalkProtocol` is one.
+    """A connection, as the service sees it; `protocol.BeanstalkProtocol` is one.
 
     :ivar dialect: what it speaks.
     :ivar transport: an ITransport.
@@ -26,9 +25,8 @@ class ServedConnection(Protocol):
         """Input that was read and is not carried out, and replies that wait for the disk."""
 
     def owes_since(self, now_ns: int) -> int | None:
-        """
-        Since when the peer owes the rest of a line, or of what follows it: now if the server does
-        not read it; None if it has begun nothing.
+        """Since when the peer owes the rest of a line, or of what follows it: now if the server
+        does not read it; None if it has begun nothing.
         """
 
     def received(self, data: bytes, now_ns: int) -> None:
@@ -63,9 +61,8 @@ class Turns(Protocol):
         """Call ``protocol.rested`` when others have had their turn."""
 
     def end_chunk(self, replies: ReplyQueue) -> None:
-        """
-        Send the gathered replies now, or at the end of this turn, and see to what was changed: all
-        that has come in one piece is carried out.
+        """Send the gathered replies now, or at the end of this turn, and see to what was changed:
+        all that has come in one piece is carried out.
         """
 
     def send_soon(self, replies: ReplyQueue) -> None:
@@ -84,21 +81,19 @@ class ConnectionHost(Protocol):
         """When connections are served."""
 
     def takes_connection(self, address: object) -> bool:
-        """
-        Whether one more connection may be taken; one that may not is counted in the log.
+        """Whether one more connection may be taken; one that may not is counted in the log.
 
         :param address: of its peer.
         """
 
     @property
     def is_congested(self) -> bool:
-        """
-        Whether so much is on its way to disk that connections waiting for it should not be read.
+        """Whether so much is on its way to disk that connections waiting for it should not be
+        read.
         """
 
     def feed(self, protocol: ServedConnection) -> SocketSource | None:
-        """
-        Begin to read the connection's socket.
+        """Begin to read the connection's socket.
 
         :return: None if that is left to Twisted.
         """
@@ -116,8 +111,8 @@ class ConnectionHost(Protocol):
         """The peer takes back what the session waits for: that ends, if it does."""
 
     def disconnected(self, session: Session) -> None:
-        """
-        End a session, whose connection has ended or is about to; nothing if it has ended before.
+        """End a session, whose connection has ended or is about to; nothing if it has ended
+        before.
         """
 
     def closed(self, protocol: "ServedConnection") -> None:

@@ -1,5 +1,4 @@
-"""
-Where the replies of a connection leave.
+"""Where the replies of a connection leave.
 
 Twisted's `transport.write` waits for the reactor to say that the socket takes bytes, which it
 nearly always does: two calls of `epoll_ctl` and a round of the reactor for each reply.  So replies
@@ -43,8 +42,8 @@ class Source(Protocol):
 
 
 def is_plain(transport: object) -> bool:
-    """
-    Whether what is written to a transport is what goes through its socket: no TLS, no wrapper.
+    """Whether what is written to a transport is what goes through its socket: no TLS, no
+    wrapper.
     """
     return isinstance(transport, Connection) and not getattr(transport, "TLS", False)
 
@@ -59,8 +58,7 @@ class Output:
     )  # fmt: skip
 
     def __init__(self, transport: Any, source: Source, room: BodyRoom | None = None) -> None:
-        """
-        :param source: told to stop when the peer does not read, and to go on when it has.
+        """:param source: told to stop when the peer does not read, and to go on when it has.
         :param room: where the bytes count that the peer has not taken.
         """
         self._transport = transport

@@ -1,5 +1,4 @@
-"""
-The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks.
+"""The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks.
 
 It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole commands
 go to the `Executor` as they came, all that one packet brings in one call; the protocol sees to what
@@ -51,9 +50,8 @@ MAX_BUFFERED_BYTES: Final = 64 << 10
 """Unparsed input above which the socket is not read: one read of Twisted's."""
 
 MAX_HELD_BYTES: Final = 1 << 20
-"""
-Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands of
-puts for one group commit.
+"""Bytes of held replies above which no further command is parsed: a pipeline of tens of thousands
+of puts for one group commit.
 """
 
 Line = TypeVar("Line", bytes, IncomingLine)
@@ -61,12 +59,10 @@ Line = TypeVar("Line", bytes, IncomingLine)
 
 @implementer(IHalfCloseableProtocol)
 class BeanstalkProtocol(LineReceiver):
-    """
-    One connection.
+    """One connection.
 
     :ivar dialect: what it speaks.
     :ivar session: its session; there is one from `connectionMade` on.
-    :ivar replies: its replies.
     """
 
     delimiter = CRLF
@@ -125,8 +121,7 @@ class BeanstalkProtocol(LineReceiver):
         self._executor = Executor(self._context, self.dialect, self.session, self.replies)
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Carry out what has come, as far as that may be done now.
+        """Carry out what has come, as far as that may be done now.
 
         It replaces only the loop and the buffer of `LineReceiver`: `received` calls the same
         methods (`lineReceived`, `lineLengthExceeded`, `rawDataReceived`) and heeds the same
@@ -170,8 +165,7 @@ class BeanstalkProtocol(LineReceiver):
             now_ns = self._context.now_ns()
 
     def lineReceived(self, line: bytes) -> None:
-        """
-        A `put` whose body is still to come, or is too large, or a command that jobs follow: what
+        """A `put` whose body is still to come, or is too large, or a command that jobs follow: what
         the executor leaves.
         """
         self._begin(self._executor.begin_body, line)
@@ -190,8 +184,7 @@ class BeanstalkProtocol(LineReceiver):
                 self.rawDataReceived(b"")
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """
-        Collect the line, if its command may be so long, or skip it up to its end.
+        """Collect the line, if its command may be so long, or skip it up to its end.
 
         :param line: its start; all of it, the start included, comes in raw mode.
         """
@@ -244,8 +237,7 @@ class BeanstalkProtocol(LineReceiver):
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Release the session and all that refers to the connection: its memory is free at once,
+        """Release the session and all that refers to the connection: its memory is free at once,
         without work for the garbage collector.
         """
         self._is_leaving = self.paused = True
@@ -284,9 +276,8 @@ class BeanstalkProtocol(LineReceiver):
         return now_ns if self.paused else self._begun_ns
 
     def was_slow(self, took_ns: int) -> None:
-        """
-        What has come took so long to be carried out.  As a share of a turn is shorter than what is
-        slow, it was the newest command.
+        """What has come took so long to be carried out.  As a share of a turn is shorter than what
+        is slow, it was the newest command.
         """
         self._executor.tell_slow(took_ns)
 
@@ -312,9 +303,8 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = self.paused = True
 
     def break_off(self) -> None:
-        """
-        What has come, or is to be said, may be lost, so that no reply could be told from another:
-        the exception that is being handled ends the connection.
+        """What has come, or is to be said, may be lost, so that no reply could be told from
+        another: the exception that is being handled ends the connection.
         """
         self.log.failure("while serving a connection", event="connection-failed")
         self.abandon()
@@ -343,8 +333,7 @@ class BeanstalkProtocol(LineReceiver):
     # Commands.
 
     def _take_lines(self, now_ns: int) -> bool:
-        """
-        Carry out the commands that have wholly come, or begin one that has not.
+        """Carry out the commands that have wholly come, or begin one that has not.
 
         :return: whether there may be more to do.
         """
@@ -381,8 +370,7 @@ class BeanstalkProtocol(LineReceiver):
         return True
 
     def _cancels(self) -> bool:
-        """
-        End what the connection waits for if its next command says so.
+        """End what the connection waits for if its next command says so.
 
         :return: whether that command may be carried out now.
         """
@@ -392,8 +380,7 @@ class BeanstalkProtocol(LineReceiver):
         return not self.paused
 
     def _answer_failure(self) -> None:
-        """
-        Answer the command that the exception being handled has ended.  Between two commands it
+        """Answer the command that the exception being handled has ended.  Between two commands it
         costs the connection, since what follows could be understood wrongly.
         """
         try:
@@ -412,8 +399,8 @@ class BeanstalkProtocol(LineReceiver):
     # Flow.
 
     def _heed(self) -> None:
-        """
-        Rest if this connection's share is used up, and see what is in the way of the next command.
+        """Rest if this connection's share is used up, and see what is in the way of the next
+        command.
         """
         if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
             self._rest()
@@ -482,8 +469,7 @@ class BeanstalkProtocol(LineReceiver):
             self._feed = None
 
     def _part_when_done(self) -> None:
-        """
-        Close a connection whose input has ended when all was answered.  Its jobs are given back
+        """Close a connection whose input has ended when all was answered.  Its jobs are given back
         before: whoever connects next finds them.
         """
         # Whoever carries out what has come comes here again behind it.
@@ -496,8 +482,7 @@ class BeanstalkProtocol(LineReceiver):
 
 
 class BeanstalkFactory(Factory):
-    """
-    Makes a protocol for each connection.
+    """Makes a protocol for each connection.
 
     :ivar dialect: what new connections speak.
     """
@@ -509,8 +494,7 @@ class BeanstalkFactory(Factory):
         self.dialect = dialect
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
-        """
-        :param addr: the peer's address.
+        """:param addr: the peer's address.
         :return: None, and the connection is closed, if there is no room for it.
         """
         has_room = self._host.takes_connection(addr)

@@ -28,8 +28,7 @@ ON_UNIX_SOCKET: Final = "a UNIX socket"
 
 
 class Sessions:
-    """
-    Knows the peer of each session; an `access.control.Peers`.
+    """Knows the peer of each session; an `access.control.Peers`.
 
     :ivar connections: that of each session.
     :ivar identify: gives the name that the access file has for a session's peer; None without one.
@@ -86,8 +85,7 @@ def _written(address: IAddress) -> str:
 
 
 class ServedConnections:
-    """
-    Takes connections and knows them until they have closed; a `ConnectionHost`.
+    """Takes connections and knows them until they have closed; a `ConnectionHost`.
 
     :ivar hub: reads their sockets; None where Twisted does.
     :ivar settings: with the limits that hold for the next ones.
@@ -107,8 +105,7 @@ class ServedConnections:
         settings: Settings, reactor: Clock, headroom: Headroom, anomalies: Anomalies,
         ends: FailStop,
     ) -> None:  # fmt: skip
-        """
-        :param headroom: tells whether the machine has memory for one more.
+        """:param headroom: tells whether the machine has memory for one more.
         :param anomalies: is told of those that stall.
         :param ends: ends the server when a step cannot be done whole.
         """

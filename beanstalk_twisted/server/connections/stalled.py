@@ -1,5 +1,4 @@
-"""
-Closing connections whose peers have begun a command and do not go on (`--stalled-timeout`).
+"""Closing connections whose peers have begun a command and do not go on (`--stalled-timeout`).
 
 A line has to come whole within the timeout, as what follows it: a body, or the jobs of a batch,
 which may take longer if each timeout brings `LEAST_RATE` bytes a second of it, however they are
@@ -22,9 +21,8 @@ from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.storage.io_thread import Clock
 
 DEFAULT_STALLED_S: Final = 60
-"""
-Seconds: longer than a network is away that comes back, TCP's own retries included, and as long as
-proxies wait for a request.
+"""Seconds: longer than a network is away that comes back, TCP's own retries included, and as long
+as proxies wait for a request.
 """
 
 MAX_STALLED_S: Final = 86_400
@@ -49,8 +47,7 @@ class StalledInput:
         self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
         close: Callable[[ServedConnection], None],
     ) -> None:  # fmt: skip
-        """
-        :param limit_s: the timeout, seconds; 0 for none.
+        """:param limit_s: the timeout, seconds; 0 for none.
         :param close: called with a connection that has stalled.
         """
         self._clock = clock

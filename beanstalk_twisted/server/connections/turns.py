@@ -1,5 +1,4 @@
-"""
-Fair turns: when connections are served, and when their replies leave.
+"""Fair turns: when connections are served, and when their replies leave.
 
 All who have sent something are served in one turn, each for its share of it.  Whoever has sent more
 than fits into its share rests until all others have had theirs, and goes on in a later turn, so
@@ -21,15 +20,13 @@ from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 
 TURN_S: Final = 0.001
-"""
-Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
+"""Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
 others wait no longer.
 """
 
 
 class TurnScheduler:
-    """
-    Gives connections their turns and their late answers; `host.Turns` says more.
+    """Gives connections their turns and their late answers; `host.Turns` says more.
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
@@ -40,8 +37,7 @@ class TurnScheduler:
         connections: Mapping[Session, ServedConnection], ends: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
-        """
-        :param connections: those that there are.
+        """:param connections: those that there are.
         :param ends: ends the server when a step cannot be done whole.
         :param plan: called outside of turns after what may have changed something: sees that it
             goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
@@ -78,8 +74,7 @@ class TurnScheduler:
         self._context.divide(max(1, connections))
 
     def end_turn(self) -> bool:
-        """
-        Have the disk begin, then send replies, one right after the other.
+        """Have the disk begin, then send replies, one right after the other.
 
         :return: whether nobody waits for the disk, or for others to have had their turn.
         """
@@ -115,8 +110,8 @@ class TurnScheduler:
             replies.send()
 
     def count_waiting(self) -> int:
-        """
-        How many connections wait for the disk, or may: those that have sent something in this turn.
+        """How many connections wait for the disk, or may: those that have sent something in
+        this turn.
         """
         return len(self._context.durability.holding) + len(self._unsent)
 
@@ -164,8 +159,7 @@ class TurnScheduler:
 
     @fail_stop
     def deliver(self) -> None:
-        """
-        Deliver the queue's late answers, one after the other: each may set off its connection's
+        """Deliver the queue's late answers, one after the other: each may set off its connection's
         next command, and so further answers.  A long chain goes on when others have had their turn.
         """
         context = self._context
@@ -204,8 +198,7 @@ class TurnScheduler:
 
 
 class SharedTurns:
-    """
-    Divides turns of the reactor among what can wait: replies over HTTP that are made piece by
+    """Divides turns of the reactor among what can wait: replies over HTTP that are made piece by
     piece, handshakes of TLS.
     """
 

@@ -18,8 +18,7 @@ def query_number(query: Mapping[str, str], name: str, default: int, low: int, hi
 
 
 def query_choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """
-    :return: one of them, the first if it is not given.
+    """:return: one of them, the first if it is not given.
     :raise Refusal: it is none of them.
     """
     value = query.get(name, choices[0])
@@ -39,8 +38,7 @@ def run_number(parameters: Mapping[str, str]) -> int:
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """
-    The fields of a request that changes something: a JSON object, or nothing.
+    """The fields of a request that changes something: a JSON object, or nothing.
 
     :raise Refusal: it is none.
     """
@@ -56,8 +54,7 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 
 def number(fields: dict[str, Any], name: str, default: int | None, high: int = MAX_U32) -> int:
-    """
-    Take a field that is a number from 0 to ``high``.
+    """Take a field that is a number from 0 to ``high``.
 
     :raise Refusal: it is none, or is missing and has no default.
     """
@@ -68,8 +65,7 @@ def number(fields: dict[str, Any], name: str, default: int | None, high: int = M
 
 
 def text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
-    """
-    Take a field that is a string.
+    """Take a field that is a string.
 
     :raise Refusal: it is none, or is missing and has no default.
     """
@@ -80,8 +76,7 @@ def text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
 
 
 def body_of(fields: dict[str, Any]) -> bytes | None:
-    """
-    Take the body of a job: ``body``, a string, or ``body_base64``.
+    """Take the body of a job: ``body``, a string, or ``body_base64``.
 
     :return: None if there is neither.
     :raise Refusal: it is wrong, or there are both.

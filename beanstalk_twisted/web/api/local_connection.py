@@ -1,5 +1,4 @@
-"""
-A connection of this process to itself.
+"""A connection of this process to itself.
 
 What a request asks for or changes is done by commands on such a connection, with the client that
 programs use.  So there is one path for all: the executor, replies that wait for the disk, slices,
@@ -44,8 +43,7 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
 
 
 class LocalEnd:
-    """
-    One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
+    """One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
 
     :cvar how: its peer sends commands.
     :ivar is_secure: whether the request came over TLS.
@@ -121,8 +119,7 @@ class LocalEnd:
 
 
 class LocalConnections:
-    """
-    Makes connections to a server in this process.
+    """Makes connections to a server in this process.
 
     :ivar numbers: those of the connections that are open.
     """
@@ -141,8 +138,7 @@ class LocalConnections:
         is_told: bool = True,
         is_secure: bool = False,
     ) -> Deferred[T]:
-        """
-        Make a connection, have something done on it, and close it.
+        """Make a connection, have something done on it, and close it.
 
         :param peer: the address and port of who has asked for it; empty if there is none.
         :param known: what is known of who has, where rights are asked for.
@@ -195,8 +191,7 @@ class LocalConnections:
 
 
 def _refused(failure: Failure) -> Any:
-    """
-    :return: never.
+    """:return: never.
     :raise Refusal: the server's refusal.
     """
     error = failure.value

@@ -1,6 +1,5 @@
-"""
-Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.looking.listing`): a cursor says
-where a look goes on, and a job that stays where it is is looked at once.
+"""Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.looking.listing`): a cursor
+says where a look goes on, and a job that stays where it is is looked at once.
 
 With all tubes, the reserved jobs come first, by who holds them, then the tubes in the order in
 which they were made.
@@ -62,9 +61,8 @@ NUMBERS: Final[Mapping[str, Callable[[Job, int], int]]] = {
     "kicks": lambda job, now_ns: job.kicks,
     "file": lambda job, now_ns: job.segment,
 }
-"""
-What conditions compare with numbers: bytes, seconds and counts.  ``file`` is the segment of the log
-that the job keeps, as in `stats-job`.
+"""What conditions compare with numbers: bytes, seconds and counts.  ``file`` is the segment of the
+log that the job keeps, as in `stats-job`.
 """
 
 WORDS: Final[Mapping[str, Callable[[Job], str]]] = {
@@ -94,8 +92,7 @@ Condition = Callable[[Job, int], bool]
 
 
 class Criteria(NamedTuple):
-    """
-    :ivar tube: None for all.
+    """:ivar tube: None for all.
     :ivar states: in the order of `STATES`; at least one.
     :ivar text: bytes that the body has, in its first `LOOK_BODY_BYTES`; empty for any.
     :ivar any_case: whether ASCII letters of the text are alike in both cases.
@@ -143,8 +140,7 @@ class Criteria(NamedTuple):
 
 
 def criteria_of(given: Mapping[str, str]) -> Criteria:
-    """
-    :param given: by `routes.CRITERIA`; others are not looked at.
+    """:param given: by `routes.CRITERIA`; others are not looked at.
     :raise Refusal: something is wrong.
     """
     text = _text_of(given.get("text", ""))
@@ -268,15 +264,13 @@ At = tuple[int, Place]
 
 
 class Walk:
-    """
-    Goes over the jobs of a tube, or of all, in some states.
+    """Goes over the jobs of a tube, or of all, in some states.
 
     :ivar is_over: whether there are no more.
     """
 
     def __init__(self, state: QueueState, criteria: Criteria, cursor: str) -> None:
-        """
-        :param cursor: empty to begin.
+        """:param cursor: empty to begin.
         :raise Refusal: the cursor is wrong, or there is no such tube.
         """
         self.is_over = False
@@ -351,8 +345,8 @@ class Walk:
         self.is_over = self._at is None
 
     def _gather(self) -> None:
-        """
-        Gather the numbers of some more tubes; one that leaves its place meanwhile may be missed.
+        """Gather the numbers of some more tubes; one that leaves its place meanwhile may be
+        missed.
         """
         in_order = self._state.tubes.in_order
         at = max(0, self._to_gather - GATHER_TUBES)
@@ -377,8 +371,7 @@ class Walk:
 
 
 class Look:
-    """
-    Finds the jobs that are meant, slice by slice.
+    """Finds the jobs that are meant, slice by slice.
 
     :ivar looked: how many jobs were looked at, and ``looked_bytes`` how many bytes of bodies;
         ``reads`` how many bodies were to be read from the log, and ``unread`` how many could not.
@@ -390,8 +383,7 @@ class Look:
         slice_jobs: int = SLICE_JOBS, most_jobs: int = LOOK_JOBS,
         shows: Callable[[Job], bool] = lambda job: False,
     ) -> None:  # fmt: skip
-        """
-        :param counts_bytes: whether what is done costs more for large bodies.
+        """:param counts_bytes: whether what is done costs more for large bodies.
         :param slice_jobs: how many jobs a slice looks at, at most; ``most_jobs`` all of them.
         :param shows: whether the body of a job that is meant is needed besides.
         :raise Refusal: the cursor is wrong, or there is no such tube.
@@ -414,8 +406,7 @@ class Look:
         return is_much or self.reads >= LOOK_READS or self.walk.is_over
 
     def slice(self, now_ns: int, most: int) -> list[Job]:
-        """
-        Look at some more jobs.
+        """Look at some more jobs.
 
         :param most: how many that are meant are found at most; the walk then stands behind the
             last of them.
@@ -452,8 +443,7 @@ class Look:
     async def settle(
         self, jobs: Sequence[Job], seeing: Seeing, now: Callable[[], int]
     ) -> list[Seen]:
-        """
-        :param jobs: of a slice.
+        """:param jobs: of a slice.
         :return: those that are meant, as they are now, with their bodies.
         """
         seen = await seeing.see(jobs, self.needs)

@@ -1,5 +1,4 @@
-"""
-The API's operations that only look.
+"""The API's operations that only look.
 
 Who holds a reserved job since when: a session knows the deadline that each of its jobs got when it
 was reserved, and the job the one it has now.  Less the TTR that is when it was reserved, and when
@@ -171,7 +170,6 @@ def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
 
 
 MAX_PAGE_JOBS: Final = 200
-"""Jobs of a page."""
 
 MAX_LIST_BODY: Final = 4096
 """Bytes of each body that a list of jobs shows: its beginning tells what it is."""
@@ -258,8 +256,7 @@ class ReadingApi:
     async def _with_bodies(
         self, connection: Connection, page: JobPage, most: int
     ) -> tuple[JobPage, dict[int, Any]]:
-        """
-        Peek at the jobs of a page whose bodies are to be shown.
+        """Peek at the jobs of a page whose bodies are to be shown.
 
         :return: and what is shown of the bodies, by the ids of their jobs.
         """
@@ -413,8 +410,7 @@ def holder(
 
 
 def held(state: QueueState, number: int, now_ns: int) -> list[dict[str, Any]]:
-    """
-    The first jobs that a connection holds.
+    """The first jobs that a connection holds.
 
     :param number: the connection's.
     """

@@ -1,5 +1,4 @@
-"""
-Runs: one change made to many jobs, those that criteria mean or that are named, slice by slice.
+"""Runs: one change made to many jobs, those that criteria mean or that are named, slice by slice.
 
 A run goes on by itself, also when nobody asks for it any more.  It does what a client would, by the
 client's commands, on a connection of its own: a job that another connection has reserved is not
@@ -65,8 +64,7 @@ KICKED_STATES: Final = (State.BURIED, State.DELAYED)
 
 
 class Task(NamedTuple):
-    """
-    What a run is to do.
+    """What a run is to do.
 
     :ivar to: the tube that jobs are moved to.
     :ivar confirmed: how many jobs it touches at most; ``newest`` the largest id of them.
@@ -88,8 +86,7 @@ class Task(NamedTuple):
 
 
 class Run:
-    """
-    One of them.
+    """One of them.
 
     :ivar state: ``running``, ``done``, ``stopped`` or ``failed``; ``why`` says what of.
     :ivar done: how many jobs were changed; ``skipped`` how many were not.
@@ -250,8 +247,7 @@ class Runs:
 
 
 class Outcome(NamedTuple):
-    """
-    What a slice did.
+    """What a slice did.
 
     :ivar done: how many jobs were changed; ``skipped`` how many were not.
     :ivar problem: why the run cannot go on.
@@ -263,8 +259,7 @@ class Outcome(NamedTuple):
 
 
 class Steps:
-    """
-    The slices of a run.
+    """The slices of a run.
 
     :ivar is_over: whether there is no more to do.
     :ivar looked: how many jobs were looked at, of ``total``; ``unread`` of how many the body could
@@ -275,8 +270,7 @@ class Steps:
     looked = total = unread = 0
 
     async def step(self, to: Connection, most: int) -> Outcome:
-        """
-        Do the next slice.
+        """Do the next slice.
 
         :param most: how many jobs it may touch.
         """
@@ -284,8 +278,8 @@ class Steps:
 
 
 class KickDead(Steps):
-    """
-    Kicks the dead letters of a tube, those that died first; the command for it knows no largest id.
+    """Kicks the dead letters of a tube, those that died first; the command for it knows no
+    largest id.
     """
 
     def __init__(self, task: Task) -> None:

@@ -1,5 +1,4 @@
-"""
-Searching bodies and fields, and counting what is alike: in slices, and a bounded part for each
+"""Searching bodies and fields, and counting what is alike: in slices, and a bounded part for each
 request.
 
 Both read memory as it is: what they show may not be on disk yet.  Bodies that are in the log only
@@ -39,8 +38,7 @@ MAX_SAMPLE_BYTES: Final = 4096
 """Bytes of each body that are shown."""
 
 MAX_GROUPS: Final = 200
-"""
-Groups that one request tells of, with a sample of each.  A request ends before the next one, so
+"""Groups that one request tells of, with a sample of each.  A request ends before the next one, so
 that all counts are whole.
 """
 
@@ -77,8 +75,7 @@ class SearchApi:
     def _look(
         self, query: Mapping[str, str], *, is_costly: bool, shows: Callable[[Job], bool]
     ) -> Look:
-        """
-        :param is_costly: whether each job that is found has its fingerprint taken.
+        """:param is_costly: whether each job that is found has its fingerprint taken.
         :param shows: whether the body of a job that is found is needed.
         :raise Refusal: the query is wrong.
         """
@@ -147,8 +144,7 @@ class SearchApi:
 
 
 class Group:
-    """
-    Jobs that are alike.
+    """Jobs that are alike.
 
     :ivar sample: one of them.
     """
@@ -199,9 +195,8 @@ def key_of(seen: Seen, state: QueueState, *, by_body: bool) -> GroupKey:
 
 
 def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str, Any]:
-    """
-    A job as `list-jobs` says it, with its tube, the segment that it keeps, and so many bytes of its
-    body.
+    """A job as `list-jobs` says it, with its tube, the segment that it keeps, and so many bytes of
+    its body.
     """
     job = seen.job
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")

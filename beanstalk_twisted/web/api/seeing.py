@@ -1,6 +1,5 @@
-"""
-Jobs with their bodies, for who looks at many: a body that is in the log only is read by the thread
-that reads bodies back, behind those that clients wait for, and does not stay in memory.
+"""Jobs with their bodies, for who looks at many: a body that is in the log only is read by the
+thread that reads bodies back, behind those that clients wait for, and does not stay in memory.
 
 While it is read a job may change or go.  What is given is how it is now: a body that was stated
 anew meanwhile is read again.
@@ -25,8 +24,7 @@ MAX_TRIES: Final = 3
 
 
 class Seen(NamedTuple):
-    """
-    A job as it is now.
+    """A job as it is now.
 
     :ivar body: None if nobody asked for it, or it cannot be read.
     :ivar is_unread: whether it cannot be read.
@@ -52,8 +50,7 @@ class Seeing:
         self._turns = DeferredSemaphore(MAX_READING)
 
     async def see(self, jobs: Sequence[Job], needs: Callable[[Job], bool]) -> list[Seen]:
-        """
-        :param jobs: a slice of them, as they are in this turn.
+        """:param jobs: a slice of them, as they are in this turn.
         :param needs: whether a job's body is needed.
         :return: those that are still there.  If all that is needed is in memory this waits for
             nothing.

@@ -1,5 +1,4 @@
-"""
-The API's operations that change something.
+"""The API's operations that change something.
 
 Each runs the commands that a client would send, and answers when these are answered: what the reply
 tells is as durable as theirs.
@@ -74,8 +73,7 @@ class WritingApi:
         return self._run(call, fields, lambda to: to.forget_key(tube, key))
 
     def set_policy(self, call: Call) -> "Deferred[Document]":
-        """
-        Set keys of a tube's policy, as they are shown or as `tube-policy` has them; null removes
+        """Set keys of a tube's policy, as they are shown or as `tube-policy` has them; null removes
         one.
         """
         tube, given = call.parameters["tube"], api_fields.fields_of(call.body)
@@ -102,7 +100,6 @@ class WritingApi:
         return self._run(call, fields, put, "id")
 
     def kick_job(self, call: Call) -> "Deferred[Document]":
-        """Kick a job."""
         return self._of_job(call, lambda to, job_id: to.kick_job(job_id))
 
     def delete_job(self, call: Call) -> "Deferred[Document]":
@@ -116,8 +113,8 @@ class WritingApi:
         return self._run(call, fields, lambda to: to.move_job(job_id, tube))
 
     def edit_job(self, call: Call) -> "Deferred[Document]":
-        """
-        Give a job another ``body``, ``priority``, ``delay`` or ``ttr``; what is not given stays.
+        """Give a job another ``body``, ``priority``, ``delay`` or ``ttr``; what is not given
+        stays.
         """
         job_id, fields = api_fields.job_id(call.parameters), api_fields.fields_of(call.body)
         body = api_fields.body_of(fields)
@@ -163,8 +160,7 @@ class WritingApi:
         self, call: Call, fields: dict[str, Any], work: Callable[[Connection], Deferred[Any]],
         result: str = "",
     ) -> "Deferred[Document]":  # fmt: skip
-        """
-        :param fields: that nobody has taken.
+        """:param fields: that nobody has taken.
         :param result: what the commands' result is called, if it is shown.
         """
         api_fields.no_more(fields)

@@ -1,5 +1,4 @@
-"""
-The text of metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
+"""The text of metrics: Prometheus 0.0.4 and OpenMetrics 1.0.
 
 A family is its head (`Writer.head`), then all of its samples, before the next family begins.
 """
@@ -38,8 +37,7 @@ class Writer:
             self._lines.append("# EOF\n")
 
     def head(self, name: str, kind: str, text: str) -> None:
-        """
-        Begin a family.
+        """Begin a family.
 
         :param name: with ``_total`` if it is a counter, and ``_info`` if it is an info.
         :param kind: ``gauge``, ``counter``, ``histogram`` or ``info``.
@@ -61,8 +59,7 @@ class Writer:
         self.sample(name, labels, value)
 
     def histogram(self, name: str, labels: str, values: Histogram, bounds: Sequence[str]) -> None:
-        """
-        The samples of one histogram of nanoseconds.
+        """The samples of one histogram of nanoseconds.
 
         :param labels: without braces, such as ``tube="mail"``; may be empty.
         :param bounds: as they are written: see `seconds`.

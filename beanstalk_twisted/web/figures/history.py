@@ -1,5 +1,4 @@
-"""
-The figures of the last hours, in memory: each second of some minutes, each half minute of hours.
+"""The figures of the last hours, in memory: each second of some minutes, each half minute of hours.
 
 A row is kept as the JSON that it is sent as, so history costs no more to send than to copy.
 """
@@ -22,8 +21,7 @@ MAX_ROW_BYTES: Final = 301
 
 
 class Figures(NamedTuple):
-    """
-    The server at one moment.  What is counted since the start stands behind what is as it is.
+    """The server at one moment.  What is counted since the start stands behind what is as it is.
 
     :ivar at_ms: the log's time, milliseconds.
     :ivar oldest_ms: how long ago the oldest ready job was put; 0 if there is none.
@@ -55,8 +53,7 @@ FIRST_COUNTED: Final = len(Figures._fields) - len(COUNTED)
 
 
 class History:
-    """
-    Two rings of rows.
+    """Two rings of rows.
 
     :ivar ticks: how many rows were noted.
     """
@@ -68,8 +65,7 @@ class History:
         self._peaks: Figures | None = None
 
     def note(self, figures: Figures) -> bytes:
-        """
-        Keep one more row.
+        """Keep one more row.
 
         :return: it, as a JSON array in the order of the fields.
         """
@@ -83,8 +79,7 @@ class History:
         return row
 
     def recent(self, after: int = 0) -> bytes:
-        """
-        :param after: a number of ticks; 0 for all that is kept.
+        """:param after: a number of ticks; 0 for all that is kept.
         :return: a JSON array of the rows behind that one.
         """
         skipped = max(0, len(self._recent) - max(0, self.ticks - after))

@@ -1,5 +1,4 @@
-"""
-``/metrics``: every number of `stats`, the log, the reactor, the process, and tubes.
+"""``/metrics``: every number of `stats`, the log, the reactor, the process, and tubes.
 
 docs/monitoring.md lists them; a test compares it with what is served.
 """
@@ -142,8 +141,7 @@ class Metrics:
         self, service: BeanstalkService, lags: Histogram, http: Callable[[], tuple[int, int, int]],
         most_tubes: int, oldest: OldestReady,
     ) -> None:  # fmt: skip
-        """
-        :param lags: of the reactor.
+        """:param lags: of the reactor.
         :param http: says how many HTTP connections there are, were refused, and how many requests
             there were.
         :param most_tubes: how many tubes are shown one by one.
@@ -389,8 +387,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _write_log(out: Writer, figures: LogFigures, loading: tuple[int, float]) -> None:
-    """
-    The log.
+    """The log.
 
     :param loading: see `BeanstalkService.loading`.
     """

@@ -24,8 +24,7 @@ LAG_BOUNDS_NS: Final = tuple(
 
 
 class ReactorLag:
-    """
-    Measures by how much a timer is late, all the time.
+    """Measures by how much a timer is late, all the time.
 
     :ivar lags: nanoseconds.
     """
@@ -54,14 +53,12 @@ class ReactorLag:
 
 
 LOOK_TUBES: Final = 1000
-"""
-Tubes that one tick asks for their oldest job: some 1 ms if all have ready ones.  With 10,000 tubes
-an age is up to ten seconds old.
+"""Tubes that one tick asks for their oldest job: some 1 ms if all have ready ones.  With 10,000
+tubes an age is up to ten seconds old.
 """
 
 OLD_NS: Final = 300_000_000_000
-"""
-Age of its oldest ready job, ns, from which on a tube is in trouble: a third of what the shipped
+"""Age of its oldest ready job, ns, from which on a tube is in trouble: a third of what the shipped
 alert waits for, so that the tube has metrics of its own long before that fires.
 """
 
@@ -72,8 +69,7 @@ MS_NS: Final = 1_000_000
 
 
 class OldestReady:
-    """
-    Finds the oldest ready job of all tubes, some tubes at each call.
+    """Finds the oldest ready job of all tubes, some tubes at each call.
 
     :ivar tubes: those whose oldest ready job is older than `OLD_NS`, as of the last look at all.
     """
@@ -89,8 +85,7 @@ class OldestReady:
         self._old_to, self._young_from = 0, NO_JOB
 
     def look(self, now_ns: int) -> int:
-        """
-        Look at the next tubes.
+        """Look at the next tubes.
 
         :return: `age_ns`.
         """
@@ -143,8 +138,7 @@ def _badge(situation: Situation | None) -> str:
 
 
 class Overview:
-    """
-    Gathers the figures of a server.
+    """Gathers the figures of a server.
 
     :ivar run: 16 hexadecimal digits, of this process only.
     :ivar oldest: finds the oldest ready job.

@@ -31,8 +31,7 @@ NO_JOB: Final = ID_MASK
 
 
 class TubeFigures(NamedTuple):
-    """
-    A tube as it was.
+    """A tube as it was.
 
     :ivar oldest_ns: how long ago its oldest ready job was put; 0 if there is none.
     :ivar next_delayed_ns: until its next delayed job is ready; None if none will be by itself.
@@ -69,8 +68,7 @@ class Rest(NamedTuple):
 
 
 class TubeSurvey:
-    """
-    One look at all tubes.
+    """One look at all tubes.
 
     :ivar shown: tubes in trouble, up to half of them, and the most active ones; by name.
     :ivar rest: sums over all others.
@@ -80,8 +78,7 @@ class TubeSurvey:
     def __init__(
         self, state: QueueState, now_ns: int, most: int, old: Container[Tube] = ()
     ) -> None:
-        """
-        :param most: how many tubes are shown one by one.
+        """:param most: how many tubes are shown one by one.
         :param old: tubes whose ready jobs wait too long.
         """
         self.shown: list[TubeFigures] = []
@@ -114,8 +111,7 @@ class TubeSurvey:
             yield
 
     def _trouble(self, tube: Tube) -> int:
-        """
-        Rank the trouble of a tube, and count it for the server.
+        """Rank the trouble of a tube, and count it for the server.
 
         :return: 2 if its ready jobs have no worker or wait too long, 1 if jobs are buried, else 0.
         """
@@ -149,16 +145,14 @@ def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
 
 
 def activity(tube: Tube) -> int:
-    """
-    How busy a tube is and was: its jobs, and those that were put and deleted since the start.  It
-    mostly grows, so the tubes that are shown mostly stay.
+    """How busy a tube is and was: its jobs, and those that were put and deleted since the start.
+    It mostly grows, so the tubes that are shown mostly stay.
     """
     return tube.total_jobs + tube.deletes + tube.job_count
 
 
 def oldest_ready_id(tube: Tube) -> int:
-    """
-    The oldest ready job of a tube; `NO_JOB` if there is none.
+    """The oldest ready job of a tube; `NO_JOB` if there is none.
 
     Ids grow with time, and of each priority the job with the smallest id stands first: so a few
     looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out, unless
@@ -186,9 +180,8 @@ def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
 
 
 def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
-    """
-    How long until the next delayed job of a tube is ready; None if there is none, or none waits for
-    a moment.
+    """How long until the next delayed job of a tube is ready; None if there is none, or none waits
+    for a moment.
     """
     key = tube.delayed.first()
     if key is None or key >> 64 >= WITHHELD_NS:
@@ -223,8 +216,7 @@ MS_NS: Final = 1_000_000
 
 
 class Ring:
-    """
-    The rows of one tube.
+    """The rows of one tube.
 
     :ivar first: the number of its first row.
     """
@@ -251,8 +243,7 @@ class Ring:
 
 
 class TubeRings:
-    """
-    Chooses tubes, and keeps their rows.
+    """Chooses tubes, and keeps their rows.
 
     :ivar rows: how many rows were noted.
     """
@@ -334,8 +325,7 @@ class TubeHistory:
             self.rings.note(self._wall_ns() // MS_NS)
 
     def history(self, call: Call) -> Document:
-        """
-        A tube's rows.
+        """A tube's rows.
 
         :raise Refusal: there is no such tube.
         """

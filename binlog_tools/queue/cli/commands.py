@@ -26,8 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
-"""
-The module of each subcommand, of this package or with its whole name, in the order of the help;
+"""The module of each subcommand, of this package or with its whole name, in the order of the help;
 there it is the function so named.
 """
 
@@ -87,8 +86,7 @@ class Commands(LateGroup):
     "token itself.",
 )  # fmt: skip
 def cli(address: Address | None, token_file: str | None) -> None:
-    """
-    Put jobs into a beanstalkd, take them out, look at them and after them.
+    """Put jobs into a beanstalkd, take them out, look at them and after them.
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
     127.0.0.1:11300.  beanstalk://A,B:PORT,C or tls://A,B,C is one queue on several hosts, of which
@@ -132,8 +130,7 @@ def _call() -> None:
 
 
 def _open_closed() -> None:
-    """
-    Open stdin, stdout and stderr if they are closed: else a socket may get one's number.
+    """Open stdin, stdout and stderr if they are closed: else a socket may get one's number.
 
     Reading from stdin and writing to stdout still fail, as the wrong way is open; what is said on
     stderr is dropped.
@@ -147,8 +144,7 @@ def _open_closed() -> None:
 
 
 def _flush(is_told: bool = False) -> None:
-    """
-    Write what is left now, where a failure can be told.
+    """Write what is left now, where a failure can be told.
 
     :param is_told: that something has failed already.
     """

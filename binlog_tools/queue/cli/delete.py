@@ -31,8 +31,7 @@ from binlog_tools.queue.server import STATES, Job, Queue, Refused, Stats, tube_n
 
 
 class StateResult(NamedTuple):
-    """
-    What became of the jobs of one state.
+    """What became of the jobs of one state.
 
     :ivar there: how many there were in the beginning.
     :ivar later: the number of the job at which it stopped, as that was put since; None if it did
@@ -46,8 +45,7 @@ class StateResult(NamedTuple):
 
 
 class TubePurge:
-    """
-    Deletes the jobs of a tube that are in some states.
+    """Deletes the jobs of a tube that are in some states.
 
     :ivar counts: how many there are, by state.
     :ivar deleted: how many have been.
@@ -57,8 +55,7 @@ class TubePurge:
     at_once = "one"
 
     def __init__(self, queue: Queue, tube: bytes, states: Sequence[str]) -> None:
-        """
-        Look how many there are; nothing is deleted yet.
+        """Look how many there are; nothing is deleted yet.
 
         :raise Refused: there is no such tube.
         """
@@ -76,8 +73,8 @@ class TubePurge:
         return sum(self.counts.values())
 
     def run(self) -> Iterator[int | StateResult]:
-        """
-        Give the number of each job that is deleted, and behind those of a state what became of it.
+        """Give the number of each job that is deleted, and behind those of a state what became
+        of it.
         """
         self._queue.use(self._tube)
         for state, there in self.counts.items():
@@ -101,8 +98,7 @@ class TubePurge:
         yield StateResult(state, there, deleted, later)
 
     def _delete(self, job: Job, state: str) -> tuple[bool, Job | None]:
-        """
-        Delete a job and look at the next, in one round trip.
+        """Delete a job and look at the next, in one round trip.
 
         :return: whether it was deleted, or somebody else was quicker; and the next.
         """
@@ -117,10 +113,9 @@ class TubePurge:
 
 
 class BatchPurge(TubePurge):
-    """
-    The same on a server with `list-jobs` and `delete-batch`, many jobs at once; those that were put
-    since are passed over.  `run` gives how many each command has
-    deleted, instead of their numbers.
+    """The same on a server with `list-jobs` and `delete-batch`, many jobs at once; those that were
+    put since are passed over.  `run` gives how many each command has deleted, instead of their
+    numbers.
     """
 
     at_once = f"up to {BATCH_JOBS}"
@@ -176,8 +171,7 @@ def delete(
     jobs: tuple[int, ...], address: Address, tube: bytes | None, states: tuple[str, ...],
     is_all: bool, yes: bool, is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Delete jobs that nobody has reserved: those of these numbers, or all of a tube and state.
+    """Delete jobs that nobody has reserved: those of these numbers, or all of a tube and state.
 
     --all says how many there are, and asks; without a terminal it wants --yes.  Jobs that are put
     later stay.  SIGINT and SIGTERM end it with the job, or the batch of 200, in hand, and it says
@@ -226,8 +220,8 @@ def told_counts(counts: Mapping[str, int], tube: bytes) -> str:
 
 
 def ask(what: str, verb: str = "delete", done: str = "deleted") -> None:
-    """
-    Ask whether that is to be done to these jobs; end the command if not, or if nobody can be asked.
+    """Ask whether that is to be done to these jobs; end the command if not, or if nobody can be
+    asked.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(USAGE, f"{what} would be {done}; nobody is there to be asked, so give --yes")
@@ -270,8 +264,7 @@ FLUSHED_PER_S: Final = 1000
 def flush(
     tube: bytes, address: Address, states: tuple[str, ...], yes: bool, is_json: bool
 ) -> None:  # fmt: skip
-    """
-    Delete all jobs of TUBE that nobody has reserved, or those in a state, by one command.
+    """Delete all jobs of TUBE that nobody has reserved, or those in a state, by one command.
 
     It says how many there are, and asks; without a terminal it wants --yes.  Jobs that are put
     before you answer are deleted too; `delete --all` leaves those.  The server finishes it even if
@@ -308,8 +301,7 @@ def flush(
 @options.server
 @options.as_json
 def forget_key(tube: bytes, key: bytes, address: Address, is_json: bool) -> None:
-    """
-    Forget the unique KEY of a deleted job of TUBE, so that another put of it makes a new job.
+    """Forget the unique KEY of a deleted job of TUBE, so that another put of it makes a new job.
 
     \b
     Example:
@@ -343,8 +335,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 @click.option("-y", "--yes", is_flag=True, help="With --kick, do not ask.")
 @options.as_json
 def dead(tube: bytes, address: Address, bound: int | None, yes: bool, is_json: bool) -> None:
-    """
-    Show the dead letters of TUBE, or let them be tried again there.
+    """Show the dead letters of TUBE, or let them be tried again there.
 
     Those are shown that are in TUBE, or in the tube where its dead letters go now.  --kick says how
     many these are, and asks; without a terminal it wants --yes.  It finds those that were moved
@@ -451,8 +442,7 @@ def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
 
 
 def _none_of(extensions: Extensions, tube: bytes) -> str:
-    """
-    Say that there is none; and of which tubes those are that it holds, as who names where dead
+    """Say that there is none; and of which tubes those are that it holds, as who names where dead
     letters go means the tube that they come from.
     """
     none = f"{tube.decode()} has no dead letter, there or where they go now"

@@ -25,8 +25,7 @@ ANSWER_S: Final = 2.0
 
 
 class Outcome(NamedTuple):
-    """
-    What became of it.
+    """What became of it.
 
     :ivar active: the name of who is active now; empty if that is not known.
     :ivar pause_s: from the end of the old connection to the first answer; None if none came.
@@ -41,8 +40,7 @@ class Outcome(NamedTuple):
 def hand_over(
     address: Address, line: Connection, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """
-    Wait until a server of the queue is active.
+    """Wait until a server of the queue is active.
 
     :param line: to the server that hands over, which parts.
     :param limit_s: how long to wait, seconds.
@@ -93,9 +91,8 @@ HEALTHY_S: Final = 5.0
 """Seconds that a server may take for an answer; a slice of its longest work takes some ms."""
 
 TAKE_OVER_S: Final = 30.0
-"""
-Seconds for a hand-over: it takes less than one, but if nobody takes over, leases have to end before
-who has handed over goes on.
+"""Seconds for a hand-over: it takes less than one, but if nobody takes over, leases have to end
+before who has handed over goes on.
 """
 
 SEE_NATS: Final = (
@@ -147,9 +144,8 @@ def _standby(name: str) -> str:
 @options.server
 @options.as_json
 def promote(standby: str | None, timeout: float, address: Address, is_json: bool) -> None:
-    """
-    Let the active server of a replicated queue hand over to STANDBY, or to whichever has the most,
-    and wait until that is active.
+    """Let the active server of a replicated queue hand over to STANDBY, or to whichever has the
+    most, and wait until that is active.
 
     STANDBY is a name or an address that `beanstalk stats` and /api/v1/replication show, or the host
     or the :PORT of one. A refusal says why, and names those that are there. Give all hosts of the
@@ -198,8 +194,7 @@ def _tell_outcome(
 )  # fmt: skip
 @options.as_json
 def health(address: Address, timeout: float, is_json: bool) -> None:
-    """
-    Ask the server how it is: 0 if it answers in time, 4 if not.
+    """Ask the server how it is: 0 if it answers in time, 4 if not.
 
     A server that drains is well; so is one with a full disk, where workers go on, and one whose
     access file gives us no right to more. Of a replicated queue it says who is active, which
@@ -227,8 +222,7 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
 
 
 def _asked(address: Address, timeout: float) -> tuple[Stats, Stats | None]:
-    """
-    :return: what `stats` says, and, of a replicated queue, `stats-replication`.
+    """:return: what `stats` says, and, of a replicated queue, `stats-replication`.
     :raise OSError: there is no answer; says so if that is since the stream is silent.
     """
     with connect(address, timeout) as line:

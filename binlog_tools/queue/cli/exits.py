@@ -23,8 +23,7 @@ def signal_name(number: int) -> str:
 
 
 class DeferredSignal:
-    """
-    While the block lasts, the first of these signals is noted only; the next does what it did
+    """While the block lasts, the first of these signals is noted only; the next does what it did
     before.  A signal that is ignored (as by nohup) stays so.
 
     :ivar number: the signal that has come; None as long as there was none.

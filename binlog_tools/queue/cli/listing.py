@@ -54,8 +54,7 @@ CONNECTIONS_NOT_IF_NARROW: Final = ("buffered", "tls", "watching", "time-left")
 def list_jobs(
     tube: bytes, address: Address, states: tuple[str, ...], limit: int | None, is_json: bool
 ) -> None:  # fmt: skip
-    """
-    Show the jobs of TUBE ('default' without it), and change nothing.
+    """Show the jobs of TUBE ('default' without it), and change nothing.
 
     Ready ones stand in the order in which they are given out, delayed ones as their delays end,
     buried ones as they were buried.  Times are seconds; connection is that of who has reserved it,
@@ -107,8 +106,7 @@ def _instead(tube: bytes, state: str) -> str:
 @options.server
 @options.as_json
 def connections(address: Address, is_json: bool) -> None:
-    """
-    Show who is connected to the server, this command too.
+    """Show who is connected to the server, this command too.
 
     Role is what a connection has done: put (producer), reserved (worker); waiting if it waits for a
     job, and for how many seconds.  Time left is that of the jobs it has reserved, by their numbers.
@@ -163,7 +161,7 @@ def _table(
 
 
 def _shown(value: str) -> str | None:
-    """
-    A value as in a table: what has more than one without its brackets, and what is empty as `-`.
+    """A value as in a table: what has more than one without its brackets, and what is empty as
+    `-`.
     """
     return value.strip("{}") or None

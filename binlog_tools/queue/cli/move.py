@@ -37,8 +37,7 @@ def move(
     target: bytes, jobs: tuple[int, ...], address: Address, source: bytes | None, state: str,
     count: int | None, kick: bool, is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
+    """Move jobs into the tube TO: those of these numbers, or with --from those of a tube.
 
     A server with move-job moves a job as it is: its number, age, counters and tags stay.  Any other
     gets it put into its new tube before it is deleted in the old one: then it has a new number, and
@@ -148,8 +147,7 @@ def edit(
     job: int, address: Address, priority: int | None, delay: int | None, ttr: int | None,
     source: BinaryIO | None, may_be_empty: bool, is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Give the job ID another priority, delay, TTR or body.
+    """Give the job ID another priority, delay, TTR or body.
 
     What is not given stays as it is; so do its number, age, counters and tags.  A buried job, or
     one that waits for a group, stays that.  One that a worker has is refused.
@@ -182,8 +180,7 @@ def edit(
 def _with_what_it_has(
     queue: Queue, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
 ) -> tuple[int, int, int]:
-    """
-    Ask what the job has, where that is not all given.
+    """Ask what the job has, where that is not all given.
 
     :return: priority, delay and TTR.
     """

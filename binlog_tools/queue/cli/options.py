@@ -26,8 +26,6 @@ DEFAULT_TTR_S: Final = 60
 
 
 class _JobNumber(click.IntRange):
-    """The number of a job."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Make a value of the text that was given."""
         try:
@@ -44,8 +42,7 @@ SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
 class _ServerOption(click.Option):
-    """
-    ``--server`` of a subcommand: what stands there, else before the subcommand, else in the
+    """``--server`` of a subcommand: what stands there, else before the subcommand, else in the
     environment.
     """
 
@@ -68,8 +65,7 @@ class _ServerOption(click.Option):
 
 
 def _token(ctx: click.Context) -> str | None:
-    """
-    Give the token of ``--token-file``, else of the environment; None if there is none.  Of two
+    """Give the token of ``--token-file``, else of the environment; None if there is none.  Of two
     files the one behind the subcommand counts.
     """
     path = ctx.meta.get(BEHIND)

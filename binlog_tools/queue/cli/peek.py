@@ -28,8 +28,7 @@ numbers = click.argument("jobs", metavar="ID...", nargs=-1, required=True, type=
 def peek(
     job: int | None, address: Address, tube: bytes, state: str, raw: bool, is_json: bool
 ) -> None:
-    """
-    Look at a job: the one of that number, or the first of a tube.  It stays as it is.
+    """Look at a job: the one of that number, or the first of a tube.  It stays as it is.
 
     \b
     Examples:
@@ -50,8 +49,7 @@ def peek(
 
 
 def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: bool) -> None:
-    """
-    Do the same to several jobs; one that cannot be does not stop the others.
+    """Do the same to several jobs; one that cannot be does not stop the others.
 
     :param done: what they are then; in JSON the key that says whether a job is.
     """
@@ -83,8 +81,7 @@ def _document(is_json: bool, fields: Mapping[str, object]) -> None:
 )  # fmt: skip
 @options.as_json
 def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json: bool) -> None:
-    """
-    Bury jobs that nobody has reserved: they are put aside until they are kicked.
+    """Bury jobs that nobody has reserved: they are put aside until they are kicked.
 
     Needs beanstalkd 1.12 or newer, for only who has reserved a job may bury it.  Its counter of
     reservations grows by one.
@@ -111,8 +108,7 @@ def kick(
     jobs: tuple[int, ...], address: Address, tube: bytes, count: int | None, is_all: bool,
     is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Make jobs ready: those of these numbers, or of a tube.
+    """Make jobs ready: those of these numbers, or of a tube.
 
     Of a tube, the buried ones are kicked, and only if there are none the delayed ones.
 

@@ -57,8 +57,7 @@ class Answering(Protocol):
 def lines_of(
     source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
 ) -> Iterator[list[bytes] | None]:
-    """
-    Give the lines that have come, without their line ends; None where the server's answer can be
+    """Give the lines that have come, without their line ends; None where the server's answer can be
     read.
 
     :param goes_on: asked now and then; without it the rest is left, and so is a line that is not
@@ -126,8 +125,7 @@ FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw]
 
 
 class Request(NamedTuple):
-    """
-    A request that puts jobs.
+    """A request that puts jobs.
 
     :ivar sizes: of their bodies, bytes.
     """
@@ -141,8 +139,7 @@ Requests = Callable[[Sequence[bytes]], Iterator[Request]]
 
 
 def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
-    """
-    Make a request for each job.
+    """Make a request for each job.
 
     :param request: makes the bytes of the `put` of a body.
     """
@@ -150,8 +147,7 @@ def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
 
 
 class Batches:
-    """
-    Makes requests that put many jobs each, all or none; what the server would find too big goes
+    """Makes requests that put many jobs each, all or none; what the server would find too big goes
     alone, as it would refuse the others too.
     """
 
@@ -184,8 +180,7 @@ class Batches:
 
 
 class Putter:
-    """
-    Puts jobs until the server will not.
+    """Puts jobs until the server will not.
 
     :ivar put: how many the server has taken.
     :ivar refused: how many it has not.
@@ -197,8 +192,7 @@ class Putter:
         self, queue: Queue, requests: Requests, of_lines: bool,
         show: Callable[[Reply], object], window: int = WINDOW,
     ) -> None:  # fmt: skip
-        """
-        :param of_lines: each line of the input is a job.
+        """:param of_lines: each line of the input is a job.
         :param show: called with the answer to each request that put jobs.
         :param window: requests on their way at once.
         """
@@ -297,8 +291,7 @@ def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
     ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: Any,
 ) -> None:  # fmt: skip
-    """
-    Put a job: BODY, or without it the input, or with --lines each line of the input.
+    """Put a job: BODY, or without it the input, or with --lines each line of the input.
 
     The numbers of the jobs are printed, one a line, as soon as the server has answered.  A signal
     ends --lines when the numbers of all that was sent are printed.  To a server with put-batch,
@@ -361,8 +354,7 @@ def put(
 
 
 def moment_s(text: str, now_ns: int) -> int:
-    """
-    Read the moment at which a job is to be ready, for `put-at`.
+    """Read the moment at which a job is to be ready, for `put-at`.
 
     :return: seconds since 1970; 0 for all that is before: what is past is ready at once.
     :raise ValueError: it is no moment, or is later than a delay can say.
@@ -411,8 +403,8 @@ def _no_room(queue: Queue, tube: bytes) -> str:
 
 
 def _policy_of(queue: Queue, tube: bytes) -> Policy:
-    """
-    Ask for the tube's policy; there is none on some servers, or we may have no right to see it.
+    """Ask for the tube's policy; there is none on some servers, or we may have no right to see
+    it.
     """
     extensions = Extensions(queue)
     try:
@@ -435,9 +427,8 @@ def bodies_of(
     body: str | None, lines: bool, may_be_empty: bool, server: Connection, stop: DeferredSignal,
     goes_on: Callable[[], bool],
 ) -> Iterator[Sequence[bytes] | None]:  # fmt: skip
-    """
-    Give the bodies of the jobs to put, as many as have come: the argument, the input, or each line
-    of it, and None where an answer can be read meanwhile.
+    """Give the bodies of the jobs to put, as many as have come: the argument, the input, or each
+    line of it, and None where an answer can be read meanwhile.
 
     A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
 

@@ -44,8 +44,8 @@ LOOK_S: Final = 0.05
 
 
 class Execution:
-    """
-    A command that runs.  It has a session of its own, so that all that it starts can be ended.
+    """A command that runs.  It has a session of its own, so that all that it starts can be
+    ended.
     """
 
     def __init__(self, command: str, job: Job, stats: Stats) -> None:
@@ -62,8 +62,7 @@ class Execution:
         )  # fmt: skip
 
     def wait(self, seconds: float) -> int | None:
-        """
-        Give it more of the body and wait for its end.
+        """Give it more of the body and wait for its end.
 
         :return: its exit code, below 0 for a signal; None as long as it runs.
         """
@@ -84,8 +83,7 @@ class Execution:
             self._signal(signal.SIGKILL)
 
     def end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """
-        End all of it, and wait until that has ended.
+        """End all of it, and wait until that has ended.
 
         :param meanwhile: called now and then while it waits.
         """
@@ -114,8 +112,7 @@ class Touches:
         self._at_s = time.monotonic() + self._every_s
 
     def touch_if_due(self) -> None:
-        """
-        Touch it if so much of its TTR is over.
+        """Touch it if so much of its TTR is over.
 
         :raise Refused: it is not ours any more.
         """
@@ -125,8 +122,7 @@ class Touches:
 
 
 def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) -> int:
-    """
-    Run a command with the job, touch it meanwhile, and settle it.
+    """Run a command with the job, touch it meanwhile, and settle it.
 
     :param delay_s: of a job that is given back.
     :return: the exit code for us.
@@ -191,8 +187,7 @@ def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> s
 
 
 def _if_dead(queue: Queue, job: Job) -> str:
-    """
-    Say of a job that was given back whether it will not be tried again, as far as can be told:
+    """Say of a job that was given back whether it will not be tried again, as far as can be told:
     others may have it by now.
     """
     try:
@@ -239,8 +234,7 @@ def reserve(
     is_release: bool, is_bury: bool, command: str | None, delay: int | None, raw: bool,
     is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Take one job, and do something with it.
+    """Take one job, and do something with it.
 
     A reservation ends when this command does, so say what is to become of the job: one of --delete,
     --release, --bury and --exec CMD.  A job is deleted when all of it was written.
@@ -269,8 +263,7 @@ def reserve(
 
 
 def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: str | None) -> str:
-    """
-    Say what becomes of the job: ``delete``, ``release``, ``bury``, or ``exec``.
+    """Say what becomes of the job: ``delete``, ``release``, ``bury``, or ``exec``.
 
     :raise click.UsageError: there is no outcome, or more than one, or --exec with what is printed.
     """
@@ -320,8 +313,7 @@ CODES: Final = {
 )  # fmt: skip
 @options.as_json
 def wait(job: int, address: Address, timeout: int | None, is_json: bool) -> None:
-    """
-    Wait until a job is done, and say how that ended.
+    """Wait until a job is done, and say how that ended.
 
     \b
     Prints one of these words, and ends with its exit code:

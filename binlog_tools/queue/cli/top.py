@@ -78,8 +78,7 @@ CHART_COLUMNS: Final = 100
 def top(
     address: Address, interval: float, count: int | None, sort: str, part: str, is_json: bool
 ) -> None:  # fmt: skip
-    """
-    Watch the tubes: how many jobs they have, how many come and go in a second.
+    """Watch the tubes: how many jobs they have, how many come and go in a second.
 
     On a terminal until q or Ctrl-C, ? shows the keys; with --count, the last look stays there.  In
     a pipe each look is a line for each tube, with tabs between; rates that are not known yet are
@@ -113,8 +112,7 @@ def _watch_live(address: Address, interval: float, count: int | None, view: View
 
 
 class Screen:
-    """
-    The last look at the tubes, on a terminal.
+    """The last look at the tubes, on a terminal.
 
     :ivar lines: as they are left there, without colours.
     """
@@ -134,8 +132,7 @@ class Screen:
         self._draw()
 
     def wait(self, keys: Keys | None, seconds: float) -> bool:
-        """
-        Do what keys say, for so long.
+        """Do what keys say, for so long.
 
         :return: whether to go on.
         """
@@ -263,8 +260,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def layout(rows: Sequence[tuple[str, Sequence[str]]], columns: int) -> list[str]:
-    """
-    Lay out a table: names, which may be cut, and numbers, which stay.
+    """Lay out a table: names, which may be cut, and numbers, which stay.
 
     :param columns: of the terminal; with less than about 70 the last numbers do not fit.
     """

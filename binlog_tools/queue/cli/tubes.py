@@ -92,8 +92,7 @@ def tubes(address: Address, is_json: bool) -> None:
 def fitting(
     rows: Sequence[Sequence[object]], not_if_narrow: Sequence[int], columns: int
 ) -> list[int]:  # fmt: skip
-    """
-    Say which columns of a table a terminal has room for, by their places.
+    """Say which columns of a table a terminal has room for, by their places.
 
     :param rows: its titles and its cells.
     :param not_if_narrow: the places of those that may be left out, the first first.
@@ -121,8 +120,7 @@ def stats(
     address: Address, tube: bytes | None, job: int | None, group: bytes | None,
     group_by: bytes | None, is_json: bool,
 ) -> None:  # fmt: skip
-    """
-    Show what the server says of itself, of a tube, of a job, or of a group of jobs.
+    """Show what the server says of itself, of a tube, of a job, or of a group of jobs.
 
     The keys are explained in docs/protocol.md, those of a group in docs/extensions.md, and in
     beanstalkd's protocol.txt.
@@ -169,8 +167,7 @@ def _change(text: str) -> str:
 @options.server
 @options.as_json
 def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: bool) -> None:
-    """
-    Show the policy of TUBE, or change it and show what holds then.
+    """Show the policy of TUBE, or change it and show what holds then.
 
     A value of - removes what a command has set.  Nothing is changed if one key or value is wrong.
     From is where a value comes from: a command like this one, or the server's file of policies,
@@ -198,9 +195,8 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
 
 
 def _change_policy(extensions: Extensions, tube: bytes, changes: Sequence[str]) -> None:
-    """
-    End the command if the server refuses; say which key is wrong, as far as is known here: it may
-    be a newer server, so it is asked first.
+    """End the command if the server refuses; say which key is wrong, as far as is known here: it
+    may be a newer server, so it is asked first.
     """
     try:
         extensions.set_policy(tube, changes)

@@ -1,5 +1,4 @@
-"""
-The pipelines as programs: what ``python -m binlog_tools.spark`` runs, and the one package of the
+"""The pipelines as programs: what ``python -m binlog_tools.spark`` runs, and the one package of the
 Spark part that prints and exits.
 
 What the commands of `main` do is done in the other packages: `segments`, `reading`, `storing`,

@@ -62,8 +62,7 @@ def load(
 def rows(
     inputs: tuple[str, ...], source: str, damage: str, servers: str, above: Mapping[str, int]
 ) -> Rows:
-    """
-    The same, with bodies, for tasks to read.
+    """The same, with bodies, for tasks to read.
 
     :param above: see `event_rows` and `log_rows`.
     """
@@ -79,8 +78,8 @@ def _are_events(inputs: tuple[str, ...], source: str) -> bool:
 
 
 def look(inputs: tuple[str, ...], source: str) -> None:
-    """
-    Look whether the paths are there, and are logs or events, before Spark takes its time to start.
+    """Look whether the paths are there, and are logs or events, before Spark takes its time to
+    start.
 
     :raise SourceError: one is not there, or there is no log at all.
     """
@@ -162,8 +161,7 @@ def tables(
     inputs: tuple[str, ...], output: str, source: str, damage: str, servers: str,
     master: str | None, targets: str | None,
 ) -> None:  # fmt: skip
-    """
-    All of these that need no choice, each in OUTPUT/NAME, or what is new into them.
+    """All of these that need no choice, each in OUTPUT/NAME, or what is new into them.
 
     OUTPUT/_unfinished is there until all of them are.
     """
@@ -194,8 +192,8 @@ def _next(updated: Iterator[Updated]) -> Updated | None:
 
 
 def _tell(done: Updated, output: str, begun: float) -> None:
-    """
-    Of most tables the rows are made in one pass: so the time is that since the command was begun.
+    """Of most tables the rows are made in one pass: so the time is that since the command was
+    begun.
     """
     place, seconds = within(output, done.name), time.monotonic() - begun
     rows = told(done.rows, "row")
@@ -231,8 +229,7 @@ def live(
     damage: str, max_bytes: str, checkpoint: str, once: bool, metrics: int | None,
     master: str | None,
 ) -> None:  # fmt: skip
-    """
-    Keep lifetimes, attempts, tube_minutes and breaches up to date in OUTPUT, as Delta tables.
+    """Keep lifetimes, attempts, tube_minutes and breaches up to date in OUTPUT, as Delta tables.
 
     LOG is the directory of a server, or a pattern.  It goes on where it was ended or killed.
     """
@@ -366,8 +363,7 @@ def events(
     help="Files that no version needs are kept so long, for who still reads them.",
 )
 def optimize(tables: tuple[str, ...], keep_hours: float) -> None:
-    """
-    Put small files of Delta tables together, and remove those that no version needs.
+    """Put small files of Delta tables together, and remove those that no version needs.
 
     TABLE may also be a folder with tables in it, as `tables` and `live` make it.
     """
@@ -393,8 +389,7 @@ def _tables_in(place: str) -> list[str]:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def cli() -> None:
-    """
-    Make tables of the history of queues, with Spark.
+    """Make tables of the history of queues, with Spark.
 
     INPUT is an events table (as `events` writes it), or logs: directories of servers,
     archives, segments, patterns. Convert logs once with `events`; the others then are faster.

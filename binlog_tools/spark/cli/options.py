@@ -34,8 +34,7 @@ def tell_plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) ->
 
 
 def plan(inputs: Sequence[str], output: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """
-    In lines.
+    """In lines.
 
     :param options: of the command, by their names.
     """
@@ -64,8 +63,8 @@ def of_logs(found: Findings, which: str = "") -> Iterator[str]:
 
 
 def records_in(segments: Iterable[Segment]) -> str:
-    """
-    How many there are, as far as LSNs say so: that of the next segment is not known of the last.
+    """How many there are, as far as LSNs say so: that of the next segment is not known of the
+    last.
     """
     lengths = [
         None if each.next_lsn is None else each.next_lsn - each.header.first_lsn
@@ -170,8 +169,7 @@ written = all_of(
 
 
 def parsed_time(moment: str) -> int:
-    """
-    :return: nanoseconds since the epoch.
+    """:return: nanoseconds since the epoch.
     :raise TableError: it is not a time.
     """
     try:

@@ -1,6 +1,5 @@
-"""
-How a command looks while it runs: Spark that says nothing, a bar on a terminal, and a line for each
-table.
+"""How a command looks while it runs: Spark that says nothing, a bar on a terminal, and a line for
+each table.
 """
 
 import os
@@ -42,8 +41,7 @@ def remote_of(master: str | None) -> str | None:
 
 
 def started(name: str, master: str | None) -> SparkSession:
-    """
-    The session of a command.
+    """The session of a command.
 
     :param master: as ``local[4]``, or ``sc://HOST`` for a Connect server; None: what
         ``spark-submit`` or ``SPARK_REMOTE`` says, or all processors of this machine.
@@ -82,8 +80,8 @@ def _refuse_deaf(remote: str) -> None:
 
 @contextmanager
 def quiet(is_off: bool = False) -> Iterator[None]:
-    """
-    Let Java, if it is started within, write its stderr where nobody looks; told if that fails.
+    """Let Java, if it is started within, write its stderr where nobody looks; told if that
+    fails.
     """
     if is_off:
         yield
@@ -106,8 +104,8 @@ def quiet(is_off: bool = False) -> Iterator[None]:
 
 @contextmanager
 def bar(label: str) -> Iterator[None]:
-    """
-    How many of Spark's tasks are done, on a terminal, while the block runs; it may start Spark.
+    """How many of Spark's tasks are done, on a terminal, while the block runs; it may start
+    Spark.
     """
     if not sys.stderr.isatty():
         yield
@@ -162,8 +160,7 @@ def _tell(report: Report, stages: Sequence[tuple[int, int]]) -> None:
 
 @contextmanager
 def line(name: str) -> Iterator[Callable[[str], None]]:
-    """
-    A bar, and at the end one line with the time it took.
+    """A bar, and at the end one line with the time it took.
 
     :return: what is called with the rest of the line.
     """

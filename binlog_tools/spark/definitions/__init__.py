@@ -1,5 +1,4 @@
-"""
-What all parts go by: the columns of the events table (`columns`), the errors with their codes
+"""What all parts go by: the columns of the events table (`columns`), the errors with their codes
 (`errors`), paths and URLs (`addresses`), how work is shared out (`packing`), and how bodies are
 shown (`samples`).
 

@@ -1,5 +1,4 @@
-"""
-Addresses of files, folders and tables: local paths, and URLs of object storage, whose options
+"""Addresses of files, folders and tables: local paths, and URLs of object storage, whose options
 (``?…``) stand behind the name.
 """
 
@@ -9,9 +8,8 @@ from beanstalk_twisted.object_storage.store import is_url, local_path
 
 
 def normal(address: str) -> str:
-    """
-    A path without ``file:``; a URL with its scheme in lower case, ``s3`` for ``s3a``, and without
-    slashes at its end.
+    """A path without ``file:``; a URL with its scheme in lower case, ``s3`` for ``s3a``, and
+    without slashes at its end.
     """
     if not is_url(address):
         return local_path(address)

@@ -1,5 +1,4 @@
-"""
-The columns of the events table, each once: name, type, unit, meaning.
+"""The columns of the events table, each once: name, type, unit, meaning.
 
 No column is declared not null, since Spark compares nullability too.  Spark's integers are signed:
 numbers of 2**63 and above are an error.
@@ -12,8 +11,7 @@ import pyarrow as pa
 
 
 class Column(NamedTuple):
-    """
-    One column.
+    """One column.
 
     :ivar ddl: the type as Spark's SQL names it; one of `ARROW_TYPES`.
     :ivar meaning: with its unit, for docs/spark.md.
@@ -114,8 +112,8 @@ def ddl(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> str:
 
 
 def arrow_schema(names: Iterable[str], known: Mapping[str, Column] = BY_NAME) -> pa.Schema:
-    """
-    The schema of these columns, as Arrow batches must have it: Spark compares names, order, types.
+    """The schema of these columns, as Arrow batches must have it: Spark compares names, order,
+    types.
     """
     return pa.schema([(name, ARROW_TYPES[known[name].ddl]) for name in names])
 

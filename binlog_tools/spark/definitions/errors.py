@@ -1,5 +1,4 @@
-"""
-What can go wrong, in one line each.
+"""What can go wrong, in one line each.
 
 Spark keeps the text of an error and loses its type, so each begins with a code in brackets that
 programs may look for, and says all in its first line.
@@ -42,8 +41,7 @@ CODES: Final = {code: number for number, codes in _CODES_BY_EXIT.items() for cod
 
 
 class CodedError(Exception):
-    """
-    Something that whoever started a program can mend.
+    """Something that whoever started a program can mend.
 
     :ivar code: one of `CODES`.
     """

@@ -15,8 +15,7 @@ MOST_BINARY: Final = 0.1
 
 
 def readable(body: bytes, size: int | None = None) -> str:
-    """
-    The beginning of a body: text in one line with its controls escaped (``\\n``, ``\\x1b``,
+    """The beginning of a body: text in one line with its controls escaped (``\\n``, ``\\x1b``,
     ``\\u202e``), anything else in hexadecimal; and how much was cut off.
 
     :param size: bytes of the whole body, if this is its beginning of `SAMPLE_BYTES` or more.

@@ -17,8 +17,7 @@ _WILD: Final = re.compile(r"[*\[]")
 
 
 class Folder(NamedTuple):
-    """
-    :ivar address: a path or a URL.
+    """:ivar address: a path or a URL.
     :ivar sizes: of its files, by name, as `files_at` says them.
     :ivar stores: the folders in it that are called as those of an archive's stores.
     """
@@ -38,8 +37,7 @@ def names_a_segment(address: str) -> bool:
 
 
 def expanded(path: str) -> list[str]:
-    """
-    :return: what it names, in order; empty if there is nothing.  URLs without wildcards are not
+    """:return: what it names, in order; empty if there is nothing.  URLs without wildcards are not
         looked for.
     :raise OSError: something is there or not, but nobody lets us look.
     """
@@ -65,8 +63,7 @@ def _matching(url: str) -> list[str]:
 
 
 def files_at(address: str) -> dict[str, int]:
-    """
-    The files of a folder by their names, sorted, with their sizes; those of local ones are not
+    """The files of a folder by their names, sorted, with their sizes; those of local ones are not
     looked at, and 0.  None if it is not there.
 
     :raise OSError: it cannot be listed.
@@ -80,8 +77,7 @@ def files_at(address: str) -> dict[str, int]:
 
 
 def folder_at(address: str) -> Folder:
-    """
-    What is in a folder.  In object storage there may be nothing: buckets have only names.
+    """What is in a folder.  In object storage there may be nothing: buckets have only names.
 
     :raise OSError: it cannot be listed, or the bucket is not there.
     """
@@ -95,8 +91,7 @@ def folder_at(address: str) -> Folder:
 
 
 def archived_at(paths: Iterable[str], header: SegmentHeader) -> Iterator[str]:
-    """
-    Where a segment may be when the server has deleted it from where it was seen.
+    """Where a segment may be when the server has deleted it from where it was seen.
 
     :param paths: of archives, stores in them, and others.
     """

@@ -1,6 +1,5 @@
-"""
-A file of a log, wherever it is: local ones are mapped, of others the bytes that are asked for are
-fetched.
+"""A file of a log, wherever it is: local ones are mapped, of others the bytes that are asked for
+are fetched.
 """
 
 import errno
@@ -28,15 +27,13 @@ PIECES_AT_ONCE: Final = 4
 
 
 class BadRange(OSError):
-    """
-    Bytes of an object cannot be had though it is there: the store failed each time, or it gave
+    """Bytes of an object cannot be had though it is there: the store failed each time, or it gave
     fewer than the object should have, which was replaced or cut off.
     """
 
 
 class LogFile(Protocol):
-    """
-    A file that is open to be read.  All methods raise OSError.
+    """A file that is open to be read.  All methods raise OSError.
 
     :ivar address: a path or a URL.
     :ivar size: in bytes, when it was opened.
@@ -149,9 +146,8 @@ class RemoteFile(_Closing):
         return bytes(known[start - at : end - at])
 
     def view(self, size: int, start: int, end: int) -> memoryview:
-        """
-        Pages that were not fetched take no memory, and read as zeros.  What is near the end of the
-        file is fetched with its end: the seal is wanted too.
+        """Pages that were not fetched take no memory, and read as zeros.  What is near the end of
+        the file is fetched with its end: the seal is wanted too.
         """
         end = min(end, self.size)
         if self.size - end <= TAIL_BYTES:
@@ -198,8 +194,7 @@ class RemoteFile(_Closing):
 
 
 def open_file(address: str, size: int | None = None) -> LogFile:
-    """
-    :param size: of an object, if it is known: then the store need not be asked.
+    """:param size: of an object, if it is known: then the store need not be asked.
     :raise OSError: it is not there, or cannot be read.
     :raise BadUrl: the address is a URL that names no store.
     """

@@ -1,5 +1,4 @@
-"""
-Object storage as tasks and plans use it: each process opens a store once, and an operation that
+"""Object storage as tasks and plans use it: each process opens a store once, and an operation that
 fails for a moment is tried again.
 """
 
@@ -12,8 +11,7 @@ from beanstalk_twisted.object_storage.opening import open_store
 from beanstalk_twisted.object_storage.store import Listing, OpenObject, Store, again
 
 WAITS_S: Final = (0.2, 0.4, 0.8, 1.6)
-"""
-Seconds before each further attempt, 3 in all: long enough for a store that sheds load, beside
+"""Seconds before each further attempt, 3 in all: long enough for a store that sheds load, beside
 Arrow's own attempts; a task that fails is started again by Spark.
 """
 
@@ -105,8 +103,7 @@ class Stores:
             self._stores[url] = store
 
     def at(self, url: str) -> Store:
-        """
-        :raise BadUrl: it names no store.
+        """:raise BadUrl: it names no store.
         :raise OSError: it cannot be opened.
         """
         store = self._stores.get(url)

@@ -1,5 +1,4 @@
-"""
-How far a stream is behind its logs, by server: in records, bytes and seconds.
+"""How far a stream is behind its logs, by server: in records, bytes and seconds.
 
 Spark lets no Python source report metrics of its own (``sources[…].metrics`` stays empty), but it
 shows what `reportLatestOffset` gives, as ``latestOffset``, and never keeps it: so that carries the
@@ -19,8 +18,7 @@ KEY = "lag"
 
 
 class Lag(NamedTuple):
-    """
-    What of a log is durable, and in no batch yet.
+    """What of a log is durable, and in no batch yet.
 
     :ivar records: of all kinds, copies too.
     :ivar bytes: of their frames.
@@ -42,9 +40,8 @@ class LagMeter:
         self._ends: dict[tuple[str, int], int] = {}
 
     def measure(self, logs: Mapping[str, Log], at: Positions, now_ns: int) -> dict[str, Lag]:
-        """
-        :param at: where the stream is; a log that it has not begun with counts from its first
-            segment on.
+        """:param at: where the stream is; a log that it has not begun with counts from its first
+        segment on.
         """
         return {
             store: self._behind(log, at.get(store, log.first()), now_ns)
@@ -89,7 +86,7 @@ def with_lag(offset: dict[str, Any], lags: Mapping[str, Lag]) -> dict[str, Any]:
 
 
 def lags_of(offset: Mapping[str, Any]) -> dict[str, Lag]:
-    """
-    What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON; empty if nothing.
+    """What ``lastProgress["sources"][…]["latestOffset"]`` says, read from JSON; empty if
+    nothing.
     """
     return {store: Lag(**fields) for store, fields in offset.get(KEY, {}).items()}

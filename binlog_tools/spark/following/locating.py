@@ -1,5 +1,4 @@
-"""
-Where a stream goes on: its position, found again in a log as it now is.
+"""Where a stream goes on: its position, found again in a log as it now is.
 
 A segment may begin below the position, if its first frames are those that were not known durable
 before a crash: then the position is found in it by its LSN.
@@ -20,8 +19,7 @@ from binlog_tools.spark.segments.framing import Run
 
 
 class Lost(NamedTuple):
-    """
-    Records that are in no segment any more.
+    """Records that are in no segment any more.
 
     :ivar after: where what is still there begins.
     :ivar path: of the segment that does, with its header.
@@ -50,8 +48,7 @@ class Lost(NamedTuple):
 
 
 def refuse_other_segment(log: Log, at: Position, mark: int | None) -> None:
-    """
-    :param mark: `header_mark` of the segment in which the position was, if it is known.
+    """:param mark: `header_mark` of the segment in which the position was, if it is known.
     :raise SourceError: that is now another segment.
     """
     if mark is not None and at.seq in log.numbers and header_mark(log.header(at.seq)) != mark:

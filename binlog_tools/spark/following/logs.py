@@ -1,5 +1,4 @@
-"""
-One store as it was when its segments were listed: what is where, and how far it is durable.
+"""One store as it was when its segments were listed: what is where, and how far it is durable.
 
 A frame may be read when the watermark of another one says that it is durable.  What is above the
 watermark may be withdrawn when the server starts after a crash, and its LSNs given to other bytes.
@@ -31,8 +30,7 @@ READ_BYTES: Final = 1 << 18
 
 
 class Durable(NamedTuple):
-    """
-    How far a segment that is being written was durable at an earlier look.
+    """How far a segment that is being written was durable at an earlier look.
 
     :ivar salt: of the segment, which tells it from any other.
     """
@@ -42,8 +40,7 @@ class Durable(NamedTuple):
 
 
 class Log:
-    """
-    One store, as it was when its segments were listed.
+    """One store, as it was when its segments were listed.
 
     :ivar numbers: of its segments, ascending.
     :ivar known: how far it was found durable, by an earlier look or this one: what is before that
@@ -83,8 +80,7 @@ class Log:
         yield from runs(buffer, self.header(at.seq), stretch, "headers", WINDOW_BYTES)
 
     def open(self, seq: int) -> LogFile:
-        """
-        A segment, from where it still is.
+        """A segment, from where it still is.
 
         :raise FileNotFoundError: it has gone since it was listed; look again.
         """
@@ -124,8 +120,8 @@ class Log:
         return self.frontier().offset if seq == self.numbers[-1] else self.measured(seq).offset
 
     def at_time(self, since_ns: int) -> Position:
-        """
-        The first frame that was built at this time or later; the frontier if there is none yet.
+        """The first frame that was built at this time or later; the frontier if there is none
+        yet.
         """
         before = bisect_right(self.numbers, since_ns, key=lambda seq: self.header(seq).created_ns)
         at = self.beginning(self.numbers[max(0, before - 1)])
@@ -155,8 +151,7 @@ class Log:
 def _durable_end(
     file: LogFile, header: SegmentHeader, start: Position, is_finished: bool
 ) -> Position:
-    """
-    How far a segment is durable, of which no successor says it.
+    """How far a segment is durable, of which no successor says it.
 
     :param start: durable.
     :param is_finished: the file will not change any more: all of it is.

@@ -1,5 +1,4 @@
-"""
-Where a stream is in each log: what its checkpoint keeps, for years.
+"""Where a stream is in each log: what its checkpoint keeps, for years.
 
 An LSN, and where its frame begins, which finds it fast; after a crash only the LSN may still be
 true.
@@ -15,8 +14,7 @@ VERSION: Final = 1
 
 
 class Position(NamedTuple):
-    """
-    Between two frames of a log.
+    """Between two frames of a log.
 
     :ivar offset: in the segment; where the frame begins that has ``lsn``.
     :ivar lsn: of the next record.
@@ -38,8 +36,7 @@ segment: then it is never another one."""
 def encode(
     positions: Mapping[str, Position], rows: str, marks: Marks | None = None
 ) -> dict[str, Any]:
-    """
-    An offset of Spark's.
+    """An offset of Spark's.
 
     :param rows: the options that decide which rows a log gives.
     """

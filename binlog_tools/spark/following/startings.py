@@ -1,6 +1,5 @@
-"""
-Where a stream begins, how much it takes at once, and what it does about records that are gone: the
-options of ``readStream`` beside those of a batch read.
+"""Where a stream begins, how much it takes at once, and what it does about records that are gone:
+the options of ``readStream`` beside those of a batch read.
 """
 
 import json
@@ -45,8 +44,7 @@ BATCH_ONLY: Final = ("live", "partitionBytes", "view", *ROWS_ONLY)
 
 
 class Streamed(NamedTuple):
-    """
-    What the options of a stream say.
+    """What the options of a stream say.
 
     :ivar asked: what they say of rows.
     :ivar paths: where to look, the archive included.

@@ -1,6 +1,5 @@
-"""
-Which segments there are of each store, in directories of servers and in archives: looked up again
-for each batch of a stream, so names are listed and hardly anything is opened.
+"""Which segments there are of each store, in directories of servers and in archives: looked up
+again for each batch of a stream, so names are listed and hardly anything is opened.
 """
 
 import os
@@ -29,8 +28,7 @@ from binlog_tools.spark.files.opening import open_file
 
 @dataclass
 class Segments:
-    """
-    The segments of one store.
+    """The segments of one store.
 
     :ivar live: addresses by sequence number, in the directory of a server; ``archived`` likewise.
     """
@@ -48,8 +46,7 @@ class Segments:
         return tuple(where[seq] for where in (self.archived, self.live) if seq in where)
 
     def header(self, seq: int) -> SegmentHeader:
-        """
-        :raise FileNotFoundError: it is gone from where it was listed; look again.
+        """:raise FileNotFoundError: it is gone from where it was listed; look again.
         :raise SourceError: it cannot be read or is not what it should be.
         """
         for path in self.paths(seq):
@@ -67,8 +64,7 @@ class Segments:
 
 
 def header_of(path: str) -> SegmentHeader | None:
-    """
-    :return: None if there is no such file.
+    """:return: None if there is no such file.
     :raise SourceError: it is no segment that can be read.
     """
     try:
@@ -84,8 +80,7 @@ def header_of(path: str) -> SegmentHeader | None:
 
 
 def look(paths: Sequence[str]) -> dict[str, Segments]:
-    """
-    All stores below directories of servers, archives, stores in them, URLs of such, or patterns.
+    """All stores below directories of servers, archives, stores in them, URLs of such, or patterns.
     Archives are listed last: a segment is there before it is deleted, so none is missed in between.
 
     :raise OSError: something cannot be listed.

@@ -1,5 +1,5 @@
-"""
-``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record once.
+"""``spark.readStream.format("beanstalk_binlog")``: logs and archives as they grow, each record
+once.
 
 What lies between two offsets is the same for ever: only durable frames are given, and segments
 never change.  So after a crash of the driver Spark gets the same rows again.
@@ -55,8 +55,7 @@ _NOTHING: Final[dict[int, bytes]] = {}
 
 
 class _Known(NamedTuple):
-    """
-    :ivar salt: of the segment.
+    """:ivar salt: of the segment.
     :ivar offset: up to here its names are known; ``lsn``, of the frame there.
     """
 
@@ -67,8 +66,8 @@ class _Known(NamedTuple):
 
 
 class TubeMemory:
-    """
-    The names of tubes before the place where a stream goes on, of the newest segment of each store.
+    """The names of tubes before the place where a stream goes on, of the newest segment of each
+    store.
 
     A segment that is being written has no seal that lists them: what has come since is searched.
     """
@@ -133,8 +132,7 @@ class _Limits:
 
 
 def advance(log: Log, at: Position, to: Position, most_bytes: int, most_rows: int) -> Position:
-    """
-    Go on by so much at most, but by one frame at least if there is one.
+    """Go on by so much at most, but by one frame at least if there is one.
 
     :param at: where a frame is, as `locate` has found it.
     :param to: not beyond this LSN.

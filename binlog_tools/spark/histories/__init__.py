@@ -1,5 +1,4 @@
-"""
-What became of jobs, computed with numpy from their records: Arrow tables in, Arrow tables out.
+"""What became of jobs, computed with numpy from their records: Arrow tables in, Arrow tables out.
 
 `images` takes events apart, `windows` finds rows before and behind, `stays` has the rules; the
 tables are `lifetimes`, `attempts`, `entries` (of which `minutes` makes the minutes of tubes) and

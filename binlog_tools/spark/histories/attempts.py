@@ -30,8 +30,7 @@ from binlog_tools.spark.histories.windows import (
 
 
 class _Parts(NamedTuple):
-    """
-    Stays that belong to an attempt, or are the wait for it: columns of the same length.
+    """Stays that belong to an attempt, or are the wait for it: columns of the same length.
 
     :ivar stay: the row of the stays that it follows from.
     :ivar is_wait: it is a wait, ``length_ns`` long (`NONE`: not known).
@@ -49,8 +48,7 @@ class _Parts(NamedTuple):
 
 
 def attempts_of(stays: Stays, day: Ints | None = None) -> pa.Table:
-    """
-    :param day: of each job, counted from the epoch: then there is a column ``date`` too.
+    """:param day: of each job, counted from the epoch: then there is a column ``date`` too.
     :return: with the schema `tables.ATTEMPTS`, by job, revivals and attempt.
     """
     parts, runs = _grouped(stays, _parts_of(stays))
@@ -82,8 +80,7 @@ def attempts_of(stays: Stays, day: Ints | None = None) -> pa.Table:
 
 
 def _parts_of(stays: Stays) -> _Parts:
-    """
-    In the order of the stays: the run of which only the end is known, the stay itself, the wait
+    """In the order of the stays: the run of which only the end is known, the stay itself, the wait
     behind it.
     """
     images = stays.images

@@ -1,5 +1,4 @@
-"""
-Entries: small facts about minutes of tubes, which can be added up in any order.
+"""Entries: small facts about minutes of tubes, which can be added up in any order.
 
 | kind | slot | value |
 | --- | --- | --- |
@@ -62,8 +61,7 @@ CODED_SCHEMA: Final = pa.schema([
 
 
 class _Facts(NamedTuple):
-    """
-    Columns of the same length.
+    """Columns of the same length.
 
     :ivar place: a number for the server and tube.
     :ivar kind: its place in `KINDS`.
@@ -76,8 +74,8 @@ class _Facts(NamedTuple):
     value: Ints
 
     def added(self) -> "_Facts":
-        """
-        One for each key: the least value of `oldest`, the sum of all others unless it is nought.
+        """One for each key: the least value of `oldest`, the sum of all others unless it is
+        nought.
         """
         if not len(self.place):
             return self
@@ -94,8 +92,7 @@ class _Facts(NamedTuple):
         )  # fmt: skip
 
     def cut(self, last: Ints) -> "_Facts":
-        """
-        Waits, cut at midnight.
+        """Waits, cut at midnight.
 
         :param last: of each place, the last minute of its server: there waits that last are cut.
         """
@@ -144,8 +141,7 @@ class _Keys(NamedTuple):
 
 
 def entries_of(stays: Stays, last_ns: Mapping[str, int] | None = None) -> pa.Table:
-    """
-    :param last_ns: see `by_day`; None: waits are not cut.
+    """:param last_ns: see `by_day`; None: waits are not cut.
     :return: with `SCHEMA`, each key once; of the waits of a tube that last, the earliest only.
     """
     events = stays.images.events
@@ -161,8 +157,7 @@ def entries_of(stays: Stays, last_ns: Mapping[str, int] | None = None) -> pa.Tab
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """
-    The entries of several parts of the jobs, added up.
+    """The entries of several parts of the jobs, added up.
 
     :param tables: with `SCHEMA`; columns of text may be dictionaries, and then are so in the sum.
     """
@@ -317,8 +312,7 @@ def rounded(lengths_ns: Ints) -> Ints:
 
 
 def first_changed(before: pa.Table, after: pa.Table) -> dict[str, int]:
-    """
-    Where the minutes of tubes begin to be others.
+    """Where the minutes of tubes begin to be others.
 
     :param before: entries that are replaced, cut by `by_day`.
     :param after: those in their place, and those that are added.
@@ -373,8 +367,7 @@ def since_minute(entries: pa.Table, minute: int) -> pa.Table:
 
 
 def by_day(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """
-    With waits cut at midnight, so that each day of a server stands by itself.
+    """With waits cut at midnight, so that each day of a server stands by itself.
 
     :param last_ns: of each server, its last moment: in its minute waits that last are cut.
     """

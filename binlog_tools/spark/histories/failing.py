@@ -1,5 +1,4 @@
-"""
-Jobs that fail again and again, and kinds of them: those of the same tube and fingerprint.
+"""Jobs that fail again and again, and kinds of them: those of the same tube and fingerprint.
 
 A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
 they are right also where records are missing.
@@ -43,8 +42,7 @@ _SUMS: Final = ("jobs", "failures", *COUNTERS, "disconnects", "alive", "dead")
 
 
 def failing_of(events: pa.Table, failures: int = FAILURES) -> pa.Table:
-    """
-    :param events: of whole jobs, by job and LSN.
+    """:param events: of whole jobs, by job and LSN.
     :return: with `FAILING`, of the jobs that failed at least so many times.
     """
     event = codes(events, "event", EVENTS)
@@ -96,8 +94,7 @@ def _rows(events: pa.Table, event: Any, jobs: Groups, counts: dict[str, Ints]) -
 
 
 def unmarked(failing: pa.Table, marks: pa.Table) -> dict[str, Ints]:
-    """
-    :param failing: jobs, as `failing_of` gives them.
+    """:param failing: jobs, as `failing_of` gives them.
     :return: of servers, the LSNs of records with bodies, ascending, of the jobs whose newest one
         is not in ``marks``.
     """
@@ -114,8 +111,7 @@ def _keys(rows: pa.Table) -> Iterator[tuple[str, int]]:
 
 
 def kinds_of(failing: pa.Table, marks: pa.Table) -> pa.Table:
-    """
-    :param failing: jobs, as `failing_of` gives them.
+    """:param failing: jobs, as `failing_of` gives them.
     :param marks: the newest of a job counts.
     :return: with `tables.KINDS` and ``lsn``, each job as a kind of its own.
     """

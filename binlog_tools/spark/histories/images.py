@@ -50,8 +50,7 @@ FULL: Final = (PUT, MOVE, UPDATE, COPY)
 
 
 class Images(NamedTuple):
-    """
-    Columns of the same length, a row a record of a job.  Nulls are `NONE`; of connections, 0.
+    """Columns of the same length, a row a record of a job.  Nulls are `NONE`; of connections, 0.
 
     :ivar events: the rows as they came, those of jobs only.
     :ivar jobs: the rows of each job, which are neighbours, in the order of their LSNs.
@@ -84,9 +83,8 @@ class Images(NamedTuple):
 
 
 def images_of(events: pa.Table, starts: Starts) -> Images:
-    """
-    :param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
-        after the other, by LSN.
+    """:param events: with `COLUMNS` and, if there are tags, `CARRIED`; all records of each job one
+    after the other, by LSN.
     """
     event = codes(events, "event", EVENTS)
     if (event < 0).any():

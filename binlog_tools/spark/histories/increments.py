@@ -1,5 +1,4 @@
-"""
-Increments: jobs that are gone, whose rows never change, and jobs that are not.
+"""Increments: jobs that are gone, whose rows never change, and jobs that are not.
 
 A gone job has no further records, and nothing that its rows tell depends on what other jobs do
 later.  So each increment is made of the records that are new and those of jobs that were not gone
@@ -35,8 +34,7 @@ an event, and the day on which it was first seen."""
 
 
 class Made(NamedTuple):
-    """
-    Rows of a table.
+    """Rows of a table.
 
     :ivar settled: whether they never change.
     """
@@ -52,8 +50,7 @@ def _is_first(events: pa.Table) -> Flags:
 
 
 def split(events: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """
-    :param events: of whole jobs.
+    """:param events: of whole jobs.
     :return: those of jobs that are gone, and those of the others.
     """
     events = chosen(events, codes(events, "event", EVENTS) >= 0).combine_chunks()
@@ -77,8 +74,7 @@ def newer(events: pa.Table, progress: Progress) -> pa.Table:
 def tables_of(
     events: pa.Table, starts: Starts, last_ns: Mapping[str, int] | None = None
 ) -> dict[str, pa.Table]:
-    """
-    The tables of `NAMES`, of whole jobs; ``date`` is when a job was first seen.
+    """The tables of `NAMES`, of whole jobs; ``date`` is when a job was first seen.
 
     :param last_ns: as `entries_of` takes it.
     """
@@ -102,8 +98,7 @@ def _by_first_day(events: pa.Table, starts: Starts) -> Iterator[tuple[pa.Table, 
 
 
 def increment(events: pa.Table, starts: Starts, progress: Mapping[str, Progress]) -> Iterator[Made]:
-    """
-    :param events: all of some jobs: what is new, and what was open.
+    """:param events: all of some jobs: what is new, and what was open.
     :param progress: of each of `NAMES`, what its settled rows have already.
     :return: of each of them the rows that are to be added, and, day by day, those in the place of
         all that were not settled; and ``open``, the events that the next increment needs.
@@ -129,8 +124,7 @@ def changed_minutes(
     before: pa.Table, after: pa.Table, last_minutes: Mapping[str, int],
     moments_ns: tuple[Mapping[str, int], Mapping[str, int]],
 ) -> dict[str, int]:  # fmt: skip
-    """
-    The first minute of each server whose rows are not what they were.
+    """The first minute of each server whose rows are not what they were.
 
     :param before: the entries that are replaced.
     :param after: those in their place, and those that are added.

@@ -1,5 +1,4 @@
-"""
-One row a job: what became of it, and how long it waited, ran, was delayed and was buried.
+"""One row a job: what became of it, and how long it waited, ran, was delayed and was buried.
 
 The counters are those of the job's newest image, so they are right also where records are missing.
 What lasts counts in no sum, so that the row of a job at rest stays as it is.
@@ -93,9 +92,8 @@ def _outcomes(stays: Stays, state: Any) -> Ints:
 
 
 def _is_done(images: Images) -> Flags:
-    """
-    Whether each job was deleted by the connection that had it last and had not given it back: also
-    one whose TTR had ended.
+    """Whether each job was deleted by the connection that had it last and had not given it back:
+    also one whose TTR had ended.
     """
     jobs, last = images.jobs, images.jobs.lasts
     had = jobs.newest(images.state == RESERVED)[last]

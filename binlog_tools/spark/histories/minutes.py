@@ -1,5 +1,4 @@
-"""
-The minutes of tubes: what came, went and stood there, and how long it took, from entries.
+"""The minutes of tubes: what came, went and stood there, and how long it took, from entries.
 
 A minute has a row if something happened in it, or a job stands there when it ends.  Days stand by
 themselves, if the depths at their beginning are known.
@@ -103,8 +102,8 @@ def _offsets(lengths: Ints) -> Ints:
 
 
 def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
-    """
-    How many jobs stand where when a minute begins, from the rows of the one before; with `DEPTHS`.
+    """How many jobs stand where when a minute begins, from the rows of the one before; with
+    `DEPTHS`.
     """
     micros = (minute - 1) * MINUTE_US
     last = minutes.filter(pc.equal(minutes["minute"].cast(pa.int64()), micros))
@@ -116,8 +115,7 @@ def depths_at(minutes: pa.Table, minute: int) -> pa.Table:
 
 
 def gone_on(kept: pa.Table, entries: pa.Table, first: int, last_ns: Mapping[str, int]) -> pa.Table:
-    """
-    The minutes of a day, of which some are there.
+    """The minutes of a day, of which some are there.
 
     :param kept: rows of a server, of that day or the one before, up to the minute ``first``.
     :param entries: of the day, whole or `since_minute` the first one.
@@ -135,8 +133,8 @@ def gone_on(kept: pa.Table, entries: pa.Table, first: int, last_ns: Mapping[str,
 
 
 def all_minutes(entries: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """
-    The minutes of all days that these entries tell of, from nothing on; see `tube_minutes_of`.
+    """The minutes of all days that these entries tell of, from nothing on; see
+    `tube_minutes_of`.
     """
     made = [TUBE_MINUTES.empty_table()]
     for server in pc.unique(entries["server"]).to_pylist():
@@ -210,8 +208,7 @@ def _running(more: Ints, days: Groups, minutes: Groups) -> Ints:
 
 
 def _oldest(facts: _Facts, rows: Ints) -> Ints:
-    """
-    Since when the oldest wait of each row has lasted, or `NONE`.
+    """Since when the oldest wait of each row has lasted, or `NONE`.
 
     A wait is the oldest one from where all earlier ones have ended.
 

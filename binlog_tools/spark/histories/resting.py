@@ -1,5 +1,4 @@
-"""
-Jobs at rest: those that are not gone, and of which nothing changes unless there is an event.
+"""Jobs at rest: those that are not gone, and of which nothing changes unless there is an event.
 
 A job that is ready or buried rests until its next event, one that is delayed until its deadline,
 and one that is reserved not at all: the server's next start may end its run.
@@ -35,8 +34,7 @@ def due_ns(stays: Stays) -> Ints:
 
 
 def is_awake(jobs: Span, due: Span, touched: Ints, last_ns: int) -> bool:
-    """
-    Whether one of some jobs of a server may have changed.
+    """Whether one of some jobs of a server may have changed.
 
     :param jobs: their ids.
     :param due: of those that change without an event, when.

@@ -20,8 +20,7 @@ HOUR_US: Final = 3_600_000_000
 
 
 class Target(NamedTuple):
-    """
-    What the jobs of a tube are to be served in; None: no such target.
+    """What the jobs of a tube are to be served in; None: no such target.
 
     :ivar share: of the jobs of an hour, from 0 to 1.
     """
@@ -60,8 +59,7 @@ def fits(tube: str, parts: Sequence[str]) -> bool:
 
 
 def sla_of(minutes: pa.Table, targets: Targets) -> pa.Table:
-    """
-    :param minutes: whole hours of `tables.TUBE_MINUTES`, by server, tube and minute.
+    """:param minutes: whole hours of `tables.TUBE_MINUTES`, by server, tube and minute.
     :return: with `SLA`, of the tubes that have a target.  A length counts with its first three
         digits; a wait that lasts counts in ``oldest_ns`` only.
     """
@@ -100,8 +98,8 @@ def sla_of(minutes: pa.Table, targets: Targets) -> pa.Table:
 def _within(
     minutes: pa.Table, name: str, hours: Groups, targets: list[int | None]
 ) -> Mapping[str, Any]:
-    """
-    Of each hour: the target, how many lengths there are, how many of them within it, their share.
+    """Of each hour: the target, how many lengths there are, how many of them within it, their
+    share.
     """
     maps = minutes[f"{name}_histogram"].combine_chunks()
     offsets = maps.offsets.to_numpy() if minutes.num_rows else np.zeros(1, np.int32)

@@ -1,5 +1,4 @@
-"""
-The first and the last moment of each incarnation of a server, by `logged`.
+"""The first and the last moment of each incarnation of a server, by `logged`.
 
 With the events `start` and `clean-stop` these are its start and, after an ordered stop, its end;
 without them, its first and its last record of a job.
@@ -60,8 +59,7 @@ class Starts:
         return {server: known[-1][0] for server, known in self._of.items()}
 
     def of(self, names: list[str], server: Any, incarnation: Ints) -> tuple[Ints, Ints, Ints]:
-        """
-        :param server: of each row, its place in ``names``.
+        """:param server: of each row, its place in ``names``.
         :return: at each row, the last moment of its incarnation and the server's next start, both
             `NONE` if there is no later incarnation; and the server's last moment.
         """

@@ -1,5 +1,4 @@
-"""
-The history of a job as a sequence of stays: which state it was in, since when, until when.
+"""The history of a job as a sequence of stays: which state it was in, since when, until when.
 
 A stay begins with an image and ends with the next one of the job, but for what the log omits:
 
@@ -64,8 +63,7 @@ _ENDS_OF_RUNS: Final = (RELEASE, BURY, TTR_EXPIRED, DISCONNECT_RELEASE)
 
 
 class Stays(NamedTuple):
-    """
-    A row an image that begins a stay; up to two more stays follow from it.
+    """A row an image that begins a stay; up to two more stays follow from it.
 
     :ivar images: of these rows.
     :ivar jobs: the rows of each job.
@@ -193,9 +191,8 @@ def _ends(
     images: Images, at_ns: Ints, next_ns: Ints, next_event: Codes, is_delayed: Flags,
     is_lost: Flags, is_cut_off: Flags,
 ) -> tuple[Ints, Codes, Ints]:  # fmt: skip
-    """
-    When each stay ended and by what, by the next image or by what the log does not say; and since
-    when the job was ready then.
+    """When each stay ended and by what, by the next image or by what the log does not say; and
+    since when the job was ready then.
 
     :param is_cut_off: whether the next image is not of the same incarnation.
     """

@@ -57,8 +57,7 @@ KINDS: Final = schema_of("""
 
 
 def table(schema: pa.Schema, columns: Mapping[str, Any], is_coded: bool = False) -> pa.Table:
-    """
-    :param columns: arrays, of numpy or Arrow, by name.
+    """:param columns: arrays, of numpy or Arrow, by name.
     :param is_coded: columns of text are dictionaries: all that can be.
     """
     arrays = []
@@ -87,8 +86,7 @@ CODED: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 def of_days(rows: pa.Table, day: Ints) -> pa.Table:
-    """
-    With a column ``date`` behind the others.
+    """With a column ``date`` behind the others.
 
     :param day: of each row, counted from the epoch.
     """

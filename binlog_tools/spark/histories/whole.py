@@ -1,5 +1,4 @@
-"""
-Jobs of which all events are in one piece of a log: what is made of them needs no other piece.
+"""Jobs of which all events are in one piece of a log: what is made of them needs no other piece.
 
 A log tells all of most jobs within a short while.
 """
@@ -28,8 +27,7 @@ is held: those jobs are not whole."""
 
 
 class Parted(NamedTuple):
-    """
-    Events of jobs.
+    """Events of jobs.
 
     :ivar whole: all those of some jobs that are gone, by job and LSN.
     :ivar rest: others, in any order.
@@ -48,9 +46,8 @@ class WholeJobs:
         self._since = self._last = NO_ROW
 
     def take(self, events: pa.Table) -> Parted:
-        """
-        :param events: of any kind, with the columns of `images`.  Only in the order of LSNs are
-            there whole jobs.
+        """:param events: of any kind, with the columns of `images`.  Only in the order of LSNs are
+        there whole jobs.
         """
         since = self._covered(events)
         is_of_job = codes(events, "event", EVENTS) >= 0
@@ -85,8 +82,8 @@ class WholeJobs:
         return self._held
 
     def _covered(self, events: pa.Table) -> Ints:
-        """
-        Of each row, the LSN since which no record is missing up to it; `NO_ROW` if it is none.
+        """Of each row, the LSN since which no record is missing up to it; `NO_ROW` if it is
+        none.
         """
         lsn = numbers(events, "lsn")
         is_record: Flags = (codes(events, "event", NO_RECORDS) < 0) & (lsn != NONE)

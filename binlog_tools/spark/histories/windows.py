@@ -1,5 +1,4 @@
-"""
-Rows before, behind, and the newest of a kind, within groups of neighbouring rows.
+"""Rows before, behind, and the newest of a kind, within groups of neighbouring rows.
 
 A group is given by the index of its first row, and of the row behind its last, at each of its rows.
 """
@@ -21,8 +20,7 @@ NO_ROW: Final = -1
 
 
 class Groups:
-    """
-    :ivar number: of its group, at each row, from 0.
+    """:ivar number: of its group, at each row, from 0.
     :ivar starts: the index of each group's first row.
     :ivar first: the same, at each row.
     :ivar end: the index behind the group's last row, at each row.

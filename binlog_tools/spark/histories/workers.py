@@ -1,5 +1,4 @@
-"""
-One row a worker, a connection that reserved jobs: how long it was busy, and how its runs ended.
+"""One row a worker, a connection that reserved jobs: how long it was busy, and how its runs ended.
 
 The rows of an incarnation of a server grow with its attempts, without all earlier ones: what is
 counted is added, and the time busy is measured anew since the first change.
@@ -34,8 +33,7 @@ ADDED: Final = ("jobs", "runs", "run_ns", *ENDS, "running")
 
 
 def workers_of(attempts: pa.Table) -> pa.Table:
-    """
-    :param attempts: all those of some connections.
+    """:param attempts: all those of some connections.
     :return: with the schema `tables.WORKERS`.
     """
     named = pc.and_(pc.is_valid(attempts["connection"]), pc.is_valid(attempts["incarnation"]))
@@ -67,9 +65,8 @@ def workers_of(attempts: pa.Table) -> pa.Table:
 
 
 class Replaced(NamedTuple):
-    """
-    Attempts of an incarnation of a server that are replaced, and those in their place: all of the
-    same jobs, and of new ones.
+    """Attempts of an incarnation of a server that are replaced, and those in their place: all of
+    the same jobs, and of new ones.
 
     :ivar same: of the jobs whose attempts stay as they are: most that are not gone have no new
         event.
@@ -83,8 +80,7 @@ class Replaced(NamedTuple):
 
     @classmethod
     def of(cls, old: pa.Table, new: pa.Table) -> "Replaced":
-        """
-        :param old: all that are replaced.
+        """:param old: all that are replaced.
         :param new: all in their place.
         """
         job = numbers(new, "job")
@@ -100,8 +96,7 @@ class Replaced(NamedTuple):
 
 
 def grown(workers: pa.Table, replaced: Replaced, near: pa.Table) -> pa.Table | None:
-    """
-    :param workers: the rows so far, of an incarnation of a server.
+    """:param workers: the rows so far, of an incarnation of a server.
     :param near: of the attempts that are not replaced those that ended behind the least of
         `Replaced.since_ns`.
     :return: the rows now; None: they are to be made of all attempts.
@@ -160,8 +155,7 @@ def _begun_ns(attempts: pa.Table) -> dict[int, int]:
 
 
 def _busy_of(attempts: pa.Table) -> pa.Table:
-    """
-    :param attempts: that began and ended, of an incarnation.
+    """:param attempts: that began and ended, of an incarnation.
     :return: ``busy_ns`` by ``connection``.
     """
     connection, started, ended = (
@@ -216,9 +210,8 @@ def _distinct(workers: Groups, job: Ints) -> Ints:
 
 
 def _alone(workers: Groups, started: Ints, ended: Ints, is_over: Any) -> Ints:
-    """
-    How much of each run lies behind the ends of all runs of the connection that began before it: a
-    connection may hold several jobs at once.
+    """How much of each run lies behind the ends of all runs of the connection that began before it:
+    a connection may hold several jobs at once.
     """
     until = np.where(is_over, ended, 0)
     # The latest end so far in each group, as a maximum of ranks, which leave room for the group.

@@ -1,5 +1,4 @@
-"""
-Live tables: lifetimes, attempts, minutes of tubes and SLA breaches, as the log grows.
+"""Live tables: lifetimes, attempts, minutes of tubes and SLA breaches, as the log grows.
 
 `open_jobs` keeps the records of jobs that are not gone, `settling` says what of them is settled, by
 the functions of `histories`, `steps` goes from one piece of the log to the next, `running` keeps a

@@ -1,5 +1,4 @@
-"""
-The records of jobs that are not gone, of one server, in memory.
+"""The records of jobs that are not gone, of one server, in memory.
 
 Rows lie in two shelves, each in the order of job and LSN: a large one that is seldom made anew, and
 a small one with what has changed since.  What a step costs so depends on the jobs that it touches,
@@ -26,8 +25,7 @@ NAMES: Final = (*COLUMNS, *CARRIED)
 
 
 class _Shelf:
-    """
-    :ivar jobs: ids, ascending, each once.
+    """:ivar jobs: ids, ascending, each once.
     :ivar alarm_ns: when each of them has to be looked at though nothing has happened.
     :ivar is_here: whether it has not been taken.
     """
@@ -115,8 +113,7 @@ class OpenJobs:
         return pa.concat_tables([self._large.take(jobs), self._small.take(jobs)])
 
     def put(self, events: pa.Table, alarm_ns: Ints) -> None:
-        """
-        :param events: of jobs that are not here, in the order of job and LSN.
+        """:param events: of jobs that are not here, in the order of job and LSN.
         :param alarm_ns: of each of these jobs.
         """
         together, alarms = _joined(self._small, _Shelf(events, alarm_ns))

@@ -1,5 +1,4 @@
-"""
-A query of Spark's that keeps live tables: each batch of the stream is given to `LiveTables`, and
+"""A query of Spark's that keeps live tables: each batch of the stream is given to `LiveTables`, and
 between batches a clock tells of waits that have become too long.
 
 `transformWithState` would do the same with the records in RocksDB; a batch of it takes five times
@@ -45,8 +44,7 @@ LATE: Final = "Python worker failed to connect back"
 
 
 class Wish(NamedTuple):
-    """
-    What is to be followed.
+    """What is to be followed.
 
     :ivar options: of the source.
     :ivar checkpoint: where Spark notes how far it is; empty: in the tables' folder.
@@ -68,8 +66,7 @@ class Wish(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """
-    What of a server's log the tables do not have yet.
+    """What of a server's log the tables do not have yet.
 
     :ivar lsn: where they go on.
     """
@@ -80,8 +77,7 @@ class Behind(NamedTuple):
 
 
 def names_of(wish: Wish) -> dict[str, str]:
-    """
-    What the servers are called whose logs are there, by store; without Spark.
+    """What the servers are called whose logs are there, by store; without Spark.
 
     :raise SourceError: there is no log, or it cannot be read.
     :raise SparkTooOld: this Spark cannot follow logs.
@@ -92,8 +88,7 @@ def names_of(wish: Wish) -> dict[str, str]:
 
 
 def behind(wish: Wish, names: Mapping[str, str], tables: LiveTables) -> dict[str, Behind]:
-    """
-    What there is to take when a query begins; without Spark.
+    """What there is to take when a query begins; without Spark.
 
     :param names: as `names_of` gives them.
     :return: by store.
@@ -127,8 +122,7 @@ def follow(spark: "SparkSession", wish: Wish, tables: LiveTables) -> "StreamingQ
 
 
 def run(spark: "SparkSession", wish: Wish, tables: LiveTables) -> None:
-    """
-    Keep the tables until the query ends, or is interrupted.
+    """Keep the tables until the query ends, or is interrupted.
 
     :raise StreamingQueryException: it has failed.
     """
@@ -149,8 +143,7 @@ def run(spark: "SparkSession", wish: Wish, tables: LiveTables) -> None:
 
 
 def _await(query: "StreamingQuery") -> None:
-    """
-    Wait in another thread: a signal that comes while py4j waits for an answer would break its
+    """Wait in another thread: a signal that comes while py4j waits for an answer would break its
     connection.
     """
     over, problems = Event(), list[Exception]()

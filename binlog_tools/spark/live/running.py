@@ -1,5 +1,4 @@
-"""
-Live tables as they are kept: each piece of the log goes into the journal, then into the tables.
+"""Live tables as they are kept: each piece of the log goes into the journal, then into the tables.
 
 Each row comes into its table once, whenever the process is killed: a step's rows are committed with
 the step's number, in the same version of the table (Delta's ``txn``), and what is not there yet is
@@ -45,8 +44,7 @@ _KEY: Final = b"beanstalk.live"
 
 
 class Step(NamedTuple):
-    """
-    What a step was given.
+    """What a step was given.
 
     :ivar number: from 1 on.
     :ivar batch: of Spark's newest batch; -1: there was none yet.
@@ -60,8 +58,7 @@ class Step(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """
-    The state behind a step.
+    """The state behind a step.
 
     :ivar stream: a name of its own for all that this journal belongs to.
     :ivar told: see `steps.LiveState.kept`.
@@ -75,16 +72,14 @@ class Snapshot(NamedTuple):
 
 
 class Journal:
-    """
-    What a killed process needs to go on: a snapshot of the state, and the steps since then.
+    """What a killed process needs to go on: a snapshot of the state, and the steps since then.
 
     A step is durable here before any of its rows is in a table.  Files are Arrow streams followed
     by their CRC-32; one that was cut short is as good as not written.
     """
 
     def __init__(self, files: Files, empty: pa.Table) -> None:
-        """
-        :param empty: events of a stream that begins.
+        """:param empty: events of a stream that begins.
         :raise TableError: of another version, or damaged.
         :raise OSError: the files cannot be read or written.
         """
@@ -130,8 +125,7 @@ class Journal:
         return found
 
     def append(self, step: Step) -> None:
-        """
-        Make a step durable.
+        """Make a step durable.
 
         :raise TableError: ``TABLE_BUSY``: another process writes this journal.  Who asks the same
             store at the same moment is not noticed.
@@ -151,8 +145,7 @@ class Journal:
         )
 
     def keep(self, snapshot: Snapshot) -> None:
-        """
-        Begin anew with this, and forget what it replaces.
+        """Begin anew with this, and forget what it replaces.
 
         :param snapshot: behind a step of which all rows are in the tables.
         """
@@ -239,15 +232,13 @@ Door = Callable[[Location], Files]
 
 
 class LiveTables:
-    """
-    :ivar state: as of the newest step.
+    """:ivar state: as of the newest step.
     :ivar told: rows by table, since the process began.
     :ivar step_s: how long the newest step took, seconds.
     """
 
     def __init__(self, place: str, targets: Targets = (), door: Door = Location.files) -> None:
-        """
-        Go on where another process has ended.
+        """Go on where another process has ended.
 
         :param place: a folder or URL, in which each table gets a folder.
         :raise TableError: it cannot be written, is damaged, or is another process's: then
@@ -306,8 +297,7 @@ class LiveTables:
         return self._batch
 
     def take(self, events: pa.Table, batch: int | None = None) -> None:
-        """
-        Take what a batch of the log has; what was taken before is left out.
+        """Take what a batch of the log has; what was taken before is left out.
 
         :param events: see `LiveState.step`.
         :param batch: its number, in Spark.
@@ -328,8 +318,7 @@ class LiveTables:
             return self.state.next_alarm_ns() > now_ns - SLACK_NS
 
     def tick(self, now_ns: int) -> bool:
-        """
-        Tell of waits that have become too long though no record came.
+        """Tell of waits that have become too long though no record came.
 
         :param now_ns: all that was durable at this moment has been taken.
         :return: whether there was anything to do.
@@ -404,8 +393,7 @@ class LiveTables:
 
 
 def _alone(state: Location) -> IO[bytes] | None:
-    """
-    Lock a local journal for this process, as long as the file is open.
+    """Lock a local journal for this process, as long as the file is open.
 
     :return: None: the place has no locks; there `Journal.append` notices another.
     :raise TableError: ``TABLE_BUSY``: another has it.

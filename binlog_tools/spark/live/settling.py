@@ -1,5 +1,4 @@
-"""
-What of the histories of jobs is settled: what no later record can change.
+"""What of the histories of jobs is settled: what no later record can change.
 
 | row | settled with |
 | --- | --- |
@@ -57,8 +56,7 @@ def lifetimes(stays: Stays) -> pa.Table:
 
 
 def attempts(stays: Stays, after_lsn: int, incarnation: int) -> pa.Table:
-    """
-    Those that have ended, and that a record after this one has settled.
+    """Those that have ended, and that a record after this one has settled.
 
     :param incarnation: the server's newest up to that record.
     """
@@ -68,9 +66,8 @@ def attempts(stays: Stays, after_lsn: int, incarnation: int) -> pa.Table:
 
 
 def _settled_lsn(stays: Stays, incarnation: int) -> Ints:
-    """
-    The record that settles each attempt, in their order, or `NONE`; of runs that a restart ended,
-    one before all others if that is known already, else one after them.
+    """The record that settles each attempt, in their order, or `NONE`; of runs that a restart
+    ended, one before all others if that is known already, else one after them.
     """
     images = stays.images
     lsn, following = _lsns(stays)
@@ -95,8 +92,7 @@ def _lsns(stays: Stays) -> tuple[Ints, Ints]:
 
 
 class Waits(NamedTuple):
-    """
-    When jobs were ready, of which the log says since when; or that follow from a deadline or a
+    """When jobs were ready, of which the log says since when; or that follow from a deadline or a
     start of the server.
 
     :ivar row: of the stays.
@@ -146,8 +142,7 @@ def _wait_ns(target: Target | None) -> int:
 def breaches(
     stays: Stays, waits: Waits, after_ns: int, until_ns: int, after_lsn: int = NO_ROW
 ) -> pa.Table:
-    """
-    Waits that became too long behind the first moment, and last at the second or were ended by a
+    """Waits that became too long behind the first moment, and last at the second or were ended by a
     record behind this one.
     """
     breached = waits.breached_ns
@@ -164,8 +159,7 @@ def breaches(
 
 
 def alarms(stays: Stays, waits: Waits, told_ns: int, targets: Targets) -> Ints:
-    """
-    When each job is to be looked at again if nothing happens: when its wait becomes too long, or
+    """When each job is to be looked at again if nothing happens: when its wait becomes too long, or
     could at the earliest.
 
     :param told_ns: breaches up to here are told.
@@ -182,8 +176,8 @@ def alarms(stays: Stays, waits: Waits, told_ns: int, targets: Targets) -> Ints:
 
 
 def undecided_minute(stays: Stays, incarnation: int) -> int:
-    """
-    The first minute with a run whose TTR has ended, and whose end is not in the log yet; or `NONE`.
+    """The first minute with a run whose TTR has ended, and whose end is not in the log yet; or
+    `NONE`.
 
     :param incarnation: the server's newest: only it can still say so.
     """
@@ -198,8 +192,7 @@ def undecided_minute(stays: Stays, incarnation: int) -> int:
 
 
 def minutes(stays: Stays, after: int | None, until: int, last_ns: Mapping[str, int]) -> pa.Table:
-    """
-    The rows of minutes behind the first, up to the second.
+    """The rows of minutes behind the first, up to the second.
 
     :param stays: of all jobs that were there at any time in these minutes.
     :param after: None: from the beginning on.

@@ -1,5 +1,4 @@
-"""
-From one piece of the log to the next: what becomes settled with it.
+"""From one piece of the log to the next: what becomes settled with it.
 
 A step depends on nothing but the steps before it and what it is given, so a process that was killed
 does it again from the journal and gets the same rows.
@@ -39,8 +38,7 @@ NOTHING: Final[Mapping[str, pa.Table]] = {
 
 
 class LiveServer:
-    """
-    One server, as far as its log has been taken.
+    """One server, as far as its log has been taken.
 
     :ivar open: its jobs that are not gone.
     :ivar newest_lsn: the newest record.
@@ -59,8 +57,7 @@ class LiveServer:
         self.told_ns = 0
 
     def step(self, events: pa.Table, now_ns: int | None) -> Rows:
-        """
-        :param events: of this server; those that were there already are left out.
+        """:param events: of this server; those that were there already are left out.
         :param now_ns: all that was durable then has been taken; None: unknown.
         """
         after_lsn, incarnation = self.newest_lsn, self._incarnation()
@@ -162,8 +159,7 @@ class LiveServer:
 
 
 class LiveState:
-    """
-    All servers.
+    """All servers.
 
     :ivar servers: by name.
     """
@@ -173,8 +169,7 @@ class LiveState:
         self.servers: dict[str, LiveServer] = {}
 
     def step(self, events: pa.Table, now_ns: int | None = None) -> Rows:
-        """
-        :param events: durable records, as the source gives them with ``copies=keep`` and
+        """:param events: durable records, as the source gives them with ``copies=keep`` and
             ``tags=true``; of each server those behind the ones of the steps before.
         :param now_ns: see `LiveServer.step`.
         :return: what is settled now, and was not before.

@@ -1,5 +1,4 @@
-"""
-Which segments a query reads, and what each of its tasks reads of them.
+"""Which segments a query reads, and what each of its tasks reads of them.
 
 From paths to segments (`candidates`, `measuring`: `finding`), left out by filters (`pruning`), cut
 into tasks (`planning`) and read (`opening`); `summaries` is the view of segments.  Imports

@@ -1,5 +1,5 @@
-"""
-Which files are segments, each once: one may lie in the directory of a server and in its archive.
+"""Which files are segments, each once: one may lie in the directory of a server and in its
+archive.
 """
 
 import contextlib
@@ -47,8 +47,7 @@ Key = tuple[bytes, int]
 
 
 class Candidate(NamedTuple):
-    """
-    A file that is a segment.
+    """A file that is a segment.
 
     :ivar path: or its URL.
     :ivar is_archived: it is complete, and never changes.
@@ -69,8 +68,7 @@ class Candidate(NamedTuple):
 
 
 class BrokenFile(NamedTuple):
-    """
-    A file whose header cannot be used.
+    """A file whose header cannot be used.
 
     :ivar may_be: the segment that it is, by its name and what is left of its header.
     """
@@ -82,8 +80,7 @@ class BrokenFile(NamedTuple):
 
 
 class _File(NamedTuple):
-    """
-    A file that may be a segment.
+    """A file that may be a segment.
 
     :ivar open: opens it.
     :ivar seq: what its name says.
@@ -118,8 +115,7 @@ def candidates(source: Source) -> Iterator[Candidate | BrokenFile]:
 
 
 def remote_candidates(url: str) -> Iterator[Candidate | BrokenFile]:
-    """
-    The segments at a URL: of a server's directory that was copied there, an archive, a store in
+    """The segments at a URL: of a server's directory that was copied there, an archive, a store in
     one, or one file.
 
     :raise NoLog: there are none.
@@ -238,9 +234,8 @@ def _refuse_large(path: str, header: SegmentHeader) -> None:
 
 
 def one_of_each(found: Iterable[Candidate]) -> dict[Key, Candidate]:
-    """
-    Of files that are the same segment, the archived one, with the others as its copies; in order.
-    Where their ends differ, one that is not damaged.
+    """Of files that are the same segment, the archived one, with the others as its copies; in
+    order.  Where their ends differ, one that is not damaged.
 
     :raise SourceError: they are not the same.
     """
@@ -300,9 +295,8 @@ def _different(one: Candidate, other: Candidate) -> SourceError:
 
 
 def _ends_alike(one: Candidate, other: Candidate) -> bool:
-    """
-    Whether two files hold the same, as far as the shorter one goes.  Of one in use the header has
-    to do: the other may have been copied while it grew.
+    """Whether two files hold the same, as far as the shorter one goes.  Of one in use the header
+    has to do: the other may have been copied while it grew.
     """
     if one.is_in_use or other.is_in_use:
         return True

@@ -1,5 +1,4 @@
-"""
-From paths to the segments of logs, each once (`candidates`), with how far it may be read
+"""From paths to the segments of logs, each once (`candidates`), with how far it may be read
 (`measuring`).
 """
 
@@ -45,8 +44,7 @@ class Gap(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """
-    What there is to read.
+    """What there is to read.
 
     :ivar segments: in the order of stores and sequence numbers.
     :ivar broken: files of which there is no sound copy.
@@ -58,8 +56,7 @@ class Findings(NamedTuple):
 
 
 def find(paths: Iterable[str], with_live: bool = True, seals_from: int = 0) -> Findings:
-    """
-    The segments that these paths name.
+    """The segments that these paths name.
 
     :param paths: directories of servers, archives or stores in them, files, URLs of such, or
         patterns.
@@ -93,8 +90,7 @@ def _candidates(paths: list[str]) -> list[Candidate | BrokenFile]:
 
 
 def named(path: str) -> list[str]:
-    """
-    :raise SourceError: there is nothing; see `expanded`.
+    """:raise SourceError: there is nothing; see `expanded`.
     :raise OSError: likewise.
     """
     found = expanded(path)
@@ -104,8 +100,7 @@ def named(path: str) -> list[str]:
 
 
 def refuse_nothing(paths: Iterable[str]) -> None:
-    """
-    Look whether there are segments at all; what they are is not looked at.
+    """Look whether there are segments at all; what they are is not looked at.
 
     :param paths: without patterns.
     :raise SourceError: there are none.
@@ -131,9 +126,8 @@ def _nothing(paths: list[str]) -> SourceError:
 
 
 def _gaps(segments: list[Segment], folders: set[Key]) -> Iterator[Gap]:
-    """
-    Where segments are missing between others of a store, if all of them were asked for, and if it
-    was not the server that deleted them.
+    """Where segments are missing between others of a store, if all of them were asked for, and if
+    it was not the server that deleted them.
     """
     trimmed: dict[bytes, int] = {}
     for each in segments:

@@ -1,5 +1,4 @@
-"""
-What a server trims between planning and reading.
+"""What a server trims between planning and reading.
 
 A server deletes the oldest segments of its log, one after the other.  A task opens all its local
 files before it gives a row, and so holds what it reads.  If segments are gone by then, and they are
@@ -68,9 +67,8 @@ class Held:
 
 
 def oldest_marked(tasks: Iterable[Task]) -> Iterator[Task]:
-    """
-    The tasks; in the first one of each log the shares of segments of which it reads all are marked
-    ``is_oldest``.
+    """The tasks; in the first one of each log the shares of segments of which it reads all are
+    marked ``is_oldest``.
     """
     every = list(tasks)
     begun: set[bytes] = set()

@@ -1,6 +1,5 @@
-"""
-What of the logs is behind the LSN that somebody has of each store, and whether they are still the
-logs that these LSNs were of.
+"""What of the logs is behind the LSN that somebody has of each store, and whether they are still
+the logs that these LSNs were of.
 
 A server that is started on an older copy of its directory gives the same LSNs to other records.
 Every start makes a segment, so the headers of segments tell the two histories apart.
@@ -31,8 +30,8 @@ class Piece(NamedTuple):
 
     @property
     def last_lsn(self) -> int | None:
-        """
-        Of what it covers, missing records included; None if that is known only when it was read.
+        """Of what it covers, missing records included; None if that is known only when it was
+        read.
         """
         if isinstance(self.item, Share):
             return None if self.item.next_lsn is None else self.item.next_lsn - 1
@@ -55,8 +54,7 @@ def mark_names(store: str) -> list[str]:
 
 
 def marks_of(items: Iterable[Share | Trouble]) -> dict[str, int]:
-    """
-    What tells these segments from those of another history: by one of `mark_names`, a number of
+    """What tells these segments from those of another history: by one of `mark_names`, a number of
     63 bits.
     """
     headers = (item.place.header for item in items if isinstance(item, Share))
@@ -74,8 +72,7 @@ def header_mark(header: SegmentHeader) -> int:
 
 
 def refuse_other_histories(items: Iterable[Share | Trouble], known: Mapping[str, int]) -> None:
-    """
-    :param known: as of `increment`, with the marks; nothing is known of a store without any.
+    """:param known: as of `increment`, with the marks; nothing is known of a store without any.
     :raise SourceError: a segment is not the one that had its number, or not where its LSNs were.
     """
     newest: dict[str, int] = {}
@@ -114,8 +111,7 @@ def _is_other(share: Share, known: Mapping[str, int], newest: int) -> bool:
 def increment(
     items: Iterable[Share | Trouble], known: Mapping[str, int], tolerant: bool
 ) -> Iterator[Piece]:
-    """
-    What is behind the last LSNs that are known.
+    """What is behind the last LSNs that are known.
 
     :param items: of each store in the order of LSNs, as a plan has them.
     :param known: by `store_of`: the last LSN; of an unreadable file, its mark.

@@ -1,6 +1,5 @@
-"""
-How far each segment may be read: its successor says it; else its seal, even where a manifest tells
-of it; else, while a server writes it, the watermark (`durable`).
+"""How far each segment may be read: its successor says it; else its seal, even where a manifest
+tells of it; else, while a server writes it, the watermark (`durable`).
 """
 
 from collections.abc import Mapping
@@ -26,8 +25,7 @@ from binlog_tools.spark.segments.framing import Stretch, is_intact
 
 
 class Segment(NamedTuple):
-    """
-    A segment, and what of it may be read.
+    """A segment, and what of it may be read.
 
     :ivar size: how much of the file may be mapped: what lies behind may be cut off.
     :ivar next_lsn: the LSN behind it, None if nothing says that.
@@ -55,8 +53,7 @@ class Segment(NamedTuple):
 def measured(
     chosen: Mapping[Key, Candidate], with_live: bool, seals_from: int = 0
 ) -> list[Segment]:  # fmt: skip
-    """
-    How far each segment may be read; those are left out of which nothing may.
+    """How far each segment may be read; those are left out of which nothing may.
 
     :param with_live: whether those that are being written are read, as far as they are durable.
     :param seals_from: smaller segments whose end is known without their seal are measured without.
@@ -134,8 +131,7 @@ def _measure(
 
 
 def _is_ended(each: Candidate, seal: FoundSeal) -> bool:
-    """
-    Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
+    """Whether a server has ended in order with this segment.  A power loss meanwhile may leave a
     seal, and not all that stands before it.
     """
     if CleanStop.kind not in seal.content.types or not seal.content.indexed:

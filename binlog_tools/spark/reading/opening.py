@@ -23,15 +23,14 @@ _MISSING: Final = ("BINLOG_TRIMMED", "BINLOG_DAMAGED")
 
 
 def is_damage(problem: SourceError) -> bool:
-    """
-    Whether a segment that cannot be opened because of this is a row of damage with ``damage=skip``.
+    """Whether a segment that cannot be opened because of this is a row of damage with
+    ``damage=skip``.
     """
     return problem.code in _MISSING or isinstance(problem.__cause__, BadRange)
 
 
 class Opened(NamedTuple):
-    """
-    A segment where it is read.
+    """A segment where it is read.
 
     :ivar place: with the path of the file that was there.
     :ivar buffer: the stretch of the share is in it, and what is needed to read that.
@@ -46,8 +45,7 @@ class Opened(NamedTuple):
 def _open_share(
     share: Share, may_be_shorter: bool = False, open_one: Callable[[str], LogFile] = open_file
 ) -> Opened:
-    """
-    Map or fetch what a share needs of the file, which has to be the one that was planned with.
+    """Map or fetch what a share needs of the file, which has to be the one that was planned with.
 
     :param may_be_shorter: it is a copy, which may have been made while the segment grew.
     :param open_one: opens a file by its address.
@@ -144,9 +142,8 @@ def open_soundest(
     share: Share, verify: Verify, with_bodies: bool,
     open_one: Callable[[str], LogFile] = open_file,
 ) -> Opened:  # fmt: skip
-    """
-    The first copy of a segment in which a share can be read whole; the first one that is there if
-    there is none, whose damage then is that of the log.
+    """The first copy of a segment in which a share can be read whole; the first one that is there
+    if there is none, whose damage then is that of the log.
 
     :param verify: ``none``: damage is not looked for.
     :raise SourceError: no copy can be opened.

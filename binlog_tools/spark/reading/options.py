@@ -58,8 +58,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Asked(NamedTuple):
-    """
-    What the options say.
+    """What the options say.
 
     :ivar columns: those asked for by name, None: all, with ``body`` and ``tags`` or without.
     :ivar conditions: what every row has to fulfil, but those of damage.
@@ -99,8 +98,7 @@ class Asked(NamedTuple):
 
 
 def parse_options(options: Mapping[str, str], also: Mapping[str, str] | None = None) -> Asked:
-    """
-    What the options of a read say; names are taken in any case.
+    """What the options of a read say; names are taken in any case.
 
     :param also: further options that are known, and not looked at here.
     :raise SourceError: one is unknown, or its value is.
@@ -272,8 +270,7 @@ ROWS_ONLY: Final = (*_CONDITIONS, "pushdown")
 
 
 def check_schema(fields: list[tuple[str, str]], known: Mapping[str, Any]) -> tuple[str, ...]:
-    """
-    :return: the columns that a schema of the user's wants.
+    """:return: the columns that a schema of the user's wants.
     :raise SourceError: there is no such column, or it is of another type.
     """
     if not fields:

@@ -15,8 +15,7 @@ TASK_BYTES: Final = 64 << 20
 
 
 class Share(NamedTuple):
-    """
-    A part of a segment for a task to read.
+    """A part of a segment for a task to read.
 
     :ivar size: how much of the file may be mapped.
     :ivar copies: other files that have the same.
@@ -37,8 +36,7 @@ class Share(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """
-    What is known before anything is read: a row that says that something is missing.
+    """What is known before anything is read: a row that says that something is missing.
 
     :ivar place: of the segment behind a gap; None: of none that is known.
     :ivar first_seq: of a gap, the first segment that is missing.
@@ -61,8 +59,7 @@ def shares_of(
     segment: Segment, server: str, task_bytes: int = TASK_BYTES, lsns: Span = EVERY,
     logged_ns: Span = EVERY,
 ) -> Iterator[Share]:  # fmt: skip
-    """
-    The parts of a segment, each of one task's size at most as far as its index allows, but for
+    """The parts of a segment, each of one task's size at most as far as its index allows, but for
     those whose LSNs are not wanted, or which were logged at other times.
     """
     place = Place(segment.path, segment.header, server)

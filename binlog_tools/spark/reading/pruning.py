@@ -1,5 +1,4 @@
-"""
-Which segments a query need not read: those that cannot have a row that it asks for.
+"""Which segments a query need not read: those that cannot have a row that it asks for.
 
 Spark applies all filters to each row again, so a segment that is read though it need not be costs
 time, and nothing else.
@@ -60,9 +59,8 @@ Stats = dict[str, Span | frozenset[str]]
 
 
 def stats_of(segment: Segment, server: str, records: Records) -> Stats:
-    """
-    What is known of the columns of a segment, by name.  Rows of damage are not counted, since they
-    have null there or are in their bounds.
+    """What is known of the columns of a segment, by name.  Rows of damage are not counted, since
+    they have null there or are in their bounds.
     """
     header = segment.header
     # Re-homed records are of earlier ones.

@@ -1,5 +1,5 @@
-"""
-One row a segment: what is in it, and whether it can be read.  The view ``segments`` of the source.
+"""One row a segment: what is in it, and whether it can be read.  The view ``segments`` of the
+source.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
-"""
-What to look at first: rules that compare figures with thresholds, and say in words what they found.
+"""What to look at first: rules that compare figures with thresholds, and say in words what they
+found.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,8 +70,7 @@ NO_SAMPLE: Final = (
 
 
 class Finding(NamedTuple):
-    """
-    :ivar weight: the heaviest comes first; about 1 at a threshold.
+    """:ivar weight: the heaviest comes first; about 1 at a threshold.
     :ivar figure: the id of what shows it, on the page.
     :ivar tube: to be chosen there; empty: all.
     """

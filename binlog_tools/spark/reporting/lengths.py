@@ -1,5 +1,4 @@
-"""
-Histograms of lengths of time, many at once: how many lengths there were in each group.
+"""Histograms of lengths of time, many at once: how many lengths there were in each group.
 
 A length is kept to three significant digits, rounded down, as in the tables; it and its group are
 one number, so that sorted numbers are sorted by group, then by length.
@@ -18,8 +17,7 @@ MOST_LOOSE: Final = 4_000_000
 
 
 def slots_of(lengths_ns: np.ndarray) -> np.ndarray:
-    """
-    The place of each length among all that are told apart; a longer one has a higher place.
+    """The place of each length among all that are told apart; a longer one has a higher place.
 
     :param lengths_ns: whole numbers, 0 or more.
     """
@@ -43,8 +41,7 @@ class Lengths:
         self._loose = 0
 
     def add(self, groups: np.ndarray, maps: Any) -> None:
-        """
-        :param groups: of each row, its group, 0 or more.
+        """:param groups: of each row, its group, 0 or more.
         :param maps: of each row, a map from nanoseconds to how many: an Arrow array of maps.
         """
         # Of a slice, `keys` gives those of the whole; `offsets` says where the slice is.
@@ -91,8 +88,7 @@ class Lengths:
         return np.bincount(codes // SLOTS, counts, groups).astype(np.int64)[:groups]
 
     def percentiles(self, shares: Sequence[float], groups: int) -> np.ndarray:
-        """
-        Of each group and share, the least length that so many are no longer than.
+        """Of each group and share, the least length that so many are no longer than.
 
         :return: nanoseconds, float64, shaped (shares, groups); NaN where a group has none.
         """

@@ -14,8 +14,7 @@ from binlog_tools.spark.reporting.steps import COARSEST, MAX_PAGE_BYTES
 
 
 class Request(NamedTuple):
-    """
-    :ivar period: of it all minutes are taken that it touches, as `taken` says.
+    """:ivar period: of it all minutes are taken that it touches, as `taken` says.
     :ivar versus: the beginning of a time as long as the period, to compare with; None: nothing.
     :ivar events: the events table, for samples and damage; None: there is none.
     """
@@ -29,8 +28,7 @@ class Request(NamedTuple):
 
 
 class Made(NamedTuple):
-    """
-    :ivar absent: the tables that were not there.
+    """:ivar absent: the tables that were not there.
     :ivar is_empty: whether nothing is known of the period.
     :ivar taken: which period was taken, if it is not the one that was asked for; else empty.
     """
@@ -46,8 +44,7 @@ class Made(NamedTuple):
 
 
 def make(request: Request) -> Made:
-    """
-    A page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
+    """A page of at most `MAX_PAGE_BYTES`: with fewer steps, as long as it is larger.
 
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
     :raise PeriodError: there is no time in the period, or it overlaps with the other one.
@@ -80,8 +77,7 @@ def _within(marks: Iterable[Mark], now: Readings) -> Iterable[Mark]:
 
 
 def deploys_of(lines: Iterable[str], now_ns: int) -> list[Mark]:
-    """
-    Of lines ``TIME NAME``; empty ones, and those that begin with ``#``, are skipped.
+    """Of lines ``TIME NAME``; empty ones, and those that begin with ``#``, are skipped.
 
     :raise ValueError: a line has no time.
     """

@@ -1,5 +1,4 @@
-"""
-The report as it is written: one page that fetches nothing, or JSON, the numbers only, which the
+"""The report as it is written: one page that fetches nothing, or JSON, the numbers only, which the
 server's console shows.
 
 All that comes from a log is in one block of JSON, with what cannot be printed escaped; the page's
@@ -23,8 +22,7 @@ UPLOT: Final = ("beanstalk_twisted", "web/static/uPlot.iife.min.js", "web/static
 
 
 class Table(NamedTuple):
-    """
-    :ivar key: its id on the page.
+    """:ivar key: its id on the page.
     :ivar rows: numbers, texts or None.
     """
 
@@ -36,8 +34,7 @@ class Table(NamedTuple):
 
 
 class Content(NamedTuple):
-    """
-    :ivar tiles: a number, what it is, and what it was in the other period.
+    """:ivar tiles: a number, what it is, and what it was in the other period.
     :ivar notes: what is not known, in sentences.
     :ivar findings: what to look at first: ``text``, ``figure`` (a table's key, or `depth`, `flow`,
         `wait`, `run`), ``tube``.
@@ -60,9 +57,8 @@ STEPS: Final = "steps"
 
 
 def as_json(content: Content) -> str:
-    """
-    ``{"title", "text", "tiles": [[number, what, before]], "notes", "findings", "tables": [{"title",
-    "text", "head", "rows"}]}``.
+    """``{"title", "text", "tiles": [[number, what, before]], "notes", "findings", "tables":
+    [{"title", "text", "head", "rows"}]}``.
     """
     tables = [
         {name: value for name, value in table._asdict().items() if name != "key"}

@@ -16,8 +16,7 @@ class PeriodError(ValueError):
 
 
 class Taken(NamedTuple):
-    """
-    :ivar other: what the period is compared with, as long as it is; None: nothing.
+    """:ivar other: what the period is compared with, as long as it is; None: nothing.
     :ivar text: which time was taken, and why; empty: the one that was asked for.
     """
 
@@ -27,8 +26,7 @@ class Taken(NamedTuple):
 
 
 def taken(asked: Period = ALWAYS, versus: float | None = None) -> Taken:
-    """
-    The minutes that have something of the time that was asked for.
+    """The minutes that have something of the time that was asked for.
 
     :param versus: the beginning of a time as long, to compare with; None: there is none.
     :raise PeriodError: nothing was asked for, or both times have a minute in common.

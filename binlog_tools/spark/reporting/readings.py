@@ -1,5 +1,5 @@
-"""
-All that the report says, read from the tables: some thousand numbers out of any number of rows.
+"""All that the report says, read from the tables: some thousand numbers out of any number of
+rows.
 """
 
 from collections import Counter
@@ -46,8 +46,7 @@ UNLOGGED: Final = ("restart", "unlogged")
 
 @dataclass
 class _Times:
-    """
-    Moments of rows, and where they belong.
+    """Moments of rows, and where they belong.
 
     :ivar tubes: of each row, the place in `Series.names` of ``flow.tubes``.
     """
@@ -66,8 +65,7 @@ class _Times:
 
 
 def refine(flow: Flow, attempts: Rows, lifetimes: Rows, period: Period, coarser: int = 1) -> None:
-    """
-    Give a flow figures in steps of seconds, if there is room for such.
+    """Give a flow figures in steps of seconds, if there is room for such.
 
     What stood in the queue is known by the minute only.
     """
@@ -130,8 +128,7 @@ Row = dict[str, Any]
 
 
 class Mark(NamedTuple):
-    """
-    A moment that figures show.
+    """A moment that figures show.
 
     :ivar at: seconds since the epoch.
     :ivar kind: ``restart`` or ``deploy``.
@@ -144,8 +141,7 @@ class Mark(NamedTuple):
 
 @dataclass
 class DeadLetters:
-    """
-    The dead letters of a tube that died for one reason.
+    """The dead letters of a tube that died for one reason.
 
     :ivar oldest: when the first of them died, ``newest`` the last, seconds since the epoch; None if
         that is not known.
@@ -163,8 +159,7 @@ class DeadLetters:
 
 @dataclass
 class Readings:
-    """
-    What the tables say of a period.  Without a table its part is None or empty.
+    """What the tables say of a period.  Without a table its part is None or empty.
 
     :ivar absent: the tables that are not there, so that nothing is known of what they say.
     :ivar outcomes: of jobs; ``begun_before`` of them were there before the log begins.
@@ -194,8 +189,7 @@ class Readings:
 
 
 class Wish(NamedTuple):
-    """
-    What to read.
+    """What to read.
 
     :ivar tables: the directory, or URL, that the tables are in, each in one that is named after it.
     :ivar events: the events table, for bodies and damages; None: there is none.
@@ -207,8 +201,7 @@ class Wish(NamedTuple):
 
 
 def read(wish: Wish, coarser: int = 1) -> Readings:
-    """
-    :param coarser: so many times fewer steps than there may be.
+    """:param coarser: so many times fewer steps than there may be.
     :raise TableError: there is no table, or one cannot be read, or they were not finished.
     """
     refuse_unfinished(wish.tables)
@@ -288,8 +281,8 @@ def _read_poison(readings: Readings, rows: Rows) -> None:
 
 
 def _failing_since(batch: pa.RecordBatch, start: float) -> pa.RecordBatch:
-    """
-    Those kinds of jobs that have failed since then, or of which it is not known when they did.
+    """Those kinds of jobs that have failed since then, or of which it is not known when they
+    did.
     """
     if "last" not in batch.schema.names:
         return batch
@@ -365,8 +358,7 @@ def _most(
 
 
 def _look_at_events(readings: Readings, place: str) -> None:
-    """
-    Places that could not be read, and a body of each kind that has no sample.
+    """Places that could not be read, and a body of each kind that has no sample.
 
     :raise TableError: there is no events table.
     """

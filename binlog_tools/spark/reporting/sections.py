@@ -117,8 +117,7 @@ DEAD_ROWS: Final = 100
 def content_of(
     now: Readings, title: str, before: Readings | None = None, taken: str = ""
 ) -> Content:
-    """
-    All that the report says.  The same readings give the same.
+    """All that the report says.  The same readings give the same.
 
     :param before: a period to compare with.
     :param taken: which period was taken, and why; empty: the one that was asked for.
@@ -389,9 +388,8 @@ def _steps(whole: Series) -> Table:
 
 
 def _period(flow: Flow, period: Period) -> dict[str, Any]:
-    """
-    :return: ``begin``, what figures of two periods are laid over each other by; if there are
-        ``fine`` steps, the others have only what stood in the queue.
+    """:return: ``begin``, what figures of two periods are laid over each other by; if there are
+    ``fine`` steps, the others have only what stood in the queue.
     """
     begin = period.start if np.isfinite(period.start) else flow.whole.start
     if flow.fine is None:
@@ -407,9 +405,8 @@ _NOTHING: Final = ((0, None), (None,))
 
 
 def _drawn(series: Series, only: Sequence[str] | None = None) -> dict[str, Any]:
-    """
-    What the figures are drawn of: of each tube its numbers by name, without those that are nothing
-    in every step.
+    """What the figures are drawn of: of each tube its numbers by name, without those that are
+    nothing in every step.
 
     :param only: the names; None: all.
     """

@@ -36,8 +36,7 @@ ALWAYS: Final = Period()
 
 @dataclass
 class Survey:
-    """
-    What is known before the time is cut into steps.
+    """What is known before the time is cut into steps.
 
     :ivar edges: of each server, its first and its last minute, seconds since the epoch.
     :ivar totals: by tube.
@@ -65,8 +64,7 @@ class Survey:
 
 @dataclass
 class Series:
-    """
-    Numbers by tube and step.
+    """Numbers by tube and step.
 
     :ivar start: of the first step, seconds since the epoch; ``width`` of a step, seconds; there are
         ``count``.
@@ -89,8 +87,7 @@ class Series:
         self.numbers = {name: np.zeros(shape, np.int64) for name in (*FLOW, *STATES, "oldest_ns")}
 
     def add(self, batch: pa.RecordBatch, minutes: np.ndarray, tubes: np.ndarray, last: int) -> None:
-        """
-        :param minutes: of each row, in seconds since the epoch; ``last`` is the last of all.
+        """:param minutes: of each row, in seconds since the epoch; ``last`` is the last of all.
         :param tubes: of each row, the place in `names`.
         """
         steps = (minutes - self.start) // self.width
@@ -110,8 +107,7 @@ class Series:
 
 @dataclass
 class Flow:
-    """
-    All that is known by time.
+    """All that is known by time.
 
     :ivar whole: all tubes together; ``tubes`` each of the busiest, in wider steps if need be.
     :ivar hours: jobs put, by day of the week (Monday first) and hour, in UTC.
@@ -167,8 +163,7 @@ def _widen(edges: dict[str, tuple[int, int]], servers: pa.Array, minutes: np.nda
 
 
 def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
-    """
-    :param coarser: so many times fewer steps than there may be.
+    """:param coarser: so many times fewer steps than there may be.
     :return: None if there is no row in the period.
     """
     found = survey(rows, period)
@@ -185,8 +180,7 @@ def flow(rows: Rows, period: Period, coarser: int = 1) -> Flow | None:
 def in_steps(
     found: Survey, names: Sequence[str], coarser: int = 1, least: int = MINUTE_S
 ) -> tuple[Series, Series]:
-    """
-    Series for all tubes together and for each, in as narrow steps as there is room for.
+    """Series for all tubes together and for each, in as narrow steps as there is room for.
 
     :param least: seconds that a step has at least.
     """

@@ -23,8 +23,7 @@ MAX_PAGE_BYTES: Final = 1_000_000
 
 
 def width_for(seconds: float, steps: int, least: int = MINUTE_S) -> int:
-    """
-    The narrowest width with which a time fits in so many steps.
+    """The narrowest width with which a time fits in so many steps.
 
     :param seconds: the time; ``steps`` is 1 or more.
     :param least: no narrower than that.

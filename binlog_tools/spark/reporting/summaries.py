@@ -12,8 +12,7 @@ SHARES: Final = (0.5, 0.95, 0.99)
 
 
 class Summary(NamedTuple):
-    """
-    :ivar totals: of `series.FLOW`, how many in the period.
+    """:ivar totals: of `series.FLOW`, how many in the period.
     :ivar depth: of `series.STATES`, how many at its end.
     :ivar wait: lengths in nanoseconds that `SHARES` of the waits were no longer than, NaN if there
         was none; likewise ``run``.
@@ -40,8 +39,8 @@ class Summary(NamedTuple):
 
 
 def summaries(flow: Flow) -> list[Summary]:
-    """
-    Of the tubes that have numbers of their own, the busiest first, and of the others together.
+    """Of the tubes that have numbers of their own, the busiest first, and of the others
+    together.
     """
     return _of(flow.tubes)
 

@@ -1,5 +1,4 @@
-"""
-The door to tables: where a table's files are, and their rows as Arrow batches.
+"""The door to tables: where a table's files are, and their rows as Arrow batches.
 
 Nothing else of the report opens a file.
 """
@@ -18,8 +17,7 @@ from binlog_tools.spark.storing.stored import LOG, dataset
 
 
 class Rows:
-    """
-    A table, read batch by batch: memory holds a batch, not the table.
+    """A table, read batch by batch: memory holds a batch, not the table.
 
     :ivar names: its columns; empty if there is no file in it.
     """
@@ -31,8 +29,7 @@ class Rows:
         self.names = frozenset(() if found is None else found.schema.names)
 
     def batches(self, names: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
-        """
-        :param where: an expression of pyarrow.dataset; None: all rows.
+        """:param where: an expression of pyarrow.dataset; None: all rows.
         :raise TableError: one of the columns is missing.
         """
         if not self.names:
@@ -60,8 +57,7 @@ def refuse_unfinished(tables: str) -> None:
 
 
 def open_table(place: str) -> Rows | None:
-    """
-    Return a table, or None if there is none at this place.
+    """Return a table, or None if there is none at this place.
 
     :param place: a path, or a URL.
     :raise TableError: it is not whole, or cannot be read.

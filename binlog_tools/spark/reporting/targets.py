@@ -22,8 +22,7 @@ COLUMNS: Final = (
 
 @dataclass
 class Kept:
-    """
-    How a tube kept its targets.
+    """How a tube kept its targets.
 
     :ivar target_ns: by `PARTS`; the newest, if it was changed.
     :ivar counted: by `PARTS`, how many there were, and how many of them within the target.
@@ -52,8 +51,7 @@ class Kept:
 
 @dataclass
 class Targets:
-    """
-    :ivar tubes: those that have a target.
+    """:ivar tubes: those that have a target.
     :ivar worst: hours that missed one, those with the least share first: ``tube``, ``hour`` (s
         since the epoch), ``wait_share``, ``run_share``.
     """

@@ -1,5 +1,4 @@
-"""
-The bytes of one segment, as columns.
+"""The bytes of one segment, as columns.
 
 Frames are found and checked many at once (`framing`), their records become columns of numbers
 (`rows`), beside them the bodies (`bodies`) and the names of tubes (`tubes`); of these come the

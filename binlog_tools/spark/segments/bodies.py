@@ -20,8 +20,7 @@ _CHECKSUM: Final = "the checksum of its body is wrong"
 
 
 class Bodies:
-    """
-    The bodies of some rows.
+    """The bodies of some rows.
 
     :ivar rows: those that have one, ``starts`` where it begins in the segment, ``lengths`` without
         extensions.

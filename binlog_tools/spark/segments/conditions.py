@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 
 class Condition(NamedTuple):
-    """
-    What a row has to fulfil: ``=`` one of the values, or ``<``, ``<=``, ``>``, ``>=`` the only one.
+    """What a row has to fulfil: ``=`` one of the values, or ``<``, ``<=``, ``>``, ``>=`` the
+    only one.
     """
 
     column: str

@@ -1,5 +1,4 @@
-"""
-A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
+"""A segment's bytes into Arrow batches of the columns that are asked for: no Python per row.
 
 The records of many frames are looked at as numbers of 8 bytes, ten to a record: one index for all
 of them, and each column is a gather, a shift and a mask.  A body is copied once, by Arrow.
@@ -68,8 +67,7 @@ _CONDITIONED: Final[Mapping[str, Callable[[Rows, Run], Ints]]] = {
 
 
 class Wanted(NamedTuple):
-    """
-    What is asked for.
+    """What is asked for.
 
     :ivar columns: names of `columns`, in the order wanted; bodies are read, and their checksums
         checked, only if ``body`` is among them.
@@ -92,8 +90,7 @@ def batches(
     buffer: memoryview, place: Place, stretch: Stretch, wanted: Wanted,
     tubes: Mapping[int, bytes] | None = None, window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Any]:  # fmt: skip
-    """
-    The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
+    """The records of a stretch, in LSN order, in batches of at most `BATCH_ROWS` rows, or of one
     frame; none is empty.
 
     :param buffer: the segment from its first byte, to the end of the stretch or further.

@@ -1,5 +1,4 @@
-"""
-How far a segment that is being written may be read: what the watermark says is durable.
+"""How far a segment that is being written may be read: what the watermark says is durable.
 
 What is above it may be withdrawn when the server starts after a crash, and its LSNs given to other
 bytes; docs/binlog-format.md, "Torn or damaged".
@@ -25,8 +24,7 @@ from binlog_tools.spark.segments.framing import Run, Stretch, runs
 
 
 class Durable(NamedTuple):
-    """
-    What of a stretch is durable.
+    """What of a stretch is durable.
 
     :ivar end: where the last durable frame ends; ``next_lsn``, the LSN behind it.
     :ivar first_ns: when the first of these frames was built, ``last_ns`` the last one; 0 if there
@@ -78,8 +76,7 @@ class _Frontier:
 def durable_part(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, is_complete: bool = False
 ) -> Durable:
-    """
-    What of a stretch at the end of a segment is durable, damage within it included.
+    """What of a stretch at the end of a segment is durable, damage within it included.
 
     :param buffer: what the stretch's offsets count in: a segment, or a copy of its end.
     :param stretch: from the first frame, or another one that is durable, to the end of the file.
@@ -113,9 +110,8 @@ def durable_part(
 def _break(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, last: Run | None, hole: Hole
 ) -> tuple[int, int]:
-    """
-    Where a hole begins, and with which LSN: of the frame before it only the header was looked at,
-    and what is wrong may begin there.
+    """Where a hole begins, and with which LSN: of the frame before it only the header was looked
+    at, and what is wrong may begin there.
     """
     if last is not None:
         at = int(last.offset[-1])

@@ -1,5 +1,4 @@
-"""
-The frames of a segment, many at once: their headers as columns, their checksums checked.
+"""The frames of a segment, many at once: their headers as columns, their checksums checked.
 
 A window of the file is searched for the magic of frames; those found are believed as far as each
 begins where the one before it ends, with the LSN that follows.  Where that breaks,
@@ -44,8 +43,7 @@ _HIGH: Final = np.uint64(32)
 
 
 class Stretch(NamedTuple):
-    """
-    Bytes of a segment, from one frame to another.
+    """Bytes of a segment, from one frame to another.
 
     :ivar start: where a frame begins, ``end`` where the last one ends.
     :ivar first_lsn: of the frame at ``start``.
@@ -57,8 +55,7 @@ class Stretch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """
-    Frames that follow each other; each column has a number for each of them.  ``end`` and
+    """Frames that follow each other; each column has a number for each of them.  ``end`` and
     ``next_lsn`` are those behind the last one.
     """
 
@@ -101,9 +98,8 @@ def runs(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify = "frames",
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Run | Hole]:  # fmt: skip
-    """
-    All frames of a stretch, in order, and what is between them.  Checksums of heaps are not looked
-    at: see `bad_heaps`.
+    """All frames of a stretch, in order, and what is between them.  Checksums of heaps are not
+    looked at: see `bad_heaps`.
 
     :param buffer: the segment from its start.
     :return: runs of at most a window, or of one frame.
@@ -136,8 +132,7 @@ def runs(
 def _run_at(
     buffer: memoryview, words: Words, salt: int, stretch: Stretch, window_bytes: int
 ) -> Run:
-    """
-    The frames that begin in a window at the start of a stretch, as far as their headers agree;
+    """The frames that begin in a window at the start of a stretch, as far as their headers agree;
     none if there is no good one.
     """
     stop = min(stretch.end - FRAME_HEADER_BYTES, stretch.start + window_bytes)
@@ -167,8 +162,8 @@ def _columns(words: Words, found: Ints) -> Run:
 
 
 def _chain(run: Run) -> Ints:
-    """
-    Which of the places follow each other, from the first one on: a body may hold the magic too.
+    """Which of the places follow each other, from the first one on: a body may hold the magic
+    too.
     """
     ends = run.offset + run.length
     if (ends[:-1] == run.offset[1:]).all():
@@ -221,8 +216,7 @@ def bad_heaps(buffer: memoryview, run: Run) -> Ints:
 def is_intact(
     buffer: memoryview, header: SegmentHeader, stretch: Stretch, verify: Verify, with_bodies: bool
 ) -> bool:
-    """
-    Whether there is no damage in a stretch.
+    """Whether there is no damage in a stretch.
 
     :param with_bodies: whether that in bodies counts, which only ``verify="frames"`` finds.
     """

@@ -37,8 +37,7 @@ _DEAD_REASONS: Final = pa.array(
 
 
 class Place(NamedTuple):
-    """
-    Which segment is read.
+    """Which segment is read.
 
     :ivar server: what its store is called in the table.
     :ivar starts: LSNs of the START records, if the segment begins with re-homed frames.
@@ -51,8 +50,7 @@ class Place(NamedTuple):
 
 
 class Chunk:
-    """
-    The rows of a batch, and what its columns are made of.
+    """The rows of a batch, and what its columns are made of.
 
     :ivar problems: what is wrong with single rows.
     """
@@ -94,8 +92,7 @@ Producer = Callable[[Chunk], Any]
 
 
 def numbers(kind: Any, values: npt.NDArray[Any], valid: Mask | None = None) -> Any:
-    """
-    An Arrow array over these numbers, without a copy.
+    """An Arrow array over these numbers, without a copy.
 
     :param valid: which are there; the others are null.
     """
@@ -246,8 +243,7 @@ def damage_row(
     names: tuple[str, ...], place: Place | None, lsn: int | None, problem: str,
     offset: int | None = None, size: int | None = None,
 ) -> Any:  # fmt: skip
-    """
-    A batch of one row that stands for what cannot be read.
+    """A batch of one row that stands for what cannot be read.
 
     :param size: how many bytes that are, as far as it is known.
     """

@@ -9,8 +9,7 @@ from binlog_tools.spark.segments.framing import Ints
 
 
 class Slices(NamedTuple):
-    """
-    :ivar total: how many rows there are.
+    """:ivar total: how many rows there are.
     :ivar rows: those that have a piece, ascending; ``starts``, where in the segment.
     """
 
@@ -28,8 +27,7 @@ class Slices(NamedTuple):
         return self._alternating().take(pa.array(indices, pa.int64(), mask=none))
 
     def _alternating(self) -> Any:
-        """
-        A piece, what is between it and the next one, and so on: an array over the segment, not
+        """A piece, what is between it and the next one, and so on: an array over the segment, not
         copied.
         """
         if not len(self.rows):

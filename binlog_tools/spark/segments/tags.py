@@ -1,5 +1,4 @@
-"""
-What jobs carry beside their bodies, of many records at once: keys, groups, where they come from.
+"""What jobs carry beside their bodies, of many records at once: keys, groups, where they come from.
 
 Records without extensions cost a look at their flags.  Of the others each extension is a place in
 the segment; its bytes are copied once, by Arrow.
@@ -46,8 +45,7 @@ _NONE: Final = Extension(_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
 class TagColumns:
-    """
-    The tags of some rows.
+    """The tags of some rows.
 
     :ivar problems: rows whose tags cannot be given, and why.
     """
@@ -95,8 +93,8 @@ class TagColumns:
         return Extension(*(column[good] for column in found))
 
     def _take_apart(self, data: Extension) -> None:
-        """
-        Find the extensions of all rows, the first ones of each, then the second ones, and so on.
+        """Find the extensions of all rows, the first ones of each, then the second ones, and so
+        on.
         """
         data = self._only(data, data.lengths >= 2, _LONG)
         at = data.starts + 2
@@ -121,8 +119,7 @@ class TagColumns:
         self._found = {tag: self._joined(found) for tag, found in parts.items()}
 
     def _next(self, open_: Extension, last: Ints) -> tuple[Ints, Ints, Mask]:
-        """
-        :param open_: rows, where their next extension begins, and where their extensions end.
+        """:param open_: rows, where their next extension begins, and where their extensions end.
         :return: the tag and the length of each, and whether they can be right.
         """
         _, at, ends = open_
@@ -166,8 +163,7 @@ class TagColumns:
         return self._texts(self._policies)
 
     def numbers(self, tag: int, at: int, size: int) -> tuple[Ints, Mask]:
-        """
-        A number in an extension.
+        """A number in an extension.
 
         :param at: where in it, ``size`` bytes.
         :return: of each row, and which rows have one.

@@ -66,8 +66,7 @@ class TubeNames:
 
 
 def tubes_named(buffer: memoryview, run: Run, rows: Rows) -> dict[int, bytes]:
-    """
-    The names that some frames say, and whose own checksum holds.
+    """The names that some frames say, and whose own checksum holds.
 
     :param rows: all records of the run.
     """

@@ -1,5 +1,4 @@
-"""
-A table with Delta Lake's log: grown and changed commit by commit, read by whatever reads Delta.
+"""A table with Delta Lake's log: grown and changed commit by commit, read by whatever reads Delta.
 
 deltalake keeps the log; the files are ours.  The log's put-if-absent decides between two writers:
 each commit names the version that it makes.
@@ -35,8 +34,7 @@ ATTEMPTS: Final = 20
 
 
 class DeltaStored:
-    """
-    A table with Delta's log, at one version.
+    """A table with Delta's log, at one version.
 
     :ivar location: where it is.
     """
@@ -44,8 +42,7 @@ class DeltaStored:
     def __init__(
         self, location: Location, layout: Layout | None = None, files: Files | None = None
     ) -> None:
-        """
-        :param layout: of the table that is to be written; None: it is only read.
+        """:param layout: of the table that is to be written; None: it is only read.
         :param files: the door, if it is not the location's own.
         :raise TableError: there is none to read; or the one to write is somebody else's.
         """
@@ -97,9 +94,8 @@ class DeltaStored:
 
     @property
     def _table(self) -> DeltaTable | None:
-        """
-        The table at this version: what was committed since it was read is read now, and nothing of
-        a table that nobody asks of again.
+        """The table at this version: what was committed since it was read is read now, and nothing
+        of a table that nobody asks of again.
         """
         read, version = self._read, self._version
         if read is not None and version is not None and version != read.version():
@@ -129,8 +125,7 @@ class DeltaStored:
     def files(
         self, within: Mapping[str, str | None] = {}, told: Iterable[str] | None = None
     ) -> list[File]:
-        """
-        The files of this version in these partitions.
+        """The files of this version in these partitions.
 
         :param within: values of columns of partitions, as text.
         :param told: the columns whose statistics are wanted, None: all.  A table of a year has
@@ -139,8 +134,7 @@ class DeltaStored:
         return [] if self._table is None else _files(self._table, (within,), told)
 
     def commit(self, change: Change) -> int:
-        """
-        Make the next version, durably, in one step; this object goes on at it.
+        """Make the next version, durably, in one step; this object goes on at it.
 
         :return: the version.
         :raise TableError: ``TABLE_BUSY``: since this object was opened or has committed, somebody
@@ -175,8 +169,7 @@ class DeltaStored:
                 raise _busy(self.location) from None
 
     def _missing(self, there: DeltaTable, layout: Layout) -> list[Field]:
-        """
-        The columns that this version of ours has and the table has not.
+        """The columns that this version of ours has and the table has not.
 
         :raise TableError: one is of another type there.
         """
@@ -190,9 +183,8 @@ class DeltaStored:
         return [field for field in ours if field.name not in types]
 
     def _widened(self, layout: Layout) -> DeltaTable:
-        """
-        The newest version, with the missing columns, added in a commit of its own: null in all rows
-        that are there.
+        """The newest version, with the missing columns, added in a commit of its own: null in all
+        rows that are there.
         """
         fresh = self._newest()
         missing = self._missing(fresh, layout)
@@ -210,9 +202,8 @@ class DeltaStored:
         return found
 
     def _go_on(self, base: DeltaTable, layout: Layout, change: Change) -> tuple[DeltaTable, int]:
-        """
-        Commit on top of what was looked at; if others were faster, of what is there by now, as long
-        as it is what the change was made of.  The log is read again only then.
+        """Commit on top of what was looked at; if others were faster, of what is there by now, as
+        long as it is what the change was made of.  The log is read again only then.
 
         :return: the table as it was read last, and the version that was made.
         """
@@ -243,8 +234,7 @@ class DeltaStored:
     def _is_done(
         self, base: DeltaTable, fresh: DeltaTable, change: Change, removed: list[File]
     ) -> bool:
-        """
-        :return: whether a later version is this change already: its answer was lost.
+        """:return: whether a later version is this change already: its answer was lost.
         :raise TableError: what the change was made of is not there any more.
         """
         there = {file.path: file for file in _files(fresh, ({},), ())}
@@ -258,8 +248,7 @@ class DeltaStored:
         return False
 
     def checkpoint(self) -> None:
-        """
-        Write what the log says so far as one file, and go on from it: what a commit costs grows
+        """Write what the log says so far as one file, and go on from it: what a commit costs grows
         with the commits behind the last such file, of which deltalake writes one in a hundred.
 
         :raise TableError: it cannot be written; the table is as it was before.
@@ -303,8 +292,7 @@ def _progress(table: DeltaTable | None, names: Iterable[str]) -> dict[str, int]:
 def _files(
     table: DeltaTable, within: Sequence[Mapping[str, str | None]], told: Iterable[str] | None
 ) -> list[File]:
-    """
-    The files in any of these partitions, with the statistics of some columns.
+    """The files in any of these partitions, with the statistics of some columns.
 
     deltalake gives paths as they stand in the log, quoted as in a URL; the others are not.
     """

@@ -1,5 +1,4 @@
-"""
-Rows as Parquet files of a table, by partition.  A file counts when a commit has named it.
+"""Rows as Parquet files of a table, by partition.  A file counts when a commit has named it.
 
 Files have new names each time, so whatever is written twice, by a task that Spark repeats or by a
 run that was killed, disturbs nobody; `delta.DeltaStored.optimize` removes what no commit has named.
@@ -66,8 +65,7 @@ FILE_DDL: Final = "path string, size long, rows long, partition string, statisti
 
 
 class Layout(NamedTuple):
-    """
-    What a table is.
+    """What a table is.
 
     :ivar name: says who made it: a table of another name is not written to.
     :ivar schema: its columns with those of its partitions, all nullable; the metadata ``comment``
@@ -81,8 +79,7 @@ class Layout(NamedTuple):
 
 
 class File(NamedTuple):
-    """
-    A file of a table.
+    """A file of a table.
 
     :ivar path: in the table.
     :ivar size: bytes.
@@ -98,9 +95,8 @@ class File(NamedTuple):
     statistics: Mapping[str, Any] = {}
 
     def spans(self, column: str) -> tuple[Any, Any] | None:
-        """
-        :return: the smallest and the largest value of a column as the statistics have them, None
-            if they do not tell.
+        """:return: the smallest and the largest value of a column as the statistics have them, None
+        if they do not tell.
         """
         low = self.statistics.get("minValues", {}).get(column)
         high = self.statistics.get("maxValues", {}).get(column)
@@ -140,8 +136,7 @@ def files_of(table: pa.Table) -> list[File]:
 def write_files(
     files: Files, batches: Iterable[pa.RecordBatch], layout: Layout, file_bytes: int = FILE_BYTES
 ) -> Iterator[File]:
-    """
-    Write rows as files, each durable when it is given.
+    """Write rows as files, each durable when it is given.
 
     :param batches: with the columns of the layout, in any order, and of types that become its types
         without loss; others are left out.
@@ -163,8 +158,7 @@ def write_files(
 def stored_files(
     location: Location, batches: Iterable[pa.RecordBatch], layout: Layout
 ) -> list[File]:
-    """
-    `write_files`, to the end.
+    """`write_files`, to the end.
 
     :raise TableError: also in the place of an OSError.
     """
@@ -184,9 +178,8 @@ def _conforming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """
-    Whether values are text, plain or as a dictionary.  Of others dictionaries cost more than they
-    save.
+    """Whether values are text, plain or as a dictionary.  Of others dictionaries cost more than
+    they save.
     """
     return kind in (pa.string(), CODED)
 
@@ -308,8 +301,8 @@ def folder_of(name: str, value: str | None) -> str:
 def _by_partition(
     batch: pa.RecordBatch, names: tuple[str, ...]
 ) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """
-    The rows of each partition in their order, without its columns; a partition may come again.
+    """The rows of each partition in their order, without its columns; a partition may come
+    again.
     """
     if not batch.num_rows:
         return

@@ -35,9 +35,8 @@ ask the machine for a token all the same, were there no account that needs none.
 
 
 class Files(Protocol):
-    """
-    The files of a table, by names relative to it, their parts parted by slashes.  All methods raise
-    OSError.
+    """The files of a table, by names relative to it, their parts parted by slashes.  All methods
+    raise OSError.
     """
 
     def create(self, name: str) -> IO[bytes]:
@@ -50,8 +49,8 @@ class Files(Protocol):
         """Return when the closed file, and its name, survive a power loss."""
 
     def names(self, folder: str = "", is_deep: bool = False) -> list[str]:
-        """
-        What is directly in a folder, or all files below it, sorted; none if there is no folder.
+        """What is directly in a folder, or all files below it, sorted; none if there is no
+        folder.
         """
 
     def remove(self, name: str) -> None:
@@ -59,8 +58,7 @@ class Files(Protocol):
 
 
 class ArrowFiles(Files):
-    """
-    The real door: one of pyarrow's file systems.
+    """The real door: one of pyarrow's file systems.
 
     :ivar system: the file system.
     :ivar root: the table's path in it.
@@ -128,8 +126,7 @@ def _sync(path: Path) -> None:
 
 
 class Location(NamedTuple):
-    """
-    A table's place, which may be sent to other machines.
+    """A table's place, which may be sent to other machines.
 
     :ivar path: an absolute path of this machine, or a URL with its options.
     """
@@ -138,8 +135,7 @@ class Location(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Location":
-        """
-        :param text: a path, ``file:`` or one of the URLs of `object_storage`.
+        """:param text: a path, ``file:`` or one of the URLs of `object_storage`.
         :raise TableError: the URL names no store.
         """
         if is_url(text):
@@ -159,8 +155,7 @@ class Location(NamedTuple):
         return self.path if self.is_local else shown(self.path)
 
     def files(self) -> ArrowFiles:
-        """
-        Open the door; nothing is asked of it yet.
+        """Open the door; nothing is asked of it yet.
 
         :raise OSError: pyarrow has no file system for it here.
         """
@@ -187,8 +182,7 @@ class Location(NamedTuple):
         return str(self).replace(f"gs://{ANONYMOUS}@", "gs://", 1)
 
     def refuse_hopeless(self, code: str = "TABLE_UNWRITABLE") -> None:
-        """
-        :param code: of the error if there is no bucket.
+        """:param code: of the error if there is no bucket.
         :raise TableError: no table can be here: it is a file, or in a bucket that is not there.
         """
         if self.is_local:
@@ -248,8 +242,7 @@ def _unwritable(location: Location, problem: Exception) -> TableError:
 
 @contextlib.contextmanager
 def unfinished(tables: str) -> Iterator[None]:
-    """
-    The tables below a place are not all made until the block has ended without an error.
+    """The tables below a place are not all made until the block has ended without an error.
 
     :raise TableError: nothing can be written there.
     """

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_stored(place: str, layout: Layout | None = None) -> "DeltaStored":
-    """
-    :param place: a path, or a URL.
+    """:param place: a path, or a URL.
     :param layout: of the table that is to be written, made by the first commit if it is not there;
         None: it is only read.
     :raise TableError: there is none to read; the one to write is somebody else's; or see
@@ -34,8 +33,7 @@ def open_stored(place: str, layout: Layout | None = None) -> "DeltaStored":
 
 
 def holds_table(location: Location) -> bool:
-    """
-    Return True if there is a Delta table.
+    """Return True if there is a Delta table.
 
     :raise TableError: there is a table of plain Parquet files, as earlier versions made them.
     """

@@ -1,5 +1,4 @@
-"""
-A table as it is stored: read at one version, changed by one commit at a time.
+"""A table as it is stored: read at one version, changed by one commit at a time.
 
 In a task, wherever it runs:
 
@@ -38,8 +37,7 @@ default, for readers that began before, and for writers that have not committed 
 
 
 class Change(NamedTuple):
-    """
-    What makes the next version of a table.
+    """What makes the next version of a table.
 
     :ivar added: files that have been written.
     :ivar replaced: partitions that the table had when it was opened, by values of one or more of
@@ -56,8 +54,7 @@ class Change(NamedTuple):
 
 
 class Optimized(NamedTuple):
-    """
-    What `DeltaStored.optimize` has done.
+    """What `DeltaStored.optimize` has done.
 
     :ivar merged: files that were put together into ``made``.
     :ivar removed: files that no version needed.
@@ -73,8 +70,7 @@ def now_ms() -> int:
 
 
 def dataset(table: "DeltaStored") -> ds.Dataset:
-    """
-    A version as a dataset of Arrow, with the columns that its partitions say: to be read without
+    """A version as a dataset of Arrow, with the columns that its partitions say: to be read without
     Spark.
     """
     return dataset_of(table.location, table.schema(), table.files())
@@ -83,8 +79,7 @@ def dataset(table: "DeltaStored") -> ds.Dataset:
 def dataset_of(
     location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
 ) -> ds.Dataset:
-    """
-    The same of some of its files.
+    """The same of some of its files.
 
     :param schema: of the table; columns that a file has not are null.
     :param is_coded: columns of text are to be dictionaries.

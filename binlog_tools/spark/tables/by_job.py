@@ -1,5 +1,4 @@
-"""
-Events job by job: how tasks get all the events of whole jobs.
+"""Events job by job: how tasks get all the events of whole jobs.
 
 What goes from task to task are blocks: the events of jobs with neighbouring ids, as Arrow's stream
 format in one value each, since Spark moves a few large values for a tenth of what it costs to move
@@ -50,16 +49,14 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def blocks_of(events: DataFrame) -> DataFrame:
-    """
-    :param events: with the columns `COLUMNS`.
+    """:param events: with the columns `COLUMNS`.
     :raise TableError: a column is missing.
     """
     return with_tags(need(events, COLUMNS)).select(*TAKEN).mapInArrow(packed, BLOCK_DDL)
 
 
 def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """
-    :param batches: with the columns `TAKEN`.
+    """:param batches: with the columns `TAKEN`.
     :return: blocks of them, as `BLOCK_DDL` says.
     """
     for events in gathered(batches):
@@ -67,8 +64,7 @@ def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """
-    Batches in pieces of about `PACKED_ROWS`: columns of text as dictionaries, without
+    """Batches in pieces of about `PACKED_ROWS`: columns of text as dictionaries, without
     tags that all are null.
     """
     held: list[pa.RecordBatch] = []
@@ -94,8 +90,7 @@ def _narrow(rows: pa.Table) -> pa.Table:
 
 
 def cut(events: pa.Table) -> Iterator[pa.RecordBatch]:
-    """
-    :param events: of jobs.
+    """:param events: of jobs.
     :return: blocks, as `BLOCK` says.
     """
     if not events.num_rows:
@@ -130,8 +125,7 @@ def of_bytes(written: bytes) -> pa.Table:
 def for_jobs(
     make: Callable[[Iterator[pa.Table]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    """
-    For `DataFrame.mapInArrow` on blocks that are partitioned by server and block.
+    """For `DataFrame.mapInArrow` on blocks that are partitioned by server and block.
 
     :param make: from tables of whole jobs, each job's events one after the other, by LSN.
     """
@@ -143,8 +137,7 @@ def for_jobs(
 
 
 def unpacked(batches: Batches) -> Iterator[pa.Table]:
-    """
-    :param batches: all blocks of some servers and numbers, with the columns of `BLOCK`.
+    """:param batches: all blocks of some servers and numbers, with the columns of `BLOCK`.
     :return: the events of whole jobs, by job and LSN, those of a server together.
     """
     blocks: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -167,8 +160,7 @@ def together(parts: list[pa.Table]) -> pa.Table:
 
 
 def told_by(events: DataFrame) -> pa.Table:
-    """
-    Run a query over four columns.
+    """Run a query over four columns.
 
     :return: the starts of servers (`starts.SCHEMA`).
     :raise TableError: a column is missing.

@@ -1,5 +1,4 @@
-"""
-The tables of jobs, brought up to date with the events.
+"""The tables of jobs, brought up to date with the events.
 
 Of each table the rows of jobs that are gone are final and only added to; those of all other jobs
 (`settled` is false) are replaced, but for the days of which all jobs rest (`resting`): a job is of
@@ -72,8 +71,7 @@ def may_have(file: File, server: str, incarnation: int) -> bool:
 
 
 class Incarnation(NamedTuple):
-    """
-    What the workers of an incarnation of a server are made of.
+    """What the workers of an incarnation of a server are made of.
 
     :ivar workers: files of those so far; none: they are made of all attempts.
     :ivar old: files of attempts that have been replaced.
@@ -128,8 +126,7 @@ _READ: Final = ("server", "lsn", "body")
 
 
 def marks_of(spark: SparkSession, rows: Rows, wanted: Mapping[str, Ints]) -> pa.Table:
-    """
-    :param rows: events.
+    """:param rows: events.
     :param wanted: of servers, LSNs of records with bodies, ascending.
     :return: with `failing.MARKS`, of the bodies that were found.
     """
@@ -175,8 +172,7 @@ Newer = Callable[[Progress], Rows]
 
 
 class Updated(NamedTuple):
-    """
-    A table that was brought up to date.
+    """A table that was brought up to date.
 
     :ivar rows: that were written, new ones and those in the place of others.
     """
@@ -188,8 +184,7 @@ class Updated(NamedTuple):
 def update(
     spark: SparkSession, output: str, newer: Newer, targets: Targets = ()
 ) -> Iterator[Updated]:
-    """
-    Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
+    """Commit table after table of `LAYOUTS`, and `poison`; nothing, if there are no new events.
 
     :param output: the folder of the tables, or its URL.
     :param newer: with bodies, if there are any: those of jobs that fail are read.
@@ -263,9 +258,8 @@ class _Run:
                    for name in names for server, lsn in self._known.items())  # fmt: skip
 
     def _replaced(self, of: Mapping[str, str | None]) -> tuple[Mapping[str, str | None], ...]:
-        """
-        The partitions of jobs that are not gone that this run replaces: all but those of the days
-        of which all jobs rest.
+        """The partitions of jobs that are not gone that this run replaces: all but those of the
+        days of which all jobs rest.
 
         :param of: what is in all of these partitions.
         """
@@ -368,9 +362,8 @@ class _Run:
             yield self._commit(name, files, replaced or ({"server": ""},))
 
     def _changed(self, replaced: list[File], added: list[File]) -> dict[str, int]:
-        """
-        The first minute of each server that is made anew: of one that is known the newest that has
-        a row at the latest, so that later entries need not be looked at.
+        """The first minute of each server that is made anew: of one that is known the newest that
+        has a row at the latest, so that later entries need not be looked at.
 
         :param replaced: files of entries.
         :param added: those in their place, and new ones.
@@ -413,8 +406,7 @@ class _Run:
         return self._files("tube_minutes", wanted)
 
     def _workers(self, added: list[File]) -> Updated:
-        """
-        Workers of the incarnations that events tell of, and of the ones before them: later ones
+        """Workers of the incarnations that events tell of, and of the ones before them: later ones
         end no run of theirs.
 
         :param added: files of attempts.

@@ -20,8 +20,7 @@ from binlog_tools.spark.tables.by_job import blocks_of, for_jobs, told_by
 
 
 def lifetimes(events: DataFrame) -> DataFrame:
-    """
-    One row a job.
+    """One row a job.
 
     :param events: with the columns `histories.images.COLUMNS`; they are read twice, at first for
         the starts of servers.

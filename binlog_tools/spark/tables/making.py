@@ -1,5 +1,4 @@
-"""
-The tasks that make tables job by job, of rows that they read themselves.
+"""The tasks that make tables job by job, of rows that they read themselves.
 
 A task makes the tables of the jobs that are whole in what it reads.  The events of all others go on
 as blocks (`by_job`) to the tasks that have all blocks of a job.
@@ -61,8 +60,7 @@ _MADE: Final = pa.schema([("name", pa.string()), ("settled", pa.bool_()), *FILE_
 
 
 class Plan(NamedTuple):
-    """
-    What is to be made.
+    """What is to be made.
 
     :ivar places: of the tables whose files tasks write.
     :ivar known: of each table, how far it goes.
@@ -78,8 +76,7 @@ class Plan(NamedTuple):
 
 
 class Found(NamedTuple):
-    """
-    What was made.
+    """What was made.
 
     :ivar files: by table.
     :ivar facts: of tables that the driver makes, by name and whether they are settled.
@@ -90,8 +87,7 @@ class Found(NamedTuple):
 
 
 class Told(NamedTuple):
-    """
-    What a few columns of new events tell.
+    """What a few columns of new events tell.
 
     :ivar starts: of servers, with `starts.SCHEMA`.
     :ivar last: the last LSN of each server.
@@ -106,8 +102,7 @@ class Told(NamedTuple):
 def told_by(
     spark: SparkSession, rows: Rows, above: Progress, known: Mapping[str, int] | None = None
 ) -> Told:
-    """
-    Read five columns, and a sixth if there are known jobs.
+    """Read five columns, and a sixth if there are known jobs.
 
     :param above: the last LSNs whose events are not wanted any more.
     :param known: of servers, the largest id of a job that is known.
@@ -167,8 +162,7 @@ def _latest(parts: Iterable[Progress]) -> dict[str, int]:
 
 
 def _within(events: pa.Table, above: Progress, until: Progress | None) -> pa.Table:
-    """
-    The events behind some LSNs, and up to others: of those that are read twice all is logged by
+    """The events behind some LSNs, and up to others: of those that are read twice all is logged by
     then.
     """
     servers = column(events, "server").dictionary_encode()
@@ -184,8 +178,7 @@ def _within(events: pa.Table, above: Progress, until: Progress | None) -> pa.Tab
 
 
 def make(spark: SparkSession, rows: Rows, before: Rows, plan: Plan) -> Found:
-    """
-    :param rows: the new events.
+    """:param rows: the new events.
     :param before: the events of jobs that were not gone.
     """
     new = [_Part(rows, part, plan.above) for part in rows.parts]
@@ -214,8 +207,8 @@ class _Part(NamedTuple):
 
 
 def _of_parts(plan: Plan, parts: Iterable[_Part | None]) -> Iterator[pa.RecordBatch]:
-    """
-    What comes of what a task reads: tables of jobs that are whole in a part, blocks of others.
+    """What comes of what a task reads: tables of jobs that are whole in a part, blocks of
+    others.
     """
     writer = _Writer(plan)
     for each in filter(None, parts):

@@ -30,8 +30,7 @@ def date_of(day: int) -> date:
 def by_date(
     files: Iterable[File], server: str, first: int
 ) -> tuple[dict[int, list[File]], list[File]]:
-    """
-    The files of a server with entries of the minute ``first`` or later: of jobs that are gone by
+    """The files of a server with entries of the minute ``first`` or later: of jobs that are gone by
     day, and those of the others, which are of any day.
     """
     found: dict[int, list[File]] = defaultdict(list)
@@ -54,8 +53,7 @@ def _tells_of(file: File, first: int) -> bool:
 
 
 class ServerMinutes(NamedTuple):
-    """
-    The minutes of a server that are made anew.
+    """The minutes of a server that are made anew.
 
     :ivar first: the first of them.
     :ivar kept: files of rows, of the day of the minute before.

@@ -23,8 +23,7 @@ MODES: Final = ("error", "overwrite", "append")
 
 
 class Pipeline(NamedTuple):
-    """
-    A table that is made of events; `SINGLE` says how it is stored.
+    """A table that is made of events; `SINGLE` says how it is stored.
 
     :ivar make: from the events table.
     :ivar dated_by: the column whose day is the partition ``date``; empty: no such partition.
@@ -60,8 +59,7 @@ def opened(name: str, place: str, mode: str = "error") -> "DeltaStored":
 
 
 def write(name: str, table: DataFrame, stored: "DeltaStored", mode: str = "error") -> int:
-    """
-    Commit a whole table, or add to one that is there.
+    """Commit a whole table, or add to one that is there.
 
     :param stored: as `opened` has given it.
     :return: how many rows were written.

@@ -1,5 +1,4 @@
-"""
-Jobs that fail again and again, and what their bodies have in common.
+"""Jobs that fail again and again, and what their bodies have in common.
 
 A failure is a run that did not end in `delete`; most are counters of the job's newest image, so
 they are right also where records are missing.  A body's **fingerprint** is that of
@@ -79,8 +78,7 @@ FROM {kinds}
 
 
 def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
-    """
-    One row a job that failed at least so many times.
+    """One row a job that failed at least so many times.
 
     :param events: with the columns `COLUMNS`; ``fingerprint`` is null without ``body``.  A query
         runs over them at once, for the jobs that fail.
@@ -98,9 +96,8 @@ def poison_jobs(events: DataFrame, failures: int = FAILURES) -> DataFrame:
 
 
 def poison(events: DataFrame, failures: int = FAILURES) -> DataFrame:
-    """
-    One row a tube and fingerprint: how many jobs of the kind fail, how often, and the beginning of
-    the body of one; see `poison_jobs`.
+    """One row a tube and fingerprint: how many jobs of the kind fail, how often, and the beginning
+    of the body of one; see `poison_jobs`.
     """
     return in_steps((("kinds", _KINDS), ("poison", _POISON)), jobs=poison_jobs(events, failures))
 
@@ -116,8 +113,7 @@ def _suspects(events: DataFrame, failures: int) -> DataFrame:
 
 
 def _marked(events: DataFrame) -> DataFrame:
-    """
-    Fingerprints and samples.
+    """Fingerprints and samples.
 
     :param events: of the failing jobs only, since hashing bodies is what costs.
     """

@@ -1,6 +1,5 @@
-"""
-Tables by SQL: the columns that a query needs, and queries in steps, each of which may use the ones
-before it.
+"""Tables by SQL: the columns that a query needs, and queries in steps, each of which may use the
+ones before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +14,7 @@ from binlog_tools.spark.tasks import Rows
 
 
 def in_steps(steps: Iterable[tuple[str, str]], **tables: DataFrame) -> DataFrame:
-    """
-    :param steps: names and queries; a query says ``{name}`` for a table or an earlier step.
+    """:param steps: names and queries; a query says ``{name}`` for a table or an earlier step.
     :return: what the last one gives.
     """
     known: dict[str, Any] = dict(tables)
@@ -35,8 +33,7 @@ def with_tags(events: DataFrame) -> DataFrame:
 
 
 def need(events: DataFrame, names: Iterable[str]) -> DataFrame:
-    """
-    The table, if it has these columns of the events table, with their types.
+    """The table, if it has these columns of the events table, with their types.
 
     :raise TableError: it has not.
     """

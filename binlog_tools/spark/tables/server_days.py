@@ -1,5 +1,4 @@
-"""
-What is known of a server's jobs that were first seen on a day, and are not gone: it is replaced
+"""What is known of a server's jobs that were first seen on a day, and are not gone: it is replaced
 together, or stays.
 """
 
@@ -49,8 +48,7 @@ def largest_jobs(files: Iterable[File]) -> dict[str, int]:
 def sleeping(
     files: Iterable[File], touched: Mapping[str, Ints], last_ns: Mapping[str, int]
 ) -> frozenset[ServerDay]:
-    """
-    :param files: of ``open``, all of them.
+    """:param files: of ``open``, all of them.
     :param touched: of servers, the jobs that new events are of.
     :param last_ns: of servers, the last moment.
     :return: the days of which all jobs rest.

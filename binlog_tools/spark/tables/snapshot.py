@@ -64,8 +64,7 @@ FROM {judged}
 
 
 def snapshot(events: DataFrame, at_ns: int | None = None, lsn: int | None = None) -> DataFrame:
-    """
-    :param events: with the columns `histories.images.COLUMNS`.
+    """:param events: with the columns `histories.images.COLUMNS`.
     :param at_ns: the moment, in nanoseconds since the epoch; what happened then is in.
     :param lsn: the last record, in each server; its own moment is taken for now.  Neither: the
         whole table.

@@ -1,11 +1,10 @@
-"""
-Targets of tubes, as a TOML file says them:
+"""Targets of tubes, as a TOML file says them:
 
-    [[target]]
-    tube = "mail-*"     # the first target that fits a tube counts
-    wait_s = 5          # from ready to reserved
-    run_s = 60          # from reserved to the end of the run
-    share = 0.99        # of an hour's jobs; 1 by default
+[[target]]
+tube = "mail-*"     # the first target that fits a tube counts
+wait_s = 5          # from ready to reserved
+run_s = 60          # from reserved to the end of the run
+share = 0.99        # of an hour's jobs; 1 by default
 """
 
 from pathlib import Path

@@ -12,8 +12,7 @@ from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
 
 
 class Tag(NamedTuple):
-    """
-    A tag that a column stands for (docs/extensions.md, "Tags").
+    """A tag that a column stands for (docs/extensions.md, "Tags").
 
     :ivar word: what it begins with on the line.
     :ivar number: the column of the number behind the key; empty: it has none.
@@ -33,8 +32,8 @@ TAGS: Final[Mapping[str, Tag]] = {
 
 
 def tag_words(tag: Tag, keys: Sequence[bytes | None], values: Sequence[int] | None) -> list[bytes]:
-    """
-    What stands on the lines of some rows, with a space before it; nothing where a key is missing.
+    """What stands on the lines of some rows, with a space before it; nothing where a key is
+    missing.
 
     :param values: the numbers, None if the tag has none.
     """
@@ -58,8 +57,7 @@ TYPES: Final = {
 
 
 class Puts(NamedTuple):
-    """
-    Some rows, in order.
+    """Some rows, in order.
 
     :ivar tubes: where each goes.
     :ivar requests: what puts it there, once that tube is used.
@@ -78,8 +76,7 @@ class JobRows:
     """What the columns of a table mean."""
 
     def __init__(self, fields: Sequence[tuple[str, str]], options: SinkOptions) -> None:
-        """
-        :param fields: names and types as Spark's SQL writes them, in the table's order.
+        """:param fields: names and types as Spark's SQL writes them, in the table's order.
         :raise SinkError: these are no jobs.
         """
         names = [name.lower() for name, _ in fields]
@@ -100,8 +97,7 @@ class JobRows:
         return {name: tag.word for name, tag in TAGS.items() if name in self._at}
 
     def puts(self, batch: pa.RecordBatch, first: int, most_bytes: int) -> Puts:
-        """
-        :param first: number of the first row, in its partition.
+        """:param first: number of the first row, in its partition.
         :param most_bytes: of a body.
         :raise SinkError: a row is no job; nothing of the batch was looked at any further.
         """

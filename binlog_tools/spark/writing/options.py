@@ -51,8 +51,7 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
 
 class SinkOptions(NamedTuple):
-    """
-    As the user has given them.
+    """As the user has given them.
 
     :ivar servers: a task writes to the one whose turn it is, by the number of its partition.
     :ivar tube: this one and the next three are for rows that do not say.
@@ -79,8 +78,7 @@ class SinkOptions(NamedTuple):
     def of(
         cls, options: Mapping[str, str], environment: Mapping[str, str] = os.environ
     ) -> "SinkOptions":  # fmt: skip
-        """
-        :param options: by names in any case.
+        """:param options: by names in any case.
         :param environment: where the token is if no option has it.
         :raise SinkError: one is unknown, missing or no good.
         """

@@ -1,5 +1,4 @@
-"""
-What of a partition is in the queue, in a file: so that whoever tries again goes on from there.
+"""What of a partition is in the queue, in a file: so that whoever tries again goes on from there.
 
 A line for each window is written and synced when its replies are there; a process that ends in
 between puts that window twice.  A checksum shows whether the rows are the same, in the same order.
@@ -82,16 +81,14 @@ def _rows_of(path: str) -> int:
 
 
 class Progress:
-    """
-    The file of one partition.
+    """The file of one partition.
 
     :ivar rows: so many, from the first one on, are in the queue.
     :ivar before: how many an earlier attempt has put.
     """
 
     def __init__(self, folder: str, partition: int, target: str) -> None:
-        """
-        :param folder: made if it is missing.
+        """:param folder: made if it is missing.
         :param target: the server that the rows go to.
         :raise SinkError: it is that of other rows, or of another number of partitions, or somebody
             else writes them right now.
@@ -153,8 +150,7 @@ class Progress:
         os.fsync(self._file.fileno())
 
     def fresh(self, puts: Iterable[Puts]) -> Iterator[Puts]:
-        """
-        The rows that are not in the queue; the others are only looked at.
+        """The rows that are not in the queue; the others are only looked at.
 
         :raise SinkError: they are not the rows that were put.
         """

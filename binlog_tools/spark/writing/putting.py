@@ -55,8 +55,8 @@ def windows(runs: Iterable[Puts], most_jobs: int) -> Iterator[Puts]:
 
 
 class Sender:
-    """
-    Puts rows through one connection, window by window; the replies of a window come in its order.
+    """Puts rows through one connection, window by window; the replies of a window come in its
+    order.
 
     A server that drains or has no room refuses rows, not windows: only those are sent again.
 
@@ -67,8 +67,7 @@ class Sender:
     """
 
     def __init__(self, line: Connection, retry_s: float, clock: Clock, note: Note) -> None:
-        """
-        :param retry_s: how long a server may refuse without taking a single row.
+        """:param retry_s: how long a server may refuse without taking a single row.
         :param note: called after each answer.
         """
         self.put = self.before = self.buried = self.refused = 0
@@ -82,8 +81,7 @@ class Sender:
         self._expected: list[int] = []
 
     def send(self, coming: Iterator[Puts]) -> None:
-        """
-        Put all rows.  While the server works on a window, the next one is made.
+        """Put all rows.  While the server works on a window, the next one is made.
 
         :raise SinkError: not all are in the queue; it says which are.
         """
@@ -162,8 +160,7 @@ class Sender:
         return False
 
     def _settle(self, heard: int, refused: list[int]) -> list[int]:
-        """
-        What the replies so far say.
+        """What the replies so far say.
 
         :return: rows of the window without an answer.
         """
@@ -224,8 +221,7 @@ def spans(rows: Sequence[int]) -> str:
 
 
 class Tally(NamedTuple):
-    """
-    What a task has done, or all of them: ``put`` and ``before`` are together all rows.
+    """What a task has done, or all of them: ``put`` and ``before`` are together all rows.
 
     :ivar before: were put by an earlier attempt, or were there by their unique keys.
     :ivar buried: of those put, how many the server has buried at once, for want of memory.
@@ -246,8 +242,7 @@ def put_partition(
     batches: Iterable[pa.RecordBatch], rows: JobRows, options: SinkOptions, partition: int,
     folder: str = "", clock: Clock = time, attempt: int = 0,
 ) -> Tally:  # fmt: skip
-    """
-    Put all rows of a partition.
+    """Put all rows of a partition.
 
     :param folder: of the files of progress, empty: none is written.
     :param attempt: how often Spark has tried this task before.
@@ -332,8 +327,7 @@ def _most_bytes(connection: Connection, history: str) -> int:
 
 
 def _refuse_unless_known(connection: Connection, tags: Mapping[str, bytes], history: str) -> None:
-    """
-    A server that does not know a tag would take the body for commands.
+    """A server that does not know a tag would take the body for commands.
 
     :param tags: columns of tags, and their words.
     """

@@ -1,5 +1,5 @@
-"""
-Tables of a queue's history, kept by Spark: the events as they come, and flow by tube and hour.
+"""Tables of a queue's history, kept by Spark: the events as they come, and flow by tube and
+hour.
 """
 
 from __future__ import annotations

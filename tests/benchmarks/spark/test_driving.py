@@ -24,8 +24,7 @@ time.sleep(600)
 
 
 def run(folder: Path, said: str) -> int:
-    """
-    Run it.
+    """Run it.
 
     :return: how often it was started.
     """

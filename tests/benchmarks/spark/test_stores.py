@@ -1,5 +1,5 @@
-"""
-What the benchmark of stores plans and reads is a log, in a bucket too, whose requests are counted.
+"""What the benchmark of stores plans and reads is a log, in a bucket too, whose requests are
+counted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-What is delivered to an archive, when, in which bytes, and what a fault at any step leaves there.
+"""What is delivered to an archive, when, in which bytes, and what a fault at any step leaves
+there.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def test_a_segment_whose_successor_is_not_durable_is_not_delivered() -> None:
 
 
 def garbage_behind(content: bytes, kind: str) -> bytes:
-    """
-    A segment that a crash or a failed write has cut off, and what it still has behind its end.
+    """A segment that a crash or a failed write has cut off, and what it still has behind its
+    end.
     """
     sealed = content[:-TRAILER_BYTES]
     return sealed + {

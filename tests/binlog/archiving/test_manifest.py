@@ -1,5 +1,5 @@
-"""
-The manifest of a store: written as docs/binlog-format.md says, and never believed when it is wrong.
+"""The manifest of a store: written as docs/binlog-format.md says, and never believed when it is
+wrong.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-The bodies that a survey has left: each damaged one is found, with its job and its record's LSN.
+"""The bodies that a survey has left: each damaged one is found, with its job and its record's
+LSN.
 """
 
 from __future__ import annotations

@@ -365,8 +365,8 @@ def intact_behind_damage(durable_lsn: int) -> Files:
 
 
 def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage() -> None:
-    """
-    While one sync runs, later frames are written; the disk may keep a later and not an earlier one.
+    """While one sync runs, later frames are written; the disk may keep a later and not an
+    earlier one.
     """
     found = survey(intact_behind_damage(durable_lsn=1))
     assert found.refusal() is None

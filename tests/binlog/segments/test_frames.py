@@ -54,12 +54,10 @@ def encode(records: Sequence[Record], base_lsn: int = 5, salt: int = SALT) -> by
 
 
 def decode(buffer: bytes, at: int = 0) -> Frame | Incomplete | Damage:
-    """The frame at ``at``."""
     return frames.decode(buffer, at, len(buffer), SALT)
 
 
 def records_of(buffer: bytes, frame: Frame) -> list[Record]:
-    """A frame's records."""
     raws = frames.raw_records(buffer, frame)
     return [decode_record(raw, frames.data_of(buffer, frame, raw)) for raw in raws]
 

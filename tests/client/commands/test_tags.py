@@ -1,5 +1,4 @@
-"""
-Puts with tags: they say whether the job is new, are sent only to a server that knows each of the
+"""Puts with tags: they say whether the job is new, are sent only to a server that knows each of the
 tags, and those with a unique key are sent again when a connection is lost.
 """
 

@@ -27,7 +27,6 @@ class Pair(Fleet):
         self.endpoint = HostsEndpoint(cast(Any, self.clock), hosts)
 
     def client(self, **options: Any) -> Client:
-        """Start a client."""
         client = Client(
             self.endpoint, reactor=self.clock, backoff=Backoff(lambda: 1.0),
             lost=self.losses.append, **options,

@@ -25,8 +25,7 @@ ANSWER = b"USING default\r\n"
 
 @implementer(IStreamClientEndpoint)
 class Door:
-    """
-    One host, which does what the test says.
+    """One host, which does what the test says.
 
     :ivar tries: those that have come, in order.
     :ivar dropped: how many of them were given up.

@@ -1,5 +1,5 @@
-"""
-A pool of servers: where jobs go, where they come from, and what happens when a server is away.
+"""A pool of servers: where jobs go, where they come from, and what happens when a server is
+away.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ URL = "nats://a/jobs"
 
 
 class Host:
-    """
-    A process that serves a replicated queue, without ports: clients are given their transports.
+    """A process that serves a replicated queue, without ports: clients are given their transports.
 
     :ivar codes: exit codes with which it has ended, the first one counts.
     """
@@ -230,8 +229,7 @@ def test_a_server_that_waits_for_anothers_filling_says_so() -> None:
 
 
 def newest_left(active: Host, standby: Host) -> str:
-    """
-    Put a job, and stop the standby, which has it.
+    """Put a job, and stop the standby, which has it.
 
     :return: the name of its newest segment.
     """
@@ -313,8 +311,7 @@ def test_a_server_without_file_descriptors_says_what_to_raise_when_it_takes_over
 
 
 class Ailing(Standby):
-    """
-    One that is in sync for a while, and then misses something.
+    """One that is in sync for a while, and then misses something.
 
     :cvar well_s: for how long, one term after the other; the last for ever.
     """
@@ -694,8 +691,7 @@ def test_a_stream_that_cannot_be_used_ends_the_server() -> None:
 
 
 def ended(host: Host) -> MemoryDirectory:
-    """
-    Have a process be gone.
+    """Have a process be gone.
 
     :return: what it has on its disk.
     """

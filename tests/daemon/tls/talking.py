@@ -45,8 +45,7 @@ class Served(Protocol):
 
 
 class ServedFactory(Factory):
-    """
-    Makes `Served` ones, unless it is full.
+    """Makes `Served` ones, unless it is full.
 
     :ivar lost: called when one has ended.
     """
@@ -137,8 +136,7 @@ class Client:
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
     def steps(self, socket: Socket, piece: int = 1 << 20) -> None:
-        """
-        Exchange bytes until nobody has any.
+        """Exchange bytes until nobody has any.
 
         :param piece: bytes that the server gets at once.
         :raise ssl.SSLError: the client does not go on.
@@ -179,8 +177,7 @@ class Client:
 def client_context(
     roots: Path | None, certificate: Path | None = None, newest: ssl.TLSVersion | None = None
 ) -> ssl.SSLContext:
-    """
-    Make what a client trusts and shows.
+    """Make what a client trusts and shows.
 
     :param roots: None to trust anybody.
     :param newest: the newest version of TLS that it speaks.

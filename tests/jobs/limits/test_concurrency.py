@@ -29,7 +29,6 @@ class Jobs:
         self.next_id = 1
 
     def tube(self, number: int) -> Tube:
-        """Give a tube."""
         return self.state.tubes.by_id(number)
 
     def put(self, tube: int = 1, pri: int = 0, key: bytes = b"k", limit: int = 1) -> int:
@@ -57,7 +56,6 @@ class Jobs:
         self.set(image._replace(**fields))  # type: ignore[arg-type]
 
     def reserve(self, job_id: int) -> None:
-        """Reserve a job."""
         self.change(job_id, Kind.RESERVE, State.RESERVED, deadline_ns=99)
 
     def release(self, job_id: int, pri: int = 0) -> None:
@@ -65,7 +63,6 @@ class Jobs:
         self.change(job_id, Kind.RELEASE, State.READY, deadline_ns=0, priority=pri)
 
     def delete(self, job_id: int) -> None:
-        """Delete a job."""
         self.change(job_id, Kind.DELETE, State.GONE)
 
     def first(self, tube: int = 1) -> int | None:

@@ -27,8 +27,8 @@ def make(*images: JobImage) -> QueueState:
 
 
 def known(state: QueueState, group: bytes) -> tuple[int, int, list[int], bool]:
-    """
-    Give what is known of a group: jobs, buried ones, those who wait, and whether it has ended.
+    """Give what is known of a group: jobs, buried ones, those who wait, and whether it has
+    ended.
     """
     groups = state.groups
     waiting = [key & ID_MASK for key in groups.first_waiting(group, 99)]

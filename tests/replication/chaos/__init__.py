@@ -1,4 +1,3 @@
-"""
-Real servers, real NATS, real clients, and faults drawn from a seed (``python -m
+"""Real servers, real NATS, real clients, and faults drawn from a seed (``python -m
 tests.replication.chaos``).
 """

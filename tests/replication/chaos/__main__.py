@@ -1,5 +1,4 @@
-"""
-Chaos: a replicated queue under load and faults, and a history that must be one of a queue.
+"""Chaos: a replicated queue under load and faults, and a history that must be one of a queue.
 
     python -m tests.replication.chaos [--seconds N] [--seed N] [--clients N] [--folder DIR]
         [--only FAULT,FAULT] [--sync-interval S]
@@ -40,8 +39,7 @@ MARGIN_S: Final = LEASE_S + REPLY_S + 2.0
 
 
 class Verdict(NamedTuple):
-    """
-    What a run has shown.
+    """What a run has shown.
 
     :ivar wrong: each violation, in words.
     :ivar figures: a line each.
@@ -55,8 +53,7 @@ def chaos(
     folder: Path, seconds: float, seed: int, clients: int, only: Sequence[str] = (),
     sync_interval: str = "always",
 ) -> Verdict:  # fmt: skip
-    """
-    Run for so long.
+    """Run for so long.
 
     :param only: kinds of faults; all if it is empty.
     :param sync_interval: of NATS.
@@ -134,8 +131,7 @@ class Crowd:
         await self._all
 
     def stop(self) -> None:
-        """
-        Let all clients part.
+        """Let all clients part.
 
         :raise BaseException: one has failed.
         """
@@ -170,8 +166,7 @@ def compare(field: Field, journal: Journal) -> list[str]:
 
 
 def left(connection: Connection) -> tuple[dict[int, bytes], dict[int, dict[str, int]]]:
-    """
-    Reserve all jobs of a queue.
+    """Reserve all jobs of a queue.
 
     :return: their bodies, and what is counted of each, by ids.
     """

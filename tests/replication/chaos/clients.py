@@ -1,5 +1,5 @@
-"""
-Clients that put, reserve, delete, release, bury and kick, and note what they send and are told.
+"""Clients that put, reserve, delete, release, bury and kick, and note what they send and are
+told.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ REFUSED: Final = (b"OUT_OF_MEMORY", b"DRAINING", b"INTERNAL_ERROR")
 
 
 class Journal:
-    """
-    What all clients have seen.
+    """What all clients have seen.
 
     :ivar told: commands that were answered with success, by name.
     :ivar refused: replies of `REFUSED`, by words.
@@ -78,8 +77,7 @@ class Link:
         self._writer = writer
 
     async def ask(self, request: bytes, limit_s: float = REPLY_S) -> tuple[bytes, bytes]:
-        """
-        Send a request.
+        """Send a request.
 
         :return: the reply's line, without its end, and the body, if it has one.
         :raise Gone: there is none.
@@ -102,8 +100,7 @@ class Link:
 
 
 async def connected(address: tuple[str, int]) -> Link:
-    """
-    Connect, and see that it answers.
+    """Connect, and see that it answers.
 
     :raise Gone: it does not.
     """

@@ -1,5 +1,4 @@
-"""
-The disks of servers: as root a small file system each, which can be full, and lose its power.
+"""The disks of servers: as root a small file system each, which can be full, and lose its power.
 
 A loss of power leaves of a file system what was given to its block device.  The device here is a
 file behind a loop device, so a copy of that file, taken while all servers stand still, is what a
@@ -27,8 +26,7 @@ COMMIT_S: Final = 600
 
 
 class Disk:
-    """
-    A directory for one server's files.
+    """A directory for one server's files.
 
     :ivar at: the directory; ``has_power`` whether its power can be lost.
     """
@@ -80,9 +78,8 @@ class Disk:
 
 
 def hold_images(folder: Path) -> None:
-    """
-    Hold what is behind the loop devices in memory, so that syncs cost what they cost on a disk of
-    flash and no other program's wait for them.
+    """Hold what is behind the loop devices in memory, so that syncs cost what they cost on a disk
+    of flash and no other program's wait for them.
     """
     folder.mkdir()
     if has_namespaces():

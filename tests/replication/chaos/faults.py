@@ -35,8 +35,7 @@ class CannotBe(Exception):
 
 
 class Faults:
-    """
-    Injects faults for as long as it is let.
+    """Injects faults for as long as it is let.
 
     :ivar injected: how many of each kind.
     """
@@ -44,8 +43,7 @@ class Faults:
     def __init__(
         self, field: Field, random: Random, tell: Callable[[str], None], only: Sequence[str] = ()
     ) -> None:  # fmt: skip
-        """
-        :param only: kinds to draw; all if it is empty.
+        """:param only: kinds to draw; all if it is empty.
         :raise CannotBe: none of them can be had here.
         """
         self._kinds = [

@@ -54,8 +54,7 @@ LIMIT_READY_S: Final = 90.0
 
 
 class Host:
-    """
-    A server of ours on its machine.
+    """A server of ours on its machine.
 
     :ivar ends: exit codes of processes that have ended by themselves, with their last words.
     :ivar may_end: whether what is done to it may end it.
@@ -83,7 +82,6 @@ class Host:
         return self.disk.at / "log"
 
     def start(self, url: str) -> None:
-        """Start it."""
         self._remove_copies()
         command = ours_at_once(
             "--binlog", self.binlog, "--segment-size", 1 << 20, "--address", self.machine.address,
@@ -95,8 +93,8 @@ class Host:
         )
 
     def _remove_copies(self) -> None:
-        """
-        In hundreds of terms a server begins so often anew that copies would take all of its disk.
+        """In hundreds of terms a server begins so often anew that copies would take all of its
+        disk.
         """
         folder = self.binlog / "quarantine"
         if sum(path.stat().st_size for path in folder.glob("*")) > COPIES_MB << 20:
@@ -154,8 +152,7 @@ class Host:
 
 
 class Field:
-    """
-    All of them.
+    """All of them.
 
     :ivar nats: the cluster; ``hosts`` ours; ``nats_disks`` what the cluster's servers have.
     """
@@ -212,8 +209,7 @@ class Field:
         return next((host for host in self.hosts if host.server and host.is_active), None)
 
     def part(self, host: Host, direction: str) -> Callable[[], None]:
-        """
-        Cut one of ours from all NATS servers.
+        """Cut one of ours from all NATS servers.
 
         :param direction: "to", "from" or "both".
         :return: what undoes it.
@@ -225,8 +221,7 @@ class Field:
         return _cut_all(pairs)
 
     def part_nats(self, number: int) -> Callable[[], None]:
-        """
-        Cut a NATS server from all others, and from ours.
+        """Cut a NATS server from all others, and from ours.
 
         :return: what undoes it.
         """
@@ -245,8 +240,8 @@ class Field:
         return [*self.nats_disks, *(host.disk for host in self.hosts)]
 
     def lose_power(self) -> None:
-        """
-        Let all machines lose power in one moment, and NATS start again with what its disks have.
+        """Let all machines lose power in one moment, and NATS start again with what its disks
+        have.
         """
         for server in self.nats.servers:
             server.pause()
@@ -341,8 +336,8 @@ def _clock_shim(folder: Path) -> Path | None:
 
 
 def promote(host: Host) -> None:
-    """
-    Ask it to hand over, as `beanstalk promote` does; a server whose lease is over does not answer.
+    """Ask it to hand over, as `beanstalk promote` does; a server whose lease is over does not
+    answer.
     """
     command = [str(Path(sys.executable).with_name("beanstalk")), "promote", "-s"]
     with contextlib.suppress(subprocess.TimeoutExpired):

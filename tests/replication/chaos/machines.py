@@ -1,6 +1,5 @@
-"""
-What servers run on: as root, a network namespace each, with a monotonic clock of its own; else this
-machine's own loopback.
+"""What servers run on: as root, a network namespace each, with a monotonic clock of its own; else
+this machine's own loopback.
 
 The whole run is in namespaces of its own for network, processes and mounts (`inside`), so nothing
 of it is left when it ends, however it ends.
@@ -28,8 +27,7 @@ _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "-
 
 
 def inside() -> Sequence[str]:
-    """
-    Give what a command begins with that runs in namespaces of its own; empty where none can be
+    """Give what a command begins with that runs in namespaces of its own; empty where none can be
     made.
     """
     needed = ("unshare", "nsenter", "ip", "iptables")
@@ -53,8 +51,7 @@ def run(*command: str) -> None:
 
 
 class Machine:
-    """
-    Where one server runs.
+    """Where one server runs.
 
     :ivar address: of its servers.
     :ivar prefix: what a command begins with that runs there.

@@ -1,5 +1,4 @@
-"""
-What three NATS servers have of what they acknowledged, after all of them have lost power.
+"""What three NATS servers have of what they acknowledged, after all of them have lost power.
 
     python -m tests.replication.chaos.unsynced --folder DIR --sync-interval S
 

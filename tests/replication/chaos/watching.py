@@ -1,6 +1,5 @@
-"""
-Whether standbys do what they say: who says that it follows the active server gets what that server
-acknowledges.
+"""Whether standbys do what they say: who says that it follows the active server gets what that
+server acknowledges.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ LOOK_S: Final = 1.0
 """Between two looks; servers tell each other as often where they are."""
 
 STUCK_S: Final = LEASE_S + 5.0
-"""
-How long a standby may say that it follows and get nothing: the lease, a request without an answer,
-and what its words are older than its deeds.
+"""How long a standby may say that it follows and get nothing: the lease, a request without an
+answer, and what its words are older than its deeds.
 """
 
 TOLD_S: Final = 3.0
@@ -31,8 +29,7 @@ ENOUGH: Final = 5
 
 
 class Look(NamedTuple):
-    """
-    What was seen at one moment.
+    """What was seen at one moment.
 
     :ivar at_s: when, of one clock.
     :ivar active: the name of the one active server; empty if there is none, or several.
@@ -61,8 +58,7 @@ def look_of(at_s: float, changes: int, situations: Iterable[dict[str, Any]]) -> 
 
 
 def stuck(looks: Iterable[Look]) -> list[str]:
-    """
-    Find standbys that said for `STUCK_S` that they follow, and got nothing of what was there.
+    """Find standbys that said for `STUCK_S` that they follow, and got nothing of what was there.
 
     :param looks: of one run, in order.
     :return: a sentence for each.

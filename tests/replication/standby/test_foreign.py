@@ -1,6 +1,5 @@
-"""
-Somebody who is no server of a queue writes to its stream: nothing is removed because of that, and
-the queue goes on.
+"""Somebody who is no server of a queue writes to its stream: nothing is removed because of that,
+and the queue goes on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""
-Hand-overs in quick succession: a server joins again in a few round trips, and is ready to take over
-as soon as it has all, but never while another one may speak.
+"""Hand-overs in quick succession: a server joins again in a few round trips, and is ready to take
+over as soon as it has all, but never while another one may speak.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ JOBS = 12
 """Puts and deletes of each term."""
 
 MOST_REQUESTS = 20
-"""
-For joining, of a server that was away for a short time: no search by LSN, and each read gives 64
+"""For joining, of a server that was away for a short time: no search by LSN, and each read gives 64
 messages here.
 """
 
 
 def handed_over(cluster: Cluster, terms: int) -> tuple[Host, Host]:
-    """
-    Let two servers be active in turn.
+    """Let two servers be active in turn.
 
     :return: the one that is active, and the one that was before.
     """

@@ -61,8 +61,7 @@ LEASE_S = 2.0
 
 
 class Host:
-    """
-    A server of a replicated queue: a standby, then perhaps the active one.
+    """A server of a replicated queue: a standby, then perhaps the active one.
 
     :ivar outcome: of its `Standby.run`, None while it stands by.
     """
@@ -429,9 +428,8 @@ def test_a_fenced_server_joins_the_log_of_the_active_one_not_what_it_has_left_th
 
 
 def begin_late(cluster: Cluster, host: Host) -> None:
-    """
-    A server's next segment begins on its own disk; in the stream only that comes, behind whatever
-    is there by now.
+    """A server's next segment begins on its own disk; in the stream only that comes, behind
+    whatever is there by now.
     """
     opened = host.outcome.opened
     opened.log.rotate()
@@ -975,8 +973,7 @@ def test_messages_of_a_later_version_end_who_joins_and_who_follows(has_log: bool
 def purged_past(
     cluster: Cluster, is_told: bool, takes_over: bool = False
 ) -> tuple[Host, MemoryDirectory]:  # fmt: skip
-    """
-    An active server whose stream begins behind the log of another one that has ended.
+    """An active server whose stream begins behind the log of another one that has ended.
 
     :param is_told: whether the log says that what was purged is dead.
     :param takes_over: whether the other one was active before.
@@ -1180,8 +1177,7 @@ def idle_and_busy(cluster: Cluster) -> tuple[Host, Host]:
 
 
 def end(host: Host) -> MemoryDirectory:
-    """
-    Kill a server.
+    """Kill a server.
 
     :return: what it has on its disk.
     """

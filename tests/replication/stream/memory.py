@@ -1,6 +1,5 @@
-"""
-A simulated stream: a `MemoryStream` is one client's door to a `MemoryLog`, with a network between
-that loses, delays and doubles as it is told.
+"""A simulated stream: a `MemoryStream` is one client's door to a `MemoryLog`, with a network
+between that loses, delays and doubles as it is told.
 
 Time passes as the given reactor's ``callLater`` says; there are no threads, so a
 ``twisted.internet.task.Clock`` makes every run repeatable.  Nothing is done inside of a call: each
@@ -43,8 +42,7 @@ class Reactor(Protocol):
 
 
 class Fate(NamedTuple):
-    """
-    What the network does with one request and its answer.
+    """What the network does with one request and its answer.
 
     :ivar there: seconds until the request arrives; None if it is lost.  When they are more than
         ``patience``, it is carried out after its caller gave up.
@@ -67,8 +65,7 @@ READ_MESSAGES: Final = 64
 
 
 class MemoryLog:
-    """
-    The messages of a stream as the servers of the cluster agree on them.
+    """The messages of a stream as the servers of the cluster agree on them.
 
     :ivar messages: payloads by position, ascending.
     :ivar expire_s: how long those stay that expire, seconds of the client's reactor.
@@ -130,8 +127,7 @@ class MemoryLog:
             self._waiting.append(decide)
 
     def append(self, payload: bytes, expected: int) -> int:
-        """
-        :raise WrongPosition: the last position is another one.
+        """:raise WrongPosition: the last position is another one.
         :raise Unreachable: it is full.
         """
         if expected != self.last:
@@ -187,8 +183,7 @@ class MemoryLog:
 
 
 class MemoryStream:
-    """
-    One client's door.
+    """One client's door.
 
     :ivar fate: asked for what becomes of each request; its argument is the method asked, with
         ``read`` for both reads.  Of ``deliver``, messages on their way to a follower, and ``hear``,

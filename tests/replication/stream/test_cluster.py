@@ -39,8 +39,7 @@ def client_of(cluster: Cluster, name: str) -> tuple[JetStream, list[str]]:
 
 
 class Writer:
-    """
-    Appends as a careful writer does.
+    """Appends as a careful writer does.
 
     :ivar acknowledged: payloads by position.
     """

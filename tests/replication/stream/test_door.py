@@ -1,5 +1,5 @@
-"""
-What a door to a stream does: the same tests for the simulated one and for NATS, on one server.
+"""What a door to a stream does: the same tests for the simulated one and for NATS, on one
+server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-What is said of servers and streams of NATS that cannot be used, or not with all that is promised.
+"""What is said of servers and streams of NATS that cannot be used, or not with all that is
+promised.
 """
 
 from __future__ import annotations

@@ -204,7 +204,6 @@ def a_frame(salt: int) -> bytes:
 
 
 def a_beginning(incarnation: int, segment: int = 7, size: int = 8, salt: int = 1) -> Write:
-    """A write that begins a segment."""
     header = SegmentHeader(segment, 42, T0, 0, 0, 1, bytes(16), salt, 0, incarnation, "test")
     return Write(segment, 0, header.encode() + bytes(size), 42, T0, True, False)
 

@@ -29,8 +29,7 @@ SELDOM = b'{"server_id": "NA", "config": {"sync_interval": 120000000000}}'
 
 @contextlib.contextmanager
 def saying(said: bytes, is_asked: bool = True, again: bytes = b"") -> Iterator[int]:
-    """
-    Somebody who says this to the first who comes.
+    """Somebody who says this to the first who comes.
 
     :param is_asked: whether that one speaks first.
     :param again: what follows, over and over, until that one has gone.

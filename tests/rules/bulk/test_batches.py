@@ -41,8 +41,7 @@ def puts(client: Client, count: int, body: bytes = b"x") -> range:
 
 
 def a_server_at_work(jobs: int) -> tuple[Server, Client]:
-    """
-    Give a server in the middle of a large kick of these jobs, which are ids 1 and following, and
+    """Give a server in the middle of a large kick of these jobs, which are ids 1 and following, and
     another client of it.
     """
     server = Server()

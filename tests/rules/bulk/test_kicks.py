@@ -35,11 +35,9 @@ class Place:
 
     @property
     def tube(self) -> Tube:
-        """Give the tube."""
         return self.state.default()
 
     def queue(self, state: State) -> OrderedJobs:
-        """Give the jobs in this state."""
         return self.tube.buried if state is State.BURIED else self.tube.delayed
 
     def set(

@@ -19,8 +19,7 @@ STATES = ("ready", "reserved", "delayed", "buried")
 
 
 def page(client: Client, line: str) -> tuple[Jobs, str | None]:
-    """
-    Ask for a page.
+    """Ask for a page.
 
     :return: its jobs, and its cursor if it has one.
     """

@@ -87,8 +87,7 @@ class PeerClient(Client):
 
 
 def rules(**grants: dict[str, str]) -> AccessRules:
-    """
-    Identities by name, each with patterns by right or role; ``it`` has `TOKEN`, ``other``
+    """Identities by name, each with patterns by right or role; ``it`` has `TOKEN`, ``other``
     `OTHER_TOKEN`.
     """
     made = {name: Grant([Granted(*each) for each in grants[name].items()]) for name in grants}
@@ -99,8 +98,7 @@ def rules(**grants: dict[str, str]) -> AccessRules:
 
 
 def guarded(held: AccessRules | str, hashing: Hashing | None = None, **how: Any) -> MemoryServer:
-    """
-    Start a server that asks for rights.
+    """Start a server that asks for rights.
 
     :param held: rules, or the text of a file.
     """

@@ -18,8 +18,7 @@ ONE, OTHER = 7, 8
 
 
 def looks(policy: BusyPollPolicy, turns: int, has_found: bool) -> int:
-    """
-    So many turns of one socket, of which all looks end like this.
+    """So many turns of one socket, of which all looks end like this.
 
     :return: how many looks there were.
     """

@@ -31,7 +31,6 @@ def told() -> Iterator[Any]:
 
 
 def limited(limits: Limits, max_connections: int = 1 << 20) -> MemoryServer:
-    """Start a server with these limits."""
     server = MemoryServer(is_started=False)
     server.settings = server.settings._replace(limits=limits, max_connections=max_connections)
     server.start()

@@ -34,8 +34,7 @@ from tests.held_io import HeldIo
 
 
 class Bench:
-    """
-    A hub and its wires.
+    """A hub and its wires.
 
     :ivar heard: what has happened, in order; ``counts`` how many sockets each turn had.
     :ivar failures: why the server should end.
@@ -160,8 +159,7 @@ def test_what_became_readable_first_is_read_first_whoever_was_read_before(bench:
 
 
 class ListeningPort:
-    """
-    A port of the hub's.
+    """A port of the hub's.
 
     :ivar given_back: whether the reactor has it again.
     :ivar sources: the connections that were accepted; each calls ``received``.
@@ -381,8 +379,7 @@ def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
 
 
 class LoneBench(Bench):
-    """
-    A hub that looks for a lone client's next command for `LOOK_US`, by a clock that goes on by
+    """A hub that looks for a lone client's next command for `LOOK_US`, by a clock that goes on by
     a microsecond when it is asked.
 
     :ivar next_after_us: how long behind the end of the next turn ``sends`` is called; None: never.
@@ -414,8 +411,7 @@ class LoneBench(Bench):
             self.sends()
 
     def ask(self, after_us: int | None) -> list[Any]:
-        """
-        Two commands, each alone, and a third so long after the turn of the second.
+        """Two commands, each alone, and a third so long after the turn of the second.
 
         :return: what was heard from the second on.
         """
@@ -473,9 +469,8 @@ def test_while_a_reply_waits_for_the_disk_nobody_is_looked_for(lone: LoneBench) 
 
 
 class RestlessBench(LoneBench):
-    """
-    A lone client whose next command comes 5 µs after each turn, and a quarter of `AGAIN_NS` of work
-    in each.
+    """A lone client whose next command comes 5 µs after each turn, and a quarter of `AGAIN_NS` of
+    work in each.
     """
 
     def end(self) -> bool:
@@ -760,8 +755,7 @@ class HubServer(MemoryServer):
 
 
 class EagerSocket:
-    """
-    The server's end of a connection; whenever it has sent, its peer sends too.
+    """The server's end of a connection; whenever it has sent, its peer sends too.
 
     :ivar sends: called before something is sent.
     """

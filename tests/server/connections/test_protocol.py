@@ -1,5 +1,5 @@
-"""
-The wire: lines and bodies however they are cut, the end of a connection in every state, and bounds.
+"""The wire: lines and bodies however they are cut, the end of a connection in every state, and
+bounds.
 """
 
 from __future__ import annotations

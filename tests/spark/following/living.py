@@ -1,5 +1,4 @@
-"""
-Logs that grow, step by step, in directories that a stream can follow; and what Spark does with a
+"""Logs that grow, step by step, in directories that a stream can follow; and what Spark does with a
 stream, without Spark.
 """
 
@@ -75,8 +74,7 @@ def _header(raw: bytes) -> SegmentHeader:
 
 
 class Query:
-    """
-    What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else.
+    """What Spark does with a stream: it keeps the offsets, as JSON, and forgets everything else.
 
     :ivar batches: the offsets before and after each, and the rows between them.
     """
@@ -133,7 +131,6 @@ class Query:
 
 
 def lsns(rows: list[Row]) -> list[int]:
-    """Of these rows."""
     return [row["lsn"] for row in rows]
 
 

@@ -1,5 +1,4 @@
-"""
-Following logs: each durable record once, whatever happens to server, query and files meanwhile.
+"""Following logs: each durable record once, whatever happens to server, query and files meanwhile.
 
 All without Spark: `Query` does what it does.
 """

@@ -31,7 +31,6 @@ def finished(files: Files) -> Files:
 
 
 def jobs(rows: list[Row]) -> list[int]:
-    """Of these rows."""
     return [row["job"] for row in rows]
 
 

@@ -36,8 +36,7 @@ EXTENDED_STATES = {
 
 
 def any_image(dice: random.Random, states: Mapping[Kind, State] = STATES) -> JobImage:
-    """
-    A record of a job; what it says need not make sense.
+    """A record of a job; what it says need not make sense.
 
     :param states: the kinds that there are, and the state of each.
     """
@@ -107,8 +106,7 @@ def any_log(
     seed: int, batches: int = 30, directory: Directory | None = None, finished: bool = True,
     segment_bytes: int = 8192, has_extensions: bool = False,
 ) -> Scribe:  # fmt: skip
-    """
-    A log of some segments.
+    """A log of some segments.
 
     :param has_extensions: whether it is of format 1.1.
     """
@@ -131,8 +129,7 @@ def segment_of(
     batches: Sequence[Sequence[Record]], first_lsn: int = 1, rec_size: int = 80, flags: int = 0,
     seq: int = 1, uuid: bytes = UUID,
 ) -> bytes:  # fmt: skip
-    """
-    A segment of these frames, without a seal.
+    """A segment of these frames, without a seal.
 
     :param rec_size: bytes from one record to the next, filled with what is no zero.
     """

@@ -1,5 +1,5 @@
-"""
-Kinds of jobs that fail, from parts of the jobs, are those that a person with a pencil would find.
+"""Kinds of jobs that fail, from parts of the jobs, are those that a person with a pencil would
+find.
 """
 
 from __future__ import annotations

@@ -35,15 +35,14 @@ def servers_of(seeds: Iterable[int]) -> dict[str, list[Row]]:
 
 
 def in_order(events: pa.Table) -> pa.Table:
-    """Job by job."""
     return events.sort_by(
         [("job", "ascending"), ("server", "ascending"), ("lsn", "ascending")]
     ).combine_chunks()
 
 
 def assert_same(table: pa.Table, expected: Iterable[Row], key: Sequence[str]) -> None:
-    """
-    Percentiles of whole numbers may differ by the last one: they are interpolated with floats.
+    """Percentiles of whole numbers may differ by the last one: they are interpolated with
+    floats.
     """
     got = {tuple(row[name] for name in key): row for row in table.to_pylist()}
     want = {tuple(row[name] for name in key): row for row in expected}

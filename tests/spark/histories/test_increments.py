@@ -194,8 +194,7 @@ def stretched(rows: list[dict[str, Any]], days: int) -> list[dict[str, Any]]:
 
 
 def _check(seeds: Iterable[int], cuts: int, kills: bool, days: int = 0) -> int:
-    """
-    :param days: over which the histories are stretched; 0: they last as long as they do.
+    """:param days: over which the histories are stretched; 0: they last as long as they do.
     :return: how many days of jobs were left out of increments.
     """
     chance = random.Random(repr((cuts, kills)))

@@ -40,8 +40,8 @@ def grow(workers: pa.Table, settled: list[Row], old: list[Row], new: list[Row]) 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_workers_grow_as_if_they_were_made_of_all(seed: int) -> None:
-    """
-    Runs of three connections, which end by turns and overlap; some last, some have no beginning.
+    """Runs of three connections, which end by turns and overlap; some last, some have no
+    beginning.
     """
     chance = random.Random(seed)
     settled: list[Row] = []

@@ -119,8 +119,7 @@ def test_a_table_has_a_checkpoint_after_so_many_commits_and_the_same_rows(tmp_pa
 
 
 def run(place: Path, batches: list[pa.Table], killer: Killer) -> bool:
-    """
-    Do all that Spark has not noted as done; it gives a batch again that was not.
+    """Do all that Spark has not noted as done; it gives a batch again that was not.
 
     :return: whether it was killed.
     """

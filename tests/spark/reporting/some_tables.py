@@ -33,8 +33,7 @@ def write(folder: Path, table: pa.Table) -> None:
 
 
 def minute(at: int, tube: str = "mail", server: str = SERVER, **given: Any) -> dict[str, Any]:
-    """
-    A row of `tube_minutes`; what is not given is 0.
+    """A row of `tube_minutes`; what is not given is 0.
 
     :param at: seconds after the start.
     """
@@ -63,8 +62,7 @@ def busy_minutes() -> Iterable[dict[str, Any]]:
 
 
 def lifetimes(*jobs: tuple[str, str | None, str | None, int | None]) -> pa.Table:
-    """
-    A table of jobs: what became of them, the tube that they died in, why, and how long after the
+    """A table of jobs: what became of them, the tube that they died in, why, and how long after the
     start, seconds.
     """
     outcomes, tubes, reasons, deaths = zip(*jobs, strict=True)
@@ -88,8 +86,7 @@ def kind(failures: int, **given: Any) -> dict[str, Any]:
 
 
 def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) -> dict[str, Any]:
-    """
-    A row of `workers`.
+    """A row of `workers`.
 
     :param first: seconds after the start.
     """
@@ -102,8 +99,7 @@ def worker(connection: int, incarnation: int = 1, first: int = 0, **given: Any) 
 
 
 def attempt(started: float | None, ended: float | None, **given: Any) -> dict[str, Any]:
-    """
-    A row of `attempts`.
+    """A row of `attempts`.
 
     :param started: seconds after the start; likewise ``ended``.
     """

@@ -1,5 +1,5 @@
-"""
-A report is of whole minutes: all of the time that was asked for, and it says so if that is more.
+"""A report is of whole minutes: all of the time that was asked for, and it says so if that is
+more.
 """
 
 from __future__ import annotations

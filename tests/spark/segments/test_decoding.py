@@ -1,5 +1,5 @@
-"""
-The vectorised decoder gives the rows that the second reader finds, whatever the frames look like.
+"""The vectorised decoder gives the rows that the second reader finds, whatever the frames look
+like.
 """
 
 from __future__ import annotations

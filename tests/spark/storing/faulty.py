@@ -9,8 +9,7 @@ from binlog_tools.spark.storing.locations import Files
 
 
 class FaultyFiles(Files):
-    """
-    A simulated door: another one, and a fault at any operation.
+    """A simulated door: another one, and a fault at any operation.
 
     :ivar fault: called with the name of each operation and of its file before it is carried out;
         what it raises ends the operation there.

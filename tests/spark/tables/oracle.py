@@ -1,5 +1,4 @@
-"""
-The tables of a history, found another way: job by job and minute by minute, in plain Python.
+"""The tables of a history, found another way: job by job and minute by minute, in plain Python.
 
 It is written from the definitions in docs/spark-tables.md, and knows nothing of SQL.
 """
@@ -30,8 +29,7 @@ CARRIED: Final = ("unique_key", "concurrency_key", "job_group", "after", "origin
 
 @dataclass
 class Stay:
-    """
-    A job in a state.
+    """A job in a state.
 
     :ivar over_ns: when it was over, if that is earlier: of a run that a restart interrupts.
     """
@@ -174,9 +172,8 @@ class Server:
         return None if at_ns(after) < due else due
 
     def _given_up(self, row: Row, after: Row | None) -> tuple[int, int, str] | None:
-        """
-        When a reserved job of whose end the log says nothing was given up, when it was ready, and
-        why.
+        """When a reserved job of whose end the log says nothing was given up, when it was ready,
+        and why.
         """
         number, begun = row["incarnation"], at_ns(row)
         restart, stop = self._restart_after(number), self.stops[number]

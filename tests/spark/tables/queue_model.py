@@ -1,5 +1,4 @@
-"""
-Histories of queues, made up: a plain model of the rules, which writes rows of the events table.
+"""Histories of queues, made up: a plain model of the rules, which writes rows of the events table.
 
 It knows restarts, with and without the loss of the newest records; a disk so full that records that
 nobody waits for are not written; late clocks; compaction; and logs whose beginning is gone.
@@ -318,8 +317,7 @@ class Model:
                 self.log("disconnect-release", _ready(job))
 
     def restart(self) -> None:
-        """
-        The server has ended and starts again; maybe the newest records are lost, none of which
+        """The server has ended and starts again; maybe the newest records are lost, none of which
         anybody waited for.
         """
         before = len(self.rows)

@@ -38,8 +38,7 @@ OLD, EXPIRED, LATE, RELEASED, SLOW, BY_HAND = range(3, 9)
 
 
 class Server:
-    """
-    A server that is started again and again on the same log.
+    """A server that is started again and again on the same log.
 
     :ivar journal: of each start, when it was begun and when it listened, ns since the epoch.
     """
@@ -72,8 +71,7 @@ class Server:
 
 
 class Made(NamedTuple):
-    """
-    What servers have left.
+    """What servers have left.
 
     :ivar asked_ns: of each reservation of the job, before it was asked for and after the reply.
     """
@@ -92,9 +90,8 @@ def put(connection: Connection, delay_s: int = 0, ttr_s: int = 600) -> int:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """
-    Job 1 is reserved, the server killed, started, killed, started, and job 1 reserved and deleted;
-    job 2 is reserved at an ordered stop, and nothing follows the start behind it.
+    """Job 1 is reserved, the server killed, started, killed, started, and job 1 reserved and
+    deleted; job 2 is reserved at an ordered stop, and nothing follows the start behind it.
     """
     folder = tmp_path_factory.mktemp("restarts")
     killed, other = Server(folder / "killed"), Server(folder / "other")
@@ -143,8 +140,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def _dead_letters(client: Connection) -> dict[int, str]:
-    """
-    Jobs that end in all ways that the server has.
+    """Jobs that end in all ways that the server has.
 
     :return: of dead letters, what the server says of why.
     """

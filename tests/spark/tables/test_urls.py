@@ -1,5 +1,5 @@
-"""
-From logs in object storage to tables and a report, with nothing on a disk; and what is not read.
+"""From logs in object storage to tables and a report, with nothing on a disk; and what is not
+read.
 """
 
 from __future__ import annotations

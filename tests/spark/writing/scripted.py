@@ -16,8 +16,7 @@ STATS = b"---\nmax-job-size: 65535\n"
 
 
 class ScriptedServer:
-    """
-    Listens on 127.0.0.1 until the block ends.
+    """Listens on 127.0.0.1 until the block ends.
 
     :ivar puts: tube and body of each, in order; ``lines``, their lines.
     """
@@ -26,8 +25,7 @@ class ScriptedServer:
         self, answer: Answer, is_slow: bool = False, stats: bytes = STATS,
         capabilities: bytes | None = None,
     ) -> None:  # fmt: skip
-        """
-        :param capabilities: what it says to that; None: it does not know the command.
+        """:param capabilities: what it says to that; None: it does not know the command.
         :param is_slow: each byte of a reply is sent by itself.
         """
         self.puts: list[tuple[bytes, bytes]] = []
@@ -95,7 +93,6 @@ class ScriptedServer:
 
 
 def ok(data: bytes) -> bytes:
-    """Give data."""
     return b"OK %d\r\n%b\r\n" % (len(data), data)
 
 

@@ -22,8 +22,7 @@ FIELDS = [("body", "string"), ("tube", "string")]
 
 
 class StoppedClock:
-    """
-    A `Clock` that nobody has to wait for.
+    """A `Clock` that nobody has to wait for.
 
     :ivar slept: each pause.
     """

@@ -56,8 +56,7 @@ def taken(client: Connection, most: int = 1 << 30) -> list[str]:
 
 
 def deadly_batches(server: ServerProcess, rows: int, last: int) -> Iterator[pa.RecordBatch]:
-    """
-    All rows; behind the ``last`` one that is to come through, while a window is on its way, the
+    """All rows; behind the ``last`` one that is to come through, while a window is on its way, the
     server is killed.
     """
     for first in range(0, rows, 10):

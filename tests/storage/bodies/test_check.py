@@ -1,6 +1,5 @@
-"""
-`--verify-on-start`: with ``full`` a damaged body refuses the start; with ``records`` it is found in
-the background, and its job's own error.
+"""`--verify-on-start`: with ``full`` a damaged body refuses the start; with ``records`` it is found
+in the background, and its job's own error.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ def body(number: int) -> bytes:
 
 
 class Left:
-    """
-    A server with jobs in several segments, ended, that is to start anew.
+    """A server with jobs in several segments, ended, that is to start anew.
 
     :ivar events: what is logged.
     """

@@ -1,6 +1,5 @@
-"""
-Bodies are looked at in a thread while a start loads the jobs; whatever becomes of the thread, none
-is left out.
+"""Bodies are looked at in a thread while a start loads the jobs; whatever becomes of the thread,
+none is left out.
 """
 
 from __future__ import annotations

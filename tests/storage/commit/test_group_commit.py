@@ -1,5 +1,5 @@
-"""
-Group commit: what goes to disk together, when replies may go, and what happens when the disk fails.
+"""Group commit: what goes to disk together, when replies may go, and what happens when the disk
+fails.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ POLICIES = pytest.mark.parametrize("policy", [ALWAYS, PERIODIC, NEVER])
 
 
 class Bench:
-    """
-    A committer on a new log.
+    """A committer on a new log.
 
     :ivar jobs: how many were put.
     :ivar operations: what was asked of the disk since the log was opened.
@@ -903,8 +902,7 @@ def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
 
 
 class SlowBench(Bench):
-    """
-    One whose disk takes its time for each sync.
+    """One whose disk takes its time for each sync.
 
     :ivar takes_s: how long.
     """

@@ -1,5 +1,5 @@
-"""
-A lone client's syncs in the reactor's thread: when it is done so, and what it changes for others.
+"""A lone client's syncs in the reactor's thread: when it is done so, and what it changes for
+others.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ SLOW_S = 0.001
 
 
 class TwoWays(HeldIo):
-    """
-    An `Io` whose thread works when the test says so, and that does at once what is to be; it
+    """An `Io` whose thread works when the test says so, and that does at once what is to be; it
     notes which way each piece went.
 
     :ivar ways: "here" or "thread", for each piece.
@@ -64,8 +63,7 @@ class TwoWays(HeldIo):
 
 
 class LoneBench(Bench):
-    """
-    A committer that may do work at once, on a disk of which enough is known.
+    """A committer that may do work at once, on a disk of which enough is known.
 
     :ivar waiting: how many connections wait for each batch.
     :ivar sync_s: how long a sync takes.
@@ -109,8 +107,7 @@ class LoneBench(Bench):
             self.clock.rightNow += self.sync_s
 
     def put_and_turn(self, body: bytes = b"body") -> str:
-        """
-        Append a record that one reply waits for, and end the turn.
+        """Append a record that one reply waits for, and end the turn.
 
         :return: which way it went.
         """

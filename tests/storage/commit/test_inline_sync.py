@@ -24,8 +24,7 @@ MS = 1000 * US
 
 
 class Disk:
-    """
-    A disk at work, one sync after the other, and who did each.
+    """A disk at work, one sync after the other, and who did each.
 
     :ivar now_ns: when the last one ended.
     """
@@ -35,8 +34,7 @@ class Disk:
         self.now_ns = 0
 
     def sync(self, took_ns: int, times: int = 1) -> int:
-        """
-        Sync so often, which takes so long each time.
+        """Sync so often, which takes so long each time.
 
         :return: how many of them were done at once.
         """

@@ -34,8 +34,7 @@ def documents(result: Result) -> list[dict[str, Any]]:
 
 
 def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) -> str:
-    """
-    Call it in a process whose output is a terminal.
+    """Call it in a process whose output is a terminal.
 
     :return: what it showed, without the escape sequences being taken out.
     """
@@ -45,8 +44,7 @@ def on_a_terminal(*arguments: str | Path, code: str = MAIN, columns: int = 160) 
 def ended_on_a_terminal(
     *arguments: str | Path, code: str = MAIN, columns: int = 160, term: str = "xterm"
 ) -> tuple[int, str]:
-    """
-    The same, and before it the exit code.
+    """The same, and before it the exit code.
 
     :param term: what the terminal is called.
     """

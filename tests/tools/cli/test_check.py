@@ -154,9 +154,8 @@ def test_what_mends_all_of_it_is_told_once(tmp_path: Path) -> None:
 
 
 def without_bodies(path: Path) -> Path:
-    """
-    A log with two jobs that are whole, and many without a body: 1 to 1500, and every other one of
-    twelve more.
+    """A log with two jobs that are whole, and many without a body: 1 to 1500, and every other one
+    of twelve more.
     """
     scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
     scribe.write(put(5000), put(5001))

@@ -1,5 +1,5 @@
-"""
-Names and bodies in a log are of others: on a terminal all of them is shown, none of it obeyed.
+"""Names and bodies in a log are of others: on a terminal all of them is shown, none of it
+obeyed.
 """
 
 from __future__ import annotations

@@ -186,8 +186,7 @@ def test_a_link_to_an_empty_directory_stays_a_link(tmp_path: Path) -> None:
 
 
 def called_without(closed: Sequence[int], *arguments: object) -> tuple[int, str]:
-    """
-    Call it with some of the streams closed.
+    """Call it with some of the streams closed.
 
     :return: its exit code, and what stderr got.
     """

@@ -32,8 +32,7 @@ BODY = b"x" * 600
 
 
 class Place(NamedTuple):
-    """
-    Where a server was, and what it was like.
+    """Where a server was, and what it was like.
 
     :ivar halfway: an LSN at which job 5 was the newest one, and lived.
     """

@@ -21,7 +21,6 @@ EVERYTHING = Selection()
 
 
 def log_of(path: Path, *jobs: StoredJob) -> Loaded:
-    """A log of these jobs."""
     return load(open_source(str(written(path, files_of(made(*jobs, segment_bytes=1 << 20))))))
 
 

@@ -1,5 +1,5 @@
-"""
-The records of a log as `dump` shows them, held against the reader that was written from the page.
+"""The records of a log as `dump` shows them, held against the reader that was written from the
+page.
 """
 
 import base64

@@ -57,7 +57,6 @@ def as_seen(job: StoredJob, size: int) -> tuple[object, ...]:
 
 
 def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
-    """The jobs at a point."""
     found = PastJobs(open_source(str(path)), point).jobs(EVERYTHING, with_bodies=True)
     return {job.job_id: as_seen(job, size) for job, size in found}
 

@@ -1,5 +1,5 @@
-"""
-A manifest that says what is not so is found, one that is stale is told, and both are written anew.
+"""A manifest that says what is not so is found, one that is stale is told, and both are written
+anew.
 """
 
 from __future__ import annotations
@@ -115,8 +115,7 @@ def test_segments_that_it_lacks_or_that_are_gone_make_it_stale(folder: Folder) -
 
 
 def until_a_kill(folder: Folder) -> dict[int, bytes]:
-    """
-    Leave what an archive has until the server that was started after a kill finishes a segment.
+    """Leave what an archive has until the server that was started after a kill finishes a segment.
 
     :return: the entries of these, as that server has written them.
     """

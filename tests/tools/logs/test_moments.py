@@ -27,8 +27,7 @@ TUBES = (b"default", b"mail", b"late")
 
 
 class Noted(NamedTuple):
-    """
-    What a server had behind an LSN.
+    """What a server had behind an LSN.
 
     :ivar now_ns: the time of the log then.
     """
@@ -42,8 +41,8 @@ class Noted(NamedTuple):
 
 
 class Lived:
-    """
-    A server with an archive, clients that do anything, stops and kills; and what it had after each.
+    """A server with an archive, clients that do anything, stops and kills; and what it had
+    after each.
     """
 
     def __init__(self, seed: int) -> None:

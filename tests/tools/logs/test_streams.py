@@ -74,8 +74,7 @@ def messages_of(files: Files, seed: int = 1) -> Iterator[bytes]:
 
 
 def source_of(*payloads: bytes, gone: Iterable[int] = ()) -> StreamSource:
-    """
-    A stream with these messages, as a log.
+    """A stream with these messages, as a log.
 
     :param gone: which of them are not there any more.
     """

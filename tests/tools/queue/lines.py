@@ -20,8 +20,7 @@ STATES = ["ready", "delayed", "buried"]
 
 
 class MemoryLine:
-    """
-    See `Line`.
+    """See `Line`.
 
     :ivar sent: how many requests were.
     :ivar requests: all of them, as they were sent.
@@ -125,9 +124,8 @@ class Raced(MemoryLine):
 def broken_off(
     state: str, is_heard: bool, move: Callable[[MemoryLine], object], first: int = 1
 ) -> Iterator[tuple[Exception, list[tuple[str, str, bytes]]]]:
-    """
-    Move the jobs of `filled` on a line that breaks at its first request, at the second, and so on,
-    until it is not reached.
+    """Move the jobs of `filled` on a line that breaks at its first request, at the second, and so
+    on, until it is not reached.
 
     :param first: the request to begin with.
     :return: for each, what was raised, and all jobs then.

@@ -1,5 +1,5 @@
-"""
-Commands that beanstalkd does not have are sent to servers that announce them, and to no others.
+"""Commands that beanstalkd does not have are sent to servers that announce them, and to no
+others.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""
-Back-ups: whole, of one moment, or not there; and the drill of docs/recovery.md on a real server.
+"""Back-ups: whole, of one moment, or not there; and the drill of docs/recovery.md on a real
+server.
 """
 
 from __future__ import annotations
@@ -131,8 +131,7 @@ def test_what_is_appended_while_it_is_written_is_not_in_it(tmp_path: Path) -> No
 
 
 def refused(raw: bytes, folder: Path) -> str:
-    """
-    Try to restore; nothing may be left.
+    """Try to restore; nothing may be left.
 
     :return: what is said.
     """
@@ -349,8 +348,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(backup: bytes, tmp_path: Pa
 
 
 class Load:
-    """
-    A client that puts jobs and deletes most of them, so that segments come and go.
+    """A client that puts jobs and deletes most of them, so that segments come and go.
 
     :ivar kept: ids of the jobs that are there for good.
     """

@@ -148,8 +148,8 @@ class Crash(Exception):
 
 
 def crashed(files: Files, at: int) -> MemoryDirectory | None:
-    """
-    What is there when the process is killed before one of its operations, or None if it ends first.
+    """What is there when the process is killed before one of its operations, or None if it ends
+    first.
     """
     directory = MemoryDirectory(files)
 

@@ -32,13 +32,11 @@ def planned(
 
 
 def waits(number: int, after: bytes, group: bytes = b"", **more: Any) -> StoredJob:
-    """A job that waits for a group."""
     tags = Tags(group=group, after=after)
     return job(number, state=State.DELAYED, deadline_ns=NEVER_NS, tags=tags, **more)
 
 
 def member(number: int, group: bytes, **more: Any) -> StoredJob:
-    """A job of a group."""
     return job(number, tags=Tags(group=group), **more)
 
 

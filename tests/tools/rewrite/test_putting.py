@@ -37,8 +37,7 @@ TAGS = frozenset({"put idp:", "put con:", "put grp:", "put aft:"})
 
 
 class FakeServer:
-    """
-    A `Line` to a server that says what it is told to.
+    """A `Line` to a server that says what it is told to.
 
     :ivar heard: the commands, in order; those of `put` with their bodies.
     """
@@ -83,7 +82,6 @@ def log_of(
     path: Path, *jobs: StoredJob, pauses: tuple[StoredPause, ...] = (),
     words: frozenset[str] = frozenset(),
 ) -> Plan:  # fmt: skip
-    """The plan for a log of these jobs."""
     files = files_of(made(*jobs, pauses=pauses, segment_bytes=1 << 20))
     return plan(open_source(str(written(path / "log", files))), Selection(), T0, words)
 

@@ -24,8 +24,8 @@ KEPT = b"3000000000"
 
 
 def server_log(path: Path, tags: bool = True) -> Path:
-    """
-    The log of a server whose clients have put jobs with tags, compacted on the way, after a kill.
+    """The log of a server whose clients have put jobs with tags, compacted on the way, after a
+    kill.
     """
     server = MemoryServer(directory=MemoryDirectory(), segment_bytes=8192)
     client = server.connect()
@@ -45,7 +45,6 @@ def server_log(path: Path, tags: bool = True) -> Path:
 
 
 def compacted(path: Path, new: Path) -> None:
-    """`compact`."""
     rewrite(loaded(path), str(new), "compact", segment_bytes=8192)
 
 

@@ -58,7 +58,6 @@ def log_of(
     path: Path, jobs: Iterable[StoredJob], keys: Iterable[StoredKey] = (),
     policies: Iterable[StoredPolicy] = (), segment_bytes: int = 8192,
 ) -> list[SharedKey]:  # fmt: skip
-    """Make a log of these."""
     with NewLog(
         str(path), Origin("compact"), policies=policies, segment_bytes=segment_bytes, now_ns=T0
     ) as log:

@@ -41,7 +41,6 @@ ONE = f"{1:020d}.tql"
 
 
 def found_in(path: Path, selection: Selection = Selection()) -> Deleted:  # noqa: B008
-    """The deleted jobs."""
     return find_deleted(open_source(str(path)), selection)
 
 
@@ -193,8 +192,7 @@ BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 5)
 
 
 def changed_log(*hidden: JobImage, is_sealed: bool) -> Scribe:
-    """
-    A job in segment 1, which records of segment 2 change; segment 3 has its later records.
+    """A job in segment 1, which records of segment 2 change; segment 3 has its later records.
 
     :param hidden: what stands in segment 2, in a frame of its own.
     """

@@ -44,9 +44,8 @@ def with_bad_heap(files: Files, name: str, body: bytes) -> Files:
 
 
 def killed(*batches: list, opening: tuple = (DEFAULT_TUBE,)) -> Files:  # type: ignore[type-arg]
-    """
-    A log; each batch was confirmed.  What it opens with is a batch of its own, number 0.  A segment
-    ends behind a batch that ends with the body `FILL`.
+    """A log; each batch was confirmed.  What it opens with is a batch of its own, number 0.  A
+    segment ends behind a batch that ends with the body `FILL`.
     """
     scribe = Scribe(opening=list(opening))
     scribe.write()
@@ -76,8 +75,7 @@ class Full(NamedTuple):
 
 
 def full_records(files: Files) -> list[Full]:
-    """
-    All of a log that have the last body of their job, as the reader that was written from the
+    """All of a log that have the last body of their job, as the reader that was written from the
     document finds them; a job that was updated has had another one before.
     """
     found = [

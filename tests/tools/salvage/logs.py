@@ -1,6 +1,5 @@
-"""
-Small logs with everything in them, written by the real server; and what of a log belongs to whom,
-by the reader that was written from the document on the format alone.
+"""Small logs with everything in them, written by the real server; and what of a log belongs to
+whom, by the reader that was written from the document on the format alone.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ class Bytes(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """
-    A job of a sound log and the bytes it stands on.
+    """A job of a sound log and the bytes it stands on.
 
     :ivar job: as a server would load it.
     :ivar parts: its newest full record and body, and all its later records.  A record stands in the
@@ -61,8 +59,7 @@ class Owned(NamedTuple):
 
 
 class Known(NamedTuple):
-    """
-    All jobs of a sound log.
+    """All jobs of a sound log.
 
     :ivar living: by id.
     :ivar deleted: by id, the bytes of the record that deleted it.
@@ -156,9 +153,8 @@ def stored(job: Fields, tube: bytes) -> StoredJob:
 
 @cache
 def log_of(policy: str) -> Files:
-    """
-    A log of several segments, tubes and lives of the server, that was killed at last: all states,
-    copies by compaction, and frames that a start has re-homed.
+    """A log of several segments, tubes and lives of the server, that was killed at last: all
+    states, copies by compaction, and frames that a start has re-homed.
     """
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory, segment_bytes=8192, fsync=POLICIES[policy])

@@ -24,8 +24,7 @@ EVERYTHING = Consent(Numbers([Span(0, 1 << 64)]), may_rebuild=True)
 
 
 class Salvaged(NamedTuple):
-    """
-    What came of it.
+    """What came of it.
 
     :ivar jobs: what is brought back, by id.
     :ivar judgements: those that are not certain, by id.

@@ -32,8 +32,7 @@ class Seen(NamedTuple):
 
 
 class Served(NamedTuple):
-    """
-    The log of a server that has stopped in order.
+    """The log of a server that has stopped in order.
 
     :ivar jobs: the living ones, by id.
     """

@@ -23,8 +23,7 @@ OPERATIONS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir",
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__, "binlog_tools.cli.salvage"])
-"""
-What makes the processes: it is small, and has one thread.  After thousands of tests to fork this
+"""What makes the processes: it is small, and has one thread.  After thousands of tests to fork this
 one takes 80 ms, and there are some hundred forks.
 """
 
@@ -50,8 +49,7 @@ def torn_log() -> Files:
 
 
 def is_killed(path: Path, at: int) -> bool:
-    """
-    Salvage in place in a process of its own.
+    """Salvage in place in a process of its own.
 
     :param at: the number of the operation before which it is killed.
     :return: False if it ended before.

@@ -1,5 +1,5 @@
-"""
-Several damages at once, anywhere, of any kind: nothing that is outside of all of them is lost.
+"""Several damages at once, anywhere, of any kind: nothing that is outside of all of them is
+lost.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 
 class Damage(NamedTuple):
-    """
-    What happens to a part of a file.
+    """What happens to a part of a file.
 
     :ivar filling: what stands there afterwards, repeated; None when the file ends there.
     """

@@ -1,6 +1,5 @@
-"""
-Bytes that were put into a segment or taken out of it, any number of them: what stands behind them
-is moved, and is as sound as before.
+"""Bytes that were put into a segment or taken out of it, any number of them: what stands behind
+them is moved, and is as sound as before.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def with_more(files: Files, name: str, at: int, count: int) -> Files:
 def test_what_stands_behind_a_change_comes_back(
     name: str, change: Callable[[Files, str, int, int], Files], count: int
 ) -> None:
-    """
-    In the newest segment too: what is behind is known to be durable, so no tail is torn there.
+    """In the newest segment too: what is behind is known to be durable, so no tail is torn
+    there.
     """
     batches = [[put(n, b"body %d " % n * 9)] for n in range(1, 9)]
     full = [put(20, FILL)]

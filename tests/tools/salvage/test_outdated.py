@@ -1,5 +1,4 @@
-"""
-No job is called certain whose newest body, tags or state damage may hide.
+"""No job is called certain whose newest body, tags or state damage may hide.
 
 Logs come from a server process; the commands are called as a user calls them.
 """
@@ -119,8 +118,7 @@ class Record(NamedTuple):
 
 
 class Truth:
-    """
-    What is in a log.
+    """What is in a log.
 
     :ivar jobs: what `jobs` says of it.
     """
@@ -152,9 +150,8 @@ def seen_in(job: Fields) -> tuple[Any, ...]:
 
 
 def records_of(files: Files) -> Iterator[Record]:
-    """
-    All records in order.  The head of a frame and its array of records have checksums of their own;
-    a seal needs the rest of its frame as well.
+    """All records in order.  The head of a frame and its array of records have checksums of their
+    own; a seal needs the rest of its frame as well.
     """
     for name in sorted(files):
         for frame in (independent_reader.read_segment(files[name]) or {})["frames"]:
@@ -232,9 +229,9 @@ def differences(found: Fields, truth: Fields | None) -> list[str]:
 
 
 def certain_by_the_seals(truth: Truth, files: Files) -> set[int]:
-    """
-    The jobs that are certain: what says all of them can be read, and what cannot be read is proven
-    to have nothing newer, by the seals or because nothing that cannot be read stands behind it.
+    """The jobs that are certain: what says all of them can be read, and what cannot be read is
+    proven to have nothing newer, by the seals or because nothing that cannot be read stands behind
+    it.
     """
     readable = truth.readable(files)
     whole = {each.lsn for each in readable}

@@ -1,5 +1,4 @@
-"""
-Damage that leaves bodies sound and takes away what speaks of them: each such body is saved or
+"""Damage that leaves bodies sound and takes away what speaks of them: each such body is saved or
 listed, and the report says in order where the log is not as it was.
 """
 
@@ -63,8 +62,7 @@ class Regions:
 
 
 def _is_in_a_hole(found: Salvaged, full: Full) -> bool:
-    """
-    What was not promised to be there is torn, or in a hole, or in a damaged place after the last
+    """What was not promised to be there is torn, or in a hole, or in a damaged place after the last
     frame that is sound.
     """
     salvage = found.report.salvage

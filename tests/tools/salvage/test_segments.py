@@ -67,8 +67,7 @@ def frames_of_another_log(first_lsn: int, count: int) -> bytes:
 
 
 def with_a_body_of_frames(piece: bytes) -> Files:
-    """
-    A log whose second segment begins with such a body; that frame's records and the segment's
+    """A log whose second segment begins with such a body; that frame's records and the segment's
     header are damaged, so that nothing says which frames are the real ones.
     """
     # Behind the header, two records and the name of the tube they begin at a multiple of 8.
@@ -218,8 +217,7 @@ def test_nothing_comes_back_from_a_trimmed_segment() -> None:
 
 
 def test_a_segment_that_has_no_name_yet_is_no_part_of_the_log() -> None:
-    """
-    A server was killed just before it gave it one: nothing in it was promised, and all of it is
+    """A server was killed just before it gave it one: nothing in it was promised, and all of it is
     written again.
     """
     files = three_segments()
@@ -229,8 +227,7 @@ def test_a_segment_that_has_no_name_yet_is_no_part_of_the_log() -> None:
 
 
 def test_nothing_comes_back_from_behind_the_place_where_a_start_has_cut_a_segment() -> None:
-    """
-    The start dropped a torn place and the end of job 1 behind it, and was killed before the old
+    """The start dropped a torn place and the end of job 1 behind it, and was killed before the old
     segment was cut; now the header that says so is damaged as well.
     """
     scribe = Scribe(opening=[DEFAULT_TUBE])

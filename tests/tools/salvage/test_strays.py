@@ -1,6 +1,5 @@
-"""
-Bodies that are sound while their records are not, or the header of their frame: each is saved, and
-said to be doubtful.
+"""Bodies that are sound while their records are not, or the header of their frame: each is saved,
+and said to be doubtful.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""
-One damaged region anywhere in small logs: each byte, each place to cut, each block of 512 bytes.
+"""One damaged region anywhere in small logs: each byte, each place to cut, each block of 512 bytes.
 
 Every job whose bytes are outside comes back just as it was, no job comes back whose end can still
 be read, and the clean log is one that a server starts on.
@@ -41,8 +40,8 @@ def known_of(name: str) -> Known:
 
 
 class Sweep:
-    """
-    Judges the results of damage to one log; a clean log is made and loaded once for each outcome.
+    """Judges the results of damage to one log; a clean log is made and loaded once for each
+    outcome.
     """
 
     def __init__(self, name: str) -> None:
@@ -54,8 +53,7 @@ class Sweep:
         self.resurrected: list[tuple[Bytes, int]] = []
 
     def over(self, changes: Iterator[Change]) -> None:
-        """
-        Salvage after each change.
+        """Salvage after each change.
 
         :raise AssertionError: a job is missing or changed that is outside of the damage, or one is
             there that was deleted.
@@ -84,8 +82,7 @@ class Sweep:
 
 
 def places(raw: bytes) -> list[int]:
-    """
-    Each byte of a segment; of the description in its header, where all bytes are alike, one in
+    """Each byte of a segment; of the description in its header, where all bytes are alike, one in
     eight.
     """
     return one_in(67, [at for at in range(len(raw)) if not 160 <= at < 4088 or not at % 8])

@@ -28,8 +28,7 @@ def scribe() -> Scribe:
 
 
 def with_flip_in(files: Files, what: bytes, at: int = -1) -> Files:
-    """
-    The log with one wrong bit in these bytes of its first segment.
+    """The log with one wrong bit in these bytes of its first segment.
 
     :param at: which of the places where they stand.
     """

@@ -271,7 +271,6 @@ def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> No
 
 
 def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> Path:
-    """A log of ours."""
     with NewLog(str(path), Origin("test"), pauses=[pause] if pause else []) as log:
         for job in jobs:
             log.add(job)

@@ -1,5 +1,4 @@
-"""
-Damage of every single byte, cuts at every length, and blocks of zeros or noise: no intact job is
+"""Damage of every single byte, cuts at every length, and blocks of zeros or noise: no intact job is
 lost, none that was deleted comes back, and nothing fails.
 
 The oracle knows which bytes speak of which job; it does not know how the reader finds its way.
@@ -33,7 +32,6 @@ class Made:
         self.files[name] = version
 
     def add(self, job_id: int, record: bytes) -> None:
-        """A record of a job."""
         start = len(self.files[self.name])
         self.files[self.name] += record
         self.places.append((self.name, start, start + len(record), job_id))
@@ -51,9 +49,8 @@ class Made:
 
 
 def made(version: int = 7) -> Made:
-    """
-    All kinds of records in two files: jobs that are deleted, copied, buried, delayed; bodies with
-    lines, zeros and nothing; a job of 128 bytes beside another.
+    """All kinds of records in two files: jobs that are deleted, copied, buried, delayed; bodies
+    with lines, zeros and nothing; a job of 128 bytes beside another.
     """
     full = theirs.full if version == 7 else theirs.full_5
     short = theirs.short if version == 7 else theirs.short_5

@@ -1,5 +1,4 @@
-"""
-The real beanstalkd loads what we export, and we import what it wrote: job by job, body by body,
+"""The real beanstalkd loads what we export, and we import what it wrote: job by job, body by body,
 order by order.
 """
 
@@ -158,7 +157,6 @@ def our_jobs(now_ns: int) -> list[StoredJob]:
 
 
 def our_log(path: Path, jobs: list[StoredJob], next_job_id: int = 1) -> Path:
-    """A log of ours."""
     pause = StoredPause(b"alpha", HOUR_S, time.time_ns() + HOUR_S * NS)
     floors = Floors(next_job_id=next_job_id)
     with NewLog(str(path), Origin("test"), floors=floors, pauses=[pause]) as log:
@@ -262,8 +260,7 @@ def test_an_empty_log_keeps_its_ids(tmp_path: Path) -> None:
 
 @dataclass
 class Talk:
-    """
-    A random conversation with it.
+    """A random conversation with it.
 
     :ivar buried: the buried jobs by tube, in the order in which they were buried.
     """
@@ -373,8 +370,7 @@ def test_we_have_what_it_has_after_a_kill_and_it_has_that_back(
 
 
 def check_burials(connection: Connection, source: Path, buried: dict[str, list[int]]) -> None:
-    """
-    Buried jobs are in their order.  Those whose burial was in files that are gone come first; in
+    """Buried jobs are in their order.  Those whose burial was in files that are gone come first; in
     which order they were buried is no longer there to be known.
     """
     found = Survivors(RealDirectory(str(source)), lambda done, total: None)

@@ -31,7 +31,6 @@ EXAMPLE = Fields(1, 7, 0, 60 * NS, 7, 0x18E9F378E7E25828, 0, 0, 0, 0, 0, 0, READ
 
 
 def worked_example() -> bytes:
-    """The bytes of the worked example."""
     lines = re.findall(r"^[0-9a-f]{4}((?: +[0-9a-f]{8})+)$", PAGE.read_text(), re.MULTILINE)
     return bytes.fromhex("".join(lines).replace(" ", ""))
 

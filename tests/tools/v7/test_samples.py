@@ -1,5 +1,4 @@
-"""
-Directories that real beanstalkds wrote (1.12, 1.4.6), and what the real 1.12 makes of each.
+"""Directories that real beanstalkds wrote (1.12, 1.4.6), and what the real 1.12 makes of each.
 
 We make the same of them, but for the differences that are listed here, each of them deliberate.
 """

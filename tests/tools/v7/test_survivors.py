@@ -395,8 +395,7 @@ def test_a_short_record_is_found_behind_damage_however_it_is_read() -> None:
 
 
 def test_a_full_record_that_begins_within_a_short_one_is_the_right_one() -> None:
-    """
-    Here its id, priority and ttr were chosen so that a short one, with a time of creation of our
+    """Here its id, priority and ttr were chosen so that a short one, with a time of creation of our
     days, seems to begin twelve bytes before it.
     """
     second = 10**9

@@ -1,5 +1,5 @@
-"""
-Makes small logs of beanstalkd for tests, from docs/beanstalkd-binlog.md and not from our code.
+"""Makes small logs of beanstalkd for tests, from docs/beanstalkd-binlog.md and not from our
+code.
 """
 
 import struct
@@ -69,7 +69,6 @@ def gone_5(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
 
 
 def file_7(*records: bytes, zeros: int = 0) -> bytes:
-    """A file."""
     return VERSION_7 + b"".join(records) + bytes(zeros)
 
 

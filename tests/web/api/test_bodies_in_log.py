@@ -1,5 +1,4 @@
-"""
-Jobs whose bodies are in the log only are found, grouped, shown and changed as if they were in
+"""Jobs whose bodies are in the log only are found, grouped, shown and changed as if they were in
 memory.
 
 Where reads are held, each piece of work ends when the test lets it.
@@ -46,8 +45,8 @@ COMMANDS = (
 
 
 class Held(Caller):
-    """
-    A server that keeps no bodies in memory that may leave it, and reads when the test says so.
+    """A server that keeps no bodies in memory that may leave it, and reads when the test says
+    so.
     """
 
     def __init__(self, body_cache: int = 0) -> None:
@@ -72,8 +71,7 @@ class Held(Caller):
         self.server.advance()
 
     def finish(self) -> int:
-        """
-        All reads end.
+        """All reads end.
 
         :return: how many pieces of work there were.
         """
@@ -89,7 +87,6 @@ class Held(Caller):
         self.server.advance()
 
     def reply(self) -> Any:
-        """The reply to it."""
         self.finish()
         return parsed(self.browser.transport.value).json
 

@@ -38,8 +38,7 @@ MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
 class Server:
-    """
-    A server, and the command that asks it.
+    """A server, and the command that asks it.
 
     :ivar is_ours: whether it has more commands than beanstalkd.
     """

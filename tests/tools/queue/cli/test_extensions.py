@@ -1,5 +1,5 @@
-"""
-What the command does on a server with more commands than beanstalkd's, and on a real one without.
+"""What the command does on a server with more commands than beanstalkd's, and on a real one
+without.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from tests.tools.queue.lines import EXTENDED
 
 
 class Listener:
-    """
-    Stands between the command and a server, and notes the commands that are sent.
+    """Stands between the command and a server, and notes the commands that are sent.
 
     :ivar sent: before the server has them.
     :ivar passed_on: when it has them.

@@ -1,5 +1,5 @@
-"""
-A server, and who puts jobs into it, may be hostile: a terminal obeys nothing of what they say.
+"""A server, and who puts jobs into it, may be hostile: a terminal obeys nothing of what they
+say.
 """
 
 from __future__ import annotations

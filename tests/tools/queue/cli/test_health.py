@@ -17,7 +17,6 @@ from tests.server_process import Connection, ServerProcess, ours_at_once
 
 @pytest.fixture
 def server_port(tmp_path: Path) -> Iterator[int]:
-    """Run a server."""
     with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
         yield server.port()
 

@@ -1,6 +1,5 @@
-"""
-``beanstalk promote`` and ``health`` at servers of a replicated queue, which say here what they are
-told to.
+"""``beanstalk promote`` and ``health`` at servers of a replicated queue, which say here what they
+are told to.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ def answers(
 
 
 class Told:
-    """
-    A server that says what it is told to; behind HANDING_OVER it parts and closes its port.
+    """A server that says what it is told to; behind HANDING_OVER it parts and closes its port.
 
     :ivar says: its answers by the words of commands.
     :ivar heard: the lines that have come.

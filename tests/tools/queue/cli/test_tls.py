@@ -1,5 +1,4 @@
-"""
-The command ``beanstalk`` and a server that speaks TLS.
+"""The command ``beanstalk`` and a server that speaks TLS.
 
 Without the extra ``tls`` there is nothing to test, as the server cannot speak it either.
 """
