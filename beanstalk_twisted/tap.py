@@ -201,7 +201,8 @@ def _replicated(
     prepare: Callable[[Signalled, Callable[[], None]], None], launcher: Launcher,
     observer: Callable[[], ILogObserver | None],
 ) -> IService:  # fmt: skip
-    """:return: a server that is a standby or the active one; without ``--replicate`` nothing of that
+    """:return: a server that is a standby or the active one; without ``--replicate`` nothing of
+        that
     is imported.
     """
     from beanstalk_twisted.daemon.terms.ending import Term

@@ -142,7 +142,8 @@ def join(folder: str, name: str) -> str:
 
 
 def parse_url(url: str) -> tuple[SplitResult, dict[str, str]]:
-    """:return: the URL without options, its scheme in lower case and as Arrow knows it; its options.
+    """:return: the URL without options, its scheme in lower case and as Arrow knows it; its
+        options.
     :raise BadUrl: it cannot name a store.
     """
     try:

@@ -60,7 +60,8 @@ class StreamReader:
         return self.ends
 
     async def first_from(self, position: int) -> Message | None:
-        """:return: the first message at a position or behind it; None if there is none up to the end.
+        """:return: the first message at a position or behind it; None if there is none up to the
+            end.
         :raise Behind: what is missing before it was purged.
         """
         if position > self.ends.last:
@@ -111,7 +112,8 @@ class Ahead:
         return message
 
     async def _read_on(self) -> None:
-        """:raise Behind: what is missing in what comes was purged.  The stream is asked once, however
+        """:raise Behind: what is missing in what comes was purged.  The stream is asked once,
+            however
         many gaps there are: it is purged from its beginning on.
         """
         if self._position > self._reader.ends.last:
@@ -162,7 +164,9 @@ class Beginnings:
     def __init__(
         self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
     ) -> None:
-        """:param progress: told the position of a message that is passed over, and of the last one."""
+        """:param progress: told the position of a message that is passed over, and of the last
+        one.
+        """
         self.is_of_queue = False
         self._foreign = 0, 0
         self._near: dict[SegmentHeader, Beginning] = {}

@@ -111,7 +111,8 @@ class Moves:
         return True
 
     def holder_of_key(self, job: Job, tube: Tube, now_ns: int) -> int | None:
-        """:return: the id of the job that keeps this one out of a tube by its unique key; None if none
+        """:return: the id of the job that keeps this one out of a tube by its unique key; None if
+            none
         does.
         """
         if job.tags is None:

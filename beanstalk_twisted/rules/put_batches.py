@@ -204,7 +204,8 @@ class PutBatches:
     def _ids(
         self, tube: Tube, jobs: Sequence[NewJob], now_ns: int
     ) -> tuple[list[int], list[NewJob]]:
-        """:return: the ids that these jobs will have, or of those that have their keys, and the jobs
+        """:return: the ids that these jobs will have, or of those that have their keys, and the
+            jobs
         that are new.
         """
         ids, new_jobs = list[int](), list[NewJob]()

@@ -131,7 +131,9 @@ class WorkQueue:
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
-        """:param offset_ns: says the wall clock minus the queue's time; without it they are the same."""
+        """:param offset_ns: says the wall clock minus the queue's time; without it they are the
+        same.
+        """
         self.put_batches.wall_offset_ns = offset_ns
 
     def measure_times(self) -> None:

@@ -34,7 +34,9 @@ class Conversation(Carrier):
     """
 
     def __init__(self, wire: Wire, turn: Callable[[], AbstractContextManager[None]]) -> None:
-        """:param turn: what each thing that is done here is done within; it lets happen what follows."""
+        """:param turn: what each thing that is done here is done within; it lets happen what
+        follows.
+        """
         self.wire = wire
         self._turn = turn
         self._heard = bytearray()

@@ -60,7 +60,8 @@ class MemoryTransport:
         self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None,
         peer: IAddress = PEER,
     ) -> None:  # fmt: skip
-        """:param stirred: called when the protocol has done something that the other end may notice.
+        """:param stirred: called when the protocol has done something that the other end may
+            notice.
         :param peer: the address of the other end.
         """
         self.stirred = stirred

@@ -260,8 +260,8 @@ class Harness:
     """
 
     def __init__(self, *, has_log: bool = True, max_job_bytes: int = 65_535) -> None:
-        """:param has_log: whether jobs survive a restart: the log is kept in memory, and a reply waits
-            for it as it does for a disk.
+        """:param has_log: whether jobs survive a restart: the log is kept in memory, and a reply
+            waits for it as it does for a disk.
         :param max_job_bytes: the largest body, bytes.
         """
         directory = SimulatedDirectory() if has_log else None

@@ -390,7 +390,9 @@ class StreamOutlet:
     def __init__(
         self, request: BoundedRequest, stream: Stream, is_outdated: Callable[[], bool]
     ) -> None:
-        """:param is_outdated: says before each piece whether who asked is to be asked who they are."""
+        """:param is_outdated: says before each piece whether who asked is to be asked who they
+        are.
+        """
         self._request: Any = request
         self._stream = stream
         self._is_outdated = is_outdated

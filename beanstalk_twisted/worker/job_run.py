@@ -229,7 +229,8 @@ class JobRun(Generic[T]):
         self, settings: Settings[T], reserver: Reserver, job: Job,
         may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
     ) -> None:  # fmt: skip
-        """:param may_give_back: asked before the job is released; its Deferred fires when it may be.
+        """:param may_give_back: asked before the job is released; its Deferred fires when it may
+            be.
         :param left: called when the attempt was given up and its handler still runs.
         """
         self._settings = settings

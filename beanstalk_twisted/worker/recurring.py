@@ -199,7 +199,8 @@ class Schedule:
         return list(newest)
 
     def tags(self, time_s: int) -> Tags:
-        """:return: what makes one job of those that several schedulers put for this time: its key is
+        """:return: what makes one job of those that several schedulers put for this time: its key
+            is
         remembered for as long as one of them may still put it.
         """
         key = f"{self.name}/{time_s}"

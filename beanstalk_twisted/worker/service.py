@@ -223,7 +223,8 @@ class Worker(Service, Generic[T]):
         grace_s: float = GRACE_S, backoff: Callable[[], Backoff] | None = None,
         chance: Callable[[], float] = any_random, token: str | None = None,
     ) -> None:  # fmt: skip
-        """:param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an endpoint.
+        """:param endpoint: where the server is, as of `Client`: ``127.0.0.1:11300``, or an
+            endpoint.
         :param tubes: where jobs come from; one, or several.
         :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.

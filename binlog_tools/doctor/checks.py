@@ -162,7 +162,9 @@ def tls(found: ServerOptions) -> Iterator[Finding]:
 
 
 def ports(found: ServerOptions, has_server: bool) -> Iterator[Finding]:
-    """:param has_server: whether a server runs on the log: then its ports are in use, as they should."""
+    """:param has_server: whether a server runs on the log: then its ports are in use, as they
+    should.
+    """
     if found.problem:
         return
     if has_server and found.ports:

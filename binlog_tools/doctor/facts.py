@@ -217,7 +217,9 @@ TIME_ERROR: Final = 5
 
 
 def clock_is_kept() -> bool | None:
-    """:return: whether the kernel says that something keeps the clock right; None if it says nothing."""
+    """:return: whether the kernel says that something keeps the clock right; None if it says
+    nothing.
+    """
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except AttributeError:

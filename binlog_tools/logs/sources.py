@@ -130,7 +130,9 @@ class Source:
         self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False,
         left_out: Sequence[str] = (), is_archive: bool = False,
     ) -> None:  # fmt: skip
-        """:param files: lists the paths of the files, by the names they have in a server's directory."""
+        """:param files: lists the paths of the files, by the names they have in a server's
+        directory.
+        """
         self.path = path
         self.is_partial = is_partial
         self.is_archive = is_archive

@@ -40,7 +40,9 @@ class Done(Protocol):
     """Gives the result of a future, when it is there."""
 
     def __call__(self, future: "Future[R]", seconds: float | None = None, /) -> R:
-        """:raise TimeoutError: it is not there after so many seconds; None for as long as it takes."""
+        """:raise TimeoutError: it is not there after so many seconds; None for as long as it
+        takes.
+        """
 
 
 LOOK_S: Final = 0.5

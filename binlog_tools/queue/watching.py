@@ -282,7 +282,9 @@ COLOURS: Final = {"red": 31, "yellow": 33, "cyan": 36, "bold": 1}
 
 
 def colour_of(row: Row) -> str:
-    """:return: a name of `COLOURS` for what somebody should look at, most urgent first; else empty."""
+    """:return: a name of `COLOURS` for what somebody should look at, most urgent first; else
+    empty.
+    """
     if row.buried:
         return "red"
     if row.pause_s:

@@ -89,7 +89,8 @@ class Judge:
         self, live: LiveJobs, holes: Iterable[Hole], hidden: HiddenRecords, torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
-        """:param holes: in the segments that count; ``hidden``, what cannot be read of all segments.
+        """:param holes: in the segments that count; ``hidden``, what cannot be read of all
+            segments.
         :param buffer_of: gives the bytes of a segment by its number.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """

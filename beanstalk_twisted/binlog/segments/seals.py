@@ -124,7 +124,9 @@ def seal_offset(trailer: bytes) -> int | None:
 
 
 def decode_seal(data: bytes) -> SealIndex | None:
-    """:return: None if it is of another version, or ends too early.  What follows it is not looked at."""
+    """:return: None if it is of another version, or ends too early.  What follows it is not looked
+    at.
+    """
     try:
         return _decode(data)
     except struct.error:

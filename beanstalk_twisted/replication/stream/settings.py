@@ -67,7 +67,9 @@ class Fault(NamedTuple):
 
 
 def copies_of(info: Mapping[str, Any]) -> Copies:
-    """:param info: what JetStream says of a stream; of one that is on a single server it names none."""
+    """:param info: what JetStream says of a stream; of one that is on a single server it names
+    none.
+    """
     wanted = info["config"].get("num_replicas", 1)
     cluster = info.get("cluster")
     if not cluster:

@@ -401,7 +401,8 @@ class Guard:
 
 
 def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
-    """:return: gives, of what its method is called with, the tubes that a command makes, or has made
+    """:return: gives, of what its method is called with, the tubes that a command makes, or has
+        made
     later, if they are not there; None for one that makes none.
     """
     if row.operation in MAKERS:
@@ -418,7 +419,8 @@ def _dead_letters(pairs: Iterable[tuple[str, str]]) -> list[bytes]:
 
 
 def _value_of(row: Command) -> Callable[[Any], Any]:
-    """:return: gives, of the values of a command's fields, or of what its method is called with, what
+    """:return: gives, of the values of a command's fields, or of what its method is called with,
+        what
     the right depends on.
     """
     of, names = row.needs.of, [field.name for field in row.fields]

@@ -110,7 +110,9 @@ class RefusalLog:
     log = Logger()
 
     def __init__(self, clock: Clock, why: str) -> None:
-        """:param why: the reason and what to do about it, as it goes on behind "connections refused:"."""
+        """:param why: the reason and what to do about it, as it goes on behind "connections
+        refused:".
+        """
         self._repeats: Repeats[str] = Repeats(clock, self._tell)
         self._why = why
         self.total = 0
@@ -193,7 +195,8 @@ class ConnectionLimits:
 
 
 def counted_as(address: object) -> str:
-    """:return: what connections from there are counted together as: an IPv4 address, or the network of
+    """:return: what connections from there are counted together as: an IPv4 address, or the
+        network of
     64 bits that an IPv6 host has for itself; empty on a UNIX socket.
     """
     host = getattr(address, "host", "")

@@ -345,7 +345,8 @@ class Named(Steps):
         return outcome._replace(skipped=outcome.skipped + len(ids) - len(meant))
 
     def _next(self, most: int) -> tuple[list[int], list[Job]]:
-        """:return: the next ids, and the jobs of them that are there; fewer if their bodies are to be
+        """:return: the next ids, and the jobs of them that are there; fewer if their bodies are to
+            be
         read, and many or large.
         """
         ids: list[int] = []

@@ -90,7 +90,8 @@ class History:
         return self.ticks - len(self._recent) <= tick <= self.ticks
 
     def long(self) -> bytes:
-        """:return: a JSON array of the long history's rows: of what is counted the last value, of all
+        """:return: a JSON array of the long history's rows: of what is counted the last value, of
+            all
         else the highest in its half minute.
         """
         return _joined(self._long)

@@ -106,7 +106,8 @@ class _Facts(NamedTuple):
         return _Facts(self.place[rows], self.kind[rows], begun, ended, self.value[rows]).added()
 
     def named(self, servers: Any, tubes: Any, is_coded: bool = False) -> pa.Table:
-        """:param servers: names; a place is the number of one times that of all tubes, and a tube's.
+        """:param servers: names; a place is the number of one times that of all tubes, and a
+            tube's.
         :return: with `SCHEMA`.
         """
         server, tube = np.divmod(self.place, max(1, len(tubes)))

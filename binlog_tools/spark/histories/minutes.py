@@ -55,7 +55,8 @@ _STRIDE: Final = 1 << 32
 
 
 def tube_minutes_of(entries: pa.Table, depths: pa.Table, last_ns: Mapping[str, int]) -> pa.Table:
-    """:param entries: of days of servers, whole or from a minute on, each key once, cut by `by_day`.
+    """:param entries: of days of servers, whole or from a minute on, each key once, cut by
+        `by_day`.
     :param depths: with `DEPTHS`, when these days or minutes begin.
     :param last_ns: of each server, its last moment: behind its minute there is no row, and what
         lasts is as long as it was then.

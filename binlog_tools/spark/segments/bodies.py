@@ -28,7 +28,8 @@ class Bodies:
     """
 
     def __init__(self, buffer: memoryview, run: Run, rows: Rows, bad_heaps: Ints) -> None:
-        """:param bad_heaps: the frames whose heap as a whole does not check: each body of theirs has
+        """:param bad_heaps: the frames whose heap as a whole does not check: each body of theirs
+            has
         to, by itself.
         """
         self._buffer = buffer

@@ -47,7 +47,9 @@ PIPELINES: Final = {
 
 
 def opened(name: str, place: str, mode: str = "error") -> "DeltaStored":
-    """:raise TableError: see `open_stored`; or there is a table already, and the mode is against it."""
+    """:raise TableError: see `open_stored`; or there is a table already, and the mode is against
+    it.
+    """
     stored = open_stored(place, SINGLE[name])
     is_there = stored.version is not None or bool(stored.files())
     if mode == "error" and is_there:

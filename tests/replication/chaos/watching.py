@@ -44,7 +44,9 @@ class Look(NamedTuple):
 
 
 def look_of(at_s: float, changes: int, situations: Iterable[dict[str, Any]]) -> Look:
-    """:param situations: what ``/api/v1/replication`` of each server says; empty if it says nothing."""
+    """:param situations: what ``/api/v1/replication`` of each server says; empty if it says
+    nothing.
+    """
     found = [each for each in situations if each]
     active = [each for each in found if each["role"] == "active"]
     says = {each["name"] for each in found if "follows" in each["why_not_ready"]}
