@@ -202,8 +202,7 @@ def _replicated(
     observer: Callable[[], ILogObserver | None],
 ) -> IService:  # fmt: skip
     """:return: a server that is a standby or the active one; without ``--replicate`` nothing of
-        that
-    is imported.
+    that is imported.
     """
     from beanstalk_twisted.daemon.terms.ending import Term
     from beanstalk_twisted.daemon.terms.service import ReplicatedService

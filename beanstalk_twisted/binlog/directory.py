@@ -217,7 +217,9 @@ class RealFile(File):
             return problem.errno not in _GONE
 
     def whereabouts(self) -> str:
-        """:return: `DELETED`, or where the file is now if the kernel says so (Linux), or `MOVED`."""
+        """:return: `DELETED`, or where the file is now if the kernel says so (Linux), or
+        `MOVED`.
+        """
         with contextlib.suppress(OSError):
             if not os.fstat(self._fd).st_nlink:
                 return DELETED

@@ -89,8 +89,8 @@ class NotifySocket:
 
 
 def asked_for(environment: MutableMapping[str, str]) -> "ServiceManager":
-    """:param environment: that of the process; what is used up is removed, so that no child has
-    it.
+    """:param environment: that of the process; what is used up is removed, so that no child
+    has it.
     """
     address = environment.pop("NOTIFY_SOCKET", "")
     watchdog_s = _watchdog_s(environment)

@@ -303,8 +303,7 @@ def _make_way(path: str) -> None:
 
 def _ask(path: str) -> int:
     """:return: the error code of an attempt to connect, 0 if it succeeds.  EAGAIN says that a
-        server
-    is there, and busy.
+    server is there, and busy.
     """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)

@@ -113,8 +113,7 @@ class Ahead:
 
     async def _read_on(self) -> None:
         """:raise Behind: what is missing in what comes was purged.  The stream is asked once,
-            however
-        many gaps there are: it is purged from its beginning on.
+        however many gaps there are: it is purged from its beginning on.
         """
         if self._position > self._reader.ends.last:
             return
@@ -164,8 +163,8 @@ class Beginnings:
     def __init__(
         self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
     ) -> None:
-        """:param progress: told the position of a message that is passed over, and of the last
-        one.
+        """:param progress: told the position of a message that is passed over, and of the
+        last one.
         """
         self.is_of_queue = False
         self._foreign = 0, 0

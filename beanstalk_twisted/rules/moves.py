@@ -112,8 +112,7 @@ class Moves:
 
     def holder_of_key(self, job: Job, tube: Tube, now_ns: int) -> int | None:
         """:return: the id of the job that keeps this one out of a tube by its unique key; None if
-            none
-        does.
+        none does.
         """
         if job.tags is None:
             return None

@@ -205,8 +205,7 @@ class PutBatches:
         self, tube: Tube, jobs: Sequence[NewJob], now_ns: int
     ) -> tuple[list[int], list[NewJob]]:
         """:return: the ids that these jobs will have, or of those that have their keys, and the
-            jobs
-        that are new.
+        jobs that are new.
         """
         ids, new_jobs = list[int](), list[NewJob]()
         here: dict[bytes, int] = {}

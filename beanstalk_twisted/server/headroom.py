@@ -54,7 +54,9 @@ class MemoryLimit:
         return self._refused_bytes > 0 and self.room(self._refused_bytes) < 0
 
     def room(self, growth: int) -> int:
-        """:return: how many bytes are left when jobs take so many more; negative if they may not."""
+        """:return: how many bytes are left when jobs take so many more; negative if they may
+        not.
+        """
         return self.most_bytes - self.used_bytes - growth
 
     def look(self) -> None:

@@ -140,7 +140,9 @@ class Archiver:
 
     @property
     def lacks(self) -> tuple[int, int]:
-        """:return: how many finished segments are not known to be in the archive, and their bytes."""
+        """:return: how many finished segments are not known to be in the archive, and their
+        bytes.
+        """
         newest_first = reversed(self._log.ends.items())
         sizes = [size for _, size in takewhile(lambda end: not self.has(end[0]), newest_first)]
         return len(sizes), sum(sizes)

@@ -390,8 +390,8 @@ class StreamOutlet:
     def __init__(
         self, request: BoundedRequest, stream: Stream, is_outdated: Callable[[], bool]
     ) -> None:
-        """:param is_outdated: says before each piece whether who asked is to be asked who they
-        are.
+        """:param is_outdated: says before each piece whether who asked is to be asked who
+        they are.
         """
         self._request: Any = request
         self._stream = stream

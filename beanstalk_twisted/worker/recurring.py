@@ -200,8 +200,7 @@ class Schedule:
 
     def tags(self, time_s: int) -> Tags:
         """:return: what makes one job of those that several schedulers put for this time: its key
-            is
-        remembered for as long as one of them may still put it.
+        is remembered for as long as one of them may still put it.
         """
         key = f"{self.name}/{time_s}"
         return Tags(unique=key, unique_seconds=self.window_s + SKEW_S)

@@ -69,8 +69,8 @@ class Settings(Generic[T]):
     token: str | None = None
 
     def __post_init__(self) -> None:
-        """:raise ValueError: a number is out of its range, there is no tube, or one has a name
-            that no tube can have.
+        """:raise ValueError: a number is out of its range, there is no tube, or one has a name that
+            no tube can have.
         :raise TypeError: a part cannot be what it is given as.
         """
         check_whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY)

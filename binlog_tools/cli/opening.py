@@ -96,7 +96,9 @@ def _advice(path: str) -> str:
 
 
 def code_of_gaps(sources: Iterable[Source]) -> int:
-    """:return: `TORN` if the places that cannot be read are torn tails, at which a server starts."""
+    """:return: `TORN` if the places that cannot be read are torn tails, at which a server
+    starts.
+    """
     return DAMAGED if any(source.survey().problems for source in sources) else TORN
 
 

@@ -342,9 +342,8 @@ def _other_fields(entry: Entry) -> Fields:
 
 
 def body_fields(body: bytes, how: str) -> Fields:
-    """:param how: ``text`` (``body``, or ``body_base64`` where it is no UTF-8), ``hex``,
-        ``base64`` or
-    ``none``.
+    """:param how: ``text`` (``body``, or ``body_base64`` where it is no UTF-8), ``hex``, ``base64``
+    or ``none``.
     """
     if how == "none":
         return {}

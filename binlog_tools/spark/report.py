@@ -22,8 +22,7 @@ TITLE: Final = "The queue, as its log tells it"
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """:return: seconds since the epoch; ``now`` is the end of this minute, so that ``-7d`` to
-        ``now``,
-    and ``-14d`` to ``-7d``, have no minute in common.
+    ``now``, and ``-14d`` to ``-7d``, have no minute in common.
     """
     now_ns = ctx.meta.setdefault(_NOW, -(-time.time_ns() // _MINUTE_NS) * _MINUTE_NS)
     try:

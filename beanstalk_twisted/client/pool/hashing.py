@@ -38,7 +38,9 @@ class Split:
     """
 
     def __init__(self, weights: Mapping[str, int]) -> None:
-        """:raise ValueError: there is no server, or one has a name or weight that it cannot have."""
+        """:raise ValueError: there is no server, or one has a name or weight that it cannot
+        have.
+        """
         if not weights:
             raise ValueError("there is no server to split tubes over")
         for name, weight in weights.items():

@@ -276,7 +276,9 @@ class Stream(Protocol):
         """Tell all who `hear` now; nothing is kept, and what does not arrive is lost."""
 
     def hear(self, receive: Callable[[bytes], None]) -> None:
-        """:param receive: called in any thread with what others, and this one, `tell` from now on."""
+        """:param receive: called in any thread with what others, and this one, `tell` from
+        now on.
+        """
 
     def close(self) -> "Future[None]":
         """Disconnect.  What is under way fails with `Unreachable`."""

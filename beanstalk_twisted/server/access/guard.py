@@ -402,8 +402,7 @@ class Guard:
 
 def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
     """:return: gives, of what its method is called with, the tubes that a command makes, or has
-        made
-    later, if they are not there; None for one that makes none.
+    made later, if they are not there; None for one that makes none.
     """
     if row.operation in MAKERS:
         at = [field.name for field in row.fields].index("tube") - len(row.fields)
@@ -420,8 +419,7 @@ def _dead_letters(pairs: Iterable[tuple[str, str]]) -> list[bytes]:
 
 def _value_of(row: Command) -> Callable[[Any], Any]:
     """:return: gives, of the values of a command's fields, or of what its method is called with,
-        what
-    the right depends on.
+    what the right depends on.
     """
     of, names = row.needs.of, [field.name for field in row.fields]
     if of in (rights.MOVED, rights.POLICY):

@@ -35,7 +35,9 @@ def peer_of(transport: Any) -> Peer:
 
 
 def host_of(transport: Any) -> str:
-    """:return: what tells peers apart that guess tokens: an address, or on a UNIX socket its user."""
+    """:return: what tells peers apart that guess tokens: an address, or on a UNIX socket its
+    user.
+    """
     address = transport.getPeer()
     if isinstance(address, IPv4Address | IPv6Address):
         return str(address.host)

@@ -195,9 +195,8 @@ class ConnectionLimits:
 
 
 def counted_as(address: object) -> str:
-    """:return: what connections from there are counted together as: an IPv4 address, or the
-        network of
-    64 bits that an IPv6 host has for itself; empty on a UNIX socket.
+    """:return: what connections from there are counted together as: an IPv4 address, or the network
+    of 64 bits that an IPv6 host has for itself; empty on a UNIX socket.
     """
     host = getattr(address, "host", "")
     if ":" not in host:

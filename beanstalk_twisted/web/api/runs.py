@@ -346,8 +346,7 @@ class Named(Steps):
 
     def _next(self, most: int) -> tuple[list[int], list[Job]]:
         """:return: the next ids, and the jobs of them that are there; fewer if their bodies are to
-            be
-        read, and many or large.
+        be read, and many or large.
         """
         ids: list[int] = []
         found: list[Job] = []

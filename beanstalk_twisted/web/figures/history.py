@@ -91,8 +91,7 @@ class History:
 
     def long(self) -> bytes:
         """:return: a JSON array of the long history's rows: of what is counted the last value, of
-            all
-        else the highest in its half minute.
+        all else the highest in its half minute.
         """
         return _joined(self._long)
 

@@ -278,9 +278,8 @@ class TubeRings:
         self.rows += 1
 
     def of(self, tube: Tube) -> list[list[int]]:
-        """:return: a tube's rows, oldest first, each with its time before the `FIELDS`; empty if
-            it is
-        not among the most active ones.
+        """:return: a tube's rows, oldest first, each with its time before the `FIELDS`; empty if it
+        is not among the most active ones.
         """
         ring = self._rings.get(tube)
         if ring is None:

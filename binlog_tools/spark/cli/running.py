@@ -141,9 +141,8 @@ def _watch(report: Report, is_over: Event) -> None:
 
 
 def running_tasks(spark: SparkSession) -> list[tuple[int, int]] | None:
-    """:return: tasks done, and all tasks, of each stage that runs; None: a Connect session tells
-        it by
-    itself.
+    """:return: tasks done, and all tasks, of each stage that runs; None: a Connect session tells it
+    by itself.
     """
     context = getattr(spark, "sparkContext", None)
     if context is None:

@@ -13,7 +13,9 @@ _OTHERS: Final = {"map": pa.map_(pa.int64(), pa.int64()), "double": pa.float64()
 
 
 def schema_of(text: str) -> pa.Schema:
-    """:param text: names, and their type behind them, as SQL names it; ``map`` is one of numbers."""
+    """:param text: names, and their type behind them, as SQL names it; ``map`` is one of
+    numbers.
+    """
     fields: list[tuple[str, Any]] = []
     for part in text.split(";"):
         *names, kind = part.split()

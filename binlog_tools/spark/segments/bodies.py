@@ -29,8 +29,7 @@ class Bodies:
 
     def __init__(self, buffer: memoryview, run: Run, rows: Rows, bad_heaps: Ints) -> None:
         """:param bad_heaps: the frames whose heap as a whole does not check: each body of theirs
-            has
-        to, by itself.
+        has to, by itself.
         """
         self._buffer = buffer
         self._count = len(rows)

@@ -158,7 +158,9 @@ class Field:
     """
 
     def __init__(self, folder: Path, sync_interval: str = "always") -> None:
-        """:param sync_interval: of NATS; with any other than "always" a loss of power loses jobs."""
+        """:param sync_interval: of NATS; with any other than "always" a loss of power loses
+        jobs.
+        """
         connect_machines()
         images = folder / "disks"
         hold_images(images)

@@ -111,7 +111,9 @@ class MemoryLog:
         self.has_quorum = False
 
     def restore_quorum(self, keeps: bool = True) -> None:
-        """:param keeps: whether what was asked meanwhile is carried out now; else it is forgotten."""
+        """:param keeps: whether what was asked meanwhile is carried out now; else it is
+        forgotten.
+        """
         self.has_quorum = True
         waiting, self._waiting = self._waiting, []
         for decide in waiting if keeps else ():
