@@ -32,9 +32,8 @@ from tests.interruption import Interruption, files_of
 WAY: Final = files_of(
     "binlog.log", "binlog.segments.framing", "binlog.segments.frames", "binlog.batches",
     "binlog.records", "binlog.space_budget", "binlog.writer", "jobs", "rules",
-    "storage.commit.group_commit", "storage.commit.fsync_policy",
-    "storage.commit.space", "storage.commit.inline_sync", "storage.store", "storage.compactor",
-    "server.service", "server.executor", "server.incoming", "server.incoming_jobs",
+    "storage.group_commit", "storage.fsync", "storage.store", "storage.compactor",
+    "server.service", "server.executor", "server.incoming",
     "server.reply_queue", "server.connections.output", "server.connections.protocol",
     "server.connections.served", "server.connections.turns",
 )  # fmt: skip
