@@ -71,6 +71,7 @@ lint: .venv/dev.stamp ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tests.docstrings
+	$(BIN)/python -m tests.phrases
 	$(BIN)/mypy
 	$(BIN)/mypy twisted/plugins/beanstalk_twisted_plugin.py
 

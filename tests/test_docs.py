@@ -11,7 +11,6 @@ import functools
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -56,7 +55,6 @@ from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
 from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.fsync import ALWAYS
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import ROUTES
@@ -66,7 +64,6 @@ from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, TAG_WORDS
-from tests.server_process import LIMIT_S, ServerProcess, ours
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -84,6 +81,7 @@ EXTENSIONS_PAGE = ROOT / "docs" / "extensions.md"
 DURABILITY = ROOT / "docs" / "durability.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+OPTIONS_PAGE = ROOT / "docs" / "options.md"
 REPLICATION = ROOT / "docs" / "replication.md"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -469,72 +467,31 @@ def test_what_is_listed_as_a_difference_is_marked_in_the_code() -> None:
 # Options and exit codes.
 
 
-def default_of(option: str) -> str:
-    """Say the default of a long option, as the README does."""
-    options = Options()
-    assert (options["listen"], options["fsync"], options["verbosity"]) == ([], ALWAYS, 0)
-    assert not options["listen_v1"]
-    assert not (options["http"] or options["http_hosts"] or options["http_write"])
-    others = {
-        "address": ADDRESS,
-        "port": PORT,
-        "fsync": "always",
-        "verbose": "off",
-        "on-fenced": "standby",
-        "log-format": "text",
-        "log-level": "info",
-        "http-write": "off",
-        "binlog-archive-age": str(DEFAULT_AGE_S),
-    }
-    if option in ("help", "version"):
-        return ""
-    return others.get(option) or str(options.defaults.get(option) or "none")
+def test_the_page_of_options_is_what_its_script_writes() -> None:
+    script = {"__file__": str(OPTIONS_PAGE.with_suffix(".py")), "__name__": "options"}
+    exec(OPTIONS_PAGE.with_suffix(".py").read_text(), script)
+    assert OPTIONS_PAGE.read_text() == script["page"]()
 
 
-def test_the_readme_has_every_option_with_its_default() -> None:
-    rows = readme_options()
+def test_the_table_of_options_has_every_option_with_its_default() -> None:
     options = Options()
+    listed = [each for group in GROUPS for each in group.options]
     letters = {letter: options.synonyms[letter] for letter in options.shortOpt.replace(":", "")}
     # These are known only to be refused in words of their own.
     assert letters.pop("c") == letters.pop("n") == "c"
-    written_letters = {}
-    for long, short, default, _ in rows:
-        name = long.split()[0].removeprefix("--") if long else short[1]
-        if short:
-            written_letters[short[1]] = name
-        assert default == (default_of(name) if long else "")
-    assert written_letters == letters
-    long_names = [long.split()[0].removeprefix("--") for long, *_ in rows if long]
-    assert sorted(long_names) == sorted(name.rstrip("=") for name in options.longOpt)
-
-
-def readme_options() -> list[list[str]]:
-    """Give the rows of all groups of options in the README."""
-    rows = [row for rows in tables(section(README, "Options")) for row in rows]
-    return [[cell.strip("`") for cell in row] for row in rows]
-
-
-def test_the_help_has_the_groups_of_the_readme_with_the_same_options_in_order() -> None:
-    text = section(README, "Options")
-    assert re.findall(r"^\*\*(.+)\*\*$", text, re.MULTILINE) == [each.title for each in GROUPS]
-    written = [
-        [
-            (f"--{option.name} {option.value}".strip() if option.name else "",
-             "-" + f"{option.letter} {'' if option.name else option.value}".strip()
-             if option.letter else "")
-            for option in group.options
-        ]
-        for group in GROUPS
-    ]  # fmt: skip
-    told = [[(row[0].strip("`"), row[1].strip("`")) for row in rows] for rows in tables(text)]
-    assert told == written
-
-
-def test_the_help_has_the_defaults_of_the_readme() -> None:
-    told = {row[0].split()[0]: row[2] for row in readme_options() if row[0]}
-    for option in (option for group in GROUPS for option in group.options if option.name):
-        default = told[f"--{option.name}"]
-        assert option.default == ("" if default in ("none", "off") else default), option.name
+    assert {each.letter: each.name or each.letter for each in listed if each.letter} == letters
+    names = [each.name for each in listed if each.name]
+    assert sorted(names) == sorted(name.rstrip("=") for name in options.longOpt)
+    assert len(names) <= 40
+    set_elsewhere = {
+        "address": ADDRESS, "port": PORT, "fsync": "always",
+        "on-fenced": "standby", "log-format": "text", "log-level": "info",
+        "binlog-archive-age": str(DEFAULT_AGE_S),
+    }  # fmt: skip
+    for each in listed:
+        if each.name and each.name not in ("help", "version"):
+            default = set_elsewhere.get(each.name) or options.defaults.get(each.name)
+            assert each.default == str(default or ""), each.name
 
 
 def commands_that_start_a_server() -> Iterator[str]:
@@ -721,39 +678,6 @@ def test_no_page_knows_the_machine_it_was_written_on() -> None:
 
 def test_no_page_has_anything_left_to_do() -> None:
     assert not found_in_pages(r"\b(?:TODO|TBD|FIXME|XXX)\b")
-
-
-# The jobs of the README.
-
-
-def has_netcat() -> bool:
-    """Whether there is one that knows -N, which others do not."""
-    if not shutil.which("nc"):
-        return False
-    done = subprocess.run(["nc", "-h"], capture_output=True, text=True, timeout=LIMIT_S)
-    return bool(re.search(r"\[-\w*N", done.stdout + done.stderr))
-
-
-def printed_by(*command: str) -> str:
-    """Run a command that must succeed."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_jobs_of_the_readme_go_through_and_print_what_it_says(tmp_path: Path) -> None:
-    (snippet,) = (block for block in blocks(README, "python") if PORT in block)
-    (pipeline,) = (block for block in blocks(README, "sh") if block.startswith("printf"))
-    expected = blocks(README, "text")
-    with ServerProcess(ours("--port", 0, "--binlog", tmp_path / "log"), tmp_path) as server:
-        server.connect().close()
-        port = str(server.port())
-        assert snippet.count(PORT) == pipeline.count(PORT) == 1
-        assert printed_by(sys.executable, "-c", snippet.replace(PORT, port)) == expected[0]
-        if has_netcat():
-            printed = printed_by("sh", "-c", pipeline.replace(PORT, port))
-            assert printed.replace("\r", "") == expected[1]
-        server.terminate()
 
 
 def test_no_docstring_only_says_where_another_one_is() -> None:

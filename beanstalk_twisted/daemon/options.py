@@ -58,8 +58,9 @@ class Option(NamedTuple):
 
     :ivar name: the long one without dashes, empty if there is none.
     :ivar letter: beanstalkd's, empty if there is none.
-    :ivar value: what stands behind it, empty if nothing does.
+    :ivar value: placeholder of the argument, empty for a flag.
     :ivar default: as it is shown, empty if there is none.
+    :ivar page: where docs/ says more, relative to docs/.
     """
 
     name: str
@@ -67,110 +68,122 @@ class Option(NamedTuple):
     value: str
     text: str
     default: str = ""
+    page: str = ""
 
 
 class Group(NamedTuple):
-    """Options that are about the same thing."""
+    """Options about the same thing."""
 
     title: str
     options: tuple[Option, ...]
 
 
 GROUPS: Final = (
-    Group("Log", (
-        Option("binlog", "b", "DIR", "Keep jobs in this directory, which is made if only it is "
-               "missing. Without it they are in memory only."),
-        Option("fsync", "", "WHEN", "When to sync: always, before each reply; a number of "
-               "milliseconds, at most so long after a change; never.", "always"),
-        Option("", "f", "MS", "The same as --fsync MS; 0 is always."),
-        Option("", "F", "", "The same as --fsync never. The last of the three counts."),
-        Option("fsync-inline", "", "US", "What one client alone waits for is synced without "
-               "another thread while syncs take no longer than so many microseconds; 0 is never.",
-               str(DEFAULT_LIMIT_US)),
-        Option("fsync-timeout", "", "S", "End with 74 when one write or sync takes so many "
-               "seconds; 0 is never.", str(DEFAULT_LIMIT_S)),
-        Option("segment-size", "s", "BYTES", "Size of a file of the log.",
+    Group("Binlog", (
+        Option("binlog", "b", "DIR", "Keep jobs in DIR, which is created if missing (its parent "
+               "must exist). Without it jobs are in memory only.", page="durability.md"),
+        Option("fsync", "", "WHEN", "When to sync: always, before each reply; N milliseconds "
+               "(0 to 86400000) after a change; or never.", "always",
+               "durability.md#what-a-reply-promises"),
+        Option("", "f", "MS", "Same as --fsync MS; 0 is always."),
+        Option("", "F", "", "Same as --fsync never. The last of --fsync, -f and -F wins."),
+        Option("fsync-inline", "", "US", "With --fsync always, sync for a single waiting client in "
+               "the main thread while a sync takes at most US microseconds (0 to 10000). 0 "
+               "disables it.", str(DEFAULT_LIMIT_US), "durability.md#inline-sync"),
+        Option("fsync-timeout", "", "S", "Exit with 74 when one write or sync takes S seconds (0 "
+               "to 86400). 0 disables it.", str(DEFAULT_LIMIT_S)),
+        Option("segment-size", "s", "BYTES", "Size of a binlog file, 8192 to 1073741824.",
                str(DEFAULT_SEGMENT_BYTES)),
     )),
     Group("Archive", (
-        Option("binlog-archive", "", "DIR", "Keep every finished file of the log in this "
-               "directory too, which must be there, or at this URL, for ever."),
-        Option("binlog-archive-age", "", "S", "Seconds that a change of a job waits for the "
-               "archive at most; 0: until the file is full.", str(DEFAULT_AGE_S)),
+        Option("binlog-archive", "", "DIR", "Copy each finished binlog file to DIR, which must "
+               "exist, or to this URL. The server deletes nothing there.",
+               page="operations.md#archive"),
+        Option("binlog-archive-age", "", "S", "Finish a file early so that a change reaches the "
+               "archive within S seconds (0 to 604800). 0: only when the file is full.",
+               str(DEFAULT_AGE_S), "operations.md#archive"),
     )),
     Group("Replication", (
-        Option("replicate", "", "URL", "Replicate the log through NATS: "
-               "nats://HOST[:PORT],.../STREAM. One server of a stream is active, the others are "
-               "standby, with their ports closed."),
-        Option("lease-seconds", "", "S", "A standby becomes active when the active server has not "
-               "been heard for so many seconds.", str(DEFAULT_LEASE_S)),
-        Option("replicate-timeout", "", "S", "Refuse changes when replies have waited for the "
-               "stream for so many seconds.", str(DEFAULT_TIMEOUT_S)),
-        Option("on-fenced", "", "WHAT", "What a server does when another one has become active: "
-               "standby, go on as one; or exit, end with 75.", "standby"),
+        Option("replicate", "", "URL", "Replicate the binlog through NATS JetStream: "
+               "nats://HOST[:PORT],.../STREAM. One server is active; standbys keep their ports "
+               "closed.", page="replication.md"),
+        Option("lease-seconds", "", "S", "Seconds without a heartbeat before a standby takes over, "
+               "1 to 300.", str(DEFAULT_LEASE_S), "replication.md"),
+        Option("replicate-timeout", "", "S", "Refuse changes after replies have waited S seconds "
+               "for the stream, 1 to 3600.", str(DEFAULT_TIMEOUT_S), "replication.md"),
+        Option("on-fenced", "", "WHAT", "After another server took over: standby, or exit (with "
+               "75).", "standby", "replication.md"),
     )),
     Group("Compaction", (
-        Option("compaction-factor", "", "N", "Compact the log when it is larger than N times "
-               "what lives in it, plus two segments; more writes less.", str(POLICY.factor)),
+        Option("compaction-factor", "", "N", "Compact the binlog when it exceeds N times its live "
+               "records (1.25 to 100) plus two files. A larger factor writes less.",
+               str(POLICY.factor), "operations.md#log-size"),
     )),
     Group("Network", (
         Option("address", "l", "ADDRESS", "Listen on this address or host name, or unix:PATH.",
                ADDRESS),
-        Option("port", "p", "PORT", "Listen on this TCP port, a number or a name; 0 takes a "
-               "free one.", PORT),
-        Option("listen", "", "ENDPOINT", "Listen on this endpoint of Twisted; without "
-               "interface=, on all addresses. May be repeated; excludes --address and --port."),
-        Option("listen-v1", "", "ENDPOINT", "Listen on this endpoint too, for old clients, "
-               "which speak protocol v1, on the same jobs. May be repeated."),
-        Option("access", "", "FILE", "Ask who connects for the rights that this file gives; "
-               "SIGHUP reads it again. Without it everybody may do everything."),
+        Option("port", "p", "PORT", "Listen on this TCP port, a number or a service name; 0 picks "
+               "a free one.", PORT),
+        Option("listen", "", "ENDPOINT", "Listen on this Twisted endpoint, or with TLS: tls:, "
+               "mtls:. Without interface= on all addresses. May be repeated; excludes --address "
+               "and --port.", page="operations.md#listen"),
+        Option("listen-v1", "", "ENDPOINT", "Also listen on this endpoint for old clients that "
+               "speak protocol v1. May be repeated.", page="protocol.md#protocol-v1"),
+        Option("access", "", "FILE", "Grant clients only the rights in FILE; SIGHUP reloads it. "
+               "Without it every client may do everything.", page="access.md"),
     )),
     Group("HTTP", (
-        Option("http", "", "ENDPOINT", "Serve a console, health checks, metrics and an API over "
-               "HTTP at PORT, HOST:PORT or an endpoint of Twisted, at 127.0.0.1 unless it says "
-               "another address. May be repeated."),
-        Option("http-host", "", "NAME", "Answer HTTP requests for this host name too, beside "
-               "IP addresses and localhost. May be repeated."),
-        Option("metrics-tubes", "", "N", "Tubes with metrics of their own: those in trouble and "
-               "the most active ones; the others are one sum.", str(DEFAULT_METRICS_TUBES)),
-        Option("http-write", "", "", "Let HTTP requests change jobs and tubes."),
+        Option("http", "", "ENDPOINT", "Serve the console, health checks, metrics and API at PORT, "
+               "HOST:PORT or a Twisted endpoint; on 127.0.0.1 unless it names an address. May be "
+               "repeated.", page="monitoring.md"),
+        Option("http-host", "", "NAME", "Also answer HTTP requests for this host name. IP "
+               "addresses and localhost are always answered. May be repeated.",
+               page="monitoring.md#who-is-answered"),
+        Option("metrics-tubes", "", "N", "Export metrics of N tubes, 0 to 100000: tubes in trouble "
+               "first, then the busiest. The other tubes are added up.",
+               str(DEFAULT_METRICS_TUBES), "monitoring.md#metrics"),
+        Option("http-write", "", "", "Let HTTP requests change jobs and tubes.",
+               page="monitoring.md#who-is-answered"),
     )),
     Group("Limits", (
-        Option("max-connections", "", "N", "The most connections of clients; more are closed at "
-               "once. 0 is as many as there are file descriptors.", str(DEFAULT_MAX_CONNECTIONS)),
-        Option("max-connections-per-address", "", "N", "The most from one IPv4 address, or IPv6 "
-               "network of 64 bits; 0 is no limit.", "0"),
-        Option("stalled-timeout", "", "S", "Close a connection when what it has begun, a line or "
-               "what follows it, does not come within so many seconds, or slower than 1 KiB a "
-               "second; 0 is never.", str(DEFAULT_STALLED_S)),
-        Option("max-log-bytes", "", "BYTES", "The most that the files of the log may have, at "
-               "least six segments: beyond it puts get OUT_OF_MEMORY. 0 is no limit.", "0"),
-        Option("body-cache", "", "BYTES", "What bodies may take of memory; the others are in the "
-               "log only, and read when they are asked for. Without this a quarter of "
-               "--max-memory."),
-        Option("verify-on-start", "", "WHAT", "Look at all of the log before ports open: full; or "
-               "at its records, and at bodies in the background: records.", "full"),
-        Option("max-memory", "", "SIZE", "What jobs may take of memory, bytes or a percentage of "
-               "what the machine, or the control group, has: beyond it puts get OUT_OF_MEMORY. "
-               "0 is no limit.", DEFAULT_MAX_MEMORY),
+        Option("max-connections", "", "N", "Maximum client connections, 0 to 1048576; further ones "
+               "are closed immediately. 0: as many as file descriptors allow.",
+               str(DEFAULT_MAX_CONNECTIONS), "operations.md#limits"),
+        Option("max-connections-per-address", "", "N", "Maximum connections per IPv4 address or "
+               "IPv6 /64 network, 0 to 1048576. 0: no limit.", "0", "operations.md#limits"),
+        Option("stalled-timeout", "", "S", "Close a connection whose command does not arrive "
+               "within S seconds (0 to 86400), or arrives slower than 1 KiB a second. 0 disables "
+               "it.", str(DEFAULT_STALLED_S), "operations.md#limits"),
+        Option("max-log-bytes", "", "BYTES", "Maximum size of the binlog, at least six files; "
+               "beyond it puts get OUT_OF_MEMORY. 0: no limit.", "0", "operations.md#limits"),
+        Option("body-cache", "", "BYTES", "Memory for job bodies; other bodies are read from the "
+               "binlog when needed. Default: a quarter of --max-memory.",
+               page="operations.md#bodies-in-the-log"),
+        Option("verify-on-start", "", "WHAT", "Check at startup: full, the whole binlog; or "
+               "records, which checks bodies of finished files in the background.", "full",
+               "durability.md#what-a-start-checks"),
+        Option("max-memory", "", "SIZE", "Memory limit for jobs, in bytes or percent of the "
+               "machine or control group; beyond it puts get OUT_OF_MEMORY. 0: no limit.",
+               DEFAULT_MAX_MEMORY, "operations.md#limits"),
     )),
     Group("Jobs", (
-        Option("max-job-size", "z", "BYTES", "The largest body of a job.",
+        Option("max-job-size", "z", "BYTES", "Maximum size of a job's body, 0 to 1073741824.",
                str(DEFAULT_MAX_JOB_BYTES)),
-        Option("max-keys", "", "N", "The most unique keys, of jobs and remembered ones.",
-               str(MAX_KEYS)),
-        Option("tubes", "", "FILE", "Hold the policies of tubes that this file has; SIGHUP reads "
-               "it again."),
+        Option("max-keys", "", "N", "Maximum number of unique keys, including remembered ones, 0 "
+               "to 4294967295.", str(MAX_KEYS), "extensions.md#tags"),
+        Option("tubes", "", "FILE", "Apply the tube policies in FILE; SIGHUP reloads it.",
+               page="extensions.md#the-file-of-policies"),
     )),
     Group("Process", (
-        Option("user", "u", "NAME", "Become this user, and its group, before anything is "
-               "opened."),
-        Option("log-format", "", "FORMAT", "Lines of the log: text, or json, one object each.",
-               "text"),
-        Option("log-level", "", "LEVEL", "Leave out lines below this level: debug, info, warn, "
-               "error or critical; never those of the audit.", "info"),
-        Option("slow-command", "", "MS", "Log commands that take longer, and replies that wait "
-               "longer for the disk, milliseconds; 0 is never.", str(DEFAULT_SLOW_MS)),
+        Option("user", "u", "NAME", "Drop privileges to this user and its group before opening "
+               "anything."),
+        Option("log-format", "", "FORMAT", "Format of the server log: text, or json with one "
+               "object a line.", "text", "operations.md#log"),
+        Option("log-level", "", "LEVEL", "Lowest level to log: debug, info, warn, error or "
+               "critical. Audit lines are always logged.", "info", "operations.md#audit"),
+        Option("slow-command", "", "MS", "Log commands that take longer than MS milliseconds (10 "
+               "to 60000), and replies that wait longer for the disk. 0 disables it.",
+               str(DEFAULT_SLOW_MS), "operations.md#slow-commands"),
         Option("verbose", "V", "", "Log connections; given twice, commands too."),
         Option("version", "v", "", "Show the version and exit."),
         Option("help", "h", "", "Show the options and exit."),
