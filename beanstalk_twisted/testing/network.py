@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol, Self
 
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
-from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import Client, MemoryServer, SimulatedDirectory
 from beanstalk_twisted.testing.recording import RecordedServer, RecordedService
 from beanstalk_twisted.wire.grammar import CRLF
 

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from beanstalk_twisted.web.exchange import Call, Outlet, Refusal
-from beanstalk_twisted.web.figures.history import COUNTED, Figures, History
+from beanstalk_twisted.web.overview import COUNTED, Figures, History
 
 TICK_S: Final = 1.0
 """Seconds between two rows: as often as a person can read numbers."""

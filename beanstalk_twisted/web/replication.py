@@ -11,7 +11,7 @@ from zope.interface import implementer
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.web.exchange import Document, json_document
-from beanstalk_twisted.web.figures.exposition import Writer, labelled
+from beanstalk_twisted.web.exposition import Writer, labelled
 from beanstalk_twisted.web.site import Site
 
 SINGLES: Final = (

@@ -15,20 +15,20 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.looking import Seeing
 from beanstalk_twisted.web.api.reading import LogApi, ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
-from beanstalk_twisted.web.api.seeing import Seeing
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Operations, Refusal, json_document
-from beanstalk_twisted.web.figures.metrics import Metrics
-from beanstalk_twisted.web.figures.overview import Overview, ReactorLag
-from beanstalk_twisted.web.figures.tube_figures import TubeHistory
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
+from beanstalk_twisted.web.metrics import Metrics
+from beanstalk_twisted.web.overview import Overview, ReactorLag
 from beanstalk_twisted.web.replication import replication_document, why_closed
 from beanstalk_twisted.web.routes import RouteTable
 from beanstalk_twisted.web.site import HttpSettings, Site
+from beanstalk_twisted.web.tube_figures import TubeHistory
 
 INDEX: Final = "index.html"
 LOGIN_PAGE: Final = "login.html"

@@ -35,14 +35,17 @@ from beanstalk_twisted.web.channel import (
     lower_case,
 )
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
-from beanstalk_twisted.web.guards import (
+from beanstalk_twisted.web.logins import (
     HEADERS,
     WRITE_HEADER,
+    Logins,
     challenge_for,
+    check_route,
     host_is_ours,
     is_own_request,
+    known_by,
+    refusal_of,
 )
-from beanstalk_twisted.web.logins import Logins, check_route, known_by, refusal_of
 from beanstalk_twisted.web.routes import (
     HEALTH_CHECKS,
     LOGIN,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing import network, sockets
-from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.faults import Faults
+from beanstalk_twisted.testing.double import Beanstalk, Faults
 from beanstalk_twisted.testing.inspection import Assertions
 from beanstalk_twisted.testing.network import Harness
 from beanstalk_twisted.testing.sockets import BeanstalkServer

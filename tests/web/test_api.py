@@ -21,7 +21,7 @@ from beanstalk_twisted.web.api.reading import (
     MAX_PAGE_TUBES,
     MAX_SHOWN_BODY,
 )
-from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import Browser, Reply, browse

@@ -13,7 +13,7 @@ from beanstalk_twisted.web.channel import (
     REQUEST_S,
 )
 from beanstalk_twisted.web.exchange import TEXT, Call, Document
-from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.web.browsing import Browser, browse, parsed
 
 OK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

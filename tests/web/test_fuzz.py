@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.logins import SECRET_BYTES, Logins
+from beanstalk_twisted.web.logins import SECRET_BYTES, WRITE_HEADER, Logins
 from beanstalk_twisted.web.routes import OPEN, ROUTES, Route
 from beanstalk_twisted.web.site import HttpSettings
 from tests.server.access.meeting import OTHER_HASH, TOKEN, guarded, rules

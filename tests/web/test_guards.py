@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.web.guards import CHALLENGE, host_is_ours, is_own_request
+from beanstalk_twisted.web.logins import CHALLENGE, host_is_ours, is_own_request
 
 
 def test_a_challenge_is_of_one_scheme_as_chromium_asks_for_no_token_otherwise() -> None:

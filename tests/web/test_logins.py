@@ -12,9 +12,17 @@ from twisted.internet.interfaces import ISSLTransport
 from zope.interface import directlyProvides
 
 from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.web.guards import CHALLENGE, QUIET_CHALLENGE
 from beanstalk_twisted.web.live import TICK_S
-from beanstalk_twisted.web.logins import ATTRIBUTES, COOKIE, LOGIN_S, MAX_LOGINS, Logins, secret_in
+from beanstalk_twisted.web.logins import (
+    ATTRIBUTES,
+    CHALLENGE,
+    COOKIE,
+    LOGIN_S,
+    MAX_LOGINS,
+    QUIET_CHALLENGE,
+    Logins,
+    secret_in,
+)
 from tests.server.access.meeting import HASH, OTHER_HASH, TOKEN, InlineHashing, guarded, rules
 from tests.web.browsing import Browser, Reply, WebTransport, browse, parsed
 

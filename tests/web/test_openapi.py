@@ -15,8 +15,7 @@ from beanstalk_twisted.web.api import fields, looking, reading, runs
 from beanstalk_twisted.web.api import reading as log
 from beanstalk_twisted.web.api import reading as tube_pages
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
-from beanstalk_twisted.web.guards import WRITE_HEADER, credentials_of
-from beanstalk_twisted.web.logins import secret_in
+from beanstalk_twisted.web.logins import WRITE_HEADER, credentials_of, secret_in
 from beanstalk_twisted.web.routes import CRITERIA, ROUTES, Route
 from tests.web.browsing import browse, site_of
 

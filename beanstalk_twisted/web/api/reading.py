@@ -29,7 +29,7 @@ from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.fields import MAX_U64, query_choice, query_number
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.figures.tube_figures import NS, SLICE_TUBES, activity, figures_of
+from beanstalk_twisted.web.tube_figures import NS, SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_TUBES: Final = 200

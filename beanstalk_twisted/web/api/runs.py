@@ -32,10 +32,11 @@ from beanstalk_twisted.web.api.looking import (
     SLICE_READS,
     Criteria,
     Look,
+    Seeing,
+    Seen,
     criteria_of,
     reason_of,
 )
-from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.routes import CRITERIA
 from beanstalk_twisted.wire.grammar import is_tube_name

@@ -22,10 +22,11 @@ from beanstalk_twisted.web.api.looking import (
     SLICE_JOBS,
     SLICE_READS,
     Look,
+    Seeing,
+    Seen,
     criteria_of,
     reason_of,
 )
-from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, encoded
 from beanstalk_twisted.wire.yaml import Quoted
 

@@ -20,12 +20,14 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.looking import (
     LOOK_BODY_BYTES,
     LOOK_READS,
+    MAX_READING,
     SLICE_BYTES,
     SLICE_READS,
     Look,
+    Seeing,
+    Seen,
     criteria_of,
 )
-from beanstalk_twisted.web.api.seeing import MAX_READING, Seeing, Seen
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server.test_body_cache import damage, fail

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.figures.overview import LOOK_TUBES, OldestReady, Overview
+from beanstalk_twisted.web.overview import LOOK_TUBES, OldestReady, Overview
 from tests.binlog.memory import MemoryDirectory
 
 

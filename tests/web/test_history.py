@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from beanstalk_twisted.web.figures.history import (
+from beanstalk_twisted.web.overview import (
     COUNTED,
     LONG_ROWS,
     LONG_TICKS,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.web.figures.overview import PERIOD_S, ReactorLag
+from beanstalk_twisted.web.overview import PERIOD_S, ReactorLag
 
 
 def test_a_timer_that_is_late_is_noted_and_one_in_time_too() -> None:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
-from beanstalk_twisted.web.figures.tube_figures import (
+from beanstalk_twisted.web.tube_figures import (
     COUNTED,
     FIELDS,
     KEPT_TUBES,

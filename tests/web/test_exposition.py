@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.jobs.figures import Histogram
-from beanstalk_twisted.web.figures.exposition import Writer, labelled, seconds, wants_openmetrics
+from beanstalk_twisted.web.exposition import Writer, labelled, seconds, wants_openmetrics
 from tests.web.reading import read_openmetrics, read_prometheus
 
 NASTY = 'a"b\\c\nd{}=,<script>'

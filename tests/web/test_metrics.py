@@ -14,7 +14,7 @@ from beanstalk_twisted.server.access.peers import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.figures.exposition import OPENMETRICS, PROMETHEUS
+from beanstalk_twisted.web.exposition import OPENMETRICS, PROMETHEUS
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.commands import COUNTERS
 from tests.binlog.memory import MemoryArchive, MemoryDirectory

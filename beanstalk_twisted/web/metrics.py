@@ -22,7 +22,7 @@ from beanstalk_twisted.storage.environment import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.exchange import Call, Document
-from beanstalk_twisted.web.figures.exposition import (
+from beanstalk_twisted.web.exposition import (
     NS,
     OPENMETRICS,
     PROMETHEUS,
@@ -32,9 +32,9 @@ from beanstalk_twisted.web.figures.exposition import (
     seconds,
     wants_openmetrics,
 )
-from beanstalk_twisted.web.figures.overview import LAG_BOUNDS_NS, OldestReady
-from beanstalk_twisted.web.figures.tube_figures import TubeFigures, TubeSurvey
+from beanstalk_twisted.web.overview import LAG_BOUNDS_NS, OldestReady
 from beanstalk_twisted.web.replication import write_replication
+from beanstalk_twisted.web.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
