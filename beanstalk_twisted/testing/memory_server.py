@@ -1,9 +1,5 @@
 """A whole server in memory: the real service on a clock that stands still, connections without
-sockets, and if wanted a log on a simulated disk.
-
-Nothing happens by itself.  What `Client.send` brings is parsed at once; what the server leaves for
-later, the end of its turn included, happens in `MemoryServer.advance`.  So all that is sent between
-two calls of it belongs to one turn, and without a log replies are there at once.
+sockets, and a simulated disk.
 """
 
 from __future__ import annotations
@@ -40,8 +36,23 @@ from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
+from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.v1 import NAME as V1
+
+OUTPUT_LIMIT_BYTES = 1 << 16
+"""Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
+
+READ_BYTES = 1 << 16
+"""Most bytes that one read of Twisted's brings."""
+
+HOST = IPv4Address("TCP", "127.0.0.1", 11300)
+"""Where connections go to."""
+
+PEER = IPv4Address("TCP", "127.0.0.1", 1)
+"""Where connections come from."""
+
+STARTED_S = 1_700_000_000
+"""The wall clock when a `MemoryServer` is made."""
 
 
 def overwrite(content: bytearray, offset: int, written: bytes | None) -> None:
@@ -105,7 +116,6 @@ class SimulatedDirectory(Directory):
         self.quarantined: dict[str, bytes] = {}
 
     def make(self, content: bytes = b"") -> Inode:
-        """A new file, not in the directory yet."""
         return Inode(content)
 
     def inode(self, name: str) -> Inode:
@@ -189,47 +199,27 @@ class SimulatedDirectory(Directory):
         self.inodes[name] = self.make(content)
 
     def after_kill(self) -> Self:
-        """What the next process finds when this one is killed: all that was written, synced or
-        not.
-        """
+        """Return what the next process finds: all that was written, synced or not."""
         return copy.deepcopy(self)
 
     def after_power_loss(self) -> Self:
-        """What the next process finds after a power loss: all that was synced."""
+        """Return what the next process finds: all that was synced."""
         return type(self)({name: inode.synced for name, inode in self.synced_inodes.items()})
 
 
-OUTPUT_LIMIT_BYTES = 1 << 16
-"""Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
-
-READ_BYTES = 1 << 16
-"""The most that one read of Twisted's brings."""
-
-PEER = IPv4Address("TCP", "127.0.0.1", 1)
-"""Where connections come from."""
-
-STARTED_S = 1_700_000_000
-"""The wall clock when a `MemoryServer` is made."""
-
-
 class MemoryTransport:
-    """One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets
+    """One end of a connection, an `ITransport`: pauses, half-closes and closes as Twisted's sockets
     do, and as they do it never calls a protocol that has not come back from the last call.
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
-    :ivar sends_no_more: whether the protocol has said so.
-    :ivar is_delivering: whether the protocol is at work on what has come.
     """
 
     def __init__(
         self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None,
         peer: IAddress = PEER,
     ) -> None:  # fmt: skip
-        """:param stirred: called when the protocol has done something that the other end may
-            notice.
-        :param peer: the address of the other end.
-        """
+        """:param stirred: called when the protocol has done what the other end may notice."""
         self.stirred = stirred
         self._peer = peer
         self.is_delivering = False
@@ -293,12 +283,12 @@ class MemoryTransport:
         return self._peer
 
     def getHost(self) -> IPv4Address:
-        return IPv4Address("TCP", "127.0.0.1", 11300)
+        return HOST
 
     # What the reactor does.
 
     def read(self) -> None:
-        """Bring what the other end has sent, then that it will send no more."""
+        """Deliver what the other end has sent, then that it will send no more."""
         if self.is_delivering:
             return
         self.is_delivering = True
@@ -324,7 +314,7 @@ class MemoryTransport:
         return self.is_reading and not self.is_closed and not self.disconnecting
 
     def drain(self) -> bytes:
-        """Let the other end have all that was written, and what is written when there is room."""
+        """Take all that was written, and what is written when there is room."""
         output = bytearray()
         while self.unread:
             output += self.unread
@@ -336,7 +326,6 @@ class MemoryTransport:
         return bytes(output)
 
     def part_if_read(self) -> None:
-        """A connection that is to be lost ends when all was written."""
         if self.disconnecting and not self.unread:
             self.end(ConnectionDone())
 
@@ -351,7 +340,9 @@ class MemoryTransport:
 
 
 class Client:
-    """One connection, as its client sees it."""
+    """One connection, as its client sees it.  What is sent is parsed at once; all that is sent
+    between two calls of `MemoryServer.advance` belongs to one turn.
+    """
 
     def __init__(
         self, server: MemoryServer, protocol: BeanstalkProtocol, peer: IAddress = PEER
@@ -363,11 +354,9 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has parted, or was left."""
         return self.transport.is_closed
 
     def send(self, request: bytes) -> None:
-        """Send bytes, in packets as large as they may be."""
         self.transport.unsent += request
         self.transport.read()
 
@@ -389,11 +378,11 @@ class Client:
 
 
 class MemoryServer:
-    """A running server.
+    """A running server.  What it leaves for later, the end of its turn included, happens in
+    `advance`; without a log replies are there at once.
 
     :ivar directory: its disk; None without a log.
-    :ivar archive: where finished segments go, if anywhere.
-    :ivar chance: gives so many random bytes; a seeded one makes logs the same each time.
+    :ivar chance: gives random bytes; a seeded one makes logs the same each time.
     :ivar io: makes what runs the log's work in the next process, and the archive's.
     :ivar service: of the process that runs now.
     :ivar settings: of the next process.
@@ -420,7 +409,6 @@ class MemoryServer:
             self.start()
 
     def start(self) -> None:
-        """Begin a process on what is on the disk."""
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
         self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
@@ -433,7 +421,6 @@ class MemoryServer:
         self.advance()
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """The process that is about to start."""
         archiver = None
         if self.archive is not None:
             archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
@@ -445,8 +432,7 @@ class MemoryServer:
         return round(self.clock.seconds() * NS)
 
     def connect(self, dialect: str = MODERN.name, peer: IAddress = PEER) -> Client:
-        """Make a connection from this address to a port that speaks this dialect."""
-        factory = self.service.factory_v1 if dialect == V1 else self.service.factory
+        factory = self.service.factory_v1 if dialect == v1.NAME else self.service.factory
         protocol = factory.buildProtocol(peer)
         assert isinstance(protocol, BeanstalkProtocol)
         client = Client(self, protocol, peer)
@@ -462,7 +448,6 @@ class MemoryServer:
         self.clock.advance(max(0.0, end - self.clock.seconds()))
 
     def next_call_at(self) -> float | None:
-        """When something is to happen, by the clock."""
         return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
 
     def stop(self) -> Deferred[None]:
@@ -479,6 +464,5 @@ class MemoryServer:
             self.directory = self.directory.after_kill()
 
     def kill_and_restart(self) -> None:
-        """End the process as ``kill -9`` does, and begin another one."""
         self.kill()
         self.start()

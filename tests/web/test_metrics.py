@@ -520,7 +520,7 @@ def test_handshakes_are_told_where_there_is_tls() -> None:
     handshakes.stop()
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "monitoring.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "monitoring.md"
 
 
 def test_what_identities_take_of_what_they_may_is_shown_by_limit() -> None:
