@@ -1,8 +1,5 @@
-"""The door to object storage: what is asked of it, and what a URL names.
-
-The real one is `arrow.ArrowStore`, and a simulated one for tests; both pass the same contract
-tests (tests/object_storage/test_store.py).  Credentials come from the environment and the files
-that each store's own tools read; none stands in a URL, so a URL may be logged.
+"""Object storage: what a URL names, and pyarrow's stores.  Credentials come from the environment
+and the files that each store's own tools read; none stands in a URL, so a URL may be logged.
 """
 
 import contextlib
@@ -33,6 +30,7 @@ OPTIONS: Final = {
 """What may follow the ``?`` of a URL, by its scheme; Arrow's names."""
 
 _LOCAL: Final = ("file://localhost/", "file:///", "file:/")
+_CONTAINER: Final = {"s3": "bucket", "gs": "bucket", "hdfs": "host"}
 
 ANONYMOUS: Final = "anonymous"
 """The user of a ``gs://`` URL that is opened without credentials."""
@@ -46,10 +44,7 @@ class Entry(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What is directly in a folder, both sorted.
-
-    :ivar folders: names of the folders in it.
-    """
+    """What is directly in a folder, both sorted."""
 
     entries: list[Entry]
     folders: list[str]
@@ -66,14 +61,13 @@ class OpenObject(Protocol):
     def read(self, start: int, end: int) -> bytes:
         """Bytes of the object; fewer if it ends before ``end``.  Threads may call it at once."""
 
-    def close(self) -> None:
-        """Let go of it."""
+    def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """The objects below a URL.  Names are relative to it, their parts parted by slashes.  All
-    methods raise OSError, whose ``strerror`` is one line, and FileNotFoundError for what is not
-    there.
+    """The objects below a URL, `ArrowStore` or one in memory for tests; both pass the same tests.
+    Names are relative to the URL, with slashes between their parts.  All methods raise OSError,
+    whose ``strerror`` is one line, and FileNotFoundError for what is not there.
 
     :ivar url: as it may be shown.
     """
@@ -84,28 +78,22 @@ class Store(Protocol):
         """Return if objects could be here: the bucket, the container or the directory is there."""
 
     def listing(self, folder: str = "") -> Listing:
-        """What is directly in a folder; nothing if there is no such folder.  A request for each
-        1,000.
-        """
+        """List a folder, which need not exist, with a request for each 1,000 objects."""
 
     def open(self, name: str) -> OpenObject:
-        """Get ready to read from an object; one request, which asks for its length."""
+        """Open an object with one request, which asks for its length."""
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """The objects directly in a folder, sorted."""
         return self.listing(folder).entries
 
     def folders(self) -> list[str]:
-        """The names of the folders directly below the URL, sorted."""
         return self.listing().folders
 
     def size(self, name: str) -> int:
-        """The length of an object, in bytes."""
         with contextlib.closing(self.open(name)) as found:
             return found.size
 
     def read(self, name: str, start: int, end: int) -> bytes:
-        """Bytes of an object; fewer if it ends before ``end``."""
         with contextlib.closing(self.open(name)) as found:
             return found.read(start, end)
 
@@ -119,8 +107,7 @@ class Store(Protocol):
         crash both may be there.
         """
 
-    def remove(self, name: str) -> None:
-        """Delete an object."""
+    def remove(self, name: str) -> None: ...
 
 
 class BadUrl(ValueError):
@@ -128,9 +115,7 @@ class BadUrl(ValueError):
 
 
 def is_url(path: str) -> bool:
-    """Whether this names object storage and not a file: no file's path begins with such a
-    scheme.
-    """
+    """Return whether this names object storage: no file's path begins with such a scheme."""
     scheme, mark, _ = path.partition("://")
     return bool(mark) and scheme.lower() in SCHEMES
 
@@ -144,7 +129,6 @@ def local_path(address: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """The name of an object in a folder; the empty folder is the URL itself."""
     return f"{folder}/{name}" if folder else name
 
 
@@ -177,7 +161,6 @@ def parse_url(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 
 def _refuse_user(scheme: str, split: SplitResult) -> None:
-    """:raise BadUrl: what stands before the ``@`` does not belong there."""
     user = split.username
     if split.password is not None or (user is not None and scheme == "s3"):
         raise BadUrl("it has a secret in it; credentials belong in the environment")
@@ -195,11 +178,8 @@ def shown(url: str) -> str:
     return parse_url(url)[0].geturl().rstrip("/")
 
 
-_CONTAINER: Final = {"s3": "bucket", "gs": "bucket", "hdfs": "host"}
-
 
 def missing(name: str, url: str) -> FileNotFoundError:
-    """What is raised for an object that is not there."""
     return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")
 
 
@@ -210,7 +190,6 @@ def again(
     """Make a request, and make it again after errors that may pass.
 
     :param waits_s: seconds before each further attempt.
-    :param wait: returns after so many seconds.
     :param passes: whether an error may be gone a moment later.
     """
     for wait_s in waits_s:
@@ -263,7 +242,7 @@ _HINTS: Final = (
 
 
 def one_line(problem: BaseException) -> str:
-    """What an error of Arrow says, and what to do, where that is known."""
+    """Return what an error of Arrow says, and what to do, where that is known."""
     said = problem.args[0] if len(problem.args) == 1 else getattr(problem, "strerror", problem)
     line = " ".join(str(said).split()) or type(problem).__name__
     hint = next((hint for store, marks, hint in _HINTS
@@ -272,7 +251,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def open_files(url: str) -> "tuple[FileSystem, str]":
-    """The file system that a URL is in, and its path there, without a slash at its end.
+    """Return the file system that a URL is in, and its path there without a slash at its end.
 
     :raise BadUrl: it names none.
     :raise OSError: pyarrow is not installed, or has no file system for it here.
@@ -378,46 +357,42 @@ class ArrowStore(Store):
         return f"{self._root}/{name}" if name else self._root
 
     def check(self) -> None:
-        """In a bucket there are no directories, only names, so it is the bucket that is looked
-        for.
-        """
+        """In a bucket there are no directories, only names, so this looks for the bucket."""
         container = self._root if self._has_directories else self._root.split("/")[0]
-        with self._told(""):
+        with self.telling(""):
             found = self._files.get_file_info(container)
         if found.is_file or not found.type.value:
             raise FileNotFoundError(errno.ENOENT, f"there is no {container}", self.url)
 
     def listing(self, folder: str = "") -> Listing:
-        with self._told(folder):
+        with self.telling(folder):
             return listed(self._files, self._path(folder))
 
     def open(self, name: str) -> OpenObject:
-        """pyarrow cannot be told a length that is known (its C++ library can), so it asks for
-        it.
-        """
-        with self._told(name):
+        """Ask for the length too: pyarrow, unlike its C++ library, cannot be given a known one."""
+        with self.telling(name):
             file = self._files.open_input_file(self._path(name))
-            return ArrowObject(file, int(file.size()), lambda: self._told(name))
+            return ArrowObject(self, name, file)
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._path(name)
-        with self._told(name):
+        with self.telling(name):
             if self._has_directories:
                 self._files.create_dir(path.rpartition("/")[0], recursive=True)
             file = self._files.open_output_stream(path)
         try:
             # What the chunks themselves raise is not the store's.
             for chunk in chunks:
-                with self._told(name):
+                with self.telling(name):
                     file.write(chunk)
         finally:
-            with self._told(name):
+            with self.telling(name):
                 file.close()
 
     def move(self, old: str, new: str) -> None:
         """HDFS has a rename, and no copy of its own; buckets have a copy, and no rename."""
         self.open(old).close()
-        with self._told(old):
+        with self.telling(old):
             if self._has_directories:
                 self._files.move(self._path(old), self._path(new))
             else:
@@ -425,11 +400,11 @@ class ArrowStore(Store):
                 self._files.delete_file(self._path(old))
 
     def remove(self, name: str) -> None:
-        with self._told(name):
+        with self.telling(name):
             self._files.delete_file(self._path(name))
 
     @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def telling(self, name: str) -> Iterator[None]:
         """Arrow's errors as OSError of one line each: most of its own have no ``strerror``."""
         from pyarrow import ArrowException
 
@@ -446,32 +421,27 @@ class ArrowStore(Store):
 class ArrowObject(OpenObject):
     """An `OpenObject` of an `ArrowStore`."""
 
-    def __init__(self, file: "NativeFile", size: int, told: "Telling") -> None:
-        """:param told: makes what gives errors the form that a `Store` has for them."""
-        self.size = size
+    def __init__(self, store: ArrowStore, name: str, file: "NativeFile") -> None:
+        self.size = int(file.size())
+        self._store = store
+        self._name = name
         self._file = file
-        self._told = told
 
     def read(self, start: int, end: int) -> bytes:
         size = min(end, self.size) - start
         if size <= 0:
             return b""
-        with self._told():
+        with self._store.telling(self._name):
             return bytes(self._file.read_at(size, start))
 
     def close(self) -> None:
-        with self._told():
+        with self._store.telling(self._name):
             self._file.close()
 
 
-Telling = Callable[[], contextlib.AbstractContextManager[None]]
-
-
 def listed(files: "FileSystem", path: str) -> Listing:
-    """What is directly in a folder of a file system; nothing if there is no such folder.
-
-    Of Google's storage Arrow tells only those folders that have an object of their own, so there
-    all that is below is listed.
+    """List a folder of a file system, which need not exist.  Of Google's storage Arrow tells only
+    those folders that have an object of their own, so there all that is below is listed.
     """
     from pyarrow.fs import FileSelector
 
@@ -488,7 +458,7 @@ def listed(files: "FileSystem", path: str) -> Listing:
 
 
 def open_store(url: str) -> Store:
-    """The store that a URL names.  Nothing is asked of it yet.
+    """Make the store that a URL names.  Nothing is asked of it yet.
 
     :raise BadUrl: it names none.
     :raise OSError: pyarrow is not installed, or has no file system for it here.

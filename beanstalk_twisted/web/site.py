@@ -73,9 +73,9 @@ MAX_SHOWN_NAME: Final = 100
 
 
 class HttpSettings(NamedTuple):
-    """How the endpoint was told to be.
+    """Settings of the HTTP endpoint.
 
-    :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
+    :ivar names: by which it may be called, besides IP addresses and ``localhost``, in lower case.
     :ivar may_write: whether anything may be changed.
     :ivar metrics_tubes: how many tubes have metrics of their own.
     """
@@ -86,7 +86,7 @@ class HttpSettings(NamedTuple):
 
 
 class Part(Protocol):
-    """What works as long as the endpoint is open."""
+    """A background service that runs while the endpoint is open."""
 
     def start(self) -> None:
         """Begin: the first port is open."""
@@ -96,8 +96,6 @@ class Part(Protocol):
 
 
 class SiteRequest(BoundedRequest):
-    """A request on its way to its operation."""
-
     log = Logger()
     _is_change = False
     _identity = ""
@@ -127,7 +125,6 @@ class SiteRequest(BoundedRequest):
             self._send(answer, site)
 
     def _answered(self, site: "Site") -> Answer | Deferred[Document]:
-        """:raise Exception: it is not carried out."""
         headers = lower_case(self)
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
@@ -137,8 +134,12 @@ class SiteRequest(BoundedRequest):
         if route.operation not in OF_STANDBYS and (why := site.why_closed()):
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why)
         self._is_change = route.writes
-        if route.method == "POST":
-            _check_post(route, headers, site.settings.may_write)
+        if route.writes and not site.settings.may_write:
+            detail = "this endpoint is read-only; start the server with --http-write"
+            raise Refusal(HTTPStatus.FORBIDDEN, detail)
+        if route.method == "POST" and not is_own_request(headers):
+            detail = f"a request that changes something has the header {WRITE_HEADER}, and no other"
+            raise Refusal(HTTPStatus.FORBIDDEN, f"{detail} origin than this server")
         peer = "" if self._who == UNIX_SOCKET else self._who
         fields, body = _fields(query, route), self.content.getvalue()
         is_secure = ISSLTransport.providedBy(self.channel.transport)
@@ -157,10 +158,7 @@ class SiteRequest(BoundedRequest):
     def _allowed(
         self, known: Known, site: "Site", access: AccessControl, route: Route, call: Call
     ) -> Any:
-        """It is known who asks.
-
-        :raise Refusal: what is asked for is not for them.
-        """
+        """:raise Refusal: the route is not for this client."""
         if route.writes:
             self._identity = access.rules.identify(*known).name
         check_route(access.rules, known, route)
@@ -170,7 +168,7 @@ class SiteRequest(BoundedRequest):
 
     @property
     def _who(self) -> str:
-        """The client's address and port, in words."""
+        """The client's address and port."""
         client = self.client
         if isinstance(client, IPv6Address):
             return f"[{client.host}]:{client.port}"
@@ -195,9 +193,8 @@ class SiteRequest(BoundedRequest):
         return self._failed(failure)
 
     def _told(self, refusal: Refusal) -> Document:
-        """Whoever has not said who they are is asked to."""
-        is_asked = refusal.status == HTTPStatus.FORBIDDEN and self._known is not None
-        if is_asked:
+        """Ask a client without an identity for one."""
+        if refusal.status == HTTPStatus.FORBIDDEN and self._known is not None:
             refusal = refusal_of(self._known)
         headers = {}
         if refusal.status == HTTPStatus.UNAUTHORIZED:
@@ -205,21 +202,25 @@ class SiteRequest(BoundedRequest):
         return problem(refusal.status, refusal.detail, headers)
 
     def _failed(self, failure: Failure) -> Document:
-        """An operation has failed: what of, is for the log alone."""
+        """Show the reason to the log alone."""
         self.log.failure("while answering an HTTP request", failure, event="http-failed")
         detail = "the server's log says what happened; nothing was lost"
         return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
     def _send(self, answer: Answer, site: "Site") -> None:
-        """Whether anybody still waits for it or not, what was changed is told."""
+        # A change is logged whether or not its client still waits.
         if self._is_change and isinstance(answer, Document):
-            self._audit(site, answer.status)
+            path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
+            site.tell(self._who, path, answer.status, self._identity)
         if self._disconnected:
             return
         if isinstance(answer, Document):
             self._set_head(answer.status, answer.content_type, answer.headers)
             if isinstance(answer.body, bytes):
-                self._send_whole(answer.body)
+                self.responseHeaders.setRawHeaders("Content-Length", [str(len(answer.body))])
+                request: Any = self
+                request.write(answer.body)
+                request.finish()
             else:
                 PieceSender(self, answer.body, site.reactor, site.turns).begin()
         else:
@@ -227,8 +228,8 @@ class SiteRequest(BoundedRequest):
             StreamOutlet(self, answer, partial(self._is_outdated, site)).begin()
 
     def _is_outdated(self, site: "Site") -> bool:
-        """Whether the access file was read again since it was asked, or the login has ended: then a
-        stream ends, and who comes again is asked again.
+        """Return whether the access file was read again since, or the login has ended: then a
+        stream ends, and its client has to show a token again.
         """
         access = site.access()
         if self._rules is None or access is None:
@@ -237,33 +238,10 @@ class SiteRequest(BoundedRequest):
             return access.rules is not self._rules
         return site.logins.find(lower_case(self), self._rules) is None
 
-    def _audit(self, site: "Site", status: int) -> None:
-        """Log what somebody did, as far as the path tells it; what its commands do is told
-        besides.
-        """
-        path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-        site.tell(self._who, path, status, self._identity)
-
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
         for name, value in {**HEADERS, "Content-Type": content_type, **own}.items():
             self.responseHeaders.setRawHeaders(name, [value])
-
-    def _send_whole(self, body: bytes) -> None:
-        self.responseHeaders.setRawHeaders("Content-Length", [str(len(body))])
-        request: Any = self
-        request.write(body)
-        request.finish()
-
-
-def _check_post(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
-    """:raise Refusal: nothing may be changed, or not by this request."""
-    if route.writes and not may_write:
-        detail = "this endpoint is read-only; start the server with --http-write"
-        raise Refusal(HTTPStatus.FORBIDDEN, detail)
-    if not is_own_request(headers):
-        detail = f"a request that changes something has the header {WRITE_HEADER}, and no other "
-        raise Refusal(HTTPStatus.FORBIDDEN, detail + "origin than this server")
 
 
 def _fields(query: str, route: Route) -> dict[str, str]:
@@ -277,28 +255,22 @@ def _fields(query: str, route: Route) -> dict[str, str]:
         raise Refusal(HTTPStatus.BAD_REQUEST, detail) from None
     unknown = route.unknown_field(fields)
     if unknown is not None:
-        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; "
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail + _known_fields(route))
+        known = f"known are {', '.join(route.query)}" if route.query else "this path takes none"
+        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; {known}"
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail)
     return fields
-
-
-def _known_fields(route: Route) -> str:
-    return f"known are {', '.join(route.query)}" if route.query else "this path takes none"
 
 
 @implementer(IProtocolNegotiationFactory)
 class Site(HTTPFactory):
     """The endpoint: HTTP/1.1 on any number of ports.
 
-    :ivar parts: start and end with the endpoint.
-    :ivar logins: what browsers are logged in.
-    :ivar access: gives what asks for rights; None where everybody has all.
-    :ivar why_closed: says why only `OF_STANDBYS` are served; empty if all are.
+    :ivar access: returns what asks for rights; None where everybody has all.
+    :ivar why_closed: returns why only `OF_STANDBYS` are served; empty if all are.
     :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
         request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
-    :ivar connections: those that there are.
     """
 
     protocol = BoundedChannel  # type: ignore[assignment]
@@ -329,7 +301,7 @@ class Site(HTTPFactory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """What TLS may agree upon: no HTTP/2, whose connections are not bounded here."""
+        """No HTTP/2, whose connections are not bounded here."""
         return [b"http/1.1"]
 
     def startFactory(self) -> None:
@@ -338,7 +310,6 @@ class Site(HTTPFactory):
             part.start()
 
     def stopFactory(self) -> None:
-        """The last port was closed: so are connections and streams."""
         for part in self.parts:
             part.stop()
         self.connections.stop()

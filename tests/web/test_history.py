@@ -64,7 +64,7 @@ def test_it_takes_no_more_than_it_says() -> None:
     history, most = History(), (1 << 63) - 1
     for _ in range(RECENT_ROWS + 1):
         assert len(history.note(Figures(*[most] * len(Figures._fields)))) <= MAX_ROW_BYTES
-    assert history.kept_bytes <= (RECENT_ROWS + LONG_ROWS) * (MAX_ROW_BYTES)
+    assert len(history.recent()) <= RECENT_ROWS * (MAX_ROW_BYTES + len(b",")) + 1
 
 
 def test_only_what_is_new_can_be_asked_for() -> None:

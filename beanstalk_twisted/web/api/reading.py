@@ -1,10 +1,4 @@
-"""The API's operations that only look.
-
-Who holds a reserved job since when: a session knows the deadline that each of its jobs got when it
-was reserved, and the job the one it has now.  Less the TTR that is when it was reserved, and when
-it was last reserved or touched.  If its holder has changed its TTR by ``update-job``, the first is
-wrong by the difference, but never later than the second.
-"""
+"""The API's operations that only look."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import nlargest, nsmallest
@@ -25,18 +19,19 @@ from beanstalk_twisted.rules.looks import SHOWN_RESERVED, ConnectionFactsSource
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.segment_list import SegmentFacts
-from beanstalk_twisted.web.api import fields as api_fields
-from beanstalk_twisted.web.api.fields import MAX_U64, query_choice, query_number
+from beanstalk_twisted.web.api import fields
+from beanstalk_twisted.web.api.fields import query_choice, query_number
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
 from beanstalk_twisted.web.tube_figures import NS, SLICE_TUBES, activity, figures_of
+from beanstalk_twisted.wire.grammar import MAX_U64
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_PAGE_TUBES: Final = 200
 """Tubes of a page: more than anybody reads, and some 4 ms to describe."""
 
 MAX_OFFSET: Final = 1000
-"""Tubes before a page: who wants those behind searches, or sorts otherwise."""
+"""Tubes before a page: those after them are found by a search, or another order."""
 
 MAX_SEARCH: Final = 200
 """Characters of a search: a name has no more."""
@@ -57,8 +52,6 @@ SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
 
 
 class TubePage:
-    """One page."""
-
     def __init__(self, state: QueueState, now_ns: int, query: Mapping[str, str]) -> None:
         """:raise Refusal: the query is wrong."""
         self._state = state
@@ -70,7 +63,7 @@ class TubePage:
         self._all = list(state.tubes.in_order)
 
     def pieces(self) -> Iterator[bytes]:
-        """The page as JSON."""
+        """Make the page as JSON."""
         first: list[Tube] = []
         matches = 0
         for at in range(0, len(self._all), SLICE_TUBES):
@@ -83,7 +76,8 @@ class TubePage:
         yield b'{"total":%d,"matches":%d,"tubes":[' % (len(self._all), matches)
         page = first[self._offset :]
         for at in range(0, len(page), DESCRIBED):
-            rows = [encoded(self._described(tube)) for tube in page[at : at + DESCRIBED]]
+            some = page[at : at + DESCRIBED]
+            rows = [encoded(described(tube, self._state, self._now_ns)) for tube in some]
             yield (b"," if at else b"") + b",".join(rows)
         yield b"]}\n"
 
@@ -94,14 +88,10 @@ class TubePage:
         # Ties go to the first in `tubes`; by name they would cost as much again.
         return nlargest(most, tubes, key=sort)
 
-    def _described(self, tube: Tube) -> dict[str, Any]:
-        return described(tube, self._state, self._now_ns)
-
 
 def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
-    """A tube's figures as JSON takes them."""
-    figures = figures_of(tube, state, now_ns)
-    row = figures._asdict()
+    """Describe a tube as JSON takes it."""
+    row = figures_of(tube, state, now_ns)._asdict()
     times = row.pop("times")
     row["timeouts"] = 0 if times is None else times.timeouts
     row["pause_seconds_left"] = row.pop("pause_ns") / NS
@@ -116,13 +106,11 @@ MAX_PAGE_SEGMENTS: Final = 100
 
 
 class LogApi:
-    """Shows the log."""
-
     def __init__(self, service: BeanstalkService) -> None:
         self._service = service
 
     def log(self, call: Call) -> Document:
-        """The log, what it costs, and why its oldest segment is still there."""
+        """Show the log, what it costs, and why its oldest segment is still there."""
         figures = self._service.log_figures()
         if figures is None:
             raise _no_log()
@@ -134,7 +122,7 @@ class LogApi:
         return json_document(about)
 
     def segments(self, call: Call) -> "Deferred[Document]":
-        """A page of segments, oldest first."""
+        """Show a page of segments, oldest first."""
         if self._service.log_figures() is None:
             raise _no_log()
         after = query_number(call.query, "after", 0, 0, MAX_U64)
@@ -161,7 +149,6 @@ def _shown(facts: SegmentFacts, now_ns: int) -> dict[str, Any]:
 
 
 def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
-    """:param unit: what one of the units that are shown has."""
     return {
         "bounds": [bound / unit for bound in values.bounds],
         "counts": values.counts,
@@ -178,7 +165,7 @@ MAX_LOOK_BODY: Final = 256 << 10
 """Bytes of a body of which a list of jobs shows the beginning: larger ones are not touched."""
 
 LOOK_BYTES: Final = 1 << 20
-"""Bytes of bodies that a list looks at at once, but for one: of each it keeps the beginning."""
+"""Bytes of bodies that a list looks at at once, plus one body: of each it keeps the beginning."""
 
 MAX_LOOKS: Final = 4
 """Lists that look at bodies at a time: with all that is copied on the way, some 16 MiB."""
@@ -191,26 +178,21 @@ SLICE_ROWS: Final = 100
 
 
 class ReadingApi:
-    """Operations that only look."""
-
     def __init__(self, service: BeanstalkService, connections: LocalConnections) -> None:
         self._service = service
         self._connections = connections
         self._looks = DeferredSemaphore(MAX_LOOKS)
 
     def server(self, call: Call) -> Document:
-        """What `stats` says."""
+        """Show what `stats` says."""
         pairs = self._service.queue.server_pairs()
         return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
 
     def tubes(self, call: Call) -> Document:
-        """A page of tubes."""
         service = self._service
-        page = TubePage(service.queue.state, service.now_ns(), call.query)
-        return Document(page.pieces())
+        return Document(TubePage(service.queue.state, service.now_ns(), call.query).pieces())
 
     def tube(self, call: Call) -> "Deferred[Document]":
-        """A tube's figures and policy."""
         name = call.parameters["tube"]
 
         def ask(connection: Connection) -> "Deferred[list[Any]]":
@@ -231,18 +213,14 @@ class ReadingApi:
         return json_document({**about, "policy": _fields(policy)})
 
     def policy_keys(self, call: Call) -> Document:
-        """The keys that a tube's policy may have, and what their values are."""
         keys = [{"key": key, "expected": rule.expected} for key, rule in KEYS.items()]
         return json_document({"keys": keys})
 
     def jobs(self, call: Call) -> "Deferred[Document]":
-        """A page of a tube's jobs."""
         name, query = call.parameters["tube"], call.query
-        which = api_fields.query_choice(
-            query, "state", ("all", "ready", "reserved", "delayed", "buried")
-        )
-        limit = api_fields.query_number(query, "limit", 50, 1, MAX_PAGE_JOBS)
-        most = api_fields.query_number(query, "body_bytes", 0, 0, MAX_LIST_BODY)
+        which = query_choice(query, "state", ("all", "ready", "reserved", "delayed", "buried"))
+        limit = query_number(query, "limit", 50, 1, MAX_PAGE_JOBS)
+        most = query_number(query, "body_bytes", 0, 0, MAX_LIST_BODY)
         cursor = query.get("cursor") or None
 
         def ask(connection: Connection) -> "Deferred[Any]":
@@ -271,8 +249,7 @@ class ReadingApi:
         return page, shown
 
     def job(self, call: Call) -> "Deferred[Document]":
-        """A job: its fields and its body."""
-        job_id = api_fields.job_id(call.parameters)
+        job_id = fields.job_id(call.parameters)
 
         def ask(connection: Connection) -> "Deferred[list[Any]]":
             return gatherResults(
@@ -283,32 +260,27 @@ class ReadingApi:
 
     def _job_document(self, answers: list[Any]) -> Document:
         stats, job = answers
-        about = {**_fields(stats), "body": api_fields.shown_body(job.body, MAX_SHOWN_BODY)}
+        about = {**_fields(stats), "body": fields.shown_body(job.body, MAX_SHOWN_BODY)}
         queue, now_ns = self._service.queue, self._service.now_ns()
         by = holder(queue.state, stats.id, queue.connections.facts, now_ns)
         return json_document(about if by is None else {**about, "holder": by})
 
     def connections(self, call: Call) -> "Deferred[Document]":
-        """All connections, each with the first jobs that it holds."""
+        """Show all connections, each with the first jobs that it holds."""
 
         def ask(connection: Connection) -> "Deferred[Any]":
             listing: Deferred[Any] = connection.list_connections()
             # While this very request has its connection.
-            return listing.addCallback(
-                lambda stats: self._rows(stats, frozenset(self._connections.numbers))
-            )
+            return listing.addCallback(lambda stats: (stats, frozenset(self._connections.numbers)))
 
-        return self._connections.run(call.peer, ask, call.known, is_secure=call.is_secure)
+        return self._asked(call, ask, lambda found: Document(self._rows(*found)))
 
-    def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Document:
-        def pieces() -> Iterator[bytes]:
-            yield b'{"connections":['
-            for at in range(0, len(stats), SLICE_ROWS):
-                rows = [encoded(self._row(each, requests)) for each in stats[at : at + SLICE_ROWS]]
-                yield (b"," if at else b"") + b",".join(rows)
-            yield b"]}\n"
-
-        return Document(pieces())
+    def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Iterator[bytes]:
+        yield b'{"connections":['
+        for at in range(0, len(stats), SLICE_ROWS):
+            rows = [encoded(self._row(each, requests)) for each in stats[at : at + SLICE_ROWS]]
+            yield (b"," if at else b"") + b",".join(rows)
+        yield b"]}\n"
 
     def _row(self, stats: Stats, requests: Collection[int]) -> dict[str, Any]:
         row = _fields(stats)
@@ -317,12 +289,12 @@ class ReadingApi:
         return row
 
     def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
-        asked = self._connections.run(call.peer, ask, call.known, is_secure=call.is_secure)
+        asked: Deferred[Any] = self._connections.run(call, ask)
         return asked.addCallback(make)
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:
-    """The jobs of a page whose bodies may be looked at, so many at once as `LOOK_BYTES` says."""
+    """Group the jobs of a page whose bodies may be looked at, by `LOOK_BYTES`."""
     some: list[int] = []
     size = 0
     for job in page.jobs:
@@ -337,39 +309,26 @@ def _looks(page: JobPage) -> Iterator[list[int]]:
 
 
 def _begun(connection: Connection, job_id: int, most: int) -> "Deferred[Any]":
-    """The beginning of a job's body as it is shown; None if it is gone by now."""
+    """Show the beginning of a job's body; None if the job is gone by now."""
     peek: Deferred[Any] = connection.peek(job_id)
-    return peek.addCallbacks(
-        lambda job: api_fields.shown_body(job.body, most), lambda failure: None
-    )
+    return peek.addCallbacks(lambda job: fields.shown_body(job.body, most), lambda failure: None)
 
 
 def _job_page(answers: tuple[JobPage, dict[int, Any]]) -> Document:
     page, bodies = answers
 
+    def row(job: Any) -> bytes:
+        body = bodies.get(job.id)
+        return encoded(_fields(job) if body is None else {**_fields(job), "body": body})
+
     def pieces() -> Iterator[bytes]:
-        cursor = page.cursor
-        yield b'{"cursor":%s,"jobs":[' % encoded(cursor)
-        for at, job in enumerate(page.jobs):
-            row = _fields(job)
-            body = bodies.get(job.id)
-            if body is not None:
-                row["body"] = body
-            yield (b"," if at else b"") + encoded(row)
+        yield b'{"cursor":%s,"jobs":[' % encoded(page.cursor)
+        for at in range(0, len(page.jobs), SLICE_ROWS // 2):
+            rows = map(row, page.jobs[at : at + SLICE_ROWS // 2])
+            yield (b"," if at else b"") + b",".join(rows)
         yield b"]}\n"
 
-    return Document(_gathered(pieces()))
-
-
-def _gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Some rows a turn."""
-    some: list[bytes] = []
-    for piece in pieces:
-        some.append(piece)
-        if len(some) == SLICE_ROWS // 2:
-            yield b"".join(some)
-            some = []
-    yield b"".join(some)
+    return Document(pieces())
 
 
 def _fields(stats: Any) -> dict[str, Any]:
@@ -377,7 +336,6 @@ def _fields(stats: Any) -> dict[str, Any]:
 
 
 def _plain(value: Value) -> Any:
-    """A value of `stats`: numbers as such."""
     if isinstance(value, Quoted):
         return value.text
     if value in ("true", "false"):
@@ -386,7 +344,13 @@ def _plain(value: Value) -> Any:
 
 
 def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
-    """Since when a job is held by a session that holds it, seconds."""
+    """Say for how many seconds a session has held a job.
+
+    A session knows the deadline that each of its jobs got when it was reserved, and the job the
+    one it has now.  Less the TTR these are when it was reserved, and when it was last reserved or
+    touched.  If its holder has changed its TTR by ``update-job``, the first is wrong by the
+    difference, but never later than the second.
+    """
     touched_ns = job.deadline_ns - job.ttr_s * NS
     reserved_ns = min(touched_ns, session.reserved[job.job_id] - job.ttr_s * NS)
     return {
@@ -399,7 +363,6 @@ def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
 def holder(
     state: QueueState, job_id: int, facts: ConnectionFactsSource, now_ns: int
 ) -> dict[str, Any] | None:
-    """Who holds a job, and since when; None if nobody does."""
     job = state.jobs.look(job_id)
     session = None if job is None else state.sessions.get(job.holder)
     if job is None or session is None or job_id not in session.reserved:
@@ -410,7 +373,7 @@ def holder(
 
 
 def held(state: QueueState, number: int, now_ns: int) -> list[dict[str, Any]]:
-    """The first jobs that a connection holds.
+    """Show the first jobs that a connection holds.
 
     :param number: the connection's.
     """

@@ -17,8 +17,8 @@ from beanstalk_twisted.jobs.body_room import PAUSES_S
 from beanstalk_twisted.storage.body_reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, criteria_of
 from beanstalk_twisted.web.api.looking import (
-    LOOK_BODY_BYTES,
     LOOK_READS,
     MAX_READING,
     SLICE_BYTES,
@@ -26,7 +26,6 @@ from beanstalk_twisted.web.api.looking import (
     Look,
     Seeing,
     Seen,
-    criteria_of,
 )
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo

@@ -8,21 +8,23 @@ from urllib.parse import quote
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.looking import (
-    GATHER_TUBES,
+from beanstalk_twisted.web.api.fields import (
     LOOK_BODY_BYTES,
-    LOOK_BYTES,
-    LOOK_JOBS,
     MAX_CONDITIONS,
     MAX_SHOWN,
     MAX_TEXT_BYTES,
     MAX_WHERE,
+    criteria_of,
+)
+from beanstalk_twisted.web.api.looking import (
+    GATHER_TUBES,
+    LOOK_BYTES,
+    LOOK_JOBS,
     PASS_TUBES,
     SLICE_BYTES,
     SLICE_FINGERPRINTS,
     SLICE_JOBS,
     Look,
-    criteria_of,
 )
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_GROUPS, MAX_SAMPLE_BYTES
 from tests.web.test_api import Caller
