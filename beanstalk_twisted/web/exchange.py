@@ -90,6 +90,8 @@ class Refusal(Exception):
 
 Answer = Document | Stream
 Operation = Callable[[Call], Answer | Deferred[Document]]
+"""It runs on the reactor: what takes more than a millisecond or two it returns as pieces."""
+
 Operations = Mapping[str, Operation]
 """By operation id."""
 

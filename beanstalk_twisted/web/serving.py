@@ -15,7 +15,7 @@ from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.looking import Seeing
-from beanstalk_twisted.web.api.reading import LogApi, ReadingApi
+from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
@@ -215,7 +215,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     )
     connections = LocalConnections(service, reactor)
     seeing = Seeing(service)
-    runs = Runs(service, connections, reactor, seeing)
+    search, runs = SearchApi(service, seeing), Runs(service, connections, reactor, seeing)
     site.parts += [lag, health.probe, live, history, runs]
     site.operations = {
         "healthz": health.healthz,
@@ -228,7 +228,12 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         "live": live.stream,
         "getTubeHistory": history.history,
         **_api(service, connections),
-        **_many(service, runs, seeing),
+        "search": search.search,
+        "listGroups": search.groups,
+        "listRuns": runs.runs,
+        "beginRun": runs.begin,
+        "getRun": runs.run,
+        "stopRun": runs.stop_run,
     }
     return site
 
@@ -249,28 +254,14 @@ def _logins(logins: Logins) -> Operations:
     return {"beginLogin": begin, "endLogin": end}
 
 
-def _many(service: BeanstalkService, runs: Runs, seeing: Seeing) -> Operations:
-    """What looks at many jobs at once, or changes them."""
-    search = SearchApi(service, seeing)
-    return {
-        "search": search.search,
-        "listGroups": search.groups,
-        "listRuns": runs.runs,
-        "beginRun": runs.begin,
-        "getRun": runs.run,
-        "stopRun": runs.stop_run,
-    }
-
-
 def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
-    log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {
         "getDescription": lambda call: description,
         "getServer": reading.server,
-        "getLog": log.log,
-        "listSegments": log.segments,
+        "getLog": reading.log,
+        "listSegments": reading.segments,
         "listConnections": reading.connections,
         "listTubes": reading.tubes,
         "getTube": reading.tube,

@@ -39,122 +39,8 @@ MAX_SEARCH: Final = 200
 DESCRIBED: Final = 25
 """Tubes that one slice describes."""
 
-SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
-    "name": None,
-    "activity": activity,
-    "ready": lambda tube: tube.ready_count,
-    "reserved": lambda tube: tube.reserved,
-    "delayed": lambda tube: tube.delayed.count,
-    "buried": lambda tube: tube.buried.count,
-    "waiting": lambda tube: tube.waiting,
-}
-"""All but the names from the largest to the smallest, and equal ones by name."""
-
-
-class TubePage:
-    def __init__(self, state: QueueState, now_ns: int, query: Mapping[str, str]) -> None:
-        """:raise Refusal: the query is wrong."""
-        self._state = state
-        self._now_ns = now_ns
-        self._limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
-        self._offset = query_number(query, "offset", 0, 0, MAX_OFFSET)
-        self._sort = SORTS[query_choice(query, "sort", tuple(SORTS))]
-        self._search = query.get("search", "")[:MAX_SEARCH].encode("ascii", "replace")
-        self._all = list(state.tubes.in_order)
-
-    def pieces(self) -> Iterator[bytes]:
-        """Make the page as JSON."""
-        first: list[Tube] = []
-        matches = 0
-        for at in range(0, len(self._all), SLICE_TUBES):
-            some = self._all[at : at + SLICE_TUBES]
-            if self._search:
-                some = [tube for tube in some if self._search in tube.name]
-            matches += len(some)
-            first = self._first(first + some)
-            yield b""
-        yield b'{"total":%d,"matches":%d,"tubes":[' % (len(self._all), matches)
-        page = first[self._offset :]
-        for at in range(0, len(page), DESCRIBED):
-            some = page[at : at + DESCRIBED]
-            rows = [encoded(described(tube, self._state, self._now_ns)) for tube in some]
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
-
-    def _first(self, tubes: list[Tube]) -> list[Tube]:
-        most, sort = self._offset + self._limit, self._sort
-        if sort is None:
-            return nsmallest(most, tubes, key=lambda tube: tube.name)
-        # Ties go to the first in `tubes`; by name they would cost as much again.
-        return nlargest(most, tubes, key=sort)
-
-
-def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
-    """Describe a tube as JSON takes it."""
-    row = figures_of(tube, state, now_ns)._asdict()
-    times = row.pop("times")
-    row["timeouts"] = 0 if times is None else times.timeouts
-    row["pause_seconds_left"] = row.pop("pause_ns") / NS
-    row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
-    next_ns = row.pop("next_delayed_ns")
-    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
-    return row
-
-
 MAX_PAGE_SEGMENTS: Final = 100
 """Segments of a page: the I/O thread reads at most so many headers for it, 3 ms in slices."""
-
-
-class LogApi:
-    def __init__(self, service: BeanstalkService) -> None:
-        self._service = service
-
-    def log(self, call: Call) -> Document:
-        """Show the log, what it costs, and why its oldest segment is still there."""
-        figures = self._service.log_figures()
-        if figures is None:
-            raise _no_log()
-        about: dict[str, Any] = figures._asdict()
-        commits = about.pop("commits")
-        about["oldest_unsynced_seconds"] = about.pop("unsynced_ns") / NS
-        about["fsync_seconds"] = _histogram(commits.syncs, NS)
-        about["group_commit_size"] = _histogram(commits.batches, 1)
-        return json_document(about)
-
-    def segments(self, call: Call) -> "Deferred[Document]":
-        """Show a page of segments, oldest first."""
-        if self._service.log_figures() is None:
-            raise _no_log()
-        after = query_number(call.query, "after", 0, 0, MAX_U64)
-        most = query_number(call.query, "limit", 50, 1, MAX_PAGE_SEGMENTS)
-        return Deferred.fromCoroutine(self._page(after, most))
-
-    async def _page(self, after: int, most: int) -> Document:
-        # One more than fits says whether there is a next page.
-        found = await self._service.log_segments(after, most + 1)
-        page, now_ns = found[:most], self._service.now_ns()
-        behind = page[-1].number if len(found) > most else None
-        return json_document({"segments": [_shown(row, now_ns) for row in page], "after": behind})
-
-
-def _no_log() -> Refusal:
-    return Refusal(404, "jobs are in memory only; --binlog DIR keeps a log")
-
-
-def _shown(facts: SegmentFacts, now_ns: int) -> dict[str, Any]:
-    row = facts._asdict()
-    created_ns = row.pop("created_ns")
-    row["age_seconds"] = None if created_ns is None else max(0, now_ns - created_ns) / NS
-    return row
-
-
-def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
-    return {
-        "bounds": [bound / unit for bound in values.bounds],
-        "counts": values.counts,
-        "sum": values.total / unit,
-    }
-
 
 MAX_PAGE_JOBS: Final = 200
 
@@ -176,6 +62,78 @@ MAX_SHOWN_BODY: Final = 256 << 10
 SLICE_ROWS: Final = 100
 """Rows that are written as JSON in one turn: a millisecond."""
 
+SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
+    "name": None,
+    "activity": activity,
+    "ready": lambda tube: tube.ready_count,
+    "reserved": lambda tube: tube.reserved,
+    "delayed": lambda tube: tube.delayed.count,
+    "buried": lambda tube: tube.buried.count,
+    "waiting": lambda tube: tube.waiting,
+}
+"""All but the names from the largest to the smallest, and equal ones by name."""
+
+
+def tube_page(state: QueueState, now_ns: int, query: Mapping[str, str]) -> Iterator[bytes]:
+    """:raise Refusal: the query is wrong."""
+    limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
+    offset = query_number(query, "offset", 0, 0, MAX_OFFSET)
+    sort = SORTS[query_choice(query, "sort", tuple(SORTS))]
+    search = query.get("search", "")[:MAX_SEARCH].encode("ascii", "replace")
+    tubes = list(state.tubes.in_order)
+
+    def pieces() -> Iterator[bytes]:
+        first: list[Tube] = []
+        matches = 0
+        for at in range(0, len(tubes), SLICE_TUBES):
+            some = [tube for tube in tubes[at : at + SLICE_TUBES] if search in tube.name]
+            matches += len(some)
+            if sort is None:
+                first = nsmallest(offset + limit, first + some, key=lambda tube: tube.name)
+            else:
+                # Ties go to the first in the list; by name they would cost as much again.
+                first = nlargest(offset + limit, first + some, key=sort)
+            yield b""
+        yield b'{"total":%d,"matches":%d,"tubes":[' % (len(tubes), matches)
+        page = first[offset:]
+        for at in range(0, len(page), DESCRIBED):
+            rows = [encoded(described(tube, state, now_ns)) for tube in page[at : at + DESCRIBED]]
+            yield (b"," if at else b"") + b",".join(rows)
+        yield b"]}\n"
+
+    return pieces()
+
+
+def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
+    """Describe a tube as JSON takes it."""
+    row = figures_of(tube, state, now_ns)._asdict()
+    times = row.pop("times")
+    row["timeouts"] = 0 if times is None else times.timeouts
+    row["pause_seconds_left"] = row.pop("pause_ns") / NS
+    row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
+    next_ns = row.pop("next_delayed_ns")
+    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
+    return row
+
+
+def _no_log() -> Refusal:
+    return Refusal(404, "jobs are in memory only; --binlog DIR keeps a log")
+
+
+def _shown(facts: SegmentFacts, now_ns: int) -> dict[str, Any]:
+    row = facts._asdict()
+    created_ns = row.pop("created_ns")
+    row["age_seconds"] = None if created_ns is None else max(0, now_ns - created_ns) / NS
+    return row
+
+
+def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
+    return {
+        "bounds": [bound / unit for bound in values.bounds],
+        "counts": values.counts,
+        "sum": values.total / unit,
+    }
+
 
 class ReadingApi:
     def __init__(self, service: BeanstalkService, connections: LocalConnections) -> None:
@@ -188,9 +146,36 @@ class ReadingApi:
         pairs = self._service.queue.server_pairs()
         return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
 
+    def log(self, call: Call) -> Document:
+        """Show the log, what it costs, and why its oldest segment is still there."""
+        figures = self._service.log_figures()
+        if figures is None:
+            raise _no_log()
+        about: dict[str, Any] = figures._asdict()
+        commits = about.pop("commits")
+        about["oldest_unsynced_seconds"] = about.pop("unsynced_ns") / NS
+        about["fsync_seconds"] = _histogram(commits.syncs, NS)
+        about["group_commit_size"] = _histogram(commits.batches, 1)
+        return json_document(about)
+
+    def segments(self, call: Call) -> "Deferred[Document]":
+        """Show a page of segments, oldest first."""
+        if self._service.log_figures() is None:
+            raise _no_log()
+        after = query_number(call.query, "after", 0, 0, MAX_U64)
+        most = query_number(call.query, "limit", 50, 1, MAX_PAGE_SEGMENTS)
+        return Deferred.fromCoroutine(self._segment_page(after, most))
+
+    async def _segment_page(self, after: int, most: int) -> Document:
+        # One more than fits says whether there is a next page.
+        found = await self._service.log_segments(after, most + 1)
+        page, now_ns = found[:most], self._service.now_ns()
+        behind = page[-1].number if len(found) > most else None
+        return json_document({"segments": [_shown(row, now_ns) for row in page], "after": behind})
+
     def tubes(self, call: Call) -> Document:
         service = self._service
-        return Document(TubePage(service.queue.state, service.now_ns(), call.query).pieces())
+        return Document(tube_page(service.queue.state, service.now_ns(), call.query))
 
     def tube(self, call: Call) -> "Deferred[Document]":
         name = call.parameters["tube"]
