@@ -1,15 +1,10 @@
-"""Replication over HTTP: its metrics, its document, and the site of the present term."""
+"""Replication over HTTP: its metrics and its document."""
 
-from typing import Any, Final
-
-from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
-from twisted.internet.protocol import Factory, Protocol
-from zope.interface import implementer
+from typing import Final
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
 from beanstalk_twisted.web.exchange import Document, json_document
 from beanstalk_twisted.web.exposition import Writer, labelled
-from beanstalk_twisted.web.site import Site
 
 SINGLES: Final = (
     ("beanstalkd_replication_lag_records", "gauge", "Records that are not applied here, or not "
@@ -88,42 +83,3 @@ def why_closed(situation: Situation | None) -> str:
         return ""
     where = situation.active or "no server that is known"
     return f"this server is a standby; active is {where}"
-
-
-@implementer(IProtocolNegotiationFactory)
-class PresentSite(Factory):
-    """Serves the site of the present term; connections end with it."""
-
-    noisy = False
-
-    def __init__(self) -> None:
-        self._site: Site | None = None
-        self._is_open = False
-
-    def show(self, site: Any) -> None:
-        """:param site: the present term's; None while there is none."""
-        if self._is_open and self._site is not None:
-            self._site.stopFactory()
-        self._site = site
-        if self._is_open and site is not None:
-            site.startFactory()
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        if self._site is None:
-            return None
-        protocol: Protocol | None = self._site.buildProtocol(addr)
-        return protocol
-
-    def acceptableProtocols(self) -> list[bytes]:
-        """As `Site.acceptableProtocols`."""
-        return [] if self._site is None else self._site.acceptableProtocols()
-
-    def startFactory(self) -> None:
-        self._is_open = True
-        if self._site is not None:
-            self._site.startFactory()
-
-    def stopFactory(self) -> None:
-        if self._site is not None:
-            self._site.stopFactory()
-        self._is_open = False

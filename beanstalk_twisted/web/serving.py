@@ -24,8 +24,7 @@ from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
 from beanstalk_twisted.web.overview import Overview, ReactorLag
-from beanstalk_twisted.web.replication import replication_document, why_closed
-from beanstalk_twisted.web.routes import RouteTable
+from beanstalk_twisted.web.replication import replication_document
 from beanstalk_twisted.web.site import HttpSettings, Site
 from beanstalk_twisted.web.tube_figures import TubeHistory
 
@@ -199,7 +198,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     service.queue.measure_times()
     service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
-    site = Site({}, RouteTable(), settings, reactor)
+    site = Site(service, settings, reactor)
     overview = Overview(service, may_write=settings.may_write)
     metrics = Metrics(
         service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
@@ -207,9 +206,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
     )  # fmt: skip
     static = StaticFiles()
     live = Live(overview, reactor)
-    site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
-    site.access = lambda: service.access
-    site.why_closed = lambda: why_closed(service.situation())
+
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )

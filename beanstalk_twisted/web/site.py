@@ -1,7 +1,7 @@
 """The HTTP server: from a request to its operation, and back."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
@@ -10,10 +10,12 @@ from urllib.parse import parse_qsl
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import (
+    IAddress,
     IProtocolNegotiationFactory,
     IReactorTime,
     ISSLTransport,
 )
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
@@ -25,6 +27,7 @@ from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.connections.turns import SharedTurns
+from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
@@ -46,6 +49,7 @@ from beanstalk_twisted.web.logins import (
     known_by,
     refusal_of,
 )
+from beanstalk_twisted.web.replication import why_closed
 from beanstalk_twisted.web.routes import (
     HEALTH_CHECKS,
     LOGIN,
@@ -131,7 +135,8 @@ class SiteRequest(BoundedRequest):
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
         if self.channel.is_for_health and route.operation not in HEALTH_CHECKS:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, FULL)
-        if route.operation not in OF_STANDBYS and (why := site.why_closed()):
+        why = why_closed(site.service.situation())
+        if why and route.operation not in OF_STANDBYS:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why)
         self._is_change = route.writes
         if route.writes and not site.settings.may_write:
@@ -145,8 +150,8 @@ class SiteRequest(BoundedRequest):
         is_secure = ISSLTransport.providedBy(self.channel.transport)
         call = Call(parameters, fields, headers, body, peer, is_secure=is_secure)
         if route.writes and peer:
-            site.begin(peer)
-        access = site.access()
+            site.service.audit.begin_request(peer)
+        access = site.service.access
         if access is None or route.asks == OPEN:
             self.channel.is_carrying_out = True
             return site.operations[route.operation](call)
@@ -211,7 +216,7 @@ class SiteRequest(BoundedRequest):
         # A change is logged whether or not its client still waits.
         if self._is_change and isinstance(answer, Document):
             path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-            site.tell(self._who, path, answer.status, self._identity)
+            site.service.audit.tell_request(self._who, path, answer.status, self._identity)
         if self._disconnected:
             return
         if isinstance(answer, Document):
@@ -231,12 +236,12 @@ class SiteRequest(BoundedRequest):
         """Return whether the access file was read again since, or the login has ended: then a
         stream ends, and its client has to show a token again.
         """
-        access = site.access()
+        access = site.service.access
         if self._rules is None or access is None:
             return False
-        if access.rules is not self._rules or self._login is None:
-            return access.rules is not self._rules
-        return site.logins.find(lower_case(self), self._rules) is None
+        if access.rules is not self._rules:
+            return True
+        return self._login is not None and site.logins.find(lower_case(self), self._rules) is None
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
@@ -265,10 +270,6 @@ def _fields(query: str, route: Route) -> dict[str, str]:
 class Site(HTTPFactory):
     """The endpoint: HTTP/1.1 on any number of ports.
 
-    :ivar access: returns what asks for rights; None where everybody has all.
-    :ivar why_closed: returns why only `OF_STANDBYS` are served; empty if all are.
-    :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
-        request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
     :ivar requests: how many have come.
     """
@@ -277,20 +278,16 @@ class Site(HTTPFactory):
     noisy = False
 
     def __init__(
-        self, operations: Operations, table: RouteTable, settings: HttpSettings,
-        reactor: IReactorTime, chance: Callable[[int], bytes] = os.urandom,
-    ) -> None:  # fmt: skip
+        self, service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime
+    ) -> None:
         super().__init__(timeout=REQUEST_S, reactor=reactor)
-        self.operations = operations
-        self.table = table
+        self.service = service
         self.settings = settings
+        self.operations: Operations = {}
+        self.table = RouteTable()
         self.parts: list[Part] = []
         self.turns = SharedTurns(reactor)
-        self.begin: Callable[[str], None] = lambda who: None
-        self.tell: Callable[[str, str, int, str], None] = lambda who, path, status, identity: None
-        self.logins = Logins(reactor.seconds, chance)
-        self.access: Callable[[], AccessControl | None] = lambda: None
-        self.why_closed: Callable[[], str] = lambda: ""
+        self.logins = Logins(reactor.seconds, os.urandom)
         self.requests = 0
         self.connections = HttpConnections(reactor)
 
@@ -317,3 +314,38 @@ class Site(HTTPFactory):
 
     def log(self, request: object) -> None:
         """Requests are not logged."""
+
+
+@implementer(IProtocolNegotiationFactory)
+class PresentSite(Factory):
+    """Serves the site of the present term; connections end with it."""
+
+    noisy = False
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+        self._is_open = False
+
+    def show(self, site: Any) -> None:
+        """:param site: the present term's; None while there is none."""
+        if self._is_open and self._site is not None:
+            self._site.stopFactory()
+        self._site = site
+        if self._is_open and site is not None:
+            site.startFactory()
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        return None if self._site is None else self._site.buildProtocol(addr)
+
+    def acceptableProtocols(self) -> list[bytes]:
+        return [] if self._site is None else self._site.acceptableProtocols()
+
+    def startFactory(self) -> None:
+        self._is_open = True
+        if self._site is not None:
+            self._site.startFactory()
+
+    def stopFactory(self) -> None:
+        if self._site is not None:
+            self._site.stopFactory()
+        self._is_open = False
