@@ -18,7 +18,7 @@ from beanstalk_twisted.web.channel import MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_P
 from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.server.access.meeting import HASH
 from tests.server_process import LIMIT_S, ServerProcess, ours
-from tests.web.reading import read_prometheus
+from tests.web.browsing import read_prometheus
 
 _PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+), HTTP")
 

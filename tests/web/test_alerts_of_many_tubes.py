@@ -10,8 +10,7 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.site import HttpSettings
-from tests.web.browsing import Browser, site_of
-from tests.web.reading import read_prometheus
+from tests.web.browsing import Browser, read_prometheus, site_of
 from tests.web.test_monitoring_examples import DAY, HOUR, Case, judge, promtool_case, rules
 
 TUBES: Final = 1111

@@ -7,8 +7,7 @@ import pytest
 from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exposition import OPENMETRICS, PROMETHEUS, Writer, labelled, seconds
-from tests.web.browsing import browse
-from tests.web.reading import read_openmetrics, read_prometheus
+from tests.web.browsing import browse, read_openmetrics, read_prometheus
 
 NASTY = 'a"b\\c\nd{}=,<script>'
 

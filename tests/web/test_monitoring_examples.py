@@ -17,8 +17,7 @@ from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.test_docs import anchors, blocks, slug
-from tests.web.browsing import Browser, site_of
-from tests.web.reading import read_prometheus
+from tests.web.browsing import Browser, read_prometheus, site_of
 from tests.web.test_replication import LEADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

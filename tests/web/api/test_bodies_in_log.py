@@ -32,8 +32,7 @@ from tests.held_io import HeldIo
 from tests.server.test_body_cache import damage, fail
 from tests.web.api.test_runs import ended
 from tests.web.api.test_search import asked, ids, parts, put_many
-from tests.web.browsing import parsed
-from tests.web.test_api import V1, Caller
+from tests.web.browsing import V1, Caller, parsed
 
 KIB_64 = 64 << 10
 

@@ -9,7 +9,7 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.reading import MAX_PAGE_SEGMENTS
 from tests.binlog.memory import MemoryDirectory
-from tests.web.test_api import Caller
+from tests.web.browsing import Caller
 
 
 @pytest.fixture

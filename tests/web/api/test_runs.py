@@ -15,12 +15,7 @@ from beanstalk_twisted.wire.grammar import MAX_U64
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.api.test_search import bury, die, ids, put_many
-from tests.web.test_api import Caller
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller()
+from tests.web.browsing import Caller
 
 
 def run(caller: Caller, action: str, count: int, **fields: Any) -> Any:

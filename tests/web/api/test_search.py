@@ -27,12 +27,7 @@ from beanstalk_twisted.web.api.looking import (
     Look,
 )
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_GROUPS, MAX_SAMPLE_BYTES
-from tests.web.test_api import Caller
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller()
+from tests.web.browsing import Caller
 
 
 def asked(path: str, **query: object) -> str:
