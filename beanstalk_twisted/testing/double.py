@@ -133,13 +133,11 @@ class MemoryLink:
 
 @implementer(IStreamClientEndpoint)
 class MemoryEndpoint:
-    """Leads to the double.
-
-    Where a reactor is installed, its turns carry the bytes, so that ``await`` does what it does
-    everywhere; without one, they move in `Network.settle` and `Network.advance` only.
+    """Leads to the double.  Where a reactor is installed, its turns carry the bytes, so that
+    ``await`` does what it does everywhere; without one, they move in `Network.settle` and
+    `Network.advance` only.
 
     :ivar tries: when a client has tried to connect, seconds.
-    :ivar piece_bytes: the most that a client gets at once.
     """
 
     def __init__(

@@ -51,22 +51,19 @@ class JobView(NamedTuple):
 
 
 def look(state: QueueState, now_ns: int) -> list[JobView]:
-    """Give all jobs, by tube and state, and in each as they come up: ready ones in the order in
-    which they are reserved, delayed and reserved ones by the time left, buried ones as they are
-    kicked.
+    """List all jobs, by tube and state, and in each as they come up: ready ones as they are
+    reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
     """
     read: dict[int, bytes | Unread | None] = {}
     for number in state.jobs:
         if not state.bodies.is_unreadable(number, now_ns):
             state.bodies.look_at(number, partial(read.__setitem__, number))
     jobs = [job for number in state.jobs if (job := state.jobs.look(number)) is not None]
-    jobs.sort(key=lambda job: (state.tubes.by_id(job.tube_id).place, *_place(job)))
+    jobs.sort(key=lambda job: (
+        state.tubes.by_id(job.tube_id).place, STATES.index(job.state.name.lower()),
+        job.priority if job.state is State.READY else job.deadline_ns, job.job_id,
+    ))  # fmt: skip
     return [_view(job, state, now_ns, read.get(job.job_id)) for job in jobs]
-
-
-def _place(job: Job) -> tuple[int, int, int]:
-    first = job.priority if job.state is State.READY else job.deadline_ns
-    return STATES.index(job.state.name.lower()), first, job.job_id
 
 
 def _view(job: Job, state: QueueState, now_ns: int, read: bytes | Unread | None) -> JobView:
@@ -107,10 +104,6 @@ def _times(count: int) -> str:
     return {0: "never", 1: "once"}.get(count, f"{count} times")
 
 
-def _was(count: int) -> str:
-    return f"was {_times(count)}" if count else "never was"
-
-
 def _is_body(wanted: Body, body: bytes | None) -> bool:
     if body is None:
         return False
@@ -143,9 +136,6 @@ class Inspection:
 
     Assertions see what was received so far; none of them waits.  A ``tube``, a ``body`` and the
     like choose: jobs for which they do not hold are not counted.
-
-    :ivar server: the real server.
-    :ivar is_up: whether it runs.
     """
 
     def __init__(self, *, has_log: bool = True, max_job_bytes: int = 65_535) -> None:
@@ -331,8 +321,9 @@ class Inspection:
         found = [each for each in self.commands if each.name == name]
         if (count is None and not found) or (count is not None and len(found) != count):
             wanted = "at least once" if count is None else _times(count)
+            was = f"was {_times(len(found))}" if found else "never was"
             raise AssertionError(
-                f"{name} was to be received {wanted}, and {_was(len(found))}"
+                f"{name} was to be received {wanted}, and {was}"
                 + _listed("all commands:", self.commands)
             )
 

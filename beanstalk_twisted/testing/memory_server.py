@@ -106,7 +106,6 @@ class SimulatedDirectory(Directory):
     """A `Directory` in memory, of which nothing fails.
 
     :ivar inodes: the files by name; ``synced_inodes`` those that a power loss leaves.
-    :ivar quarantined: by name.
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
@@ -384,7 +383,6 @@ class MemoryServer:
     :ivar directory: its disk; None without a log.
     :ivar chance: gives random bytes; a seeded one makes logs the same each time.
     :ivar io: makes what runs the log's work in the next process, and the archive's.
-    :ivar service: of the process that runs now.
     :ivar settings: of the next process.
     :ivar failures: why the log was lost, where a real process would have ended.
     """

@@ -160,7 +160,6 @@ class Network:
     :ivar clock: for the code under test.
     :ivar links: the other ends of the wires.  Their ``carry`` moves what each end has sent to the
         other, tells one of the end of the other, and returns whether there was anything.
-    :ivar max_rounds: see `MAX_ROUNDS`.
     """
 
     def __init__(self, server: MemoryServer) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.jobs.figures import Histogram
+from beanstalk_twisted.storage.clock import NS
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-NS: Final = 1_000_000_000
 
 
 class Writer:
@@ -34,7 +33,6 @@ class Writer:
         """Begin a family.
 
         :param name: with ``_total`` if it is a counter, and ``_info`` if it is an info.
-        :param kind: ``gauge``, ``counter``, ``histogram`` or ``info``.
         """
         if self._is_openmetrics:
             name = name.removesuffix("_total") if kind == "counter" else name

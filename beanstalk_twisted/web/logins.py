@@ -244,7 +244,15 @@ def _known(rules: AccessRules, known: Known, shown: Credentials) -> Known:
 
 def check_route(rules: AccessRules, known: Known, route: Route) -> None:
     """:raise Refusal: the route is not for them."""
-    if _is_for(rules, known, route):
+    grant = rules.identify(*known).grant
+    if route.asks in (EVERYTHING, METRICS, LOGIN):
+        is_theirs = bool(grant.everywhere & LOOK)
+        is_theirs |= route.asks == METRICS and rules.has_open_metrics
+    elif route.asks == MANAGED:
+        is_theirs = bool(grant.everywhere & MANAGE)
+    else:
+        is_theirs = route.asks != SOME or bool(grant.anywhere)
+    if is_theirs:
         return
     if route.asks == LOGIN and known.shown is not None:
         raise Refusal(HTTPStatus.FORBIDDEN, LOOKER)
@@ -256,14 +264,3 @@ def refusal_of(known: Known | None) -> Refusal:
     if known is None or known.shown is None:
         return Refusal(HTTPStatus.UNAUTHORIZED, WHO)
     return Refusal(HTTPStatus.FORBIDDEN, "the access file gives no right to this")
-
-
-def _is_for(rules: AccessRules, known: Known, route: Route) -> bool:
-    grant = rules.identify(*known).grant
-    if route.asks == METRICS and rules.has_open_metrics:
-        return True
-    if route.asks in (EVERYTHING, METRICS, LOGIN):
-        return bool(grant.everywhere & LOOK)
-    if route.asks == MANAGED:
-        return bool(grant.everywhere & MANAGE)
-    return route.asks != SOME or bool(grant.anywhere)

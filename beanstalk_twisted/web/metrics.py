@@ -15,12 +15,12 @@ from beanstalk_twisted.server.access.peers import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.body_reads import READ_BOUNDS_NS
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.environment import SYNC_BOUNDS_NS
 from beanstalk_twisted.storage.store import LogFigures
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.web.exchange import Call, Document
 from beanstalk_twisted.web.exposition import (
-    NS,
     OPENMETRICS,
     PROMETHEUS,
     Writer,
@@ -120,8 +120,7 @@ class Metrics:
         self, service: BeanstalkService, lags: Histogram, http: Callable[[], tuple[int, int, int]],
         most_tubes: int, oldest: OldestReady,
     ) -> None:  # fmt: skip
-        """:param lags: of the reactor.
-        :param http: returns how many HTTP connections there are, how many were refused, and how
+        """:param http: returns how many HTTP connections there are, how many were refused, and how
             many requests there were.
         :param most_tubes: how many tubes are shown one by one.
         """

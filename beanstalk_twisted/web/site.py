@@ -80,7 +80,6 @@ class HttpSettings(NamedTuple):
     """Settings of the HTTP endpoint.
 
     :ivar names: by which it may be called, besides IP addresses and ``localhost``, in lower case.
-    :ivar may_write: whether anything may be changed.
     :ivar metrics_tubes: how many tubes have metrics of their own.
     """
 
@@ -271,7 +270,6 @@ class Site(HTTPFactory):
     """The endpoint: HTTP/1.1 on any number of ports.
 
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
-    :ivar requests: how many have come.
     """
 
     protocol = BoundedChannel  # type: ignore[assignment]

@@ -15,8 +15,6 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 
-NS: Final = 1_000_000_000
-
 SLICE_TUBES: Final = 500
 """Tubes that one slice looks at: about a millisecond."""
 

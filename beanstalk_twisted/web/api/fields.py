@@ -12,11 +12,10 @@ from beanstalk_twisted.binlog.bodies import DIGITS, fingerprint
 from beanstalk_twisted.binlog.records.jobs import REASONS, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.routes import CRITERIA
 from beanstalk_twisted.wire.grammar import MAX_U32, MAX_U64
-
-NS: Final = 1_000_000_000
 
 STATES: Final[Mapping[str, State]] = {
     "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,

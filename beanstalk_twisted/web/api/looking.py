@@ -60,11 +60,7 @@ At = tuple[int, Place]
 
 
 class Seen(NamedTuple):
-    """A job as it is now.
-
-    :ivar body: None if nobody asked for it, or it cannot be read.
-    :ivar is_unread: whether it cannot be read.
-    """
+    """A job as it is now; its body is None if nobody asked for it, or it cannot be read."""
 
     job: Job
     body: bytes | None
@@ -90,9 +86,8 @@ class Seeing:
 
     async def see(self, jobs: Sequence[Job], needs: Callable[[Job], bool]) -> list[Seen]:
         """:param jobs: a slice of them, as they are in this turn.
-        :param needs: whether a job's body is needed.
-        :return: those that are still there.  If all that is needed is in memory this waits for
-            nothing.
+        :return: those that are still there.  If all bodies that are needed are in memory this waits
+            for nothing.
         """
         state = self._service.queue.state
         read: dict[int, _Read] = {}

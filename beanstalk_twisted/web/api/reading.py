@@ -18,12 +18,13 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.looks import SHOWN_RESERVED, ConnectionFactsSource
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.fields import query_choice, query_number
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
-from beanstalk_twisted.web.tube_figures import NS, SLICE_TUBES, activity, figures_of
+from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire.grammar import MAX_U64
 from beanstalk_twisted.wire.yaml import Quoted, Value
 

@@ -230,11 +230,7 @@ class Runs:
 
 
 class Outcome(NamedTuple):
-    """What a slice did.
-
-    :ivar done: how many jobs were changed; ``skipped`` how many were not.
-    :ivar problem: why the run cannot go on.
-    """
+    """How many jobs a slice changed, how many it did not, and why the run cannot continue."""
 
     done: int
     skipped: int

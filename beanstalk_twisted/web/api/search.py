@@ -12,6 +12,7 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, criteria_of, reason_of
 from beanstalk_twisted.web.api.looking import (
@@ -24,8 +25,6 @@ from beanstalk_twisted.web.api.looking import (
 )
 from beanstalk_twisted.web.exchange import Call, Document, encoded
 from beanstalk_twisted.wire.yaml import Quoted
-
-NS: Final = 1_000_000_000
 
 MAX_FOUND_JOBS: Final = 200
 """Jobs that one request finds: more than anybody reads."""
