@@ -102,10 +102,10 @@ class Recorder:
         self._newest: dict[Session, Command] = {}
         self._ignored: set[Session] = set()
 
-    def look_on(self, queue: WorkQueue, clock: Clock) -> None:
+    def look_on(self, service: BeanstalkService, clock: Clock) -> None:
         """Begin to observe a new process."""
-        self._queue = queue
-        self._clock = clock
+        service.context.observer = self
+        self._queue, self._clock = service.queue, clock
         self._newest.clear()
 
     @contextmanager
@@ -190,6 +190,5 @@ class RecordedServer(MemoryServer):
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
         service = super().make_service(log_clock)
-        self.recorder.look_on(service.queue, self.clock)
-        service.context.observer = self.recorder
+        self.recorder.look_on(service, self.clock)
         return service

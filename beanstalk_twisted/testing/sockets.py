@@ -233,7 +233,8 @@ class BeanstalkServer(Double):
             self._catch_up()
             yield
             self.network.settle()
-            if self._has_news():
+            # The thread may wait for what is no longer what it should wait for.
+            if self._wanted() != self._registered or self._due_at() < self._wakes_at:
                 self._wake()
 
     def _set_listening(self, is_listening: bool) -> None:
@@ -308,10 +309,6 @@ class BeanstalkServer(Double):
 
     def _due_at(self) -> float:
         return self.time() + self.network.next_s() if self._is_real else float("inf")
-
-    def _has_news(self) -> bool:
-        """Whether the thread waits for what is no longer what it should wait for."""
-        return self._wanted() != self._registered or self._due_at() < self._wakes_at
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):

@@ -230,19 +230,25 @@ class Ring:
         return self.numbers[at : at + len(FIELDS)].tolist()
 
 
-class TubeRings:
-    """Chooses tubes, and keeps their rows.
+class TubeHistory:
+    """Chooses tubes, and keeps and shows their rows, while the endpoint is open; a `site.Part`.
 
     :ivar rows: how many rows were noted.
     """
 
-    def __init__(self, state: QueueState) -> None:
+    def __init__(
+        self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
+    ) -> None:
+        """:param wall_ns: the wall clock."""
         self.rows = 0
         self._state = state
+        self._wall_ns = wall_ns
         self._rings: dict[Tube, Ring] = {}
         self._times = array("q", [0]) * ROWS
-        self._at = 0
+        self._at = self._ticks = 0
         self._active: list[tuple[int, int, Tube]] = []
+        self._ticking = LoopingCall(self._tick)
+        self._ticking.clock = reactor
 
     def look(self) -> None:
         """Look at the next tubes; when all were looked at, those chosen are kept, and no others."""
@@ -281,21 +287,6 @@ class TubeRings:
         rings = [ring.numbers for ring in self._rings.values()]
         return sum(len(each) * each.itemsize for each in (self._times, *rings))
 
-
-class TubeHistory:
-    """Keeps `TubeRings` while the endpoint is open, a `site.Part`, and shows them."""
-
-    def __init__(
-        self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
-    ) -> None:
-        """:param wall_ns: the wall clock."""
-        self.rings = TubeRings(state)
-        self._state = state
-        self._wall_ns = wall_ns
-        self._ticks = 0
-        self._ticking = LoopingCall(self._tick)
-        self._ticking.clock = reactor
-
     def start(self) -> None:
         """Begin a second from now: the ports are open before the log is."""
         self._ticking.start(1.0, now=False)
@@ -305,10 +296,10 @@ class TubeHistory:
             self._ticking.stop()
 
     def _tick(self) -> None:
-        self.rings.look()
+        self.look()
         self._ticks += 1
         if self._ticks % ROW_TICKS == 0:
-            self.rings.note(self._wall_ns() // MS_NS)
+            self.note(self._wall_ns() // MS_NS)
 
     def history(self, call: Call) -> Document:
         """:raise Refusal: there is no such tube."""
@@ -317,5 +308,5 @@ class TubeHistory:
             raise Refusal(404, "there is no such tube")
         return json_document({
             "seconds": ROW_TICKS, "fields": ["at_ms", *FIELDS], "counted": COUNTED,
-            "rows": self.rings.of(tube),
+            "rows": self.of(tube),
         })  # fmt: skip

@@ -186,7 +186,7 @@ class ReadingApi:
                 [connection.stats_tube(name), connection.tube_policy(name)], consumeErrors=True
             )
 
-        return self._asked(call, ask, self._tube_document)
+        return self._connections.run(call, ask).addCallback(self._tube_document)
 
     def _tube_document(self, answers: list[Any]) -> Document:
         stats, policy = answers
@@ -215,7 +215,7 @@ class ReadingApi:
                 lambda page: Deferred.fromCoroutine(self._with_bodies(connection, page, most))
             )
 
-        return self._asked(call, ask, _job_page)
+        return self._connections.run(call, ask).addCallback(_job_page)
 
     async def _with_bodies(
         self, connection: Connection, page: JobPage, most: int
@@ -242,7 +242,7 @@ class ReadingApi:
                 [connection.stats_job(job_id), connection.peek(job_id)], consumeErrors=True
             )
 
-        return self._asked(call, ask, self._job_document)
+        return self._connections.run(call, ask).addCallback(self._job_document)
 
     def _job_document(self, answers: list[Any]) -> Document:
         stats, job = answers
@@ -259,7 +259,8 @@ class ReadingApi:
             # While this very request has its connection.
             return listing.addCallback(lambda stats: (stats, frozenset(self._connections.numbers)))
 
-        return self._asked(call, ask, lambda found: Document(self._rows(*found)))
+        found = self._connections.run(call, ask)
+        return found.addCallback(lambda answers: Document(self._rows(*answers)))
 
     def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Iterator[bytes]:
         yield b'{"connections":['
@@ -273,10 +274,6 @@ class ReadingApi:
         row["is_request"] = row["connection"] in requests
         row["held"] = held(self._service.queue.state, row["connection"], self._service.now_ns())
         return row
-
-    def _asked(self, call: Call, ask: Any, make: Any) -> "Deferred[Document]":
-        asked: Deferred[Any] = self._connections.run(call, ask)
-        return asked.addCallback(make)
 
 
 def _looks(page: JobPage) -> Iterator[list[int]]:
