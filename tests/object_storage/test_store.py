@@ -33,7 +33,6 @@ KINDS = ["memory", "directory", *(pytest.param(kind, marks=pytest.mark.exhaustiv
 
 
 def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
-    """An empty one of a kind."""
     if kind == "memory":
         return MemoryStore()
     if kind in REMOTE:

@@ -34,7 +34,6 @@ class Reply(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The body's value."""
         return json.loads(self.body)
 
 
@@ -98,7 +97,6 @@ class Browser:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has ended it."""
         return self.channel is None or self.transport.is_closed
 
     def send(self, data: bytes) -> bytes:
@@ -130,7 +128,6 @@ class Browser:
 
 
 def parsed(data: bytes) -> Reply:
-    """Read a reply."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
@@ -140,7 +137,6 @@ def parsed(data: bytes) -> Reply:
 
 
 def joined(chunks: bytes) -> bytes:
-    """A body that was sent in chunks."""
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")
@@ -186,7 +182,6 @@ class Caller:
 
     @property
     def browser(self) -> Browser:
-        """A connection that has not been idle for too long."""
         if self._browser.is_closed:
             self._browser = Browser(self._browser.channel.factory, self.server.clock)
         return self._browser

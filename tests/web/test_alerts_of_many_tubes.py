@@ -42,7 +42,6 @@ class Busy:
         return int(reply.split()[-1])
 
     def scrape(self) -> dict[str, float]:
-        """What is served, by name and labels."""
         self.server.advance(2)
         browser = Browser(self.site, self.server.clock)
         text = browser.ask("GET", "/metrics").body.decode()
@@ -54,7 +53,6 @@ class Busy:
 
 
 def series_of(sample: Any) -> str:
-    """A sample's name and labels, as they are written."""
     labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
     return f"{sample.name}{{{labels}}}" if labels else str(sample.name)
 

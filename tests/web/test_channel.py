@@ -35,7 +35,6 @@ OK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def size_of(call: Call) -> Document:
-    """Say how long the body was."""
     return Document(str(len(call.body)).encode(), TEXT)
 
 
@@ -181,7 +180,6 @@ class Place:
         return self.answers[-1]
 
     def connect(self, host: str = "127.0.0.1", sends: bytes = b"") -> Browser:
-        """Connect from there, and send something."""
         browser = Browser(self.site, self.server.clock, host)
         browser.send(sends)
         return browser
@@ -204,7 +202,6 @@ class Place:
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """Gather the lines of the log about it."""
     with capturedLogs() as events:
         yield lambda: [formatEvent(e) for e in events if e["event"] == "http-connections-full"]
 

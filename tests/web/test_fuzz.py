@@ -47,7 +47,6 @@ def queries(route: Route) -> SearchStrategy[Any]:
 
 
 def path_of(pattern: str, segments: list[str]) -> str:
-    """A path of a route, with these parameters."""
     parts = [
         quote(segments.pop(), safe="") if part.startswith("{") else part
         for part in pattern.split("/")
@@ -77,7 +76,6 @@ SHOWN: SearchStrategy[dict[str, str]] = st.fixed_dictionaries({}, optional={
 
 
 def sent(browser: Browser, request: Any, shown: Mapping[str, str]) -> Reply:
-    """Send a request."""
     route, method, segments, query, fields = request
     pairs = "&".join(
         f"{quote(str(name), safe='')}={quote(str(value), safe='')}" for name, value in query.items()

@@ -39,12 +39,10 @@ class Open:
         self.site.startFactory()
 
     def tick(self, times: int = 1) -> None:
-        """Let so many seconds pass."""
         for _ in range(times):
             self.server.advance(TICK_S)
 
     def watch(self, query: str = "", headers: str = "") -> Browser:
-        """Open a stream."""
         browser = Browser(self.site, self.server.clock)
         browser.send(REQUEST.format(query=query, headers=headers).encode())
         return browser

@@ -104,7 +104,6 @@ class Console:
         self.cookies: dict[str, str] = {}
 
     def ask(self, method: str, path: str, headers: Mapping[str, str] = OWN) -> Reply:
-        """Send a request with the cookie, if there is one."""
         if self.browser.is_closed:
             self.browser = Browser(self.browser.channel.factory, self.server.clock)
         body = b"{}" if method == "POST" else b""

@@ -46,7 +46,6 @@ class Scraper:
         return reply.body.decode()
 
     def samples(self) -> Samples:
-        """All samples, by name and labels."""
         return samples_of(read_prometheus(self.text()))
 
     def value(self, name: str, **labels: str) -> float:
@@ -301,7 +300,6 @@ def test_the_busiest_tubes_are_shown_and_the_others_summed() -> None:
 
 
 def shown_tubes(scraper: Scraper) -> set[str]:
-    """The tubes with metrics of their own."""
     samples = scraper.samples()
     named = [dict(labels) for name, labels in samples if name == "beanstalkd_tube_jobs_total"]
     return {labels["tube"] for labels in named}

@@ -148,7 +148,6 @@ def drip(minutes: int) -> str:
 
 
 def of_stream(name: str) -> str:
-    """A metric of the replicated queue ``jobs``."""
     return f'beanstalkd_replication_{name}{{stream="jobs"}}'
 
 
@@ -361,7 +360,6 @@ def test_each_alert_has_its_cases(served: dict[str, set[str]]) -> None:
 
 
 def alert_of(case: str) -> str:
-    """The alert that a case is about."""
     return re.split(r"\W", case)[0]
 
 

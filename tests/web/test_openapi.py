@@ -25,7 +25,6 @@ DESCRIPTION: Any = json.loads(
 
 
 def resolved(value: Any) -> Any:
-    """Follow a reference."""
     while "$ref" in value:
         found = DESCRIPTION
         for part in value["$ref"].removeprefix("#/").split("/"):

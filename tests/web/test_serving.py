@@ -202,7 +202,6 @@ def test_who_no_longer_waits_is_not_told() -> None:
 
 
 def settle(server: MemoryServer, io: HeldIo) -> None:
-    """Let the disk do all that it was given."""
     for _ in range(20):
         while io:
             io.step()

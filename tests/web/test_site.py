@@ -19,7 +19,6 @@ WRITING = {WRITE_HEADER: "1"}
 
 
 def echo(call: Call) -> Document:
-    """Say what was asked."""
     return json_document({"query": dict(call.query), "body": call.body.decode(), "peer": call.peer})
 
 

@@ -62,11 +62,9 @@ class Held(Caller):
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes of bodies that are in memory."""
         return self.server.service.queue.state.jobs.loaded_bytes
 
     def step(self) -> None:
-        """One piece of work ends."""
         self.reads.step()
         self.server.advance()
 

@@ -19,7 +19,6 @@ from tests.web.browsing import Caller
 
 
 def run(caller: Caller, action: str, count: int, **fields: Any) -> Any:
-    """Begin a run, and let it go on to its end."""
     begun = caller.post("/runs", action=action, count=count, **fields)
     return ended(caller, begun["run"])
 
@@ -71,7 +70,6 @@ class HeldCaller(Caller):
         self.sync(20)
 
     def sync(self, times: int = 1) -> None:
-        """Let the disk do what it has to."""
         for _ in range(times):
             while self.io:
                 self.io.step()

@@ -47,7 +47,6 @@ def ids(caller: Caller, **query: object) -> list[int]:
 
 
 def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
-    """Put jobs and bury them."""
     caller.put(tube, *bodies)
     caller.ask(b"watch %s\r\n" % tube)
     for _ in bodies:
@@ -57,7 +56,6 @@ def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
 
 
 def put_many(caller: Caller, tube: bytes, count: int) -> None:
-    """Put jobs, in batches."""
     caller.ask(b"use %s\r\n" % tube)
     for at in range(0, count, 1000):
         jobs = b"0 0 60 1\r\nx\r\n" * min(1000, count - at)
