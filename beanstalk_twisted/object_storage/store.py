@@ -178,7 +178,6 @@ def shown(url: str) -> str:
     return parse_url(url)[0].geturl().rstrip("/")
 
 
-
 def missing(name: str, url: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "there is no such object", f"{url}/{name}")
 
