@@ -229,7 +229,7 @@ def _replicated(
         asked_for(os.environ),
     )  # fmt: skip
     if options["http"]:
-        from beanstalk_twisted.web.replication import PresentSite
+        from beanstalk_twisted.web.site import PresentSite
 
         site = PresentSite()
         ports = _http_ports(options, site)

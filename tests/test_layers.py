@@ -62,7 +62,7 @@ PURE_MODULES = (
     "replication.stream.settings", "server.access.admissions", "server.access.guard",
     "server.access.quotas", "server.bindings", "server.execution_context", "server.executor",
     "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
-    "web.figures.history", "web.guards", "web.routes", "worker.demand", "worker.policy",
+    "web.routes", "worker.demand", "worker.policy",
     "worker.serialisers",
 )  # fmt: skip
 

@@ -13,8 +13,15 @@ from typing import ClassVar, Final, TypeVar
 from beanstalk_twisted.binlog.archive import Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.object_storage.opening import open_store
-from beanstalk_twisted.object_storage.store import BadUrl, Store, again, is_url, join, shown
+from beanstalk_twisted.object_storage.store import (
+    BadUrl,
+    Store,
+    again,
+    is_url,
+    join,
+    open_store,
+    shown,
+)
 
 T = TypeVar("T")
 

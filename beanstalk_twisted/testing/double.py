@@ -1,15 +1,11 @@
-"""The test double, as a test holds it.
-
-`Double` is all that both have in common; `Beanstalk` is joined to the code under test by an
-endpoint of Twisted, `sockets.BeanstalkServer` by a port.
-"""
+"""The test double, as a test holds it."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
@@ -17,26 +13,28 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
+from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.client.commands.extension_specs import PUT_TAGGED
 from beanstalk_twisted.client.commands.methods import tube_bytes
 from beanstalk_twisted.client.commands.specs import PUT, USE
 from beanstalk_twisted.client.commands.tags import Tags, on_wire
-from beanstalk_twisted.testing.faults import Faults
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS
 from beanstalk_twisted.testing.inspection import Inspection
-from beanstalk_twisted.testing.memory_server import READ_BYTES, MemoryTransport
-from beanstalk_twisted.testing.network import Carrier, Network, Wire
+from beanstalk_twisted.testing.memory_server import HOST, READ_BYTES, MemoryTransport
+from beanstalk_twisted.testing.network import Network, Wire, check_span
+from beanstalk_twisted.testing.recording import PLANTABLE, check_command
 
 
-class Conversation(Carrier):
+class Conversation:
     """A raw connection.
 
     :ivar wire: what can happen to it.
     """
 
     def __init__(self, wire: Wire, turn: Callable[[], AbstractContextManager[None]]) -> None:
-        """:param turn: what each thing that is done here is done within; it lets happen what
-        follows.
-        """
+        """:param turn: `Double._turn`."""
         self.wire = wire
         self._turn = turn
         self._heard = bytearray()
@@ -63,7 +61,7 @@ class Conversation(Carrier):
             self.wire.send(commands)
 
     def take(self) -> bytes:
-        """Give all replies that have come and were not given yet."""
+        """Return the replies that have come since the last call."""
         with self._turn():
             pass
         replies = bytes(self._heard)
@@ -71,7 +69,7 @@ class Conversation(Carrier):
         return replies
 
     def ask(self, commands: bytes) -> bytes:
-        """Send bytes and give the replies that come without time passing."""
+        """Send bytes and return the replies that come without time passing."""
         self.send(commands)
         return self.take()
 
@@ -86,15 +84,8 @@ class Conversation(Carrier):
             self.wire.hang_up()
 
 
-ADDRESS: Final = IPv4Address("TCP", "127.0.0.1", 11300)
-"""What a client is told of where it is connected to."""
-
-
-class MemoryLink(Carrier):
-    """A Twisted protocol at one end of a wire.
-
-    :ivar transport: the protocol's.
-    """
+class MemoryLink:
+    """A Twisted protocol at one end of a wire."""
 
     def __init__(
         self, network: Network, wire: Wire, protocol: Any, piece_bytes: int,
@@ -142,14 +133,11 @@ class MemoryLink(Carrier):
 
 @implementer(IStreamClientEndpoint)
 class MemoryEndpoint:
-    """Leads to the double.
+    """Leads to the double.  Where a reactor is installed, its turns carry the bytes, so that
+    ``await`` does what it does everywhere; without one, they move in `Network.settle` and
+    `Network.advance` only.
 
-    Where a reactor is installed, its turns carry the bytes, so that ``await`` does what it does
-    everywhere; without one, they move in `Network.settle` and `Network.advance` only.
-
-    :ivar tries: when somebody has tried to connect, seconds.
-    :ivar is_refusing: whether nobody listens.
-    :ivar piece_bytes: the most that a client gets at once.
+    :ivar tries: when a client has tried to connect, seconds.
     """
 
     def __init__(
@@ -168,7 +156,7 @@ class MemoryEndpoint:
         self.tries.append(self._network.clock.seconds())
         if self.is_refusing:
             return fail(ConnectionRefusedError())
-        protocol = factory.buildProtocol(ADDRESS)
+        protocol = factory.buildProtocol(HOST)
         self.join(protocol)
         return succeed(protocol)
 
@@ -193,7 +181,6 @@ class MemoryEndpoint:
             self.stir()
 
     def close(self) -> None:
-        """Leave the reactor as it was."""
         self._uses_reactor = False
         if self._call is not None:
             self._call.cancel()
@@ -203,8 +190,10 @@ class MemoryEndpoint:
 T = TypeVar("T")
 
 
-class Double(Inspection, Faults):
-    """What `Beanstalk` and `BeanstalkServer` have in common."""
+class Double(Inspection):
+    """What `Beanstalk` and `BeanstalkServer` have in common: what is prepared and what goes wrong
+    when a test says so.
+    """
 
     # Preparing.
 
@@ -212,8 +201,7 @@ class Double(Inspection, Faults):
         self, body: bytes | str, tube: str = "default", *, priority: int = 65_536, delay: int = 0,
         ttr: int = 60, tags: Tags | None = None,
     ) -> int:  # fmt: skip
-        """Put a job, as some other client would: nothing of it is in `commands`, and neither faults
-        nor `drop_connections` touch it.
+        """Put a job outside the record and the faults.
 
         :param body: text is put as UTF-8.
         :return: its number, or that of the job that is there with its unique key.
@@ -249,16 +237,201 @@ class Double(Inspection, Faults):
         return talk
 
     def clear(self) -> None:
-        """Begin anew: no jobs, no pauses, no record, counters at 0, nothing planted, held or
-        delayed.  Connections stay, with the tubes that they use and watch.
+        """Remove jobs, pauses, record, faults and counts.  Connections stay, with the tubes that
+        they use and watch.
         """
         with self._turn():
             if self.is_up:
-                self._service.clear()
+                self._delete_all()
             self.server.recorder.commands.clear()
             self.server.recorder.planted.clear()
         self.release_replies()
         self.delay_replies(0)
+
+    def _delete_all(self) -> None:
+        queue, now_ns = self._service.queue, self._service.clock.now_ns()
+        cleaner = queue.connect()
+        for job_id in list(queue.state.jobs):
+            job = queue.state.jobs.get(job_id)
+            assert job is not None
+            queue.delete(queue.state.sessions.get(job.holder, cleaner), now_ns, job_id)
+        for tube in list(queue.state.tubes.in_order):
+            if tube.pause_until_ns:
+                queue.pause_tube(cleaner, now_ns, tube.name, 0)
+        queue.disconnect(cleaner, now_ns)
+        queue.tally.connections -= 1
+        queue.tally.commands.clear()
+        queue.tally.total_jobs = queue.tally.timeouts = 0
+        for tube in queue.state.tubes.in_order:
+            tube.total_jobs = tube.deletes = tube.pauses = 0
+        self._service.turns.after_change()
+
+    # What goes wrong with connections.
+
+    @property
+    def connections(self) -> list[Wire]:
+        """The connections that are open, in the order in which they were made."""
+        with self._turn():
+            self._wires = [wire for wire in self._wires if not wire.is_over]
+            return list(self._wires)
+
+    def drop_connections(self, **when: Any) -> None:
+        """Cut all connections.
+
+        :param when: see `Wire.drop`.
+        """
+        for wire in self.connections:
+            with self._turn():
+                wire.drop(**when)
+
+    def hold_replies(self) -> None:
+        """Keep replies back on all connections, also later ones, until `release_replies`."""
+        with self._turn():
+            self._is_holding = True
+            for wire in self._wires:
+                wire.hold()
+
+    def release_replies(self) -> None:
+        """Let replies through again, those that were held first."""
+        with self._turn():
+            self._is_holding = False
+            for wire in self._wires:
+                wire.release()
+
+    def delay_replies(self, seconds: float) -> None:
+        """Delay each reply on all connections, also later ones; 0 ends it.
+
+        :raise ValueError: it is below 0, endless, or no number.
+        """
+        check_span(seconds)
+        with self._turn():
+            self._delay_s = seconds
+            for wire in self._wires:
+                wire.delay(seconds)
+
+    # What goes wrong with the server and its disk.
+
+    def answer_next(self, command: str, reply: str, times: int = 1) -> None:
+        """Answer the next such commands with an error instead of carrying them out.
+
+        :param command: its name, such as ``put``.
+        :param reply: such as ``OUT_OF_MEMORY``; one of `recording.PLANTABLE`.
+        :raise ValueError: there is no such command, or it cannot be answered so, or so often.
+        """
+        check_command(command)
+        if reply not in PLANTABLE:
+            raise ValueError(f"cannot be planted: {reply!r}; only {', '.join(PLANTABLE)}")
+        if times < 1:
+            raise ValueError(f"cannot be planted {times} times; at least once")
+        with self._turn():
+            self.server.recorder.planted.setdefault(command, deque()).extend([reply] * times)
+
+    def drain(self) -> None:
+        """Take no new jobs any more, as after SIGUSR1; a restart ends it."""
+        with self._turn():
+            self._service.drain()
+
+    def deadline_soon(self) -> None:
+        """Let the TTR of every reserved job end in a second.  A client that holds one and waits for
+        another gets DEADLINE_SOON now; one that asks for another in this second gets it then.
+
+        :raise ValueError: no job is reserved, so nobody could hear it.
+        """
+        with self._turn():
+            queue, now_ns = self._service.queue, self._service.clock.now_ns()
+            sessions = list(queue.state.sessions.values())
+            for session in sessions:
+                for job_id in list(session.reserved):
+                    self._shorten_ttr(session, job_id, now_ns)
+                queue.reservations.end_wait(session, now_ns)
+            self._service.turns.after_change()
+            if not any(session.reserved for session in sessions):
+                raise ValueError(
+                    "no job is reserved, so nobody hears DEADLINE_SOON by the rules; "
+                    'answer_next("reserve", "DEADLINE_SOON") breaks them'
+                )
+
+    def _shorten_ttr(self, session: Session, job_id: int, now_ns: int) -> None:
+        queue = self._service.queue
+        job = queue.state.jobs.get(job_id)
+        assert job is not None
+        queue._changes.make(job.image(
+            Kind.TOUCH, State.RESERVED, Reason.ADMIN, now_ns,
+            deadline_ns=now_ns + SAFETY_MARGIN_NS, connection=session.number,
+        ))  # fmt: skip
+
+    def stop(self) -> None:
+        """Stop in order, as after SIGTERM.  Nobody listens until `start`."""
+        with self._turn():
+            done = self.server.stop()
+            self.network.settle()
+            assert done.called
+            self._set_up(False)
+
+    def kill(self) -> None:
+        """End the server as ``kill -9`` does: connections break, what it wrote stays."""
+        with self._turn():
+            self.server.kill()
+            for wire in self._wires:
+                wire.is_dropped = True
+            self._set_up(False)
+
+    def lose_power(self) -> None:
+        """End the server as a power loss does: only what was synced stays, as all that was answered
+        is.
+        """
+        with self._turn():
+            self.kill()
+            if self.server.directory is not None:
+                self.server.directory = self.server.directory.after_power_loss()
+
+    def start(self) -> None:
+        """Begin a new process on what the last one has left: nothing without a log.
+
+        :raise beanstalk_twisted.binlog.errors.BinlogError: the log cannot be used, as when it is
+            damaged; the server stays down.
+        """
+        with self._turn():
+            if self.is_up:
+                raise RuntimeError("the double is up; restart() ends this process first")
+            self.server.start()
+            self._set_up(True)
+
+    def restart(self) -> None:
+        """Stop in order, and start."""
+        self.stop()
+        self.start()
+
+    def damage_log(self, name: str | None = None, offset: int | None = None) -> None:
+        """Change a byte of the log, as a rotten disk does.  It shows at the next start.
+
+        :param name: of the segment; the oldest one without it.
+        :param offset: of the byte; without it, one of the first record.
+        """
+        with self._turn():
+            directory = self.server.directory
+            if directory is None:
+                raise RuntimeError("this double has no log; has_log=True gives it one")
+            segment = name or min(each for each in directory.names() if each.endswith(".tql"))
+            content = bytearray(directory.read(segment))
+            at = SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES if offset is None else offset
+            content[at] ^= 0xFF
+            directory.replace(segment, bytes(content))
+
+    def refuse_connections(self) -> None:
+        """Let nobody connect, although the server runs; those that are connected stay."""
+        self._set_listening(False)
+
+    def accept_connections(self) -> None:
+        """Let clients connect again."""
+        self._set_listening(True)
+
+    def _set_up(self, is_up: bool) -> None:
+        self.is_up = is_up
+        self._set_listening(is_up)
+
+    def _set_listening(self, is_listening: bool) -> None:
+        raise NotImplementedError
 
 
 class Beanstalk(Double):
@@ -283,7 +456,7 @@ class Beanstalk(Double):
         )
 
     def close(self) -> None:
-        """End it.  Nobody is told; the reactor, if there is one, has nothing left of it."""
+        """End it without telling anybody.  Nothing of it is left in a reactor."""
         self.endpoint.close()
 
     def result(self, waited: Deferred[T]) -> T:
@@ -307,9 +480,7 @@ class Beanstalk(Double):
         return outcomes[0]
 
     def run(self, script: Coroutine[Any, Any, T] | Deferred[T]) -> T:
-        """Run a coroutine to its end, without a reactor; it may call `advance` itself.  A Deferred
-        will do as well.
-        """
+        """Run a coroutine, which may call `advance`, or a Deferred to its end without a reactor."""
         __tracebackhide__ = True
         if not isinstance(script, Deferred):
             script = Deferred.fromCoroutine(script)

@@ -1,9 +1,11 @@
-"""Looking at a double: what was asked of it, and what is in it."""
+"""A server in memory, its time, and what can be seen and asserted of it."""
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, State
 from beanstalk_twisted.client.stats import JobStats, ServerStats, TubeStats
@@ -11,9 +13,11 @@ from beanstalk_twisted.jobs.body_room import Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.testing.network import Harness
-from beanstalk_twisted.testing.recording import Command, check_command, shown
+from beanstalk_twisted.testing.memory_server import SimulatedDirectory
+from beanstalk_twisted.testing.network import Network, Wire
+from beanstalk_twisted.testing.recording import Command, RecordedServer, check_command, shown
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
 """The states of a job, in the order in which they are shown."""
@@ -47,22 +51,19 @@ class JobView(NamedTuple):
 
 
 def look(state: QueueState, now_ns: int) -> list[JobView]:
-    """Give all jobs, by tube and state, and in each as they come up: ready ones in the order in
-    which they are reserved, delayed and reserved ones by the time left, buried ones as they are
-    kicked.
+    """List all jobs, by tube and state, and in each as they come up: ready ones as they are
+    reserved, delayed and reserved ones by the time left, buried ones as they are kicked.
     """
     read: dict[int, bytes | Unread | None] = {}
     for number in state.jobs:
         if not state.bodies.is_unreadable(number, now_ns):
             state.bodies.look_at(number, partial(read.__setitem__, number))
     jobs = [job for number in state.jobs if (job := state.jobs.look(number)) is not None]
-    jobs.sort(key=lambda job: (state.tubes.by_id(job.tube_id).place, *_place(job)))
+    jobs.sort(key=lambda job: (
+        state.tubes.by_id(job.tube_id).place, STATES.index(job.state.name.lower()),
+        job.priority if job.state is State.READY else job.deadline_ns, job.job_id,
+    ))  # fmt: skip
     return [_view(job, state, now_ns, read.get(job.job_id)) for job in jobs]
-
-
-def _place(job: Job) -> tuple[int, int, int]:
-    first = job.priority if job.state is State.READY else job.deadline_ns
-    return STATES.index(job.state.name.lower()), first, job.job_id
 
 
 def _view(job: Job, state: QueueState, now_ns: int, read: bytes | Unread | None) -> JobView:
@@ -95,161 +96,12 @@ Body = bytes | str | Callable[[bytes], bool]
 """A body: as bytes, as text in UTF-8, or what must be true of it."""
 
 
-class Assertions:
-    """Assertions about what was done and what is there.
-
-    All of them see what was received so far; none of them waits.  A ``tube``, a ``body`` and the
-    like choose: jobs for which they do not hold are not counted.
-    """
-
-    commands: Sequence[Command]
-
-    def jobs(self, tube: str | None = None, state: str | None = None) -> list[JobView]:
-        """Give the jobs that are there."""
-        raise NotImplementedError
-
-    # What was done.
-
-    def assert_job_put(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
-        priority: int | None = None, delay: int | None = None, ttr: int | None = None,
-    ) -> None:  # fmt: skip
-        """So many jobs were put, and taken by the server."""
-        __tracebackhide__ = True
-        args = {"pri": priority, "delay": delay, "ttr": ttr}
-        self._assert_done("put", "INSERTED", count, tube=tube, body=body, **args)
-
-    def assert_job_reserved(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None
-    ) -> None:
-        """So many jobs were handed out."""
-        __tracebackhide__ = True
-        self._assert_done("reserve", "RESERVED", count, tube=tube, body=body)
-
-    def assert_job_deleted(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
-        job: int | None = None,
-    ) -> None:  # fmt: skip
-        """So many jobs were deleted."""
-        __tracebackhide__ = True
-        self._assert_done("delete", "DELETED", count, tube=tube, body=body, job=job)
-
-    def assert_job_released(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
-        job: int | None = None, priority: int | None = None, delay: int | None = None,
-    ) -> None:  # fmt: skip
-        """So many jobs were given back."""
-        __tracebackhide__ = True
-        args = {"pri": priority, "delay": delay}
-        self._assert_done("release", "RELEASED", count, tube=tube, body=body, job=job, **args)
-
-    def assert_job_buried(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
-        job: int | None = None,
-    ) -> None:  # fmt: skip
-        """So many jobs were put aside."""
-        __tracebackhide__ = True
-        self._assert_done("bury", "BURIED", count, tube=tube, body=body, job=job)
-
-    def assert_job_touched(
-        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
-        job: int | None = None,
-    ) -> None:  # fmt: skip
-        """So often somebody asked for more time."""
-        __tracebackhide__ = True
-        self._assert_done("touch", "TOUCHED", count, tube=tube, body=body, job=job)
-
-    def assert_command(self, name: str, count: int | None = None) -> None:
-        """This command was received so often, whatever was answered; for None at least once.
-
-        :raise ValueError: there is no such command, so it would never be received.
-        """
-        __tracebackhide__ = True
-        check_command(name)
-        found = [each for each in self.commands if each.name == name]
-        if (count is None and not found) or (count is not None and len(found) != count):
-            wanted = "at least once" if count is None else _times(count)
-            raise AssertionError(
-                f"{name} was to be received {wanted}, and {_was(len(found))}"
-                + _listed("all commands:", self.commands)
-            )
-
-    # What is there.
-
-    def assert_no_jobs(self) -> None:
-        """There is no job in any tube."""
-        __tracebackhide__ = True
-        self._assert_none(None)
-
-    def assert_tube_empty(self, tube: str) -> None:
-        """There is no job in this tube."""
-        __tracebackhide__ = True
-        self._assert_none(tube)
-
-    def assert_jobs(
-        self, tube: str | None = None, *, ready: int | None = None, reserved: int | None = None,
-        delayed: int | None = None, buried: int | None = None,
-    ) -> None:  # fmt: skip
-        """So many jobs are in these states; of states that are not named nothing is said.
-
-        :param tube: the tube to look into; all of them together for None.
-        :raise ValueError: no state is named, so nothing would be said at all.
-        """
-        __tracebackhide__ = True
-        wanted = dict(zip(STATES, (ready, reserved, delayed, buried), strict=True))
-        if all(count is None for count in wanted.values()):
-            raise ValueError(f"name a state, such as ready=1; there are {', '.join(STATES)}")
-        jobs = self.jobs(tube)
-        wrong = [
-            f"{count} {state}, but {_were(len(chosen(jobs, state=state)))}"
-            for state, count in wanted.items()
-            if count is not None and len(chosen(jobs, state=state)) != count
-        ]
-        if wrong:
-            raise AssertionError(
-                f"{_where(tube)}: wanted {'; wanted '.join(wrong)}" + _listed_jobs(self.jobs())
-            )
-
-    def _assert_none(self, tube: str | None) -> None:
-        __tracebackhide__ = True
-        found = self.jobs(tube)
-        if found:
-            raise AssertionError(f"{_where(tube)}: wanted no job" + _listed_jobs(found))
-
-    def _assert_done(
-        self, name: str, word: str, count: int, *, tube: str | None, body: Body | None,
-        job: int | None = None, **args: int | None,
-    ) -> None:  # fmt: skip
-        __tracebackhide__ = True
-        # All that reserve begin with "reserve", and no other command does.
-        tried = [each for each in self.commands if each.name.split("-")[0] == name]
-        found = [
-            each for each in tried
-            if each.word == word
-            and (tube is None or each.tube == tube)
-            and (job is None or each.job_id == job)
-            and (body is None or _is_body(body, each.body))
-            and all(value in (None, each.args.get(key)) for key, value in args.items())
-        ]  # fmt: skip
-        if len(found) != count:
-            wanted: dict[str, Any] = {"tube": tube, "body": body, "job": job, **args}
-            only = ", ".join(f"{key}={value!r}" for key, value in wanted.items() if value != None)  # noqa: E711
-            raise AssertionError(
-                f"wanted {count} job{'s' * (count != 1)} {word}{f' ({only})' if only else ''}, "
-                f"but {_were(len(found))}" + _listed(f"every {name}:", tried)
-            )
-
-
 def _were(count: int) -> str:
     return f"{count} {'was' if count == 1 else 'were'}"
 
 
 def _times(count: int) -> str:
     return {0: "never", 1: "once"}.get(count, f"{count} times")
-
-
-def _was(count: int) -> str:
-    return f"was {_times(count)}" if count else "never was"
 
 
 def _is_body(wanted: Body, body: bytes | None) -> bool:
@@ -279,11 +131,67 @@ def described(job: JobView) -> str:
     return f"{job.id} in {job.tube}: {job.state}{left}, priority {job.priority}, {shown(job.body)}"
 
 
-class Inspection(Harness, Assertions):
-    """What can be seen of a double.  Inspection changes nothing, counters included."""
+class Inspection:
+    """A server and its time.  Inspection changes nothing, counters included.
+
+    Assertions see what was received so far; none of them waits.  A ``tube``, a ``body`` and the
+    like choose: jobs for which they do not hold are not counted.
+    """
+
+    def __init__(self, *, has_log: bool = True, max_job_bytes: int = 65_535) -> None:
+        """:param has_log: whether jobs survive a restart: the log is kept in memory, and a reply
+            waits for it as it does for a disk.
+        :param max_job_bytes: the largest body, bytes.
+        """
+        directory = SimulatedDirectory() if has_log else None
+        self.server = RecordedServer(directory=directory, max_job_bytes=max_job_bytes)
+        self.network = Network(self.server)
+        self.is_up = True
+        self._lock = threading.RLock()
+        self._wires: list[Wire] = []
+        self._is_holding = False
+        self._delay_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The test is over: nothing moves any more."""
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Do something to the double: alone, and let all happen that follows from it."""
+        with self._lock:
+            yield
+            self.network.settle()
+
+    # Time.
+
+    def time(self) -> float:
+        """Say how many seconds have passed since the double was made."""
+        return float(self.server.clock.seconds())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and all that happens in it: TTRs, delays, pauses and timeouts end in their
+        order.  What clients have sent before is carried out before.
+
+        :raise ValueError: it is below 0, endless, or no number.
+        """
+        with self._turn():
+            self.network.advance(seconds)
+
+    def settle(self) -> None:
+        """Let all happen that needs no time."""
+        with self._turn():
+            pass
+
+    # What is there.
 
     @property
-    def commands(self) -> list[Command]:  # type: ignore[override]
+    def commands(self) -> list[Command]:
         """Every command that was received, in order, since the start or `clear`."""
         with self._turn():
             return list(self.server.recorder.commands)
@@ -351,3 +259,150 @@ class Inspection(Harness, Assertions):
             why = reply.encode().decode().strip()
             raise LookupError(f"{command} {about}: {why}")
         return content
+
+    # Assertions about what was done.
+
+    def assert_job_put(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
+        priority: int | None = None, delay: int | None = None, ttr: int | None = None,
+    ) -> None:  # fmt: skip
+        """So many jobs were put, and taken by the server."""
+        __tracebackhide__ = True
+        args = {"pri": priority, "delay": delay, "ttr": ttr}
+        self._assert_done("put", "INSERTED", count, tube=tube, body=body, **args)
+
+    def assert_job_reserved(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None
+    ) -> None:
+        """So many jobs were handed out."""
+        __tracebackhide__ = True
+        self._assert_done("reserve", "RESERVED", count, tube=tube, body=body)
+
+    def assert_job_deleted(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
+        job: int | None = None,
+    ) -> None:  # fmt: skip
+        """So many jobs were deleted."""
+        __tracebackhide__ = True
+        self._assert_done("delete", "DELETED", count, tube=tube, body=body, job=job)
+
+    def assert_job_released(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
+        job: int | None = None, priority: int | None = None, delay: int | None = None,
+    ) -> None:  # fmt: skip
+        """So many jobs were given back."""
+        __tracebackhide__ = True
+        args = {"pri": priority, "delay": delay}
+        self._assert_done("release", "RELEASED", count, tube=tube, body=body, job=job, **args)
+
+    def assert_job_buried(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
+        job: int | None = None,
+    ) -> None:  # fmt: skip
+        """So many jobs were put aside."""
+        __tracebackhide__ = True
+        self._assert_done("bury", "BURIED", count, tube=tube, body=body, job=job)
+
+    def assert_job_touched(
+        self, count: int = 1, *, tube: str | None = None, body: Body | None = None,
+        job: int | None = None,
+    ) -> None:  # fmt: skip
+        """So often somebody asked for more time."""
+        __tracebackhide__ = True
+        self._assert_done("touch", "TOUCHED", count, tube=tube, body=body, job=job)
+
+    def assert_command(self, name: str, count: int | None = None) -> None:
+        """This command was received so often, whatever was answered; for None at least once.
+
+        :raise ValueError: there is no such command, so it would never be received.
+        """
+        __tracebackhide__ = True
+        check_command(name)
+        found = [each for each in self.commands if each.name == name]
+        if (count is None and not found) or (count is not None and len(found) != count):
+            wanted = "at least once" if count is None else _times(count)
+            was = f"was {_times(len(found))}" if found else "never was"
+            raise AssertionError(
+                f"{name} was to be received {wanted}, and {was}"
+                + _listed("all commands:", self.commands)
+            )
+
+    # Assertions about what is there.
+
+    def assert_no_jobs(self) -> None:
+        __tracebackhide__ = True
+        self._assert_none(None)
+
+    def assert_tube_empty(self, tube: str) -> None:
+        __tracebackhide__ = True
+        self._assert_none(tube)
+
+    def _assert_none(self, tube: str | None) -> None:
+        __tracebackhide__ = True
+        found = self.jobs(tube)
+        if found:
+            raise AssertionError(f"{_where(tube)}: wanted no job" + _listed_jobs(found))
+
+    def assert_jobs(
+        self, tube: str | None = None, *, ready: int | None = None, reserved: int | None = None,
+        delayed: int | None = None, buried: int | None = None,
+    ) -> None:  # fmt: skip
+        """So many jobs are in these states; of states that are not named nothing is said.
+
+        :param tube: the tube to look into; all of them together for None.
+        :raise ValueError: no state is named, so nothing would be said at all.
+        """
+        __tracebackhide__ = True
+        wanted = dict(zip(STATES, (ready, reserved, delayed, buried), strict=True))
+        if all(count is None for count in wanted.values()):
+            raise ValueError(f"name a state, such as ready=1; there are {', '.join(STATES)}")
+        jobs = self.jobs(tube)
+        wrong = [
+            f"{count} {state}, but {_were(len(chosen(jobs, state=state)))}"
+            for state, count in wanted.items()
+            if count is not None and len(chosen(jobs, state=state)) != count
+        ]
+        if wrong:
+            raise AssertionError(
+                f"{_where(tube)}: wanted {'; wanted '.join(wrong)}" + _listed_jobs(self.jobs())
+            )
+
+    def _assert_done(
+        self, name: str, word: str, count: int, *, tube: str | None, body: Body | None,
+        job: int | None = None, **args: int | None,
+    ) -> None:  # fmt: skip
+        __tracebackhide__ = True
+        # All that reserve begin with "reserve", and no other command does.
+        tried = [each for each in self.commands if each.name.split("-")[0] == name]
+        found = [
+            each for each in tried
+            if each.word == word
+            and (tube is None or each.tube == tube)
+            and (job is None or each.job_id == job)
+            and (body is None or _is_body(body, each.body))
+            and all(value in (None, each.args.get(key)) for key, value in args.items())
+        ]  # fmt: skip
+        if len(found) != count:
+            wanted: dict[str, Any] = {"tube": tube, "body": body, "job": job, **args}
+            only = ", ".join(f"{key}={value!r}" for key, value in wanted.items() if value != None)  # noqa: E711
+            raise AssertionError(
+                f"wanted {count} job{'s' * (count != 1)} {word}{f' ({only})' if only else ''}, "
+                f"but {_were(len(found))}" + _listed(f"every {name}:", tried)
+            )
+
+    # For the other parts.
+
+    @property
+    def _service(self) -> BeanstalkService:
+        self._check_up()
+        return self.server.service
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise ConnectionRefusedError("the double is down; start() begins another process")
+
+    def _make_wire(self) -> Wire:
+        wire = Wire(self.server)
+        wire.is_held, wire.delay_s = self._is_holding, self._delay_s
+        self._wires.append(wire)
+        return wire

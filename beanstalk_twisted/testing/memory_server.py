@@ -1,18 +1,16 @@
 """A whole server in memory: the real service on a clock that stands still, connections without
-sockets, and if wanted a log on a simulated disk.
-
-Nothing happens by itself.  What `Client.send` brings is parsed at once; what the server leaves for
-later, the end of its turn included, happens in `MemoryServer.advance`.  So all that is sent between
-two calls of it belongs to one turn, and without a log replies are there at once.
+sockets, and a simulated disk.
 """
 
 from __future__ import annotations
 
+import copy
+import errno
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -22,6 +20,15 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.archive import Archive
+from beanstalk_twisted.binlog.directory import (
+    DELETED,
+    IN_PLACE,
+    QUARANTINE,
+    Directory,
+    DiskSpace,
+    File,
+)
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.server.connections.protocol import BeanstalkProtocol
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
@@ -29,15 +36,17 @@ from beanstalk_twisted.storage.archiver import Archiver
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
-from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
+from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.v1 import NAME as V1
 
 OUTPUT_LIMIT_BYTES = 1 << 16
 """Unread replies above which Twisted asks for a pause (`FileDescriptor.bufferSize`)."""
 
 READ_BYTES = 1 << 16
-"""The most that one read of Twisted's brings."""
+"""Most bytes that one read of Twisted's brings."""
+
+HOST = IPv4Address("TCP", "127.0.0.1", 11300)
+"""Where connections go to."""
 
 PEER = IPv4Address("TCP", "127.0.0.1", 1)
 """Where connections come from."""
@@ -46,24 +55,170 @@ STARTED_S = 1_700_000_000
 """The wall clock when a `MemoryServer` is made."""
 
 
+def overwrite(content: bytearray, offset: int, written: bytes | None) -> None:
+    """Write, or for None set the size to ``offset``."""
+    if written is None:
+        del content[offset:]
+    content.extend(bytes(max(0, offset - len(content))))
+    if written:
+        content[offset : offset + len(written)] = written
+
+
+class Inode:
+    """The bytes of a file: as written, and as they survive a power loss."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.written = bytearray(content)
+        self.synced = bytes(content)
+
+    def change(self, offset: int, written: bytes | None) -> None:
+        """Write, or for None set the size to ``offset``."""
+        overwrite(self.written, offset, written)
+
+    def sync(self) -> None:
+        self.synced = bytes(self.written)
+
+
+class SimulatedFile(File):
+    """A `File` of a `SimulatedDirectory`."""
+
+    def __init__(self, inode: Inode) -> None:
+        self.inode = inode
+
+    def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
+        self.inode.change(offset, b"".join(chunks))
+
+    def allocate(self, size: int) -> None:
+        if size > len(self.inode.written):
+            self.inode.change(size, None)
+
+    def truncate(self, size: int) -> None:
+        self.inode.change(size, None)
+
+    def sync(self) -> None:
+        self.inode.sync()
+
+    def close(self) -> None:
+        pass
+
+
+class SimulatedDirectory(Directory):
+    """A `Directory` in memory, of which nothing fails.
+
+    :ivar inodes: the files by name; ``synced_inodes`` those that a power loss leaves.
+    """
+
+    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+        self.path = "(memory)"
+        self.inodes = {name: self.make(content) for name, content in (files or {}).items()}
+        self.synced_inodes = dict(self.inodes)
+        self.quarantined: dict[str, bytes] = {}
+
+    def make(self, content: bytes = b"") -> Inode:
+        return Inode(content)
+
+    def inode(self, name: str) -> Inode:
+        try:
+            return self.inodes[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
+
+    def lock(self, text: str) -> None:
+        """Nobody else can reach it."""
+
+    def lost_lock(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def forget_cached(self, name: str) -> None:
+        """Nothing is cached."""
+
+    def expect_gaps(self, names: Collection[str]) -> None:
+        """Nothing is read ahead."""
+
+    def names(self) -> list[str]:
+        return sorted(self.inodes)
+
+    def read(self, name: str) -> Buffer:
+        return bytes(self.inode(name).written)
+
+    def read_part(self, name: str, start: int, end: int) -> Buffer:
+        return bytes(memoryview(self.inode(name).written)[start:end])
+
+    def copy_part(self, name: str, start: int, end: int) -> bytes:
+        return bytes(self.read_part(name, start, end))
+
+    def size(self, name: str) -> int:
+        return len(self.inode(name).written)
+
+    def create(self, name: str) -> File:
+        if name in self.inodes:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        self.inodes[name] = self.make()
+        return self.open(name)
+
+    def open(self, name: str) -> File:
+        return SimulatedFile(self.inode(name))
+
+    def rename(self, old: str, new: str) -> None:
+        inode = self.inode(old)
+        del self.inodes[old]
+        self.inodes[new] = inode
+
+    def remove(self, name: str) -> None:
+        self.inode(name)
+        del self.inodes[name]
+
+    def displaced(self, name: str, file: File) -> str:
+        assert isinstance(file, SimulatedFile)
+        if self.inodes.get(name) is file.inode:
+            return IN_PLACE
+        now = [each for each, inode in self.inodes.items() if inode is file.inode]
+        return f"is now {self.path}/{now[0]}" if now else DELETED
+
+    def disk_space(self) -> DiskSpace:
+        """More than any disk has."""
+        return DiskSpace(1 << 62, 1 << 62)
+
+    def cut(self, name: str, size: int) -> None:
+        self.inode(name).change(size, None)
+        self.inode(name).sync()
+
+    def sync(self) -> None:
+        self.synced_inodes = dict(self.inodes)
+
+    def quarantine(self, name: str, content: Buffer) -> str:
+        self.quarantined.setdefault(name, bytes(content))
+        return f"{self.path}/{QUARANTINE}/{name}"
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Give a file other content behind everybody's back, as a rotten disk does."""
+        self.inodes[name] = self.make(content)
+
+    def after_kill(self) -> Self:
+        """Return what the next process finds: all that was written, synced or not."""
+        return copy.deepcopy(self)
+
+    def after_power_loss(self) -> Self:
+        """Return what the next process finds: all that was synced."""
+        return type(self)({name: inode.synced for name, inode in self.synced_inodes.items()})
+
+
 class MemoryTransport:
-    """One end of a connection, an `ITransport`: pauses, half-closes and parts as Twisted's sockets
+    """One end of a connection, an `ITransport`: pauses, half-closes and closes as Twisted's sockets
     do, and as they do it never calls a protocol that has not come back from the last call.
 
     :ivar unread: what the protocol has written and the other end has not taken.
     :ivar unsent: what the other end has sent and the protocol does not read yet.
-    :ivar sends_no_more: whether the protocol has said so.
-    :ivar is_delivering: whether the protocol is at work on what has come.
     """
 
     def __init__(
         self, clock: Clock, protocol: Any, stirred: Callable[[], object] = lambda: None,
         peer: IAddress = PEER,
     ) -> None:  # fmt: skip
-        """:param stirred: called when the protocol has done something that the other end may
-            notice.
-        :param peer: the address of the other end.
-        """
+        """:param stirred: called when the protocol has done what the other end may notice."""
         self.stirred = stirred
         self._peer = peer
         self.is_delivering = False
@@ -127,12 +282,12 @@ class MemoryTransport:
         return self._peer
 
     def getHost(self) -> IPv4Address:
-        return IPv4Address("TCP", "127.0.0.1", 11300)
+        return HOST
 
     # What the reactor does.
 
     def read(self) -> None:
-        """Bring what the other end has sent, then that it will send no more."""
+        """Deliver what the other end has sent, then that it will send no more."""
         if self.is_delivering:
             return
         self.is_delivering = True
@@ -158,7 +313,7 @@ class MemoryTransport:
         return self.is_reading and not self.is_closed and not self.disconnecting
 
     def drain(self) -> bytes:
-        """Let the other end have all that was written, and what is written when there is room."""
+        """Take all that was written, and what is written when there is room."""
         output = bytearray()
         while self.unread:
             output += self.unread
@@ -170,7 +325,6 @@ class MemoryTransport:
         return bytes(output)
 
     def part_if_read(self) -> None:
-        """A connection that is to be lost ends when all was written."""
         if self.disconnecting and not self.unread:
             self.end(ConnectionDone())
 
@@ -185,7 +339,9 @@ class MemoryTransport:
 
 
 class Client:
-    """One connection, as its client sees it."""
+    """One connection, as its client sees it.  What is sent is parsed at once; all that is sent
+    between two calls of `MemoryServer.advance` belongs to one turn.
+    """
 
     def __init__(
         self, server: MemoryServer, protocol: BeanstalkProtocol, peer: IAddress = PEER
@@ -197,11 +353,9 @@ class Client:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has parted, or was left."""
         return self.transport.is_closed
 
     def send(self, request: bytes) -> None:
-        """Send bytes, in packets as large as they may be."""
         self.transport.unsent += request
         self.transport.read()
 
@@ -223,13 +377,12 @@ class Client:
 
 
 class MemoryServer:
-    """A running server.
+    """A running server.  What it leaves for later, the end of its turn included, happens in
+    `advance`; without a log replies are there at once.
 
     :ivar directory: its disk; None without a log.
-    :ivar archive: where finished segments go, if anywhere.
-    :ivar chance: gives so many random bytes; a seeded one makes logs the same each time.
+    :ivar chance: gives random bytes; a seeded one makes logs the same each time.
     :ivar io: makes what runs the log's work in the next process, and the archive's.
-    :ivar service: of the process that runs now.
     :ivar settings: of the next process.
     :ivar failures: why the log was lost, where a real process would have ended.
     """
@@ -254,7 +407,6 @@ class MemoryServer:
             self.start()
 
     def start(self) -> None:
-        """Begin a process on what is on the disk."""
         log_clock = LogClock(lambda: self._now_ns() + STARTED_S * NS, self._now_ns)
         self.service = self.make_service(log_clock)
         self.service.failed = self.failures.append
@@ -267,7 +419,6 @@ class MemoryServer:
         self.advance()
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """The process that is about to start."""
         archiver = None
         if self.archive is not None:
             archiver = partial(Archiver, self.archive, self.archive_age_s, self.io)
@@ -279,8 +430,7 @@ class MemoryServer:
         return round(self.clock.seconds() * NS)
 
     def connect(self, dialect: str = MODERN.name, peer: IAddress = PEER) -> Client:
-        """Make a connection from this address to a port that speaks this dialect."""
-        factory = self.service.factory_v1 if dialect == V1 else self.service.factory
+        factory = self.service.factory_v1 if dialect == v1.NAME else self.service.factory
         protocol = factory.buildProtocol(peer)
         assert isinstance(protocol, BeanstalkProtocol)
         client = Client(self, protocol, peer)
@@ -296,7 +446,6 @@ class MemoryServer:
         self.clock.advance(max(0.0, end - self.clock.seconds()))
 
     def next_call_at(self) -> float | None:
-        """When something is to happen, by the clock."""
         return min((call.getTime() for call in self.clock.getDelayedCalls()), default=None)
 
     def stop(self) -> Deferred[None]:
@@ -313,6 +462,5 @@ class MemoryServer:
             self.directory = self.directory.after_kill()
 
     def kill_and_restart(self) -> None:
-        """End the process as ``kill -9`` does, and begin another one."""
         self.kill()
         self.start()

@@ -1,8 +1,6 @@
-"""The pytest plugin: the fixtures `beanstalk` and `beanstalk_server`.
-
-pytest loads it by itself wherever this package is installed, in all projects, hence it imports
-nothing of ours or of Twisted before a test asks for a fixture: a run that does not use it costs
-nothing, and pytest-twisted can still install the reactor that it was asked for.
+"""The pytest fixtures.  pytest loads this wherever the package is installed, so nothing of ours or
+of Twisted is imported before a test asks for one: other runs cost nothing, and pytest-twisted can
+still install the reactor that it was asked for.
 """
 
 from __future__ import annotations
@@ -20,9 +18,7 @@ MARK = "beanstalk"
 
 OF_BOTH = ("has_log", "max_job_bytes")
 OF_THE_OTHER = {"beanstalk": ("clock", "port"), "beanstalk_server": ("piece_bytes", "uses_reactor")}
-"""Options that a fixture has not, but the other one: a mark on a module, or on a test that has
-both, is for both, so they are left out.
-"""
+"""Options of the other fixture alone, which are left out: a mark may be for both."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,13 +1,4 @@
-"""The double on a real port, in a thread: for any client, in any library, blocking or not.
-
-The thread knows no reactor, so the double works beside any and without one.  It does nothing but
-carry bytes between sockets and the server in memory; whatever the test calls carries them too, so
-what a client has sent before a call of `advance` is carried out before time passes.  One lock lets
-one of them at a time do so.
-
-The clock stands still as in `double.Beanstalk`: a client that blocks in a ``reserve`` blocks until
-another thread puts a job or calls `advance`.  A test with one thread asks for ``clock="real"``.
-"""
+"""The double on a real port, in a thread: for any client, in any library, blocking or not."""
 
 import selectors
 import socket
@@ -20,7 +11,7 @@ from typing import Any, Final, Literal
 
 from beanstalk_twisted.testing.double import Double
 from beanstalk_twisted.testing.memory_server import READ_BYTES
-from beanstalk_twisted.testing.network import Carrier, Wire, check_span
+from beanstalk_twisted.testing.network import Wire, check_span
 
 HOST: Final = "127.0.0.1"
 
@@ -31,17 +22,14 @@ WAIT_S: Final = 10.0
 """How long `BeanstalkServer.wait_until` waits, real seconds: only a failing test waits so long."""
 
 ROUNDS: Final = 100
-"""Round trips that the thread does before it lets somebody else have the lock."""
+"""Round trips that the thread makes before it lets the test have the lock."""
 
 AT_ONCE: Final = struct.pack("ii", 1, 0)
 """For SO_LINGER: a close that is a cut, so that the client hears of a reset."""
 
 
-class SocketLink(Carrier):
-    """A socket at one end of a wire.
-
-    :ivar events: what it waits for, as `selectors` has it.
-    """
+class SocketLink:
+    """A socket at one end of a wire."""
 
     def __init__(self, wire: Wire, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -68,7 +56,7 @@ class SocketLink(Carrier):
 
     @property
     def events(self) -> int:
-        """Say what it waits for."""
+        """What it waits for, as `selectors` has it; 0 for nothing."""
         if self.is_closed:
             return 0
         reads = selectors.EVENT_READ if self._can_read else 0
@@ -104,7 +92,6 @@ class SocketLink(Carrier):
         return True
 
     def close(self) -> None:
-        """Part from the client: cut if the wire was."""
         if not self.is_closed:
             self.is_closed = True
             if self.wire.is_dropped and not self._has_ended:
@@ -114,10 +101,7 @@ class SocketLink(Carrier):
 
 
 class Listener:
-    """Takes connections.
-
-    :ivar port: the port; the same one each time that it listens.
-    """
+    """Takes connections, always on the same port."""
 
     def __init__(
         self, port: int, make_wire: Callable[[], Wire], made: Callable[[SocketLink], None]
@@ -139,7 +123,6 @@ class Listener:
             self.socket = None
 
     def carry(self) -> bool:
-        """Accept who has come."""
         if self.socket is None:
             return False
         try:
@@ -153,7 +136,8 @@ class Listener:
 class BeanstalkServer(Double):
     """The double on a port of 127.0.0.1.
 
-    :ivar host: where it listens, ``port`` and ``address``, which is both, likewise.
+    Its thread only carries bytes between sockets and the server in memory.  So does each call of
+    the test: what a client has sent before `advance` is carried out before time passes.
     """
 
     def __init__(
@@ -188,21 +172,19 @@ class BeanstalkServer(Double):
 
     @property
     def port(self) -> int:
-        """The port that it listens on; it keeps it over restarts."""
+        """The port that it listens on, the same after restarts."""
         return self._listener.port
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, as most clients take them."""
         return self.host, self.port
 
     @property
     def endpoint(self) -> str:
-        """The same for Twisted: a string that describes a client's endpoint."""
+        """A string that describes a client's endpoint for Twisted."""
         return f"tcp:{self.host}:{self.port}"
 
     def close(self) -> None:
-        """Close the port and all connections."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -217,17 +199,16 @@ class BeanstalkServer(Double):
         self._selector.close()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, by seconds."""
         check_span(seconds)
         with self._turn():
             self._ahead_s += seconds
             self.network.advance(seconds)
 
     def wait_until(self, condition: Callable[[], object], limit_s: float = WAIT_S) -> None:
-        """Wait until something is so that clients in other threads or processes bring about.
+        """Wait until clients in other threads or processes have done something.
 
         :param condition: looked at after all that happens: ``lambda: server.waiting() == 2``.
-        :param limit_s: how long, in real seconds.
+        :param limit_s: real seconds.
         :raise AssertionError: it is not so in all that time.
         """
         __tracebackhide__ = True
@@ -245,14 +226,15 @@ class BeanstalkServer(Double):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Carry out a step of the test while the double's thread waits, and let its bytes move."""
+        """Do something while the double's thread waits, and let all bytes move."""
         with self._lock:
             if self._fault is not None:
                 raise RuntimeError("the thread of the double has failed") from self._fault
             self._catch_up()
             yield
             self.network.settle()
-            if self._has_news():
+            # The thread may wait for what is no longer what it should wait for.
+            if self._wanted() != self._registered or self._due_at() < self._wakes_at:
                 self._wake()
 
     def _set_listening(self, is_listening: bool) -> None:
@@ -294,9 +276,9 @@ class BeanstalkServer(Double):
             self.network.advance(max(0.0, now - self.time()))
 
     def _prepare(self) -> float | None:
-        """See to it that the thread wakes when there is something to do.
+        """Have the thread woken when there is something to do.
 
-        :return: in how many seconds time itself has something to do; None for never.
+        :return: in how many seconds the clock has something to do; None for never.
         """
         over = [each for each in self.network.links if getattr(each, "is_closed", False)]
         self.network.links[:] = [each for each in self.network.links if each not in over]
@@ -327,10 +309,6 @@ class BeanstalkServer(Double):
 
     def _due_at(self) -> float:
         return self.time() + self.network.next_s() if self._is_real else float("inf")
-
-    def _has_news(self) -> bool:
-        """Whether the thread waits for what is no longer what it should wait for."""
-        return self._wanted() != self._registered or self._due_at() < self._wakes_at
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):

@@ -1,9 +1,4 @@
-"""An HTTP connection with bounds: of its lines, headers, body and time.
-
-twisted.web bounds lines and headers, but takes bodies of any size, lets a client that sends a byte
-a minute go on for ever, and carries out all requests that have come at once, whether or not their
-client reads.
-"""
+"""HTTP connections with bounds: of lines, headers, bodies and time, and of their number."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -42,6 +37,21 @@ REQUEST_S: Final = 30
 slow clients, and idle ones, do not keep others out.
 """
 
+REPLY_S: Final = 60.0
+"""Seconds that a reply may take, however slowly its client reads."""
+
+MAX_CONNECTIONS: Final = 64
+"""HTTP connections at a time: a browser makes 6, and so many cost at most 16 MiB for bodies."""
+
+MAX_PER_ADDRESS: Final = 48
+"""Of one address: nearly all, since behind a proxy all are one, and room for others."""
+
+MAX_FOR_HEALTH: Final = 8
+"""Beyond these, for health checks alone: of a load balancer, a container platform, a pager."""
+
+HEALTH_S: Final = 5
+"""Seconds until a request on one of those has wholly come."""
+
 
 class BoundedRequest(Request):
     """A request whose body stays in memory, and is refused when it is too large."""
@@ -71,7 +81,6 @@ class BoundedRequest(Request):
         self.answer()
 
     def answer(self) -> None:
-        """Answer it: all of it has come."""
         raise NotImplementedError
 
 
@@ -80,10 +89,11 @@ _BASE: Any = HTTPChannel
 
 
 class BoundedChannel(HTTPChannel):
-    """A connection.
+    """A connection.  twisted.web bounds lines and headers, but takes bodies of any size, lets a
+    client that sends a byte a minute continue for ever, and carries out all requests that have come
+    at once, whether or not their client reads.
 
     :ivar is_refused: whether an error was answered that ends it.
-    :ivar is_ended: whether the connection is gone.
     :ivar is_for_health: whether only health checks are answered, and none after the first.
     :ivar is_carrying_out: whether an operation has begun for its request, which has wholly come,
         and whose sender may ask for it.
@@ -105,7 +115,6 @@ class BoundedChannel(HTTPChannel):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something would be lost with the connection."""
         return self.is_carrying_out or self._is_full
 
     def checkPersistence(self, request: Request, version: bytes) -> bool:
@@ -130,7 +139,7 @@ class BoundedChannel(HTTPChannel):
         return bool(_BASE.headerReceived(self, line))
 
     def requestDone(self, request: Request) -> None:
-        """Have what has come behind it wait for a turn of its own, and until this reply was taken:
+        """Have what has come after it wait for a turn of its own, and until this reply was taken:
         many requests at once cost others no more than one does, and no memory.
         """
         self.paused = True
@@ -143,12 +152,10 @@ class BoundedChannel(HTTPChannel):
             self._plan()
 
     def pauseProducing(self) -> None:
-        """The client does not read."""
         self._is_full = True
         _BASE.pauseProducing(self)
 
     def resumeProducing(self) -> None:
-        """The client has read all."""
         self._is_full = False
         _BASE.resumeProducing(self)
         if self.paused:
@@ -183,12 +190,11 @@ class BoundedChannel(HTTPChannel):
     def _respondToBadRequestAndDisconnect(self) -> None:
         self.refuse(HTTPStatus.BAD_REQUEST)
 
-    def timeoutConnection(self) -> None:
-        self.end()
-
     def end(self) -> None:
         """Close the connection now, whatever is still to be sent."""
         self.transport.abortConnection()
+
+    timeoutConnection = end
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.is_ended = True
@@ -197,24 +203,11 @@ class BoundedChannel(HTTPChannel):
 
 
 def lower_case(request: Request) -> Mapping[str, str]:
-    """:return: the request's headers, by lower-case name."""
+    """Return the request's headers, by lower-case name."""
     return {
         name.decode("ascii").lower(): values[-1].decode("latin-1")
         for name, values in request.requestHeaders.getAllRawHeaders()
     }
-
-
-MAX_CONNECTIONS: Final = 64
-"""HTTP connections at a time: a browser makes 6, and so many cost at most 16 MiB for bodies."""
-
-MAX_PER_ADDRESS: Final = 48
-"""Of one address: nearly all, since behind a proxy all are one, and room for others."""
-
-MAX_FOR_HEALTH: Final = 8
-"""Beyond these, for health checks alone: of a load balancer, a container platform, a pager."""
-
-HEALTH_S: Final = 5
-"""Seconds until a request on one of those has wholly come."""
 
 
 class HttpConnections:
@@ -237,7 +230,7 @@ class HttpConnections:
         return len(self._ordinary) + len(self._for_health)
 
     def take(self, channel: BoundedChannel, address: object) -> None:
-        """Take one more, which may ask for health checks alone if there is no other room."""
+        """Take one more, for health checks alone if there is no other room."""
         name = counted_as(address)
         ordinary = self._ordinary
         is_crowding = bool(name) and list(ordinary.values()).count(name) >= MAX_PER_ADDRESS
@@ -270,17 +263,15 @@ class HttpConnections:
         chosen.end()
 
     def rested(self, channel: BoundedChannel) -> None:
-        """A connection has had its reply: its next request may begin."""
+        """Note that a connection has had its reply: its next request may begin."""
         if channel in self._ordinary:
             self._ordinary[channel] = self._ordinary.pop(channel)
 
     def left(self, channel: BoundedChannel) -> None:
-        """A connection has ended."""
         self._ordinary.pop(channel, None)
         self._for_health.pop(channel, None)
 
     def stop(self) -> None:
-        """Close all, and leave no timer."""
         self._repeats.stop()
         for channel in [*self._ordinary, *self._for_health]:
             channel.end()
@@ -295,10 +286,6 @@ class HttpConnections:
         )  # fmt: skip
 
 
-REPLY_S: Final = 60.0
-"""Seconds that a reply may take, however slowly its client reads."""
-
-
 @implementer(IPushProducer)
 class PieceSender:
     """Makes and sends one piece of a reply a turn, while the client takes them."""
@@ -311,16 +298,13 @@ class PieceSender:
     ) -> None:  # fmt: skip
         self._request: Any = request
         self._pieces = iter(pieces)
-        self._reactor = reactor
-        self._is_paused = False
         self._turns = turns
-        self._is_waiting = self._is_over = False
-        self._limit: IDelayedCall | None = None
+        self._is_paused = self._is_waiting = self._is_over = False
+        self._request.notifyFinish().addBoth(self._ended)
+        self._limit: IDelayedCall | None = reactor.callLater(REPLY_S, self._give_up)
 
     def begin(self) -> None:
         """Begin to send; the headers are set."""
-        self._request.notifyFinish().addBoth(self._ended)
-        self._limit = self._reactor.callLater(REPLY_S, self._give_up)
         self._request.registerProducer(self, True)
         self._send()
 
@@ -364,7 +348,7 @@ class PieceSender:
         self._wait()
 
     def _failed(self, failure: Failure) -> None:
-        """Half of it has left: that it is no whole reply can only be told by its end."""
+        """Close the connection: half of the reply has left, and only its end can show that."""
         if not failure.check(Refusal):
             self.log.failure("while answering an HTTP request", failure, event="http-failed")
         self._give_up()
@@ -390,9 +374,7 @@ class StreamOutlet:
     def __init__(
         self, request: BoundedRequest, stream: Stream, is_outdated: Callable[[], bool]
     ) -> None:
-        """:param is_outdated: says before each piece whether who asked is to be asked who
-        they are.
-        """
+        """:param is_outdated: whether the client has to show a token again."""
         self._request: Any = request
         self._stream = stream
         self._is_outdated = is_outdated

@@ -12,17 +12,17 @@ from beanstalk_twisted.server.access.admissions import Known
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 PROBLEM: Final = "application/problem+json"
-"""What errors are told in (RFC 9457)."""
+"""The form of errors (RFC 9457)."""
 
 
 class Call(NamedTuple):
-    """A request that has wholly come, and passed all checks.
+    """A request that has wholly come, and passed all checks.  Of a name that is given twice in the
+    query or in headers the last value counts.
 
     :ivar parameters: of the path, by name.
-    :ivar query: behind the question mark; of a name given twice, the last.
-    :ivar headers: by lower-case name; of a name given twice, the last.
+    :ivar headers: by lower-case name.
     :ivar body: at most `channel.MAX_BODY_BYTES`.
-    :ivar peer: the client's address and port, in words; empty if it has none.
+    :ivar peer: the client's address and port; empty if it has none.
     :ivar known: what is known of the client, where rights are asked for.
     :ivar is_secure: whether it came over TLS that ends here.
     """
@@ -42,7 +42,7 @@ class Document(NamedTuple):
     :ivar body: the bytes; or pieces, each made when the client has taken the one before, one a turn
         of the reactor, so that making one may take a millisecond or two; one that is made elsewhere
         is a Deferred of it.
-    :ivar headers: beside those that every reply has.
+    :ivar headers: besides those that every reply has.
     """
 
     body: bytes | Iterable[bytes | Deferred[bytes]]
@@ -52,7 +52,7 @@ class Document(NamedTuple):
 
 
 class Outlet(Protocol):
-    """Where a `Stream` writes; `sending.StreamOutlet` is one."""
+    """Where a `Stream` writes, `channel.StreamOutlet`."""
 
     def write(self, data: bytes) -> bool:
         """Send this, unless the client has not taken what was sent before: then it is dropped.
@@ -60,14 +60,11 @@ class Outlet(Protocol):
         :return: whether it was sent.
         """
 
-    def end(self) -> None:
-        """There is no more."""
+    def end(self) -> None: ...
 
 
 class Stream(Protocol):
-    """A reply that goes on until the client leaves or the server stops, such as server-sent
-    events.
-    """
+    """A reply that ends when the client leaves or the server stops, such as server-sent events."""
 
     content_type: str
 
@@ -93,22 +90,22 @@ class Refusal(Exception):
 
 Answer = Document | Stream
 Operation = Callable[[Call], Answer | Deferred[Document]]
+"""It runs on the reactor: what takes more than a millisecond or two it returns as pieces."""
+
 Operations = Mapping[str, Operation]
 """By operation id."""
 
 
 def json_document(value: Any, status: int = 200) -> Document:
-    """A small value as JSON."""
     return Document(encoded(value) + b"\n", JSON, status)
 
 
 def encoded(value: Any) -> bytes:
-    """JSON in ASCII, without anything that HTML would take for a tag."""
+    """Encode as JSON in ASCII, without anything that HTML would take for a tag."""
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Document:
-    """:return: the reply that says what is wrong."""
     about = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
     return Document(encoded(about) + b"\n", PROBLEM, status, headers or {})

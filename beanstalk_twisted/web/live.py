@@ -1,9 +1,4 @@
-"""The console's stream: server-sent events with the figures of each second.
-
-An event ``hello`` has the history, then each second has an event ``tick`` with one row of
-`history.Figures`.  A row has what was counted since the start, so a client that misses rows still
-gets its rates right.
-"""
+"""The console's stream: server-sent events with the figures of each second."""
 
 import json
 import re
@@ -15,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from beanstalk_twisted.web.exchange import Call, Outlet, Refusal
-from beanstalk_twisted.web.figures.history import COUNTED, Figures, History
+from beanstalk_twisted.web.overview import COUNTED, Figures, History, Overview
 
 TICK_S: Final = 1.0
 """Seconds between two rows: as often as a person can read numbers."""
@@ -24,8 +19,8 @@ MAX_STREAMS: Final = 32
 """Streams at a time, half of all HTTP connections: so probes and scrapes still get in."""
 
 MAX_DROPPED: Final = 60
-"""Frames in a row that a client may not take: after a minute its stream ends, so that those who do
-not read do not keep others out.
+"""Frames in a row that a client may not take: after a minute its stream ends, so that clients that
+do not read do not keep others out.
 """
 
 RETRY_MS: Final = 3000
@@ -41,7 +36,7 @@ class Viewer:
 
     def __init__(self, hello: Callable[[], bytes], viewers: "set[Viewer]") -> None:
         """:param hello: makes what is sent first.
-        :param viewers: it is one of them while it is open.
+        :param viewers: those that are open.
         """
         self._hello = hello
         self._viewers = viewers
@@ -68,41 +63,31 @@ class Viewer:
 
 
 class Live:
-    """Keeps the history and tells whoever looks; to be started and stopped with the ports."""
+    """Keeps the history and sends it to viewers; a `site.Part`.
 
-    def __init__(
-        self, figures: Callable[[], Figures], about: Callable[[], Mapping[str, Any]], run: str,
-        reactor: IReactorTime,
-    ) -> None:  # fmt: skip
-        """:param figures: gives those of now.
-        :param about: what else an event says: small, and JSON can tell it.
-        :param run: 16 hexadecimal digits, of this process only.
-        """
+    An event ``hello`` has the history, then each second has an event ``tick`` with one row of
+    `overview.Figures`.  A row has what was counted since the start, so a client that misses rows
+    still gets its rates right.
+    """
+
+    def __init__(self, overview: Overview, reactor: IReactorTime) -> None:
         self.history = History()
-        self._figures = figures
-        self._about = about
-        self._run = run
+        self._overview = overview
         self._viewers: set[Viewer] = set()
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
 
-    @property
-    def streams(self) -> int:
-        """How many are open."""
-        return len(self._viewers)
-
     def start(self) -> None:
-        """Begin to keep history, a tick from now: the ports are open before the log is."""
+        """Begin a tick from now: the ports are open before the log is."""
         self._ticking.start(TICK_S, now=False)
 
     def stop(self) -> None:
-        """Keep no more."""
         if self._ticking.running:
             self._ticking.stop()
 
     def stream(self, call: Call) -> Viewer:
-        """Show figures from now on, after those of the last hours, or those that a client that was
-        here before has missed.
+        """Show figures from now on, after those of the last hours, or those that a client which
+        comes back has missed.
 
         :raise Refusal: there are too many streams.
         """
@@ -113,9 +98,9 @@ class Live:
         return Viewer(lambda: self._hello(self._seen(known)), self._viewers)
 
     def _seen(self, event_id: str) -> int | None:
-        """:return: the tick that a client has seen last; None if it needs all."""
+        """Return the tick that a client has seen last; None if it needs all."""
         found = _EVENT_ID.fullmatch(event_id)
-        if found is None or found[1] != self._run:
+        if found is None or found[1] != self._overview.run:
             return None
         tick = int(found[2])
         return tick if self.history.has_all_behind(tick) else None
@@ -129,7 +114,7 @@ class Live:
         return b"retry: %d\n%s" % (RETRY_MS, self._event(b"hello", about, rows))
 
     def _tick(self) -> None:
-        row = self.history.note(self._figures())
+        row = self.history.note(self._overview.figures())
         if not self._viewers:
             return
         frame = self._event(b"tick", {}, b'"row":' + row)
@@ -138,6 +123,6 @@ class Live:
 
     def _event(self, name: bytes, about: Mapping[str, Any], rows: bytes) -> bytes:
         """:param rows: pairs of a JSON object, already encoded."""
-        told = json.dumps({**about, **self._about()}, separators=(",", ":")).encode()
-        event_id = f"{self._run}-{self.history.ticks}".encode()
+        told = json.dumps({**about, **self._overview.about()}, separators=(",", ":")).encode()
+        event_id = f"{self._overview.run}-{self.history.ticks}".encode()
         return b"event: %s\nid: %s\ndata: %s,%s}\n\n" % (name, event_id, told[:-1], rows)

@@ -1,12 +1,11 @@
-"""Logins: what the cookie of a browser stands for, so that no page keeps a token.
-
-A login ends after `LOGIN_S`, when it is ended, when its token has begun `MAX_LOGINS` newer ones,
-and when the access file no longer has its token.  What it may do is asked with each request.
-"""
+"""Whom the endpoint answers: hosts, origins, tokens and logins of browsers."""
 
 import base64
+import binascii
 import hashlib
-from collections.abc import Callable, Mapping
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +17,33 @@ from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.web.exchange import Refusal
-from beanstalk_twisted.web.guards import Credentials, credentials_of
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, SOME, Route
 from beanstalk_twisted.wire.rights import LOOK, MANAGE
+
+WRITE_HEADER: Final = "x-beanstalk-request"
+"""A request that writes has it, with any value: no page of another origin can send it unasked."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every reply; an operation may replace them."""
+
+CHALLENGE: Final = 'Basic realm="beanstalk-twisted", charset="UTF-8"'
+"""Of a reply that asks who somebody is: a browser asks its reader then.  It does not name Bearer
+too: Chromium does not ask when one header has two schemes.
+"""
+
+QUIET_CHALLENGE: Final = 'Bearer realm="beanstalk-twisted"'
+"""The same for what a script of a page has sent: the page asks its reader, and not the browser."""
+
+MAX_CREDENTIALS: Final = 1024
+"""Characters of a header Authorization that are looked at."""
 
 LOGIN_S: Final = 43_200
 """Seconds that a login lasts: half a day, so that nobody has to log in twice while they work."""
@@ -41,23 +64,93 @@ its neighbours in the domain.
 
 ATTRIBUTES: Final = "Path=/; HttpOnly; SameSite=Strict"
 
+WHO: Final = (
+    "say who you are: the header Authorization with Bearer and a token, or with Basic, the token "
+    "as the password"
+)
+LOOKER: Final = "log in with a token that may look at all tubes"
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]{1,5})?")
+
+
+def challenge_for(headers: Mapping[str, str]) -> str:
+    """:param headers: by lower-case name."""
+    return QUIET_CHALLENGE if headers.get("sec-fetch-dest") == "empty" else CHALLENGE
+
+
+class Credentials(NamedTuple):
+    """:ivar name: of an identity; empty if it names none."""
+
+    token: bytes
+    name: str = ""
+
+
+def credentials_of(header: str) -> Credentials | None:
+    """Read a header Authorization: ``Bearer TOKEN``, or ``Basic`` with a name, or none, and the
+    token as the password.  None if it is neither.
+    """
+    scheme, _, value = header[:MAX_CREDENTIALS].strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return Credentials(value.strip().encode("latin-1", "replace"))
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, token = base64.b64decode(value.strip(), validate=True).partition(b":")
+        return Credentials(token, name.decode()) if colon else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def host_is_ours(host: str, names: Collection[str]) -> bool:
+    """Return whether a header Host names this server: by ``localhost``, an IP address, or one of
+    ``names``.  A page of another origin that has its own name lead to this address (DNS rebinding)
+    sends that name.
+
+    :param names: those of ``--http-host``, in lower case.
+    """
+    found = _HOST.fullmatch(host.strip())
+    if found is None:
+        return False
+    name = found[1].lower().rstrip(".")
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_own_request(headers: Mapping[str, str]) -> bool:
+    """Return whether a request that writes was sent by a program, or by a page of this endpoint.
+
+    :param headers: by lower-case name.
+    """
+    if WRITE_HEADER not in headers:
+        return False
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
+
 
 class _Login(NamedTuple):
-    """A login.
-
-    :ivar ends_at: by the clock's seconds.
-    """
+    """:ivar ends_at: by the clock's seconds."""
 
     shown: TokenHash
     ends_at: float
 
 
 class Logins:
-    """All logins of a server.  They are in memory only: after a start everybody logs in again."""
+    """What the cookies of browsers stand for, so that no page keeps a token.  A login ends after
+    `LOGIN_S`, when it is ended, when its token has begun `MAX_LOGINS` newer ones, and when the
+    access file no longer has its token.  What it may do is asked with each request.  Logins are in
+    memory only: after a start everybody logs in again.
+    """
 
     def __init__(self, seconds: Callable[[], float], chance: Callable[[int], bytes]) -> None:
         """:param seconds: a clock that does not jump.
-        :param chance: gives so many bytes that nobody can foresee.
+        :param chance: returns that many bytes that nobody can foresee.
         """
         self._seconds = seconds
         self._chance = chance
@@ -70,7 +163,6 @@ class Logins:
     ) -> str:
         """Log somebody in.
 
-        :param shown: the hash of the token that they have.
         :param is_secure: whether the connection itself is TLS.
         :return: the header Set-Cookie.
         """
@@ -84,10 +176,7 @@ class Logins:
         return _set(headers, secret, is_secure=is_secure)
 
     def find(self, headers: Mapping[str, str], rules: AccessRules) -> TokenHash | None:
-        """:param headers: of a request, by lower-case name.
-        :param rules: those that hold now.
-        :return: the token that its login was begun with; None if it has no login.
-        """
+        """Return the token that the login of a request was begun with; None if it has no login."""
         if rules is not self._rules:
             self._rules = rules
             kept = [(mark, each) for mark, each in self._logins.items() if rules.has(each.shown)]
@@ -96,17 +185,12 @@ class Logins:
         return found.shown if found is not None and found.ends_at > self._seconds() else None
 
     def end(self, headers: Mapping[str, str], *, is_secure: bool = False) -> str:
-        """Log a browser out.
-
-        :param is_secure: whether the connection itself is TLS.
-        :return: the header Set-Cookie.
-        """
+        """Log a browser out, and return the header Set-Cookie."""
         self._logins.pop(_mark(secret_in(headers)), None)
         return _set(headers, "", is_secure=is_secure) + "; Max-Age=0"
 
 
 def secret_in(headers: Mapping[str, str]) -> str:
-    """Find the secret in a header Cookie; empty if it has none."""
     pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
     values = {name: value for name, _, value in pairs}
     name = _name(headers)
@@ -118,9 +202,7 @@ def _mark(secret: str) -> bytes:
 
 
 def _name(headers: Mapping[str, str]) -> str:
-    """Browsers give cookies to all ports of a host: so those of several servers have several
-    names.
-    """
+    """Browsers send cookies to all ports of a host: so each server has a name of its own."""
     port = headers.get("host", "").rpartition(":")[2]
     return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
 
@@ -132,21 +214,13 @@ def _set(headers: Mapping[str, str], value: str, *, is_secure: bool) -> str:
     return f"{_name(headers)}={value}; {ATTRIBUTES}"
 
 
-WHO: str = (
-    "say who you are: the header Authorization with Bearer and a token, or with Basic, the token "
-    "as the password"
-)
-
-LOOKER: str = "log in with a token that may look at all tubes"
-
-
 def known_by(
     access: AccessControl, transport: Any, login: TokenHash | None, header: str
 ) -> "Deferred[Known]":
     """Find out who sends a request.
 
     :param login: the token that its login was begun with; None if it has none.  It comes before the
-        header: browsers go on to send a password that they were once given.
+        header: browsers keep sending a password that they were once given.
     :param header: Authorization; empty if there is none.
     :return: fails with a `Refusal` if it shows a token that is nobody's.
     """
@@ -170,7 +244,15 @@ def _known(rules: AccessRules, known: Known, shown: Credentials) -> Known:
 
 def check_route(rules: AccessRules, known: Known, route: Route) -> None:
     """:raise Refusal: the route is not for them."""
-    if _is_for(rules, known, route):
+    grant = rules.identify(*known).grant
+    if route.asks in (EVERYTHING, METRICS, LOGIN):
+        is_theirs = bool(grant.everywhere & LOOK)
+        is_theirs |= route.asks == METRICS and rules.has_open_metrics
+    elif route.asks == MANAGED:
+        is_theirs = bool(grant.everywhere & MANAGE)
+    else:
+        is_theirs = route.asks != SOME or bool(grant.anywhere)
+    if is_theirs:
         return
     if route.asks == LOGIN and known.shown is not None:
         raise Refusal(HTTPStatus.FORBIDDEN, LOOKER)
@@ -178,18 +260,7 @@ def check_route(rules: AccessRules, known: Known, route: Route) -> None:
 
 
 def refusal_of(known: Known | None) -> Refusal:
-    """What those are told who have no right: who they are, if they have not said so."""
+    """Return what a client without the right is told: to say who it is, if it has not."""
     if known is None or known.shown is None:
         return Refusal(HTTPStatus.UNAUTHORIZED, WHO)
     return Refusal(HTTPStatus.FORBIDDEN, "the access file gives no right to this")
-
-
-def _is_for(rules: AccessRules, known: Known, route: Route) -> bool:
-    grant = rules.identify(*known).grant
-    if route.asks == METRICS and rules.has_open_metrics:
-        return True
-    if route.asks in (EVERYTHING, METRICS, LOGIN):
-        return bool(grant.everywhere & LOOK)
-    if route.asks == MANAGED:
-        return bool(grant.everywhere & MANAGE)
-    return route.asks != SOME or bool(grant.anywhere)

@@ -1,18 +1,10 @@
-"""Replication over HTTP: its metrics, its document, and the site of whichever term is the
-present one.
-"""
+"""Replication over HTTP: its metrics and its document."""
 
-from typing import Any, Final
-
-from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory
-from twisted.internet.protocol import Factory, Protocol
-from zope.interface import implementer
+from typing import Final
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
-from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.web.exchange import Document, json_document
-from beanstalk_twisted.web.figures.exposition import Writer, labelled
-from beanstalk_twisted.web.site import Site
+from beanstalk_twisted.web.exposition import Writer, labelled
 
 SINGLES: Final = (
     ("beanstalkd_replication_lag_records", "gauge", "Records that are not applied here, or not "
@@ -34,41 +26,36 @@ def write_replication(out: Writer, situation: Situation) -> None:
     """
     of_queue = {"stream": situation.stream}
     labels = labelled(of_queue)
-    out.head("beanstalkd_replication_role", "gauge", "Which role this server has")
-    for role in (ACTIVE, STANDBY):
-        by_role = labelled({**of_queue, "role": role})
-        out.sample("beanstalkd_replication_role", by_role, int(situation.role == role))
-    name = "beanstalkd_replication_is_well"
+    out.family("beanstalkd_replication_role", "gauge", "Which role this server has", [
+        (labelled({**of_queue, "role": role}), int(situation.role == role))
+        for role in (ACTIVE, STANDBY)
+    ])  # fmt: skip
     is_well = not (situation.role == ACTIVE and situation.why)
-    text = "0 if this server is active, and the stream silent"
-    out.single(name, "gauge", text, int(is_well), labels)
-    name = "beanstalkd_replication_is_in_sync"
-    text = "1 of an active server, and of a standby that may become active at once"
-    out.single(name, "gauge", text, int(situation.is_in_sync), labels)
-    name = "beanstalkd_replication_standbys"
-    out.single(name, "gauge", "Standbys that are heard", len(situation.standbys), labels)
+    gauges = [
+        ("is_well", "0 if this server is active, and the stream silent", int(is_well)),
+        ("is_in_sync", "1 of an active server, and of a standby that may become active at once",
+         int(situation.is_in_sync)),
+        ("standbys", "Standbys that are heard", len(situation.standbys)),
+    ]  # fmt: skip
+    for name, text, value in gauges:
+        out.single(f"beanstalkd_replication_{name}", "gauge", text, value, labels)
     for name, kind, text, attribute in SINGLES:
         out.single(name, kind, text, getattr(situation, attribute), labels)
-    if situation.copies is not None:
-        _write_copies(out, situation.copies, labels)
-
-
-def _write_copies(out: Writer, copies: Copies, labels: str) -> None:
-    """Left out while NATS does not say, so that an alert is about what is known."""
-    name = "beanstalkd_replication_stream_copies"
-    out.single(name, "gauge", "Copies that the stream is to have", copies.wanted, labels)
-    text = "Those of them that are there and have all"
-    out.single(f"{name}_current", "gauge", text, len(copies.current), labels)
-    out.single(
-        "beanstalkd_replication_stream_has_leader", "gauge", "Whether a NATS server leads it",
-        int(bool(copies.leader)), labels,
-    )  # fmt: skip
+    copies = situation.copies
+    # Left out while NATS does not say, so that an alert is about what is known.
+    if copies is not None:
+        for name, text, value in (
+            ("copies", "Copies that the stream is to have", copies.wanted),
+            ("copies_current", "Those of them that are there and have all", len(copies.current)),
+            ("has_leader", "Whether a NATS server leads it", int(bool(copies.leader))),
+        ):
+            out.single(f"beanstalkd_replication_stream_{name}", "gauge", text, value, labels)
 
 
 def replication_document(situation: Situation | None) -> Document:
-    """What `GET /api/v1/replication` says."""
     if situation is None:
         return json_document({"role": "alone"})
+    copies = situation.copies
     return json_document({
         "role": situation.role, "why_not_ready": situation.why, "name": situation.who.name,
         "active": situation.active, "is_in_sync": situation.is_in_sync,
@@ -83,61 +70,16 @@ def replication_document(situation: Situation | None) -> Document:
             for each in situation.standbys
         ],
         "takeovers": situation.takeovers, "fenced": situation.fenced,
-        "stream": _stream_document(situation.copies),
+        "stream": None if copies is None else {
+            "leader": copies.leader, "copies": copies.wanted, "current": list(copies.current),
+            "behind": list(copies.behind),
+        },
     })  # fmt: skip
 
 
-def _stream_document(copies: Copies | None) -> dict[str, Any] | None:
-    if copies is None:
-        return None
-    return {
-        "leader": copies.leader, "copies": copies.wanted, "current": list(copies.current),
-        "behind": list(copies.behind),
-    }  # fmt: skip
-
-
 def why_closed(situation: Situation | None) -> str:
-    """Why only `routes.OF_STANDBYS` are served; empty if all are."""
+    """Return why only `routes.OF_STANDBYS` are served; empty if all are."""
     if situation is None or situation.role == ACTIVE:
         return ""
     where = situation.active or "no server that is known"
     return f"this server is a standby; active is {where}"
-
-
-@implementer(IProtocolNegotiationFactory)
-class PresentSite(Factory):
-    """Serves the site of the present term; connections end with it."""
-
-    noisy = False
-
-    def __init__(self) -> None:
-        self._site: Site | None = None
-        self._is_open = False
-
-    def show(self, site: Any) -> None:
-        """:param site: the present term's; None while there is none."""
-        if self._is_open and self._site is not None:
-            self._site.stopFactory()
-        self._site = site
-        if self._is_open and site is not None:
-            site.startFactory()
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        if self._site is None:
-            return None
-        protocol: Protocol | None = self._site.buildProtocol(addr)
-        return protocol
-
-    def acceptableProtocols(self) -> list[bytes]:
-        """As `Site.acceptableProtocols`."""
-        return [] if self._site is None else self._site.acceptableProtocols()
-
-    def startFactory(self) -> None:
-        self._is_open = True
-        if self._site is not None:
-            self._site.startFactory()
-
-    def stopFactory(self) -> None:
-        if self._site is not None:
-            self._site.stopFactory()
-        self._is_open = False

@@ -1,7 +1,4 @@
-"""The routes: which path and method is which operation.
-
-Dispatch, the test of the OpenAPI file and the documentation are derived from this table.
-"""
+"""The routes: which path and method is which operation."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -13,25 +10,22 @@ OPEN: Final = "open"
 """For everybody."""
 
 SOME: Final = "some"
-"""For whoever has any right."""
+"""For identities that have any right."""
 
 EVERYTHING: Final = "everything"
-"""For who may look at all tubes, since all are in it."""
+"""For identities that may look at all tubes, since all are in it."""
 
 LOGIN: Final = "login"
-"""As `EVERYTHING`, for the token that the request itself shows: a login of before is not asked."""
+"""As `EVERYTHING`, for the token that the request itself shows: an earlier login does not count."""
 
 MANAGED: Final = "managed"
-"""For who may manage all tubes."""
+"""For identities that may manage all tubes."""
 
 METRICS: Final = "metrics"
-"""As `EVERYTHING`, or for everybody if the file says so."""
+"""As `EVERYTHING`, or for everybody if the access file says so."""
 
 COMMANDS: Final = "commands"
 """The commands that it runs ask."""
-
-API: Final = "/api/"
-"""What paths begin with whose queries have no other fields than the route's."""
 
 CRITERIA: Final = ("tube", "states", "text", "any_case", "where", "fingerprint")
 """Fields of a query that say which jobs are meant."""
@@ -45,9 +39,9 @@ class Route(NamedTuple):
         path, even percent-encoded, but not ``~.`` and ``~..``.
     :ivar method: ``GET``, for ``HEAD`` too, or ``POST``, which only a program may send or a page of
         the endpoint itself.
-    :ivar operation: the id of its operation; no two rows have the same.
+    :ivar operation: its id, which no other row has.
     :ivar writes: whether it changes something; then it needs ``--http-write``.
-    :ivar asks: whom it is for, where rights are asked for (docs/access.md).
+    :ivar asks: whom it is for, with an access file (docs/access.md).
     :ivar query: the fields that its query may have.
     """
 
@@ -59,12 +53,10 @@ class Route(NamedTuple):
     query: tuple[str, ...] = ()
 
     def unknown_field(self, names: Iterable[str]) -> str | None:
-        """Find a field of a query that the operation does not know, so that it would be ignored.
-
-        :return: the first; None if all are known, and of paths outside the API, whose clients may
-            have a reason of their own for a query, such as to get around a cache.
+        """Find the first field of a query that the operation would ignore; None outside the API,
+        whose clients may have a reason for a query, such as to get around a cache.
         """
-        if not self.path.startswith(API):
+        if not self.path.startswith("/api/"):
             return None
         return next((name for name in names if name not in self.query), None)
 
@@ -72,7 +64,7 @@ class Route(NamedTuple):
 OF_STANDBYS: Final = frozenset({
     "healthz", "readyz", "metrics", "getDescription", "getReplication",
 })  # fmt: skip
-"""Operations that a standby has too; all others are refused with the name of who is active."""
+"""Operations that a standby has too; all others are refused with the name of the active server."""
 
 HEALTH_CHECKS: Final = frozenset({"healthz", "readyz", "metrics"})
 """Operations that are answered when there are too many connections for others."""
@@ -142,8 +134,6 @@ class WrongMethod(Exception):
 
 
 class RouteTable:
-    """Finds routes."""
-
     def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
         self.routes = routes
         self._literal: dict[str, dict[str, Route]] = {}
@@ -181,7 +171,7 @@ class RouteTable:
 
 
 def _matched(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
-    """:return: the parameters; None if the path is not of this pattern."""
+    """Return the parameters; None if the path is not of this pattern."""
     if len(pattern) != len(segments):
         return None
     parameters = {}

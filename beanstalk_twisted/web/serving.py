@@ -1,4 +1,4 @@
-"""Puts the endpoint together: which function each operation of the table is."""
+"""The endpoint put together: which function each operation of the table is; files and health."""
 
 import gzip
 import re
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -15,23 +14,19 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from beanstalk_twisted.server.execution_context import CommandTimes
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api.local_connection import LocalConnections
-from beanstalk_twisted.web.api.reading import LogApi, ReadingApi
+from beanstalk_twisted.web.api.looking import Seeing
+from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
-from beanstalk_twisted.web.api.seeing import Seeing
 from beanstalk_twisted.web.api.writing import WritingApi
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Operations, Refusal, json_document
-from beanstalk_twisted.web.figures.metrics import Metrics
-from beanstalk_twisted.web.figures.overview import Overview, ReactorLag
-from beanstalk_twisted.web.figures.tube_figures import TubeHistory
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
-from beanstalk_twisted.web.replication import replication_document, why_closed
-from beanstalk_twisted.web.routes import RouteTable
+from beanstalk_twisted.web.metrics import Metrics
+from beanstalk_twisted.web.overview import Overview, ReactorLag
+from beanstalk_twisted.web.replication import replication_document
 from beanstalk_twisted.web.site import HttpSettings, Site
-
-INDEX: Final = "index.html"
-LOGIN_PAGE: Final = "login.html"
+from beanstalk_twisted.web.tube_figures import TubeHistory
 
 TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -59,52 +54,31 @@ class StaticFile(NamedTuple):
 
 
 def load() -> Mapping[str, StaticFile]:
-    """:return: all files, by name."""
-    folder = resources.files("beanstalk_twisted.web") / "static"
-    return {
-        path.name: _made(_content(path), TYPES[path.name.rpartition(".")[2]])
-        for path in folder.iterdir()
-        if path.name.rpartition(".")[2] in TYPES
-    }
-
-
-def _content(path: Traversable) -> bytes:
-    """A file without comments; of others' scripts everything."""
-    is_ours = path.name.endswith(".js") and ".min." not in path.name
-    return COMMENT_LINE.sub(b"", path.read_bytes()) if is_ours else path.read_bytes()
-
-
-def _made(plain: bytes, content_type: str) -> StaticFile:
-    tag = f'"{sha256(plain).hexdigest()[:16]}"'
-    return StaticFile(content_type, plain, gzip.compress(plain, mtime=0), tag)
+    """:return: all files, by name; those of ours without comments."""
+    files: dict[str, StaticFile] = {}
+    for path in (resources.files("beanstalk_twisted.web") / "static").iterdir():
+        content_type = TYPES.get(path.name.rpartition(".")[2])
+        if content_type is not None:
+            plain = path.read_bytes()
+            if path.name.endswith(".js") and ".min." not in path.name:
+                plain = COMMENT_LINE.sub(b"", plain)
+            tag = f'"{sha256(plain).hexdigest()[:16]}"'
+            zipped = gzip.compress(plain, mtime=0)
+            files[path.name] = StaticFile(content_type, plain, zipped, tag)
+    return files
 
 
 class StaticFiles:
-    """Serves the files."""
-
     def __init__(self) -> None:
         self._files = load()
 
-    def index(self, call: Call) -> Document:
-        """The page."""
-        return self._sent(self._files[INDEX], call.headers)
-
-    def login(self, call: Call) -> Document:
-        """The page that logs in."""
-        return self._sent(self._files[LOGIN_PAGE], call.headers)
-
-    def static(self, call: Call) -> Document:
-        """One of its files.
-
-        :raise Refusal: there is none of that name.
+    def send(self, name: str, asked: Mapping[str, str]) -> Document:
+        """:param asked: the request's headers.
+        :raise Refusal: there is no file of that name.
         """
-        found = self._files.get(call.parameters["file"])
-        if found is None:
+        file = self._files.get(name)
+        if file is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "the console has no such file")
-        return self._sent(found, call.headers)
-
-    def _sent(self, file: StaticFile, asked: Mapping[str, str]) -> Document:
-        """:param asked: the request's headers."""
         headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if asked.get("if-none-match") == file.tag:
             return Document(b"", file.content_type, HTTPStatus.NOT_MODIFIED, headers)
@@ -115,14 +89,14 @@ class StaticFiles:
 
 
 PROBE_S: Final = 1.0
-"""Seconds that the disk's last answer counts: a probe a second is all that anybody costs it."""
+"""Seconds that the disk's last answer counts: probes cost it one sync a second."""
 
 UNLIMITED_S: Final = 60.0
 """Seconds that a probe of the disk may take where ``--fsync-timeout`` is 0."""
 
 
 class DiskProbe:
-    """Asks the disk for a sync, once for all who want to know, and remembers for `PROBE_S`."""
+    """Asks the disk for a sync, once for all who ask, and remembers for `PROBE_S`."""
 
     def __init__(
         self, sync: Callable[[Callable[[], None]], None], limit_s: float, reactor: IReactorTime
@@ -140,7 +114,7 @@ class DiskProbe:
 
     def ask(self) -> "Deferred[bool]":
         """:return: fires with whether the disk answered in time; False at once if an earlier probe
-        had no answer yet, and that was waited for.
+        has no answer yet after ``limit_s``.
         """
         waited: Deferred[bool] = Deferred(self._forget)
         now_s = self._reactor.seconds()
@@ -150,14 +124,11 @@ class DiskProbe:
             waited.callback(False)
         else:
             self._asked.append(waited)
-            self._begin()
+            if not self._is_busy:
+                self._is_busy = True
+                self._timer = self._reactor.callLater(self._limit_s, self._late)
+                self._sync(self._done)
         return waited
-
-    def _begin(self) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            self._timer = self._reactor.callLater(self._limit_s, self._late)
-            self._sync(self._done)
 
     def _forget(self, waited: "Deferred[bool]") -> None:
         if waited in self._asked:
@@ -179,20 +150,16 @@ class DiskProbe:
             waited.callback(outcome)
 
     def start(self) -> None:
-        """Nothing is asked before somebody wants to know."""
+        """There is nothing to begin."""
 
     def stop(self) -> None:
-        """Leave no timer."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
 
 class Health:
-    """``/healthz`` and ``/readyz``.
-
-    :ivar probe: asks the disk.
-    """
+    """``/healthz`` and ``/readyz``."""
 
     def __init__(self, service: BeanstalkService, reactor: IReactorTime) -> None:
         limit_s = service.settings.fsync_timeout_s or UNLIMITED_S
@@ -201,11 +168,11 @@ class Health:
         self.probe = DiskProbe(service.sync_log, limit_s, reactor)
 
     def healthz(self, call: Call) -> Document:
-        """The process turns: this is its answer."""
+        """Answer: that shows that the reactor turns."""
         return Document(b"ok\n", TEXT)
 
     def readyz(self, call: Call) -> "Document | Deferred[Document]":
-        """Jobs are taken and kept: the server runs, does not drain, and the disk answers."""
+        """Say whether the server runs, does not drain, and the disk answers."""
         why = self._service.why_not_ready()
         if why:
             return self._ready(why)
@@ -216,9 +183,7 @@ class Health:
         return self._ready(why or self._service.why_not_ready())
 
     def _ready(self, why_not: str) -> Document:
-        """What is wrong with the stream's settings stands below, since jobs are taken and kept
-        still.
-        """
+        """What is wrong with the stream's settings stands below: jobs are still taken and kept."""
         situation = self._service.situation()
         lines = () if situation is None else situation.problems
         first = f"not ready: {why_not}" if why_not else "ready"
@@ -227,52 +192,52 @@ class Health:
 
 
 def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime) -> Site:
-    """Make the endpoint of a server, for any number of ports; from then on the server measures how
+    """Make the endpoint of a server, for any number of ports.  From then on the server measures how
     long its jobs wait and run, and its commands take.
-
     """
     service.queue.measure_times()
     service.context.times = CommandTimes()
     health, lag = Health(service, reactor), ReactorLag(reactor)
-    site = Site({}, RouteTable(), settings, reactor)
+    site = Site(service, settings, reactor)
     overview = Overview(service, may_write=settings.may_write)
     metrics = Metrics(
         service, lag.lags, lambda: (len(site.connections), site.connections.closed, site.requests),
         settings.metrics_tubes, overview.oldest,
     )  # fmt: skip
     static = StaticFiles()
-    live = Live(overview.figures, overview.about, overview.run, reactor)
-    site.begin, site.tell = service.audit.begin_request, service.audit.tell_request
-    site.access = lambda: service.access
-    site.why_closed = lambda: why_closed(service.situation())
+    live = Live(overview, reactor)
+
     history = TubeHistory(
         service.queue.state, lambda: service.now_ns() + service.clock.wall_offset_ns(), reactor
     )
     connections = LocalConnections(service, reactor)
     seeing = Seeing(service)
-    runs = Runs(service, connections, reactor, seeing)
+    search, runs = SearchApi(service, seeing), Runs(service, connections, reactor, seeing)
     site.parts += [lag, health.probe, live, history, runs]
     site.operations = {
         "healthz": health.healthz,
         "readyz": health.readyz,
         "metrics": metrics.metrics,
-        "console": static.index,
-        "static": static.static,
-        "login": static.login,
+        "console": lambda call: static.send("index.html", call.headers),
+        "static": lambda call: static.send(call.parameters["file"], call.headers),
+        "login": lambda call: static.send("login.html", call.headers),
         **_logins(site.logins),
         "live": live.stream,
         "getTubeHistory": history.history,
         **_api(service, connections),
-        **_many(service, runs, seeing),
+        "search": search.search,
+        "listGroups": search.groups,
+        "listRuns": runs.runs,
+        "beginRun": runs.begin,
+        "getRun": runs.run,
+        "stopRun": runs.stop_run,
     }
     return site
 
 
 def _logins(logins: Logins) -> Operations:
-    """What begins and ends the logins of browsers."""
-
     def begin(call: Call) -> Document:
-        """Whoever is known without a token needs no login."""
+        """A client that is known without a token needs no login."""
         shown = None if call.known is None else call.known.shown
         if shown is None:
             return json_document({})
@@ -286,28 +251,14 @@ def _logins(logins: Logins) -> Operations:
     return {"beginLogin": begin, "endLogin": end}
 
 
-def _many(service: BeanstalkService, runs: Runs, seeing: Seeing) -> Operations:
-    """What looks at many jobs at once, or changes them."""
-    search = SearchApi(service, seeing)
-    return {
-        "search": search.search,
-        "listGroups": search.groups,
-        "listRuns": runs.runs,
-        "beginRun": runs.begin,
-        "getRun": runs.run,
-        "stopRun": runs.stop_run,
-    }
-
-
 def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
-    log = LogApi(service)
     description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
     return {
         "getDescription": lambda call: description,
         "getServer": reading.server,
-        "getLog": log.log,
-        "listSegments": log.segments,
+        "getLog": reading.log,
+        "listSegments": reading.segments,
         "listConnections": reading.connections,
         "listTubes": reading.tubes,
         "getTube": reading.tube,

@@ -1,7 +1,7 @@
 """The HTTP server: from a request to its operation, and back."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
@@ -10,10 +10,12 @@ from urllib.parse import parse_qsl
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import (
+    IAddress,
     IProtocolNegotiationFactory,
     IReactorTime,
     ISSLTransport,
 )
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPFactory
@@ -25,6 +27,7 @@ from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.access.control import AccessControl
 from beanstalk_twisted.server.connections.turns import SharedTurns
+from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.channel import (
     REQUEST_S,
     BoundedChannel,
@@ -35,14 +38,18 @@ from beanstalk_twisted.web.channel import (
     lower_case,
 )
 from beanstalk_twisted.web.exchange import Answer, Call, Document, Operations, Refusal, problem
-from beanstalk_twisted.web.guards import (
+from beanstalk_twisted.web.logins import (
     HEADERS,
     WRITE_HEADER,
+    Logins,
     challenge_for,
+    check_route,
     host_is_ours,
     is_own_request,
+    known_by,
+    refusal_of,
 )
-from beanstalk_twisted.web.logins import Logins, check_route, known_by, refusal_of
+from beanstalk_twisted.web.replication import why_closed
 from beanstalk_twisted.web.routes import (
     HEALTH_CHECKS,
     LOGIN,
@@ -70,10 +77,9 @@ MAX_SHOWN_NAME: Final = 100
 
 
 class HttpSettings(NamedTuple):
-    """How the endpoint was told to be.
+    """Settings of the HTTP endpoint.
 
-    :ivar names: by which it may be called, beside IP addresses and ``localhost``, in lower case.
-    :ivar may_write: whether anything may be changed.
+    :ivar names: by which it may be called, besides IP addresses and ``localhost``, in lower case.
     :ivar metrics_tubes: how many tubes have metrics of their own.
     """
 
@@ -83,7 +89,7 @@ class HttpSettings(NamedTuple):
 
 
 class Part(Protocol):
-    """What works as long as the endpoint is open."""
+    """A background service that runs while the endpoint is open."""
 
     def start(self) -> None:
         """Begin: the first port is open."""
@@ -93,8 +99,6 @@ class Part(Protocol):
 
 
 class SiteRequest(BoundedRequest):
-    """A request on its way to its operation."""
-
     log = Logger()
     _is_change = False
     _identity = ""
@@ -124,25 +128,29 @@ class SiteRequest(BoundedRequest):
             self._send(answer, site)
 
     def _answered(self, site: "Site") -> Answer | Deferred[Document]:
-        """:raise Exception: it is not carried out."""
         headers = lower_case(self)
         self._check_host(headers, site.settings.names)
         path, _, query = self.uri.decode("latin-1").partition("?")
         route, parameters = site.table.find(self.method.decode("latin-1"), path)
         if self.channel.is_for_health and route.operation not in HEALTH_CHECKS:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, FULL)
-        if route.operation not in OF_STANDBYS and (why := site.why_closed()):
+        why = why_closed(site.service.situation())
+        if why and route.operation not in OF_STANDBYS:
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why)
         self._is_change = route.writes
-        if route.method == "POST":
-            _check_post(route, headers, site.settings.may_write)
+        if route.writes and not site.settings.may_write:
+            detail = "this endpoint is read-only; start the server with --http-write"
+            raise Refusal(HTTPStatus.FORBIDDEN, detail)
+        if route.method == "POST" and not is_own_request(headers):
+            detail = f"a request that changes something has the header {WRITE_HEADER}, and no other"
+            raise Refusal(HTTPStatus.FORBIDDEN, f"{detail} origin than this server")
         peer = "" if self._who == UNIX_SOCKET else self._who
         fields, body = _fields(query, route), self.content.getvalue()
         is_secure = ISSLTransport.providedBy(self.channel.transport)
         call = Call(parameters, fields, headers, body, peer, is_secure=is_secure)
         if route.writes and peer:
-            site.begin(peer)
-        access = site.access()
+            site.service.audit.begin_request(peer)
+        access = site.service.access
         if access is None or route.asks == OPEN:
             self.channel.is_carrying_out = True
             return site.operations[route.operation](call)
@@ -154,10 +162,7 @@ class SiteRequest(BoundedRequest):
     def _allowed(
         self, known: Known, site: "Site", access: AccessControl, route: Route, call: Call
     ) -> Any:
-        """It is known who asks.
-
-        :raise Refusal: what is asked for is not for them.
-        """
+        """:raise Refusal: the route is not for this client."""
         if route.writes:
             self._identity = access.rules.identify(*known).name
         check_route(access.rules, known, route)
@@ -167,7 +172,7 @@ class SiteRequest(BoundedRequest):
 
     @property
     def _who(self) -> str:
-        """The client's address and port, in words."""
+        """The client's address and port."""
         client = self.client
         if isinstance(client, IPv6Address):
             return f"[{client.host}]:{client.port}"
@@ -192,9 +197,8 @@ class SiteRequest(BoundedRequest):
         return self._failed(failure)
 
     def _told(self, refusal: Refusal) -> Document:
-        """Whoever has not said who they are is asked to."""
-        is_asked = refusal.status == HTTPStatus.FORBIDDEN and self._known is not None
-        if is_asked:
+        """Ask a client without an identity for one."""
+        if refusal.status == HTTPStatus.FORBIDDEN and self._known is not None:
             refusal = refusal_of(self._known)
         headers = {}
         if refusal.status == HTTPStatus.UNAUTHORIZED:
@@ -202,21 +206,25 @@ class SiteRequest(BoundedRequest):
         return problem(refusal.status, refusal.detail, headers)
 
     def _failed(self, failure: Failure) -> Document:
-        """An operation has failed: what of, is for the log alone."""
+        """Show the reason to the log alone."""
         self.log.failure("while answering an HTTP request", failure, event="http-failed")
         detail = "the server's log says what happened; nothing was lost"
         return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
     def _send(self, answer: Answer, site: "Site") -> None:
-        """Whether anybody still waits for it or not, what was changed is told."""
+        # A change is logged whether or not its client still waits.
         if self._is_change and isinstance(answer, Document):
-            self._audit(site, answer.status)
+            path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
+            site.service.audit.tell_request(self._who, path, answer.status, self._identity)
         if self._disconnected:
             return
         if isinstance(answer, Document):
             self._set_head(answer.status, answer.content_type, answer.headers)
             if isinstance(answer.body, bytes):
-                self._send_whole(answer.body)
+                self.responseHeaders.setRawHeaders("Content-Length", [str(len(answer.body))])
+                request: Any = self
+                request.write(answer.body)
+                request.finish()
             else:
                 PieceSender(self, answer.body, site.reactor, site.turns).begin()
         else:
@@ -224,43 +232,20 @@ class SiteRequest(BoundedRequest):
             StreamOutlet(self, answer, partial(self._is_outdated, site)).begin()
 
     def _is_outdated(self, site: "Site") -> bool:
-        """Whether the access file was read again since it was asked, or the login has ended: then a
-        stream ends, and who comes again is asked again.
+        """Return whether the access file was read again since, or the login has ended: then a
+        stream ends, and its client has to show a token again.
         """
-        access = site.access()
+        access = site.service.access
         if self._rules is None or access is None:
             return False
-        if access.rules is not self._rules or self._login is None:
-            return access.rules is not self._rules
-        return site.logins.find(lower_case(self), self._rules) is None
-
-    def _audit(self, site: "Site", status: int) -> None:
-        """Log what somebody did, as far as the path tells it; what its commands do is told
-        besides.
-        """
-        path = escape_all(self.uri.partition(b"?")[0][:MAX_AUDIT_BYTES])
-        site.tell(self._who, path, status, self._identity)
+        if access.rules is not self._rules:
+            return True
+        return self._login is not None and site.logins.find(lower_case(self), self._rules) is None
 
     def _set_head(self, status: int, content_type: str, own: Mapping[str, str]) -> None:
         self.setResponseCode(status, HTTPStatus(status).phrase.encode())
         for name, value in {**HEADERS, "Content-Type": content_type, **own}.items():
             self.responseHeaders.setRawHeaders(name, [value])
-
-    def _send_whole(self, body: bytes) -> None:
-        self.responseHeaders.setRawHeaders("Content-Length", [str(len(body))])
-        request: Any = self
-        request.write(body)
-        request.finish()
-
-
-def _check_post(route: Route, headers: Mapping[str, str], may_write: bool) -> None:
-    """:raise Refusal: nothing may be changed, or not by this request."""
-    if route.writes and not may_write:
-        detail = "this endpoint is read-only; start the server with --http-write"
-        raise Refusal(HTTPStatus.FORBIDDEN, detail)
-    if not is_own_request(headers):
-        detail = f"a request that changes something has the header {WRITE_HEADER}, and no other "
-        raise Refusal(HTTPStatus.FORBIDDEN, detail + "origin than this server")
 
 
 def _fields(query: str, route: Route) -> dict[str, str]:
@@ -274,48 +259,33 @@ def _fields(query: str, route: Route) -> dict[str, str]:
         raise Refusal(HTTPStatus.BAD_REQUEST, detail) from None
     unknown = route.unknown_field(fields)
     if unknown is not None:
-        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; "
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail + _known_fields(route))
+        known = f"known are {', '.join(route.query)}" if route.query else "this path takes none"
+        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; {known}"
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail)
     return fields
-
-
-def _known_fields(route: Route) -> str:
-    return f"known are {', '.join(route.query)}" if route.query else "this path takes none"
 
 
 @implementer(IProtocolNegotiationFactory)
 class Site(HTTPFactory):
     """The endpoint: HTTP/1.1 on any number of ports.
 
-    :ivar parts: start and end with the endpoint.
-    :ivar logins: what browsers are logged in.
-    :ivar access: gives what asks for rights; None where everybody has all.
-    :ivar why_closed: says why only `OF_STANDBYS` are served; empty if all are.
-    :ivar begin: called with who has asked for a change; then ``tell`` is, with the same, the
-        request's path, the reply's status, and the name of the identity, if there is one.
     :ivar turns: divides turns among replies in pieces, and requests that came at once.
-    :ivar requests: how many have come.
-    :ivar connections: those that there are.
     """
 
     protocol = BoundedChannel  # type: ignore[assignment]
     noisy = False
 
     def __init__(
-        self, operations: Operations, table: RouteTable, settings: HttpSettings,
-        reactor: IReactorTime, chance: Callable[[int], bytes] = os.urandom,
-    ) -> None:  # fmt: skip
+        self, service: BeanstalkService, settings: HttpSettings, reactor: IReactorTime
+    ) -> None:
         super().__init__(timeout=REQUEST_S, reactor=reactor)
-        self.operations = operations
-        self.table = table
+        self.service = service
         self.settings = settings
+        self.operations: Operations = {}
+        self.table = RouteTable()
         self.parts: list[Part] = []
         self.turns = SharedTurns(reactor)
-        self.begin: Callable[[str], None] = lambda who: None
-        self.tell: Callable[[str, str, int, str], None] = lambda who, path, status, identity: None
-        self.logins = Logins(reactor.seconds, chance)
-        self.access: Callable[[], AccessControl | None] = lambda: None
-        self.why_closed: Callable[[], str] = lambda: ""
+        self.logins = Logins(reactor.seconds, os.urandom)
         self.requests = 0
         self.connections = HttpConnections(reactor)
 
@@ -326,7 +296,7 @@ class Site(HTTPFactory):
         return channel
 
     def acceptableProtocols(self) -> list[bytes]:
-        """What TLS may agree upon: no HTTP/2, whose connections are not bounded here."""
+        """No HTTP/2, whose connections are not bounded here."""
         return [b"http/1.1"]
 
     def startFactory(self) -> None:
@@ -335,7 +305,6 @@ class Site(HTTPFactory):
             part.start()
 
     def stopFactory(self) -> None:
-        """The last port was closed: so are connections and streams."""
         for part in self.parts:
             part.stop()
         self.connections.stop()
@@ -343,3 +312,38 @@ class Site(HTTPFactory):
 
     def log(self, request: object) -> None:
         """Requests are not logged."""
+
+
+@implementer(IProtocolNegotiationFactory)
+class PresentSite(Factory):
+    """Serves the site of the present term; connections end with it."""
+
+    noisy = False
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+        self._is_open = False
+
+    def show(self, site: Any) -> None:
+        """:param site: the present term's; None while there is none."""
+        if self._is_open and self._site is not None:
+            self._site.stopFactory()
+        self._site = site
+        if self._is_open and site is not None:
+            site.startFactory()
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        return None if self._site is None else self._site.buildProtocol(addr)
+
+    def acceptableProtocols(self) -> list[bytes]:
+        return [] if self._site is None else self._site.acceptableProtocols()
+
+    def startFactory(self) -> None:
+        self._is_open = True
+        if self._site is not None:
+            self._site.startFactory()
+
+    def stopFactory(self) -> None:
+        if self._site is not None:
+            self._site.stopFactory()
+        self._is_open = False

@@ -20,8 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from beanstalk_twisted.object_storage.opening import open_store
-from beanstalk_twisted.object_storage.store import Store, is_url, join
+from beanstalk_twisted.object_storage.store import Store, is_url, join, open_store
 from beanstalk_twisted.replication.stream.addresses import is_stream
 from binlog_tools.logs.moments import PastSource
 from binlog_tools.logs.new_log import NO_FLOORS, Floors, OriginSource

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 from beanstalk_twisted.binlog.archive import PART, Archive
 from beanstalk_twisted.binlog.directory import Directory, DiskSpace, File
 from beanstalk_twisted.binlog.segments.frames import Buffer
-from beanstalk_twisted.testing.memory_directory import (
+from beanstalk_twisted.testing.memory_server import (
     Inode,
     SimulatedDirectory,
     SimulatedFile,

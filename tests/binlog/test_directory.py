@@ -31,7 +31,7 @@ from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, LockHeld
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
-from beanstalk_twisted.testing.memory_directory import SimulatedDirectory
+from beanstalk_twisted.testing.memory_server import SimulatedDirectory
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.storage.test_opening import Quiet, no_facts

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.web.channel import MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_PER_ADDRESS
-from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.server.access.meeting import HASH
 from tests.server_process import LIMIT_S, ServerProcess, ours
-from tests.web.reading import read_prometheus
+from tests.web.browsing import read_prometheus
 
 _PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+), HTTP")
 

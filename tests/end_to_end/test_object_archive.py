@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.opening import open_store
+from beanstalk_twisted.object_storage.store import open_store
 from tests.binlog.archived import check_archive
 from tests.object_storage import s3_server
 from tests.object_storage.s3_server import S3Server

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.opening import ArrowStore, azure_secrets, one_line, open_store
 from beanstalk_twisted.object_storage.store import (
+    ArrowStore,
     BadUrl,
     Entry,
     Store,
+    azure_secrets,
     is_url,
     local_path,
+    one_line,
+    open_store,
     parse_url,
 )
 from tests.object_storage.emulators import AZURITE, Emulator
@@ -30,7 +33,6 @@ KINDS = ["memory", "directory", *(pytest.param(kind, marks=pytest.mark.exhaustiv
 
 
 def store_of(kind: str, request: pytest.FixtureRequest, path: Path) -> Store:
-    """An empty one of a kind."""
     if kind == "memory":
         return MemoryStore()
     if kind in REMOTE:

@@ -233,9 +233,7 @@ def counters(server: MemoryServer) -> bytes:
 def observed(dialect: str, *, is_logged: bool) -> Path:
     """Make a server that somebody looks on at."""
     path = Path(dialect, is_logged=is_logged)
-    recorder = Recorder()
-    recorder.look_on(path.server.service.queue, path.server.clock)
-    path.server.service.context.observer = recorder
+    Recorder().look_on(path.server.service, path.server.clock)
     return path
 
 

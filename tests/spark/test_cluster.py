@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.object_storage.opening import open_store
+from beanstalk_twisted.object_storage.store import open_store
 from tests.binlog.scribe import segment_files
 from tests.object_storage.conftest import s3 as s3
 from tests.object_storage.s3_server import CREDENTIALS, S3Server

@@ -19,7 +19,6 @@ from tests.client.world import error, is_waiting
 
 
 def client_of(beanstalk: Beanstalk, **options: Any) -> Client:
-    """Make our client, on the clock of the double."""
     client = Client(beanstalk.endpoint, reactor=beanstalk.clock, **options)
     client.startService()
     return client

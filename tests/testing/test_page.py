@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing import network, sockets
-from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.faults import Faults
-from beanstalk_twisted.testing.inspection import Assertions
-from beanstalk_twisted.testing.network import Harness
+from beanstalk_twisted.testing.double import Beanstalk, Double
+from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 from tests.test_docs import blocks, names_in, quoted, section, table, tables
 
@@ -33,7 +31,7 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
 
 def test_the_options_are_those_of_the_code() -> None:
     defaults = {}
-    for kind in (Harness, Beanstalk, BeanstalkServer):
+    for kind in (Inspection, Beanstalk, BeanstalkServer):
         for name, each in inspect.signature(kind).parameters.items():
             if each.kind is each.KEYWORD_ONLY:
                 defaults[name] = each.default
@@ -48,7 +46,7 @@ def test_the_options_are_those_of_the_code() -> None:
 def written_signature(name: str) -> str:
     """Write an assertion as the page does: what chooses, without its default."""
     words = []
-    for each in list(inspect.signature(getattr(Assertions, name)).parameters.values())[1:]:
+    for each in list(inspect.signature(getattr(Inspection, name)).parameters.values())[1:]:
         chooses = each.kind is each.KEYWORD_ONLY
         words.append(each.name if chooses or each.default is each.empty
                      else f"{each.name}={each.default}")  # fmt: skip
@@ -57,7 +55,7 @@ def written_signature(name: str) -> str:
 
 def test_the_assertions_are_those_of_the_code() -> None:
     listed = names_in(table(PAGE, "Assertions"))
-    names = [name for name in vars(Assertions) if name.startswith("assert_")]
+    names = [name for name in vars(Inspection) if name.startswith("assert_")]
     assert sorted(listed) == sorted(map(written_signature, names))
 
 
@@ -71,7 +69,8 @@ def test_what_can_be_called_is_there(heading: str) -> None:
 
 def test_every_fault_is_listed() -> None:
     listed = "".join(row[0] for row in table(PAGE, "Faults"))
-    faults = {name for name in vars(Faults) if not name.startswith("_")} - {"connections"}
+    names = {name for name in vars(Double) if not name.startswith("_")}
+    faults = names - {"clear", "connect", "connections", "put"}
     assert {name for name in faults if f"`{name}(" not in listed} == set()
 
 

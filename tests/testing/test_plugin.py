@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.testing.network import Harness
+from beanstalk_twisted.testing.inspection import Inspection
 from beanstalk_twisted.testing.plugin import OF_BOTH, OF_THE_OTHER
 from beanstalk_twisted.testing.sockets import BeanstalkServer
 
@@ -161,7 +161,7 @@ def test_an_option_that_no_fixture_has_is_refused_in_one_line(pytester: pytest.P
 def test_the_options_of_a_mark_are_those_of_the_classes() -> None:
     taken = {
         name
-        for kind in (Harness, Beanstalk, BeanstalkServer)
+        for kind in (Inspection, Beanstalk, BeanstalkServer)
         for name, each in signature(kind).parameters.items()
         if each.kind is each.KEYWORD_ONLY
     }

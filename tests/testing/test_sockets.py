@@ -229,7 +229,6 @@ def test_a_fault_of_the_thread_is_told_to_whoever_looks_next() -> None:
         """Stands for a fault of ours."""
 
         def carry(self) -> bool:
-            """See `Carrier.carry`."""
             if threading.current_thread() is threading.main_thread():
                 return False
             raise KeyError("ours")

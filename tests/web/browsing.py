@@ -6,15 +6,21 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Operation
+from beanstalk_twisted.web.logins import WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
 from beanstalk_twisted.web.serving import make_site
 from beanstalk_twisted.web.site import HttpSettings, Site
+from tests.binlog.memory import MemoryDirectory
+
+V1: Final = "/api/v1"
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -28,7 +34,6 @@ class Reply(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The body's value."""
         return json.loads(self.body)
 
 
@@ -92,7 +97,6 @@ class Browser:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has ended it."""
         return self.channel is None or self.transport.is_closed
 
     def send(self, data: bytes) -> bytes:
@@ -124,7 +128,6 @@ class Browser:
 
 
 def parsed(data: bytes) -> Reply:
-    """Read a reply."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
@@ -134,7 +137,6 @@ def parsed(data: bytes) -> Reply:
 
 
 def joined(chunks: bytes) -> bytes:
-    """A body that was sent in chunks."""
     body = b""
     while chunks:
         size, _, rest = chunks.partition(b"\r\n")
@@ -168,3 +170,54 @@ def site_of(
     changes = [Route(f"/{name}", "POST", name, writes=True) for name in names]
     site.table = RouteTable((*ROUTES, *rows, *changes))
     return site
+
+
+class Caller:
+    """A server, a client of it and who calls the API."""
+
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        self.server = server or MemoryServer(directory=MemoryDirectory())
+        self.client = self.server.connect()
+        self._browser = browse(self.server, may_write=True)
+
+    @property
+    def browser(self) -> Browser:
+        if self._browser.is_closed:
+            self._browser = Browser(self._browser.channel.factory, self.server.clock)
+        return self._browser
+
+    def get(self, path: str, status: int = 200) -> Any:
+        reply = self.browser.ask("GET", V1 + path)
+        assert reply.status == status, reply.body
+        return reply.json
+
+    def post(self, path: str, status: int = 200, **fields: Any) -> Any:
+        reply = self.send(path, json.dumps(fields).encode())
+        assert reply.status == status, reply.body
+        return reply.json
+
+    def send(self, path: str, body: bytes) -> Reply:
+        return self.browser.ask("POST", V1 + path, body, {WRITE_HEADER: "1"})
+
+    def ask(self, request: bytes) -> bytes:
+        return self.client.ask(request)
+
+    def put(self, tube: bytes, *bodies: bytes) -> None:
+        self.ask(b"use %s\r\n" % tube)
+        for body in bodies:
+            self.ask(b"put 5 0 60 %d\r\n%s\r\n" % (len(body), body))
+
+    def state(self, job_id: int) -> str:
+        return str(self.get(f"/jobs/{job_id}")["state"])
+
+
+def read_prometheus(text: str) -> Any:
+    """:return: the families, read by Prometheus's own parser."""
+    read: Any = parser.text_string_to_metric_families
+    return read(text)
+
+
+def read_openmetrics(text: str) -> Any:
+    """:return: the families, read by Prometheus's own parser."""
+    read: Any = openmetrics_parser.text_string_to_metric_families
+    return read(text)

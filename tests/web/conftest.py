@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from tests.web.browsing import Caller
+
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
@@ -16,3 +18,8 @@ def promtool() -> str:
         assert not os.environ.get("CI"), "no promtool: .ci/run installs it"
         pytest.skip("promtool, of Debian's package prometheus, is not installed")
     return found
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller()

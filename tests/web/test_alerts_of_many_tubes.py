@@ -10,8 +10,7 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.site import HttpSettings
-from tests.web.browsing import Browser, site_of
-from tests.web.reading import read_prometheus
+from tests.web.browsing import Browser, read_prometheus, site_of
 from tests.web.test_monitoring_examples import DAY, HOUR, Case, judge, promtool_case, rules
 
 TUBES: Final = 1111
@@ -43,7 +42,6 @@ class Busy:
         return int(reply.split()[-1])
 
     def scrape(self) -> dict[str, float]:
-        """What is served, by name and labels."""
         self.server.advance(2)
         browser = Browser(self.site, self.server.clock)
         text = browser.ask("GET", "/metrics").body.decode()
@@ -55,7 +53,6 @@ class Busy:
 
 
 def series_of(sample: Any) -> str:
-    """A sample's name and labels, as they are written."""
     labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
     return f"{sample.name}{{{labels}}}" if labels else str(sample.name)
 

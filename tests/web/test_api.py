@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,58 +20,10 @@ from beanstalk_twisted.web.api.reading import (
     MAX_PAGE_TUBES,
     MAX_SHOWN_BODY,
 )
-from beanstalk_twisted.web.guards import WRITE_HEADER
+from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.web.browsing import Browser, Reply, browse
-
-V1 = "/api/v1"
-
-
-class Caller:
-    """A server, a client of it and who calls the API."""
-
-    def __init__(self, server: MemoryServer | None = None) -> None:
-        self.server = server or MemoryServer(directory=MemoryDirectory())
-        self.client = self.server.connect()
-        self._browser = browse(self.server, may_write=True)
-
-    @property
-    def browser(self) -> Browser:
-        """A connection that has not been idle for too long."""
-        if self._browser.is_closed:
-            self._browser = Browser(self._browser.channel.factory, self.server.clock)
-        return self._browser
-
-    def get(self, path: str, status: int = 200) -> Any:
-        reply = self.browser.ask("GET", V1 + path)
-        assert reply.status == status, reply.body
-        return reply.json
-
-    def post(self, path: str, status: int = 200, **fields: Any) -> Any:
-        reply = self.send(path, json.dumps(fields).encode())
-        assert reply.status == status, reply.body
-        return reply.json
-
-    def send(self, path: str, body: bytes) -> Reply:
-        return self.browser.ask("POST", V1 + path, body, {WRITE_HEADER: "1"})
-
-    def ask(self, request: bytes) -> bytes:
-        return self.client.ask(request)
-
-    def put(self, tube: bytes, *bodies: bytes) -> None:
-        self.ask(b"use %s\r\n" % tube)
-        for body in bodies:
-            self.ask(b"put 5 0 60 %d\r\n%s\r\n" % (len(body), body))
-
-    def state(self, job_id: int) -> str:
-        return str(self.get(f"/jobs/{job_id}")["state"])
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller()
-
+from tests.web.browsing import V1, Caller, browse
 
 # What is shown.
 

@@ -14,8 +14,8 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
 from beanstalk_twisted.server.access.authentication import FIRST_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.guards import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.live import TICK_S
+from beanstalk_twisted.web.logins import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.routes import (
     COMMANDS,
     EVERYTHING,
@@ -30,7 +30,7 @@ from beanstalk_twisted.web.routes import (
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
 from tests.server.access.meeting import TOKEN, HeldHashing, InlineHashing, guarded, rules
-from tests.web.browsing import Browser, Reply, site_of
+from tests.web.browsing import Browser, Reply, parsed, site_of
 
 BEARER = f"Bearer {TOKEN.decode()}"
 WRONG = f"Bearer {TOKEN.decode()[:-1]}x"
@@ -98,15 +98,6 @@ class Guarded:
         return parsed(browser.transport.value)
 
 
-def parsed(raw: bytes) -> Reply:
-    """Read a reply; of a stream what has come."""
-    head, _, body = raw.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    pairs = [line.split(": ", 1) for line in lines]
-    headers = {name.lower(): value for name, value in pairs}
-    return Reply(int(first.split()[1]), headers, body)
-
-
 def may(route: Route, granted: Grant, tube: str) -> bool:
     """What docs/access.md says of a route."""
     if route.asks == OPEN:
@@ -170,7 +161,6 @@ def test_a_run_has_the_rights_of_who_began_it() -> None:
 
 
 def basic(name: str, token: str) -> str:
-    """Write a header Authorization."""
     return "Basic " + base64.b64encode(f"{name}:{token}".encode()).decode()
 
 

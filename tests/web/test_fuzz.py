@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.guards import WRITE_HEADER
-from beanstalk_twisted.web.logins import SECRET_BYTES, Logins
+from beanstalk_twisted.web.logins import SECRET_BYTES, WRITE_HEADER, Logins
 from beanstalk_twisted.web.routes import OPEN, ROUTES, Route
 from beanstalk_twisted.web.site import HttpSettings
 from tests.server.access.meeting import OTHER_HASH, TOKEN, guarded, rules
@@ -48,7 +47,6 @@ def queries(route: Route) -> SearchStrategy[Any]:
 
 
 def path_of(pattern: str, segments: list[str]) -> str:
-    """A path of a route, with these parameters."""
     parts = [
         quote(segments.pop(), safe="") if part.startswith("{") else part
         for part in pattern.split("/")
@@ -78,7 +76,6 @@ SHOWN: SearchStrategy[dict[str, str]] = st.fixed_dictionaries({}, optional={
 
 
 def sent(browser: Browser, request: Any, shown: Mapping[str, str]) -> Reply:
-    """Send a request."""
     route, method, segments, query, fields = request
     pairs = "&".join(
         f"{quote(str(name), safe='')}={quote(str(value), safe='')}" for name, value in query.items()

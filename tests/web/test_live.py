@@ -14,14 +14,14 @@ from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Pres
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REQUEST_S
-from beanstalk_twisted.web.figures.history import (
+from beanstalk_twisted.web.live import MAX_DROPPED, MAX_STREAMS, RETRY_MS, TICK_S
+from beanstalk_twisted.web.overview import (
     LONG_ROWS,
     LONG_TICKS,
     MAX_ROW_BYTES,
     RECENT_ROWS,
     Figures,
 )
-from beanstalk_twisted.web.live import MAX_DROPPED, MAX_STREAMS, RETRY_MS, TICK_S
 from beanstalk_twisted.web.site import Site
 from tests.web.browsing import Browser, joined, site_of
 
@@ -39,12 +39,10 @@ class Open:
         self.site.startFactory()
 
     def tick(self, times: int = 1) -> None:
-        """Let so many seconds pass."""
         for _ in range(times):
             self.server.advance(TICK_S)
 
     def watch(self, query: str = "", headers: str = "") -> Browser:
-        """Open a stream."""
         browser = Browser(self.site, self.server.clock)
         browser.send(REQUEST.format(query=query, headers=headers).encode())
         return browser

@@ -17,8 +17,7 @@ from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.test_docs import anchors, blocks, slug
-from tests.web.browsing import Browser, site_of
-from tests.web.reading import read_prometheus
+from tests.web.browsing import Browser, read_prometheus, site_of
 from tests.web.test_replication import LEADS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -149,7 +148,6 @@ def drip(minutes: int) -> str:
 
 
 def of_stream(name: str) -> str:
-    """A metric of the replicated queue ``jobs``."""
     return f'beanstalkd_replication_{name}{{stream="jobs"}}'
 
 
@@ -362,7 +360,6 @@ def test_each_alert_has_its_cases(served: dict[str, set[str]]) -> None:
 
 
 def alert_of(case: str) -> str:
-    """The alert that a case is about."""
     return re.split(r"\W", case)[0]
 
 

@@ -11,13 +11,11 @@ import pytest
 
 from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import fields, looking, reading, runs
-from beanstalk_twisted.web.api import reading as log
-from beanstalk_twisted.web.api import reading as tube_pages
+from beanstalk_twisted.web.api import fields, reading, runs
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
-from beanstalk_twisted.web.guards import WRITE_HEADER, credentials_of
-from beanstalk_twisted.web.logins import secret_in
+from beanstalk_twisted.web.logins import WRITE_HEADER, credentials_of, secret_in
 from beanstalk_twisted.web.routes import CRITERIA, ROUTES, Route
+from beanstalk_twisted.wire.grammar import MAX_U32
 from tests.web.browsing import browse, site_of
 
 API = [route for route in ROUTES if route.path.startswith("/api/")]
@@ -27,7 +25,6 @@ DESCRIPTION: Any = json.loads(
 
 
 def resolved(value: Any) -> Any:
-    """Follow a reference."""
     while "$ref" in value:
         found = DESCRIPTION
         for part in value["$ref"].removeprefix("#/").split("/"):
@@ -82,21 +79,21 @@ def test_it_says_how_a_request_shows_who_asks_and_that_without_access_nobody_has
 def test_its_limits_are_those_of_the_code() -> None:
     by_name = {route.operation: route for route in API}
     tubes = parameters(by_name["listTubes"], "query")
-    assert tubes["limit"]["maximum"] == tube_pages.MAX_PAGE_TUBES
-    assert tubes["offset"]["maximum"] == tube_pages.MAX_OFFSET
-    assert tubes["sort"]["enum"] == list(tube_pages.SORTS)
+    assert tubes["limit"]["maximum"] == reading.MAX_PAGE_TUBES
+    assert tubes["offset"]["maximum"] == reading.MAX_OFFSET
+    assert tubes["sort"]["enum"] == list(reading.SORTS)
     jobs = parameters(by_name["listJobs"], "query")
     assert jobs["limit"]["maximum"] == reading.MAX_PAGE_JOBS
     assert jobs["body_bytes"]["maximum"] == reading.MAX_LIST_BODY
     segments = parameters(by_name["listSegments"], "query")
-    assert segments["limit"]["maximum"] == log.MAX_PAGE_SEGMENTS
+    assert segments["limit"]["maximum"] == reading.MAX_PAGE_SEGMENTS
     kept = DESCRIPTION["components"]["schemas"]["Log"]["properties"]["oldest_kept"]["enum"]
     assert kept == list(Kept)
     search = parameters(by_name["search"], "query")
     assert search["limit"]["maximum"] == MAX_FOUND_JOBS
     assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
-    assert search["text"]["maxLength"] == looking.MAX_TEXT_BYTES
-    assert search["where"]["maxLength"] == looking.MAX_WHERE
+    assert search["text"]["maxLength"] == fields.MAX_TEXT_BYTES
+    assert search["where"]["maxLength"] == fields.MAX_WHERE
     begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
     assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
     assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS
@@ -104,7 +101,7 @@ def test_its_limits_are_those_of_the_code() -> None:
     told = search["where"], parameters(by_name["listGroups"], "query")["where"]
     assert told[0] == told[1]
     pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
-    assert pause["schema"]["properties"]["seconds"]["maximum"] == fields.MAX_U32
+    assert pause["schema"]["properties"]["seconds"]["maximum"] == MAX_U32
 
 
 def test_each_route_of_the_table_has_its_operation() -> None:

@@ -11,9 +11,8 @@ from twisted.internet.testing import StringTransport
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
 from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.replication import PresentSite
 from beanstalk_twisted.web.routes import OF_STANDBYS, ROUTES
-from beanstalk_twisted.web.site import HttpSettings
+from beanstalk_twisted.web.site import HttpSettings, PresentSite
 from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
 from tests.web.browsing import Browser, site_of
 from tests.web.browsing import Reply as HttpReply

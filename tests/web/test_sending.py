@@ -14,9 +14,14 @@ from beanstalk_twisted.server.connections.turns import TURN_S, SharedTurns
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.channel import REPLY_S
 from beanstalk_twisted.web.exchange import TEXT, Call, Document, Outlet
-from tests.web.browsing import browse, parsed
+from tests.web.browsing import Browser, browse, parsed
 
-REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+def asked(operation: Any) -> Browser:
+    """Give a browser that has asked for an operation and has not read on."""
+    browser = browse(MemoryServer(), it=operation)
+    browser.send(b"GET /it HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return browser
 
 
 class Pieces:
@@ -43,7 +48,7 @@ class Pieces:
 
 def test_a_turn_makes_one_piece() -> None:
     pieces = Pieces()
-    browser = browse(MemoryServer(), pieces=pieces)
+    browser = asked(pieces)
     made = []
 
     def turn() -> None:
@@ -51,7 +56,6 @@ def test_a_turn_makes_one_piece() -> None:
         if pieces.made < 5:
             browser.clock.callLater(0, turn)
 
-    browser.send(REQUEST % b"pieces")
     turn()
     browser.clock.advance(0)
     assert made == [1, 2, 3, 4, 5]
@@ -61,8 +65,7 @@ def test_a_turn_makes_one_piece() -> None:
 
 def test_nothing_is_made_while_the_client_does_not_read() -> None:
     pieces = Pieces()
-    browser = browse(MemoryServer(), pieces=pieces)
-    browser.send(REQUEST % b"pieces")
+    browser = asked(pieces)
     browser.channel.pauseProducing()
     for _ in range(10):
         browser.clock.advance(0)
@@ -75,8 +78,7 @@ def test_nothing_is_made_while_the_client_does_not_read() -> None:
 
 def test_a_client_that_never_reads_is_left() -> None:
     pieces = Pieces()
-    browser = browse(MemoryServer(), pieces=pieces)
-    browser.send(REQUEST % b"pieces")
+    browser = asked(pieces)
     browser.channel.pauseProducing()
     browser.clock.advance(REPLY_S - 0.1)
     assert not browser.is_closed
@@ -87,8 +89,7 @@ def test_a_client_that_never_reads_is_left() -> None:
 
 def test_a_client_that_hangs_up_costs_no_more_pieces() -> None:
     pieces = Pieces()
-    browser = browse(MemoryServer(), pieces=pieces)
-    browser.send(REQUEST % b"pieces")
+    browser = asked(pieces)
     browser.transport.abortConnection()
     browser.clock.advance(REPLY_S)
     assert pieces.made == 1
@@ -96,8 +97,7 @@ def test_a_client_that_hangs_up_costs_no_more_pieces() -> None:
 
 
 def test_a_reply_that_fails_halfway_is_cut_off(clean_reactor: list[Failure]) -> None:
-    browser = browse(MemoryServer(), pieces=Pieces(fails_at=2))
-    browser.send(REQUEST % b"pieces")
+    browser = asked(Pieces(fails_at=2))
     browser.clock.advance(0)
     browser.clock.advance(0)
     assert browser.is_closed
@@ -126,8 +126,7 @@ class Ticker:
 
 def test_a_stream_goes_on_until_the_client_leaves() -> None:
     ticker = Ticker()
-    browser = browse(MemoryServer(), ticks=ticker)
-    browser.send(REQUEST % b"ticks")
+    browser = asked(ticker)
     assert ticker.outlet is not None
     browser.clock.advance(3 * REPLY_S)
     assert ticker.outlet.write(b"data: 1\n\n")
@@ -140,8 +139,7 @@ def test_a_stream_goes_on_until_the_client_leaves() -> None:
 
 def test_what_a_client_does_not_read_of_a_stream_is_dropped() -> None:
     ticker = Ticker()
-    browser = browse(MemoryServer(), ticks=ticker)
-    browser.send(REQUEST % b"ticks")
+    browser = asked(ticker)
     assert ticker.outlet is not None
     browser.channel.pauseProducing()
     assert not ticker.outlet.write(b"data: lost\n\n")
@@ -153,8 +151,7 @@ def test_what_a_client_does_not_read_of_a_stream_is_dropped() -> None:
 @pytest.mark.parametrize("ending", ["end", "stop"])
 def test_a_stream_ends_once(ending: str) -> None:
     ticker = Ticker()
-    browser = browse(MemoryServer(), ticks=ticker)
-    browser.send(REQUEST % b"ticks")
+    browser = asked(ticker)
     assert ticker.outlet is not None
     if ending == "end":
         ticker.outlet.end()

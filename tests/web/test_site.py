@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
-from beanstalk_twisted.web.guards import HEADERS, WRITE_HEADER
+from beanstalk_twisted.web.logins import HEADERS, WRITE_HEADER
 from beanstalk_twisted.web.routes import ROUTES, Route
 from beanstalk_twisted.web.site import MAX_QUERY_FIELDS, MAX_SHOWN_NAME
 from tests.web.browsing import Browser, browse
@@ -19,7 +19,6 @@ WRITING = {WRITE_HEADER: "1"}
 
 
 def echo(call: Call) -> Document:
-    """Say what was asked."""
     return json_document({"query": dict(call.query), "body": call.body.decode(), "peer": call.peer})
 
 

@@ -47,7 +47,7 @@ class Term(NamedTuple):
 
 
 class PresentSite(Protocol):
-    """What answers HTTP requests; `web.replication.PresentSite` is one."""
+    """What answers HTTP requests; `web.site.PresentSite` is one."""
 
     def show(self, site: Factory | None) -> None:
         """:param site: the present term's; None for none."""

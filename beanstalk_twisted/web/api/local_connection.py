@@ -1,9 +1,4 @@
-"""A connection of this process to itself.
-
-What a request asks for or changes is done by commands on such a connection, with the client that
-programs use.  So there is one path for all: the executor, replies that wait for the disk, slices,
-`list-connections`, which shows who has sent the request, and the log of connections.
-"""
+"""Connections of this process to itself, on which requests run the commands that programs use."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -20,7 +15,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.access.admissions import Known
 from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.web.exchange import Refusal
+from beanstalk_twisted.web.exchange import Call, Refusal
 
 T = TypeVar("T")
 
@@ -28,32 +23,26 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.NotFound, 404, "no such tube, job or remembered key, or others have it reserved"),
     (errors.Draining, 503, "the server drains: new jobs are refused"),
     (errors.JobTooBig, 413, "the body is larger than --max-job-size"),
-    (
-        errors.OutOfMemory,
-        507,
-        "the disk or the memory is full, or a replicated queue's stream is "
-        "silent; nothing was changed",
-    ),
+    (errors.OutOfMemory, 507, "the disk or the memory is full, or a replicated queue's stream is "
+                              "silent; nothing was changed"),
     (errors.BadFormat, 400, "a value is wrong; nothing was changed"),
     (errors.CannotHandOver, 409, ""),
     (errors.Duplicate, 409, "a job there has the same unique key"),
     (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
-)
+)  # fmt: skip
 """What the server's refusals are over HTTP; without a text, what the server has said."""
 
 
 class LocalEnd:
     """One end of a connection in memory, an ITransport.  What is written arrives in a later turn.
 
-    :cvar how: its peer sends commands.
-    :ivar is_secure: whether the request came over TLS.
+    :cvar how: for the audit.
     """
 
     how = OVER_HTTP
     is_secure = False
 
     def __init__(self, reactor: IReactorTime, peer: object) -> None:
-        """:param peer: whom this end is connected to, as its protocol sees it."""
         self.other: LocalEnd | None = None
         self.protocol: Any = None
         self.disconnecting = False
@@ -74,10 +63,9 @@ class LocalEnd:
         self.write(b"".join(pieces))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """It is never told to wait: a request asks for a bounded amount."""
+        """A producer never waits: a request asks for a bounded amount."""
 
-    def unregisterProducer(self) -> None:
-        """It is told of nothing more."""
+    def unregisterProducer(self) -> None: ...
 
     def pauseProducing(self) -> None:
         self._is_reading = False
@@ -130,23 +118,14 @@ class LocalConnections:
         self._reactor = reactor
 
     def run(
-        self,
-        peer: str,
-        work: Callable[[Connection], Deferred[T]],
-        known: Known | None = None,
-        *,
-        is_told: bool = True,
-        is_secure: bool = False,
+        self, call: Call, work: Callable[[Connection], Deferred[T]], *, is_told: bool = True
     ) -> Deferred[T]:
-        """Make a connection, have something done on it, and close it.
+        """Make a connection for who has sent a request, have something done on it, and close it.
 
-        :param peer: the address and port of who has asked for it; empty if there is none.
-        :param known: what is known of who has, where rights are asked for.
         :param is_told: whether the audit tells of each command.
-        :param is_secure: whether the request came over TLS.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        made = self._connect(peer, known, is_secure=is_secure)
+        made = self._connect(call)
         if made is None:
             return fail(Refusal(503, "the server takes no more connections"))
         connection, session = made
@@ -168,32 +147,28 @@ class LocalConnections:
         self._service.audit.left_out.discard(session)
         return outcome
 
-    def _connect(
-        self, peer: str, known: Known | None, *, is_secure: bool
-    ) -> tuple[Connection, Session] | None:
-        host, _, port = peer.rpartition(":")
+    def _connect(self, call: Call) -> tuple[Connection, Session] | None:
+        host, _, port = call.peer.rpartition(":")
         kind = IPv6Address if host.startswith("[") else IPv4Address
-        address = kind("TCP", host.strip("[]"), int(port)) if peer else None
+        address = kind("TCP", host.strip("[]"), int(port)) if call.peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
             return None
         ours, theirs = LocalEnd(self._reactor, None), LocalEnd(self._reactor, address)
         ours.other, theirs.other = theirs, ours
-        theirs.is_secure = is_secure
+        theirs.is_secure = call.is_secure
         connection = Connection(self._reactor)
         ours.protocol, theirs.protocol = connection, served
         served.makeConnection(theirs)
         if self._service.access is not None:
-            self._service.access.guard.admissions.introduce(served.session, known or Known())
+            self._service.access.guard.admissions.introduce(served.session, call.known or Known())
         made: Any = connection
         made.makeConnection(ours)
         return connection, served.session
 
 
 def _refused(failure: Failure) -> Any:
-    """:return: never.
-    :raise Refusal: the server's refusal.
-    """
+    """:raise Refusal: the server's refusal."""
     error = failure.value
     if isinstance(error, FirstError):
         error = error.subFailure.value

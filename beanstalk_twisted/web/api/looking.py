@@ -1,232 +1,28 @@
-"""Looking at jobs slice by slice, as pages of `list-jobs` do (`rules.looking.listing`): a cursor
-says where a look goes on, and a job that stays where it is is looked at once.
-
-With all tubes, the reserved jobs come first, by who holds them, then the tubes in the order in
-which they were made.
-"""
+"""Looking at jobs and their bodies slice by slice, as pages of `list-jobs` do."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.bodies import DIGITS, fingerprint
-from beanstalk_twisted.binlog.records.jobs import REASONS, State
-from beanstalk_twisted.binlog.tags import NO_TAGS
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+
+from beanstalk_twisted.binlog.records.jobs import BodyPlace, State
+from beanstalk_twisted.jobs.body_room import Unread
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.looks import Place, place_of, places_behind
-from beanstalk_twisted.web.api.seeing import Seeing, Seen
+from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, Criteria
 from beanstalk_twisted.web.exchange import Refusal
-from beanstalk_twisted.web.routes import CRITERIA
 
-NS: Final = 1_000_000_000
+MAX_READING: Final = 4
+"""Slices whose bodies are read at a time: of `looking.SLICE_BYTES` each, and one body more."""
 
-STATES: Final[Mapping[str, State]] = {
-    "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
-    "buried": State.BURIED,
-}  # fmt: skip
-
-MAX_TEXT_BYTES: Final = 1000
-"""Bytes of a text that is looked for: more than a person types, and the URL stays short."""
-
-MAX_WHERE: Final = 2000
-"""Characters of ``where``: so many conditions with the longest names, and room for more."""
-
-MAX_CONDITIONS: Final = 8
-"""Conditions of ``where``: each costs every job 0.3 us."""
-
-LOOK_BODY_BYTES: Final = 256 << 10
-"""Bytes of a body that are searched, its first: 0.3 ms."""
-
-MAX_SHOWN: Final = 100
-"""Characters of what is wrong that a refusal repeats: more than a condition of use has."""
-
-MAX_NUMBER_DIGITS: Final = 20
-"""Digits of a number in a condition: those of 2**64."""
-
-NUMBERS: Final[Mapping[str, Callable[[Job, int], int]]] = {
-    "id": lambda job, now_ns: job.job_id,
-    "priority": lambda job, now_ns: job.priority,
-    "age": lambda job, now_ns: (now_ns - job.created_ns) // NS,
-    "size": lambda job, now_ns: job.body_bytes,
-    "delay": lambda job, now_ns: job.delay_s,
-    "ttr": lambda job, now_ns: job.ttr_s,
-    "reserves": lambda job, now_ns: job.reserves,
-    "timeouts": lambda job, now_ns: job.timeouts,
-    "releases": lambda job, now_ns: job.releases,
-    "buries": lambda job, now_ns: job.buries,
-    "kicks": lambda job, now_ns: job.kicks,
-    "file": lambda job, now_ns: job.segment,
-}
-"""What conditions compare with numbers: bytes, seconds and counts.  ``file`` is the segment of the
-log that the job keeps, as in `stats-job`.
-"""
-
-WORDS: Final[Mapping[str, Callable[[Job], str]]] = {
-    "dead-from": lambda job: _word((job.tags or NO_TAGS).dead_from),
-    "dead-reason": lambda job: reason_of(job) or "",
-    "origin": lambda job: _word((job.tags or NO_TAGS).origin),
-    "group": lambda job: _word((job.tags or NO_TAGS).group),
-    "after-group": lambda job: _word((job.tags or NO_TAGS).after),
-    "concurrency-key": lambda job: _word((job.tags or NO_TAGS).concurrency_key),
-    "idempotency-key": lambda job: _word((job.tags or NO_TAGS).unique_key),
-}
-"""What conditions compare with words; a job that does not carry it has the empty word."""
-
-_COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {
-    "=": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    "<": lambda one, other: one < other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    ">=": lambda one, other: one >= other,
-}
-_CONDITION: Final = re.compile(r"\s*([a-z][a-z_-]*)\s*(!=|<=|>=|=|<|>)\s*(\S*)\s*")
-_FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{DIGITS}}}|")
-
-Condition = Callable[[Job, int], bool]
-"""Whether a job is meant, at a time in ns."""
-
-
-class Criteria(NamedTuple):
-    """:ivar tube: None for all.
-    :ivar states: in the order of `STATES`; at least one.
-    :ivar text: bytes that the body has, in its first `LOOK_BODY_BYTES`; empty for any.
-    :ivar any_case: whether ASCII letters of the text are alike in both cases.
-    :ivar fingerprint: of the body; empty for any.
-    :ivar said: what was given, in words.
-    """
-
-    tube: bytes | None
-    states: tuple[State, ...]
-    text: bytes
-    any_case: bool
-    conditions: tuple[Condition, ...]
-    fingerprint: str
-    said: str
-
-    @property
-    def needs_bodies(self) -> bool:
-        """Whether only a job's body says if it is meant."""
-        return bool(self.text or self.fingerprint)
-
-    @property
-    def reads_bodies(self) -> bool:
-        """Whether what a look costs depends on the bodies."""
-        return bool(self.text)
-
-    def suit(self, job: Job, now_ns: int) -> bool:
-        """Whether a job of the tube is meant, as far as its fields and tags say."""
-        is_in_state = job.state in self.states
-        return is_in_state and all(condition(job, now_ns) for condition in self.conditions)
-
-    def fit(self, body: bytes | None) -> bool:
-        """The same of its body; None, which is not known, fits only if nothing is asked of it."""
-        if body is None:
-            return not self.needs_bodies
-        return self._has_text(body) and self.fingerprint in ("", self._fingerprint_of(body))
-
-    def _has_text(self, body: bytes) -> bool:
-        if not self.text:
-            return True
-        part = body[:LOOK_BODY_BYTES]
-        return self.text in (part.lower() if self.any_case else part)
-
-    def _fingerprint_of(self, body: bytes) -> str:
-        return fingerprint(body) if self.fingerprint else ""
-
-
-def criteria_of(given: Mapping[str, str]) -> Criteria:
-    """:param given: by `routes.CRITERIA`; others are not looked at.
-    :raise Refusal: something is wrong.
-    """
-    text = _text_of(given.get("text", ""))
-    any_case = _flag("any_case", given.get("any_case", "0"))
-    mark = given.get("fingerprint", "")
-    if _FINGERPRINT.fullmatch(mark) is None:
-        raise Refusal(400, f"fingerprint has {DIGITS} digits, 0 to 9 and a to f")
-    tube = given.get("tube", "")
-    return Criteria(
-        tube.encode("ascii", "replace") if tube else None, _states_of(given.get("states", "")),
-        text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
-        " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
-    )  # fmt: skip
-
-
-def reason_of(job: Job) -> str | None:
-    """Why a job is a dead letter; None if it is none."""
-    tags = job.tags
-    if tags is None or not tags.dead_from:
-        return None
-    return REASONS.get(tags.dead_reason, str(tags.dead_reason))
-
-
-def _text_of(text: str) -> bytes:
-    found = text.encode("utf-8", "surrogatepass")
-    if len(found) > MAX_TEXT_BYTES:
-        raise Refusal(400, f"text has at most {MAX_TEXT_BYTES} bytes")
-    return found
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in ("0", "1"):
-        raise Refusal(400, f"{name} is 0 or 1")
-    return value == "1"
-
-
-def _states_of(text: str) -> tuple[State, ...]:
-    names = text.split(",") if text else list(STATES)
-    if not set(names) <= STATES.keys():
-        raise Refusal(400, f"states are some of {','.join(STATES)}, with commas between")
-    return tuple(state for name, state in STATES.items() if name in names)
-
-
-def _conditions_of(text: str) -> tuple[Condition, ...]:
-    if len(text) > MAX_WHERE:
-        raise Refusal(400, f"where has at most {MAX_WHERE} characters")
-    parts = text.split(",") if text.strip() else []
-    if len(parts) > MAX_CONDITIONS:
-        raise Refusal(400, f"where has at most {MAX_CONDITIONS} conditions")
-    return tuple(_condition(part) for part in parts)
-
-
-def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
-        shown = text.strip()[:MAX_SHOWN]
-        detail = f"where has {shown!r}, and is such as timeouts>=3,age>3600,group=night"
-        raise Refusal(400, detail)
-    name, sign, value = found[1].replace("_", "-"), found[2], found[3]
-    if name in NUMBERS:
-        return _of_number(NUMBERS[name], sign, name, value)
-    if name in WORDS:
-        return _of_word(WORDS[name], sign, name, value)
-    names = ", ".join([*NUMBERS, *WORDS])
-    raise Refusal(400, f"where has {name[:MAX_SHOWN]!r}, and compares only {names}")
-
-
-def _of_number(get: Callable[[Job, int], int], sign: str, name: str, value: str) -> Condition:
-    if not (value.isascii() and value.isdigit() and len(value) <= MAX_NUMBER_DIGITS):
-        raise Refusal(
-            400, f"where compares {name} with a whole number, not with {value[:MAX_SHOWN]!r}"
-        )
-    compare, wanted = _COMPARED[sign], int(value)
-    return lambda job, now_ns: compare(get(job, now_ns), wanted)
-
-
-def _of_word(get: Callable[[Job], str], sign: str, name: str, value: str) -> Condition:
-    if sign not in ("=", "!="):
-        raise Refusal(400, f"where compares {name} by = or !=, not by {sign}")
-    is_equal = sign == "="
-    return lambda job, now_ns: (get(job) == value) is is_equal
-
-
-def _word(name: bytes) -> str:
-    return name.decode("ascii", "replace")
-
+MAX_TRIES: Final = 3
+"""Times that a body is read which is elsewhere each time: compaction moves it once in a while."""
 
 SLICE_JOBS: Final = 200
 """Jobs that one slice looks at: a millisecond."""
@@ -263,8 +59,84 @@ At = tuple[int, Place]
 """A tube's number, or `_ALL_TUBES`, and a place there."""
 
 
+class Seen(NamedTuple):
+    """A job as it is now; its body is None if nobody asked for it, or it cannot be read."""
+
+    job: Job
+    body: bytes | None
+    is_unread: bool = False
+
+
+class _Read(NamedTuple):
+    """What a read brought, and where the body was then."""
+
+    place: BodyPlace | None
+    body: bytes | Unread | None
+
+
+class Seeing:
+    """Reads bodies that are in the log only: the thread that reads bodies back does it after those
+    that clients wait for, and nothing stays in memory.  While it reads a job may change or go.
+    What is given is how it is now: a body that was stated again meanwhile is read again.
+    """
+
+    def __init__(self, service: BeanstalkService) -> None:
+        self._service = service
+        self._turns = DeferredSemaphore(MAX_READING)
+
+    async def see(self, jobs: Sequence[Job], needs: Callable[[Job], bool]) -> list[Seen]:
+        """:param jobs: a slice of them, as they are in this turn.
+        :return: those that are still there.  If all bodies that are needed are in memory this waits
+            for nothing.
+        """
+        state = self._service.queue.state
+        read: dict[int, _Read] = {}
+        now = list(jobs)
+        for _ in range(MAX_TRIES):
+            absent = [job.job_id for job in now if needs(job) and _is_absent(state, job, read)]
+            if not absent:
+                break
+            await self._turns.acquire()
+            try:
+                reads = await gatherResults([self._read(state, job_id) for job_id in absent])
+            finally:
+                self._turns.release()
+            read.update(zip(absent, reads, strict=True))
+            found = [state.jobs.look(job.job_id) for job in now]
+            now = [job for job in found if job is not None]
+        return [_seen(state, job, read, is_needed=needs(job)) for job in now]
+
+    def _read(self, state: QueueState, job_id: int) -> "Deferred[_Read]":
+        done: Deferred[_Read] = Deferred()
+        if state.bodies.is_unreadable(job_id, self._service.now_ns()):
+            unread = Unread("it could not be read before.", is_lost=False)
+            done.callback(_Read(state.jobs.place(job_id), unread))
+            return done
+        state.bodies.look_at(
+            job_id, lambda body: done.callback(_Read(state.jobs.place(job_id), body))
+        )
+        return done
+
+
+def _is_absent(state: QueueState, job: Job, read: dict[int, _Read]) -> bool:
+    """Return whether a body is neither in memory nor read from where it is now."""
+    known = read.get(job.job_id)
+    return job.body is None and (known is None or known.place != state.jobs.place(job.job_id))
+
+
+def _seen(state: QueueState, job: Job, read: dict[int, _Read], *, is_needed: bool) -> Seen:
+    if job.body is not None or not is_needed:
+        return Seen(job, job.body)
+    known = read.get(job.job_id)
+    if known is not None and isinstance(known.body, bytes) and not _is_absent(state, job, read):
+        return Seen(job, known.body)
+    return Seen(job, None, is_unread=True)
+
+
 class Walk:
-    """Goes over the jobs of a tube, or of all, in some states.
+    """Goes over the jobs of a tube, or of all, in some states.  With all tubes, the reserved jobs
+    come first, by who holds them, then the tubes in the order in which they were made.  A job that
+    stays where it is is looked at once.
 
     :ivar is_over: whether there are no more.
     """
@@ -288,11 +160,11 @@ class Walk:
 
     @property
     def cursor(self) -> str | None:
-        """Where it stands; None when it is over."""
+        """Where a look continues; None when it is over."""
         return None if self.is_over or self._at is None else f"{self._at[0]}.{self._at[1]}"
 
     def slice(self, most: int) -> list[At]:
-        """The next jobs, fewer if many tubes have none; it stands behind the last of them."""
+        """Return the next jobs, fewer if many tubes have none, and stand after the last of them."""
         found: list[At] = []
         if self._to_gather:
             self._gather()
@@ -314,18 +186,17 @@ class Walk:
     def _of_tube(self, most: int) -> list[At]:
         assert self._at is not None
         tube_id, start = self._at
-        tube = None
-        if tube_id != _ALL_TUBES:
-            if not self._state.tubes.has_id(tube_id):
-                self._at = None
-                return []
-            tube = self._state.tubes.by_id(tube_id)
+        self._at = None
+        tube: Tube | None = None
         states = self._states_in(tube_id)
-        if tube is not None and not _count(tube, states):
-            self._at = None
-            return []
+        if tube_id != _ALL_TUBES:
+            tubes = self._state.tubes
+            tube = tubes.by_id(tube_id) if tubes.has_id(tube_id) else None
+            if tube is None or not _count(tube, states):
+                return []
         places, end = places_behind(self._state, tube, states, most, start)
-        self._at = None if end is None else (tube_id, end)
+        if end is not None:
+            self._at = tube_id, end
         return [(tube_id, place) for place in places]
 
     def _states_in(self, tube_id: int) -> tuple[State, ...]:
@@ -335,7 +206,7 @@ class Walk:
         return tuple(each for each in self._states if (each is State.RESERVED) is is_first)
 
     def _enter(self) -> None:
-        """If the last tube is done, stand before the next one that may have such jobs."""
+        """Stand before the next tube that may have such jobs, if the last one is done."""
         while self._at is None and self._next < len(self._tube_ids):
             tube_id = self._tube_ids[self._next]
             self._next += 1
@@ -345,9 +216,7 @@ class Walk:
         self.is_over = self._at is None
 
     def _gather(self) -> None:
-        """Gather the numbers of some more tubes; one that leaves its place meanwhile may be
-        missed.
-        """
+        """Gather the numbers of some tubes; one that leaves its place meanwhile may be missed."""
         in_order = self._state.tubes.in_order
         at = max(0, self._to_gather - GATHER_TUBES)
         self._tube_ids += [tube.tube_id for tube in in_order[at : self._to_gather]]
@@ -357,7 +226,6 @@ class Walk:
             self._next = 0 if self._at is None else bisect_right(self._tube_ids, self._at[0])
 
     def _read(self, cursor: str) -> At:
-        """:raise Refusal: it is no cursor of such a look."""
         found = _CURSOR.fullmatch(cursor)
         tube_id = -1 if found is None else int(found[1])
         is_known = tube_id >= 0 if self._to_gather else tube_id in self._tube_ids
@@ -393,7 +261,7 @@ class Look:
         self.total = _total(state, criteria)
         self._state = state
         self._criteria = criteria
-        self._counts_bytes = counts_bytes or criteria.reads_bodies
+        self._counts_bytes = counts_bytes or bool(criteria.text)
         if criteria.fingerprint:
             slice_jobs = min(slice_jobs, SLICE_FINGERPRINTS)
         self._slice_jobs, self._most_jobs = slice_jobs, most_jobs
@@ -408,8 +276,8 @@ class Look:
     def slice(self, now_ns: int, most: int) -> list[Job]:
         """Look at some more jobs.
 
-        :param most: how many that are meant are found at most; the walk then stands behind the
-            last of them.
+        :param most: how many that are meant are found at most; the walk then stands after the last
+            of them.
         :return: also those of which only a body says so that is in the log only: see `settle`.
         """
         found: list[Job] = []
@@ -429,7 +297,7 @@ class Look:
         return found
 
     def _may_fit(self, job: Job) -> bool:
-        """Whether a job's body fits, or is to be read first: a read takes all of it."""
+        """Return whether a body fits, or is to be read first: a read takes all of it."""
         if job.body is not None or not self.needs(job):
             return self._criteria.fit(job.body)
         self.reads += 1
@@ -437,7 +305,6 @@ class Look:
         return True
 
     def needs(self, job: Job) -> bool:
-        """Whether a job's body is needed."""
         return self._criteria.needs_bodies or self._shows(job)
 
     async def settle(
@@ -449,13 +316,13 @@ class Look:
         seen = await seeing.see(jobs, self.needs)
         self.unread += sum(each.is_unread for each in seen)
         now_ns = now()
-        return [each for each in seen if self._means(each, now_ns)]
+        return [each for each in seen if means(self._criteria, each, self._state, now_ns)]
 
-    def _means(self, seen: Seen, now_ns: int) -> bool:
-        tube = self._state.tubes.by_id(seen.job.tube_id)
-        is_in_tube = self._criteria.tube in (None, tube.name)
-        is_suited = is_in_tube and self._criteria.suit(seen.job, now_ns)
-        return is_suited and self._criteria.fit(seen.body)
+
+def means(criteria: Criteria, seen: Seen, state: QueueState, now_ns: int) -> bool:
+    """Return whether the criteria mean a job as it is now."""
+    is_in_tube = criteria.tube in (None, state.tubes.by_id(seen.job.tube_id).name)
+    return is_in_tube and criteria.suit(seen.job, now_ns) and criteria.fit(seen.body)
 
 
 def _total(state: QueueState, criteria: Criteria) -> int:
@@ -465,7 +332,6 @@ def _total(state: QueueState, criteria: Criteria) -> int:
 
 
 def _count(tube: Tube, states: tuple[State, ...]) -> int:
-    """How many jobs a tube has in these states."""
     count = 0
     for state in states:
         if state is State.RESERVED:
@@ -478,7 +344,6 @@ def _count(tube: Tube, states: tuple[State, ...]) -> int:
 
 
 def _found(state: QueueState, name: bytes) -> Tube:
-    """:raise Refusal: there is no such tube."""
     tube = state.tubes.find(name)
     if tube is None:
         raise Refusal(404, "there is no such tube")

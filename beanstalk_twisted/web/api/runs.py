@@ -1,13 +1,4 @@
-"""Runs: one change made to many jobs, those that criteria mean or that are named, slice by slice.
-
-A run goes on by itself, also when nobody asks for it any more.  It does what a client would, by the
-client's commands, on a connection of its own: a job that another connection has reserved is not
-touched, and a slice begins when what the last one did is durable.
-
-It touches at most as many jobs as the one who began it has seen and confirmed, and none that was
-put since (`kick-dead`: those that died first, whatever their ids).  A job that is not as it was
-meant any more is left alone, and counted as skipped.
-"""
+"""Runs: one change made to many jobs, which criteria mean or which are named, in slices."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -25,20 +16,19 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.api import fields
+from beanstalk_twisted.web.api.fields import Criteria, criteria_of, reason_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.looking import (
     SLICE_BYTES,
     SLICE_JOBS,
     SLICE_READS,
-    Criteria,
     Look,
-    criteria_of,
-    reason_of,
+    Seeing,
+    means,
 )
-from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 from beanstalk_twisted.web.routes import CRITERIA
-from beanstalk_twisted.wire.grammar import is_tube_name
+from beanstalk_twisted.wire.grammar import MAX_U64, is_tube_name
 
 ACTIONS: Final = ("kick", "kick-dead", "return", "move", "delete")
 
@@ -86,9 +76,15 @@ class Task(NamedTuple):
 
 
 class Run:
-    """One of them.
+    """A run, which continues when nobody asks for it any more.  It does what a client would, by the
+    client's commands, on a connection of its own: a job that another connection has reserved is
+    not touched, and a slice begins when what the last one did is durable.
 
-    :ivar state: ``running``, ``done``, ``stopped`` or ``failed``; ``why`` says what of.
+    It touches at most as many jobs as the one who began it has seen and confirmed, and none that
+    was put since (`kick-dead`: those that died first, whatever their ids).  A job that is not as it
+    was meant any more is left alone, and counted as skipped.
+
+    :ivar state: ``running``, ``done``, ``stopped`` or ``failed``; ``why`` is the reason.
     :ivar done: how many jobs were changed; ``skipped`` how many were not.
     :ivar unread: of how many jobs the body, which would say if they are meant, cannot be read.
     """
@@ -105,11 +101,10 @@ class Run:
 
     @property
     def left(self) -> int:
-        """How many more jobs it may touch."""
+        """How many jobs it may still touch."""
         return self.task.confirmed - self.done - self.skipped
 
     def described(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return {
             "run": self.number, "action": self.task.action, "to": self.task.to or None,
             "what": str(self.task), "state": self.state, "why": self.why,
@@ -119,7 +114,7 @@ class Run:
 
 
 class Runs:
-    """The operations, and the runs themselves; a part of the site."""
+    """The operations, and the runs themselves; a `site.Part`."""
 
     log = Logger()
 
@@ -139,7 +134,6 @@ class Runs:
         """There is nothing to begin."""
 
     def stop(self) -> None:
-        """The server stops: so do all runs."""
         for run in self._running():
             self._end(run, "stopped", "the server stops")
         for call in list(self._turns):
@@ -147,11 +141,14 @@ class Runs:
         self._turns.clear()
 
     def begin(self, call: Call) -> Document:
-        """Begin a run."""
         task = _task_of(call.body)
         if len(self._running()) >= MAX_RUNNING:
             raise Refusal(503, f"{MAX_RUNNING} runs are under way; wait for one, or stop it")
-        steps = self._steps_of(task)
+        steps: Steps
+        if task.action == "kick-dead":
+            steps = KickDead(task)
+        else:
+            steps = (Named if task.ids else Meant)(self._service, task, self._seeing)
         self._last += 1
         run = Run(self._last, task, call.peer or "a UNIX socket", steps.total)
         access = self._service.access
@@ -162,22 +159,19 @@ class Runs:
             if self._runs[number].state != "running":
                 del self._runs[number]
         begun = self._connections.run(
-            call.peer, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), call.known,
-            is_told=False, is_secure=call.is_secure,
-        )  # fmt: skip
+            call, lambda to: Deferred.fromCoroutine(self._work(run, steps, to)), is_told=False
+        )
         begun.addErrback(self._failed, run)
         return json_document(run.described())
 
     def runs(self, call: Call) -> Document:
-        """Those that are under way, and the last ones."""
         return json_document({"runs": [run.described() for run in self._runs.values()]})
 
     def run(self, call: Call) -> Document:
-        """One of them."""
         return json_document(self._run_of(call).described())
 
     def stop_run(self, call: Call) -> Document:
-        """End one behind its slice."""
+        """End a run after its slice."""
         fields.no_more(fields.fields_of(call.body))
         run = self._run_of(call)
         run.is_to_stop = True
@@ -191,13 +185,6 @@ class Runs:
 
     def _running(self) -> list[Run]:
         return [run for run in self._runs.values() if run.state == "running"]
-
-    def _steps_of(self, task: Task) -> "Steps":
-        """:raise Refusal: there is no such tube."""
-        if task.action == "kick-dead":
-            return KickDead(task)
-        source = Named if task.ids else Meant
-        return source(self._service, task, self._seeing)
 
     async def _work(self, run: Run, steps: "Steps", to: Connection) -> None:
         while run.left > 0 and not steps.is_over and not run.is_to_stop:
@@ -221,12 +208,9 @@ class Runs:
     def _turn(self) -> Deferred[None]:
         """:return: fires in a later turn; never, if the endpoint is closed before."""
         turn: Deferred[None] = Deferred()
-        call = self._reactor.callLater(0, lambda: self._next(call))
+        call = self._reactor.callLater(0, lambda: self._turns.pop(call).callback(None))
         self._turns[call] = turn
         return turn
-
-    def _next(self, call: IDelayedCall) -> None:
-        self._turns.pop(call).callback(None)
 
     def _failed(self, failure: Failure, run: Run) -> None:
         if failure.check(Refusal):
@@ -237,7 +221,6 @@ class Runs:
             self._end(run, "failed", "the server's log says what happened")
 
     def _end(self, run: Run, state: str, why: str = "") -> None:
-        """Say so, once."""
         if run.state == "running":
             run.state, run.why = state, why
             what = escape(str(run.task))
@@ -247,11 +230,7 @@ class Runs:
 
 
 class Outcome(NamedTuple):
-    """What a slice did.
-
-    :ivar done: how many jobs were changed; ``skipped`` how many were not.
-    :ivar problem: why the run cannot go on.
-    """
+    """How many jobs a slice changed, how many it did not, and why the run cannot continue."""
 
     done: int
     skipped: int
@@ -338,7 +317,11 @@ class Named(Steps):
         seen = await self._seeing.see(found, lambda job: self._task.criteria.needs_bodies)
         self.unread += sum(each.is_unread for each in seen)
         now_ns = self._service.now_ns()
-        meant = [each.job for each in seen if self._means(each, now_ns)]
+        task, state = self._task, self._service.queue.state
+        meant = [
+            each.job for each in seen
+            if each.job.job_id <= task.newest and means(task.criteria, each, state, now_ns)
+        ]  # fmt: skip
         self.looked += len(ids)
         self.is_over = self.looked == self.total
         outcome = await _change(to, self._task, meant)
@@ -363,13 +346,6 @@ class Named(Steps):
                 break
         return ids, found
 
-    def _means(self, seen: Seen, now_ns: int) -> bool:
-        job, criteria = seen.job, self._task.criteria
-        tube = self._service.queue.state.tubes.by_id(job.tube_id)
-        is_in_tube = criteria.tube in (None, tube.name)
-        is_suited = is_in_tube and job.job_id <= self._task.newest and criteria.suit(job, now_ns)
-        return is_suited and criteria.fit(seen.body)
-
 
 async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:
     able = [job for job in jobs if _is_able(job, task.action)]
@@ -378,7 +354,9 @@ async def _change(to: Connection, task: Task, jobs: Sequence[Job]) -> Outcome:
     if task.action == "delete":
         deleted = await to.delete_batch([job.job_id for job in able])
         return Outcome(deleted.deleted, len(jobs) - deleted.deleted)
-    answers = await gatherResults([_answered(_command(to, task, each)) for each in able])
+    answers = await gatherResults([
+        _command(to, task, each).addCallbacks(lambda _: None, _refusal) for each in able
+    ])  # fmt: skip
     done = answers.count(None)
     problems = [each for each in answers if each and not isinstance(each, SKIPPED)]
     skipped = len(jobs) - done - len(problems)
@@ -405,11 +383,6 @@ def _command(to: Connection, task: Task, job: Job) -> "Deferred[Any]":
     return moved.addCallback(lambda _: to.kick_job(job_id)) if is_buried else moved
 
 
-def _answered(command: "Deferred[Any]") -> "Deferred[Exception | None]":
-    """:return: what the server refused it with, if it did."""
-    return command.addCallbacks(lambda _: None, _refusal)
-
-
 def _refusal(failure: Failure) -> Exception:
     failure.trap(errors.ClientError)
     assert isinstance(failure.value, errors.ClientError)
@@ -420,14 +393,13 @@ def _refusal(failure: Failure) -> Exception:
 
 
 def _task_of(body: bytes) -> Task:
-    """:raise Refusal: it is wrong."""
     given = fields.fields_of(body)
     action = fields.text(given, "action")
     if action not in ACTIONS:
         raise Refusal(400, f"action is one of {', '.join(ACTIONS)}")
     to = fields.text(given, "to", None if action == "move" else "")
-    count = fields.number(given, "count", None, fields.MAX_U64)
-    newest = fields.number(given, "newest_job", fields.MAX_U64, fields.MAX_U64)
+    count = fields.number(given, "count", None, MAX_U64)
+    newest = fields.number(given, "newest_job", MAX_U64, MAX_U64)
     ids = _ids_of(given)
     named = [name for name in CRITERIA if name in given]
     criteria = criteria_of({name: fields.text(given, name, "") for name in named})
@@ -441,7 +413,7 @@ def _ids_of(given: dict[str, Any]) -> tuple[int, ...]:
     ids = given.pop("ids", [])
     if not isinstance(ids, list) or len(ids) > MAX_IDS:
         raise Refusal(400, f"ids is a list of at most {MAX_IDS} numbers of jobs")
-    numbers = [fields.number({"ids": each}, "ids", None, fields.MAX_U64) for each in ids]
+    numbers = [fields.number({"ids": each}, "ids", None, MAX_U64) for each in ids]
     return tuple(dict.fromkeys(numbers))
 
 

@@ -1,8 +1,5 @@
-"""Searching bodies and fields, and counting what is alike: in slices, and a bounded part for each
-request.
-
-Both read memory as it is: what they show may not be on disk yet.  Bodies that are in the log only
-are read (`seeing`), a bounded number for each request.
+"""Searching bodies and fields, and counting what is alike: in slices, a bounded part for each
+request, in memory as it is: what is shown may not be on disk yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,21 +12,19 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.server.service import BeanstalkService
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.web.api import fields
+from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, criteria_of, reason_of
 from beanstalk_twisted.web.api.looking import (
-    LOOK_BODY_BYTES,
     SLICE_FINGERPRINTS,
     SLICE_JOBS,
     SLICE_READS,
     Look,
-    criteria_of,
-    reason_of,
+    Seeing,
+    Seen,
 )
-from beanstalk_twisted.web.api.seeing import Seeing, Seen
 from beanstalk_twisted.web.exchange import Call, Document, encoded
 from beanstalk_twisted.wire.yaml import Quoted
-
-NS: Final = 1_000_000_000
 
 MAX_FOUND_JOBS: Final = 200
 """Jobs that one request finds: more than anybody reads."""
@@ -50,14 +45,11 @@ GroupKey = tuple[str, str, str, str]
 
 
 class SearchApi:
-    """The operations."""
-
     def __init__(self, service: BeanstalkService, seeing: Seeing) -> None:
         self._service = service
         self._seeing = seeing
 
     def search(self, call: Call) -> Document:
-        """The next jobs that are meant."""
         query = call.query
         limit = fields.query_number(query, "limit", 50, 1, MAX_FOUND_JOBS)
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
@@ -65,7 +57,6 @@ class SearchApi:
         return Document(self._found(look, limit, most))
 
     def groups(self, call: Call) -> Document:
-        """The next jobs that are meant, by what is alike."""
         query = call.query
         by = fields.query_choice(query, "by", ("reason", "body"))
         most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
@@ -128,14 +119,13 @@ class SearchApi:
     async def _described(
         self, groups: Sequence["Group"], look: Look, by_body: bool, most: int, at: int
     ) -> bytes:
-        """Groups with their samples, of which those are read now that are in the log only."""
         state = self._service.queue.state
-        samples = [state.jobs.look(group.sample) for group in groups if not group.has_body]
+        samples = [state.jobs.look(group.sample) for group in groups if not group.body]
         jobs = [job for job in samples if job is not None and _is_shown(job, most)]
         seen = {each.job.job_id: each for each in await self._seeing.see(jobs, lambda job: True)}
         for group in groups:
             if group.sample in seen:
-                group.show(seen[group.sample], most)
+                group.body = _shown(seen[group.sample], most)
         if not by_body:
             # Otherwise they were counted when they were looked at.
             look.unread += sum(each.is_unread for each in seen.values())
@@ -146,28 +136,18 @@ class SearchApi:
 class Group:
     """Jobs that are alike.
 
-    :ivar sample: one of them.
+    :ivar sample: the id of one, which is shown.
+    :ivar body: as it is shown; empty if it has to be read first.
     """
 
     def __init__(self, key: GroupKey, seen: Seen, now_ns: int, most: int) -> None:
-        """:param seen: is shown as a sample, with so many bytes of its body."""
         self._key = key
         self._jobs = self._bytes = 0
         self._oldest_ns = self._newest_ns = now_ns - seen.job.created_ns
         self.sample = seen.job.job_id
-        self._body = _shown(seen, most)
-
-    @property
-    def has_body(self) -> bool:
-        """Whether the sample's body is shown."""
-        return bool(self._body)
-
-    def show(self, seen: Seen, most: int) -> None:
-        """The sample's body was read."""
-        self._body = _shown(seen, most)
+        self.body = _shown(seen, most)
 
     def add(self, job: Job, now_ns: int) -> None:
-        """One more."""
         age_ns = now_ns - job.created_ns
         self._jobs += 1
         self._bytes += job.body_bytes
@@ -175,18 +155,16 @@ class Group:
         self._newest_ns = min(self._newest_ns, age_ns)
 
     def described(self) -> dict[str, Any]:
-        """As JSON takes it."""
         tube, dead_from, reason, mark = self._key
         return {
             "tube": tube, "dead_from": dead_from or None, "dead_reason": reason or None,
             "fingerprint": mark or None, "jobs": self._jobs, "bytes": self._bytes,
             "oldest_age": self._oldest_ns // NS, "newest_age": self._newest_ns // NS,
-            "sample": self.sample, **self._body,
+            "sample": self.sample, **self.body,
         }  # fmt: skip
 
 
 def key_of(seen: Seen, state: QueueState, *, by_body: bool) -> GroupKey:
-    """What is alike in a group."""
     job, body = seen.job, seen.body
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
     dead_from = job.tags.dead_from.decode("ascii", "replace") if job.tags is not None else ""
@@ -195,8 +173,9 @@ def key_of(seen: Seen, state: QueueState, *, by_body: bool) -> GroupKey:
 
 
 def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str, Any]:
-    """A job as `list-jobs` says it, with its tube, the segment that it keeps, and so many bytes of
-    its body.
+    """Describe a job as `list-jobs` does, with its tube, the segment that it keeps, and its body.
+
+    :param most: bytes of the body.
     """
     job = seen.job
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
@@ -206,7 +185,7 @@ def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str
 
 
 def _is_shown(job: Job, most: int) -> bool:
-    """Whether the beginning of a body is asked for, and the body is not too large to be touched."""
+    """Return whether a body is to be shown, and not too large to be touched."""
     return bool(most) and job.body_bytes <= LOOK_BODY_BYTES
 
 
@@ -217,7 +196,7 @@ def _shown(seen: Seen, most: int) -> dict[str, Any]:
 
 
 def _end(look: Look) -> bytes:
-    """How far a look came, as the end of an object."""
+    """Encode how far a look came, as the end of an object."""
     about = {
         "looked": look.looked, "total": look.total, "unread": look.unread,
         "cursor": look.walk.cursor,

@@ -1,8 +1,4 @@
-"""The API's operations that change something.
-
-Each runs the commands that a client would send, and answers when these are answered: what the reply
-tells is as durable as theirs.
-"""
+"""The API's operations that change something."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,37 +12,29 @@ from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from beanstalk_twisted.web.api import fields as api_fields
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
-
-ALL: int = api_fields.MAX_U32
-"""A kick of all jobs."""
+from beanstalk_twisted.wire.grammar import MAX_U32
 
 FLUSHED: tuple[str, ...] = ("ready", "delayed", "buried", "all")
 
 
-def _check_rule(key: str, value: int | str | None) -> None:
-    """:raise Refusal: a policy has no such key, or it no such value; names the key first."""
-    try:
-        check_rule(key, ABSENT if value is None else str(value))
-    except BadRule as wrong:
-        raise Refusal(400, f"{wrong}; nothing was changed") from None
-
-
 class WritingApi:
-    """Operations that change something."""
+    """Runs the commands that a client would send, and answers when these are answered, so what a
+    reply tells is as durable as theirs.
+    """
 
     def __init__(self, connections: LocalConnections) -> None:
         self._connections = connections
 
     def pause_tube(self, call: Call) -> "Deferred[Document]":
-        """Pause a tube for so many ``seconds``; 0 ends a pause."""
+        """Pause a tube for ``seconds``; 0 ends a pause."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         seconds = api_fields.number(fields, "seconds", None)
         return self._run(call, fields, lambda to: to.pause_tube(tube, seconds))
 
     def kick_tube(self, call: Call) -> "Deferred[Document]":
-        """Kick up to ``count`` jobs of a tube."""
+        """Kick up to ``count`` jobs of a tube, or all."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
-        count = api_fields.number(fields, "count", ALL)
+        count = api_fields.number(fields, "count", MAX_U32)
 
         def kick(to: Connection) -> "Deferred[Any]":
             # It has to be there: `use` would make it.
@@ -73,19 +61,19 @@ class WritingApi:
         return self._run(call, fields, lambda to: to.forget_key(tube, key))
 
     def set_policy(self, call: Call) -> "Deferred[Document]":
-        """Set keys of a tube's policy, as they are shown or as `tube-policy` has them; null removes
-        one.
-        """
+        """Set keys of a policy, named as shown or as in `tube-policy`; null removes one."""
         tube, given = call.parameters["tube"], api_fields.fields_of(call.body)
         fields = {key.replace("_", "-"): value for key, value in given.items()}
         if not all(value is None or isinstance(value, int | str) for value in fields.values()):
             raise Refusal(400, "values are numbers, strings or null")
         for key, value in fields.items():
-            _check_rule(key, value)
+            try:
+                check_rule(key, ABSENT if value is None else str(value))
+            except BadRule as wrong:
+                raise Refusal(400, f"{wrong}; nothing was changed") from None
         return self._run(call, {}, lambda to: to.tube_policy(tube, fields))
 
     def put_job(self, call: Call) -> "Deferred[Document]":
-        """Put a job into a tube."""
         tube, fields = call.parameters["tube"], api_fields.fields_of(call.body)
         body = api_fields.body_of(fields)
         if body is None:
@@ -107,15 +95,12 @@ class WritingApi:
         return self._of_job(call, lambda to, job_id: to.delete(job_id))
 
     def move_job(self, call: Call) -> "Deferred[Document]":
-        """Take a job into another ``tube``."""
         fields = api_fields.fields_of(call.body)
         job_id, tube = api_fields.job_id(call.parameters), api_fields.text(fields, "tube")
         return self._run(call, fields, lambda to: to.move_job(job_id, tube))
 
     def edit_job(self, call: Call) -> "Deferred[Document]":
-        """Give a job another ``body``, ``priority``, ``delay`` or ``ttr``; what is not given
-        stays.
-        """
+        """Change ``body``, ``priority``, ``delay`` or ``ttr``; what is not given stays."""
         job_id, fields = api_fields.job_id(call.parameters), api_fields.fields_of(call.body)
         body = api_fields.body_of(fields)
         given = {
@@ -160,9 +145,9 @@ class WritingApi:
         self, call: Call, fields: dict[str, Any], work: Callable[[Connection], Deferred[Any]],
         result: str = "",
     ) -> "Deferred[Document]":  # fmt: skip
-        """:param fields: that nobody has taken.
+        """:param fields: those that no operation has taken.
         :param result: what the commands' result is called, if it is shown.
         """
         api_fields.no_more(fields)
-        done = self._connections.run(call.peer, work, call.known, is_secure=call.is_secure)
+        done = self._connections.run(call, work)
         return done.addCallback(lambda value: json_document({result: value} if result else {}))

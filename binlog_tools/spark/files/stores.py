@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from beanstalk_twisted.object_storage.opening import open_store
-from beanstalk_twisted.object_storage.store import Listing, OpenObject, Store, again
+from beanstalk_twisted.object_storage.store import Listing, OpenObject, Store, again, open_store
 
 WAITS_S: Final = (0.2, 0.4, 0.8, 1.6)
 """Seconds before each further attempt, 3 in all: long enough for a store that sheds load, beside

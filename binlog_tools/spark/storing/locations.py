@@ -12,8 +12,16 @@ from urllib.parse import SplitResult
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from beanstalk_twisted.object_storage.opening import azure_secrets, listed, open_files
-from beanstalk_twisted.object_storage.store import ANONYMOUS, BadUrl, is_url, parse_url, shown
+from beanstalk_twisted.object_storage.store import (
+    ANONYMOUS,
+    BadUrl,
+    azure_secrets,
+    is_url,
+    listed,
+    open_files,
+    parse_url,
+    shown,
+)
 from binlog_tools.spark.definitions.addresses import normal
 from binlog_tools.spark.definitions.errors import TableError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.archive_manifest import NAMES, known_segments
-from beanstalk_twisted.object_storage.opening import open_store
+from beanstalk_twisted.object_storage.store import open_store
 from benchmarks.spark.bucket import bucket
 from benchmarks.spark.source import NO_BODY, decoded
 from benchmarks.spark.stores import FRAMES, write_manifest, write_sealed

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from deltalake import write_deltalake
 
-from beanstalk_twisted.object_storage.opening import open_files
+from beanstalk_twisted.object_storage.store import open_files
 from binlog_tools.spark.cli.main import cli
 from binlog_tools.spark.cli.running import line, quiet, running_tasks
 from binlog_tools.spark.definitions.errors import CODES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted.object_storage.opening import open_store
+from beanstalk_twisted.object_storage.store import open_store
 from binlog_tools.spark.definitions.addresses import within
 from binlog_tools.spark.storing.locations import Location
 from tests.binlog.scribe import UUID, segment_files

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.object_storage.opening import open_store
+from beanstalk_twisted.object_storage.store import open_store
 from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.cli.opening import open_source_at

@@ -146,7 +146,7 @@ def test_a_wrong_url_is_wrong_usage() -> None:
 def test_commands_read_urls(tmp_path: Path) -> None:
     folder = archived(tmp_path, spoken().archive)
     with s3_server.running() as server:
-        from beanstalk_twisted.object_storage.opening import open_store
+        from beanstalk_twisted.object_storage.store import open_store
 
         store = open_store(server.url("x"))
         for name, content in stored(folder).objects.items():

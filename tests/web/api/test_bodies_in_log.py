@@ -17,22 +17,22 @@ from beanstalk_twisted.jobs.body_room import PAUSES_S
 from beanstalk_twisted.storage.body_reads import RETRIES_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, criteria_of
 from beanstalk_twisted.web.api.looking import (
-    LOOK_BODY_BYTES,
     LOOK_READS,
+    MAX_READING,
     SLICE_BYTES,
     SLICE_READS,
     Look,
-    criteria_of,
+    Seeing,
+    Seen,
 )
-from beanstalk_twisted.web.api.seeing import MAX_READING, Seeing, Seen
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server.test_body_cache import damage, fail
 from tests.web.api.test_runs import ended
 from tests.web.api.test_search import asked, ids, parts, put_many
-from tests.web.browsing import parsed
-from tests.web.test_api import V1, Caller
+from tests.web.browsing import V1, Caller, parsed
 
 KIB_64 = 64 << 10
 
@@ -62,11 +62,9 @@ class Held(Caller):
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes of bodies that are in memory."""
         return self.server.service.queue.state.jobs.loaded_bytes
 
     def step(self) -> None:
-        """One piece of work ends."""
         self.reads.step()
         self.server.advance()
 

@@ -15,16 +15,10 @@ from beanstalk_twisted.wire.grammar import MAX_U64
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.api.test_search import bury, die, ids, put_many
-from tests.web.test_api import Caller
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller()
+from tests.web.browsing import Caller
 
 
 def run(caller: Caller, action: str, count: int, **fields: Any) -> Any:
-    """Begin a run, and let it go on to its end."""
     begun = caller.post("/runs", action=action, count=count, **fields)
     return ended(caller, begun["run"])
 
@@ -76,7 +70,6 @@ class HeldCaller(Caller):
         self.sync(20)
 
     def sync(self, times: int = 1) -> None:
-        """Let the disk do what it has to."""
         for _ in range(times):
             while self.io:
                 self.io.step()

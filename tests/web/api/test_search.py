@@ -8,29 +8,26 @@ from urllib.parse import quote
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.looking import (
-    GATHER_TUBES,
+from beanstalk_twisted.web.api.fields import (
     LOOK_BODY_BYTES,
-    LOOK_BYTES,
-    LOOK_JOBS,
     MAX_CONDITIONS,
     MAX_SHOWN,
     MAX_TEXT_BYTES,
     MAX_WHERE,
+    criteria_of,
+)
+from beanstalk_twisted.web.api.looking import (
+    GATHER_TUBES,
+    LOOK_BYTES,
+    LOOK_JOBS,
     PASS_TUBES,
     SLICE_BYTES,
     SLICE_FINGERPRINTS,
     SLICE_JOBS,
     Look,
-    criteria_of,
 )
 from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_GROUPS, MAX_SAMPLE_BYTES
-from tests.web.test_api import Caller
-
-
-@pytest.fixture
-def caller() -> Caller:
-    return Caller()
+from tests.web.browsing import Caller
 
 
 def asked(path: str, **query: object) -> str:
@@ -50,7 +47,6 @@ def ids(caller: Caller, **query: object) -> list[int]:
 
 
 def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
-    """Put jobs and bury them."""
     caller.put(tube, *bodies)
     caller.ask(b"watch %s\r\n" % tube)
     for _ in bodies:
@@ -60,7 +56,6 @@ def bury(caller: Caller, tube: bytes, *bodies: bytes) -> None:
 
 
 def put_many(caller: Caller, tube: bytes, count: int) -> None:
-    """Put jobs, in batches."""
     caller.ask(b"use %s\r\n" % tube)
     for at in range(0, count, 1000):
         jobs = b"0 0 60 1\r\nx\r\n" * min(1000, count - at)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
-from beanstalk_twisted.web.figures.tube_figures import (
+from beanstalk_twisted.web.tube_figures import (
     COUNTED,
     FIELDS,
     KEPT_TUBES,
@@ -15,7 +15,6 @@ from beanstalk_twisted.web.figures.tube_figures import (
     SLICE_TUBES,
     Ring,
     TubeHistory,
-    TubeRings,
 )
 from tests.web.browsing import Browser, browse, site_of
 
@@ -29,8 +28,8 @@ def filled(*tubes: bytes) -> MemoryServer:
     return server
 
 
-def rings_of(server: MemoryServer, looks: int = 1, rows: int = 0) -> TubeRings:
-    rings = TubeRings(server.service.queue.state)
+def rings_of(server: MemoryServer, looks: int = 1, rows: int = 0) -> TubeHistory:
+    rings = TubeHistory(server.service.queue.state, server.service.now_ns, server.clock)
     for _ in range(looks):
         rings.look()
     for row in range(rows):
@@ -147,7 +146,7 @@ def test_no_timer_is_left_when_the_endpoint_is_closed() -> None:
     history = TubeHistory(server.service.queue.state, server.service.now_ns, server.clock)
     history.start()
     server.advance(ROW_TICKS)
-    assert history.rings.rows == 1
+    assert history.rows == 1
     history.stop()
     history.stop()
     assert len(server.clock.getDelayedCalls()) == before

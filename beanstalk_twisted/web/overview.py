@@ -1,6 +1,8 @@
 """The figures of the whole server, as the console's plots show them."""
 
-from typing import Any, Final
+from collections import deque
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -10,24 +12,120 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.replication.roster import Situation
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.web.figures.history import Figures
-from beanstalk_twisted.web.figures.tube_figures import NO_JOB, age_ns, oldest_ready_id
+from beanstalk_twisted.web.tube_figures import NO_JOB, age_ns, oldest_ready_id
+
+RECENT_ROWS: Final = 300
+"""Rows, one a tick: five minutes of seconds, on a plot of 300 to 600 pixels."""
+
+LONG_TICKS: Final = 30
+"""Ticks that one row of the long history stands for: half a minute."""
+
+LONG_ROWS: Final = 720
+"""Rows of the long history: six hours, a working day's half; both rings take 110 to 310 KB."""
+
+MAX_ROW_BYTES: Final = 301
+"""Bytes of a row: 15 numbers of up to 19 digits, and what stands between them."""
+
+
+class Figures(NamedTuple):
+    """The server at one moment.  What is counted since the start comes last.
+
+    :ivar at_ms: the log's time, milliseconds.
+    :ivar oldest_ms: how long ago the oldest ready job was put; 0 if there is none.
+    :ivar unsynced_ms: how long the oldest change that is not on disk has waited.
+    :ivar ended: jobs that are there no more.
+    """
+
+    at_ms: int
+    ready: int = 0
+    reserved: int = 0
+    delayed: int = 0
+    buried: int = 0
+    oldest_ms: int = 0
+    connections: int = 0
+    waiting: int = 0
+    log_bytes: int = 0
+    live_bytes: int = 0
+    unsynced_ms: int = 0
+    puts: int = 0
+    ended: int = 0
+    timeouts: int = 0
+    commands: int = 0
+
+
+COUNTED: Final = Figures._fields[-4:]
+"""The fields that only grow: differences of two rows are what happened between them."""
+
+FIRST_COUNTED: Final = len(Figures._fields) - len(COUNTED)
+
+
+class History:
+    """Two rings of rows: each second of some minutes, each half minute of hours.  A row is kept as
+    the JSON that is sent, so sending it costs no more than a copy.
+
+    :ivar ticks: how many rows were noted.
+    """
+
+    def __init__(self) -> None:
+        self.ticks = 0
+        self._recent: deque[bytes] = deque(maxlen=RECENT_ROWS)
+        self._long: deque[bytes] = deque(maxlen=LONG_ROWS)
+        self._peaks: Figures | None = None
+
+    def note(self, figures: Figures) -> bytes:
+        """Keep one more row, and return it as a JSON array in the order of the fields."""
+        row = _encoded(figures)
+        self._recent.append(row)
+        self.ticks += 1
+        self._peaks = figures if self._peaks is None else _peaks(self._peaks, figures)
+        if self.ticks % LONG_TICKS == 0:
+            self._long.append(_encoded(self._peaks))
+            self._peaks = None
+        return row
+
+    def recent(self, after: int = 0) -> bytes:
+        """:param after: a number of ticks; 0 for all that is kept.
+        :return: a JSON array of the rows after that one.
+        """
+        skipped = max(0, len(self._recent) - max(0, self.ticks - after))
+        return _joined(islice(self._recent, skipped, None))
+
+    def has_all_behind(self, tick: int) -> bool:
+        """Return whether no row after this one is lost."""
+        return self.ticks - len(self._recent) <= tick <= self.ticks
+
+    def long(self) -> bytes:
+        """:return: a JSON array of the long history's rows: of what is counted the last value, of
+        all else the highest in its half minute.
+        """
+        return _joined(self._long)
+
+
+def _peaks(before: Figures, now: Figures) -> Figures:
+    highest = map(max, before[1:FIRST_COUNTED], now[1:FIRST_COUNTED])
+    return Figures(now.at_ms, *highest, *now[FIRST_COUNTED:])
+
+
+def _encoded(figures: Figures) -> bytes:
+    return b"[%s]" % ",".join(map(str, figures)).encode("ascii")
+
+
+def _joined(rows: "islice[bytes] | deque[bytes]") -> bytes:
+    return b"[%s]" % b",".join(rows)
+
 
 PERIOD_S: Final = 0.1
 """Seconds between two measurements: ten calls a second cost nothing that could be measured."""
 
-MS: Final = 1_000_000
+MS_NS: Final = 1_000_000
 
 LAG_BOUNDS_NS: Final = tuple(
-    ms * MS for ms in (1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000)
+    ms * MS_NS for ms in (1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000)
 )  # fmt: skip
 
 
 class ReactorLag:
-    """Measures by how much a timer is late, all the time.
-
-    :ivar lags: nanoseconds.
-    """
+    """Measures all the time by how much a timer is late, in ns."""
 
     def __init__(self, reactor: IReactorTime) -> None:
         self.lags = Histogram(LAG_BOUNDS_NS)
@@ -36,12 +134,10 @@ class ReactorLag:
         self._due_s = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
         self._due_s = self._reactor.seconds() + PERIOD_S
         self._call = self._reactor.callLater(PERIOD_S, self._measure)
 
     def stop(self) -> None:
-        """Measure no more."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
@@ -63,9 +159,7 @@ alert waits for, so that the tube has metrics of its own long before that fires.
 """
 
 SHOWN_LAG_S: Final = 1.0
-"""Seconds: what has waited for the stream for less is an everyday thing."""
-
-MS_NS: Final = 1_000_000
+"""Seconds that records wait for the stream before the console says so."""
 
 
 class OldestReady:
@@ -85,10 +179,7 @@ class OldestReady:
         self._old_to, self._young_from = 0, NO_JOB
 
     def look(self, now_ns: int) -> int:
-        """Look at the next tubes.
-
-        :return: `age_ns`.
-        """
+        """Look at the next tubes, and return `age_ns`."""
         tubes = self._state.tubes.in_order
         oldest, self._young_from = NO_JOB, NO_JOB
         for tube in tubes[self._at : self._at + LOOK_TUBES]:
@@ -124,7 +215,7 @@ class OldestReady:
 
 
 def _badge(situation: Situation | None) -> str:
-    """What the console says of replication, in some words; empty without it."""
+    """Say in some words how replication is; empty without it."""
     if situation is None:
         return ""
     count, lease = len(situation.standbys), "" if situation.lease_s else ", its lease is over"
@@ -141,11 +232,9 @@ class Overview:
     """Gathers the figures of a server.
 
     :ivar run: 16 hexadecimal digits, of this process only.
-    :ivar oldest: finds the oldest ready job.
     """
 
     def __init__(self, service: BeanstalkService, *, may_write: bool = False) -> None:
-        """:param may_write: whether the console may change anything."""
         facts = service.process.facts()
         self.run = facts.identity
         self._about = {
@@ -156,7 +245,6 @@ class Overview:
         self.oldest = OldestReady(service.queue.state)
 
     def figures(self) -> Figures:
-        """As of now."""
         service, now_ns = self._service, self._service.now_ns()
         state, tally, log = service.queue.state, service.queue.tally, service.log_figures()
         counts = state.counts
@@ -170,7 +258,7 @@ class Overview:
         )  # fmt: skip
 
     def about(self) -> dict[str, Any]:
-        """What the console says of the server beside the figures."""
+        """Return what the console says of the server besides the figures."""
         service = self._service
         return {
             **self._about, "tubes": len(service.queue.state.tubes),

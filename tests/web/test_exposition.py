@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.jobs.figures import Histogram
-from beanstalk_twisted.web.figures.exposition import Writer, labelled, seconds, wants_openmetrics
-from tests.web.reading import read_openmetrics, read_prometheus
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.exposition import OPENMETRICS, PROMETHEUS, Writer, labelled, seconds
+from tests.web.browsing import browse, read_openmetrics, read_prometheus
 
 NASTY = 'a"b\\c\nd{}=,<script>'
 
@@ -51,4 +52,5 @@ def test_a_histogram_counts_up() -> None:
     ],
 )
 def test_the_format_is_what_the_request_prefers(accept: str, wants: bool) -> None:
-    assert wants_openmetrics(accept) is wants
+    reply = browse(MemoryServer()).ask("GET", "/metrics", headers={"accept": accept})
+    assert reply.headers["content-type"] == (OPENMETRICS if wants else PROMETHEUS)

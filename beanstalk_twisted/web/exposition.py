@@ -7,32 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.jobs.figures import Histogram
+from beanstalk_twisted.storage.clock import NS
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-NS: Final = 1_000_000_000
-
-
-def wants_openmetrics(accept: str) -> bool:
-    """:param accept: the request's header Accept."""
-    return "application/openmetrics-text" in accept
-
 
 class Writer:
-    """Writes families in one of the two formats; give the text with `take`."""
+    """Writes families in one of the two formats."""
 
     def __init__(self, *, is_openmetrics: bool) -> None:
         self._is_openmetrics = is_openmetrics
         self._lines: list[str] = []
 
     def take(self) -> bytes:
-        """:return: what was written since the last call."""
+        """Return what was written since the last call."""
         lines, self._lines = self._lines, []
         return "".join(lines).encode()
 
     def end(self) -> None:
-        """There is no more."""
         if self._is_openmetrics:
             self._lines.append("# EOF\n")
 
@@ -40,7 +33,6 @@ class Writer:
         """Begin a family.
 
         :param name: with ``_total`` if it is a counter, and ``_info`` if it is an info.
-        :param kind: ``gauge``, ``counter``, ``histogram`` or ``info``.
         """
         if self._is_openmetrics:
             name = name.removesuffix("_total") if kind == "counter" else name
@@ -54,20 +46,26 @@ class Writer:
         self._lines.append(f"{name}{labels} {value}\n")
 
     def single(self, name: str, kind: str, text: str, value: float, labels: str = "") -> None:
-        """A family of one sample."""
+        """Write a family of one sample."""
         self.head(name, kind, text)
         self.sample(name, labels, value)
 
+    def family(self, name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> None:
+        """:param samples: labels and value of each."""
+        self.head(name, kind, text)
+        for labels, value in samples:
+            self.sample(name, labels, value)
+
     def histogram(self, name: str, labels: str, values: Histogram, bounds: Sequence[str]) -> None:
-        """The samples of one histogram of nanoseconds.
+        """Write the samples of one histogram of nanoseconds.
 
         :param labels: without braces, such as ``tube="mail"``; may be empty.
-        :param bounds: as they are written: see `seconds`.
+        :param bounds: see `seconds`.
         """
         self._buckets(name, labels, values.counts, bounds, values.total / NS)
 
     def count_histogram(self, name: str, values: Histogram) -> None:
-        """The samples of one histogram of counts."""
+        """Write the samples of one histogram of counts."""
         bounds = [f"{bound}.0" for bound in values.bounds]
         self._buckets(name, "", values.counts, bounds, values.total)
 
@@ -84,15 +82,13 @@ class Writer:
 
 
 def seconds(bounds_ns: Iterable[int]) -> list[str]:
-    """Bounds in nanoseconds, as labels in seconds."""
     return [str(bound / NS) for bound in bounds_ns]
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Labels as they are written, braces included."""
+    """Write labels, braces included."""
     return "{" + ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()]) + "}"
 
 
 def escaped(value: str) -> str:
-    """A label's value."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

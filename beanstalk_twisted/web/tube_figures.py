@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Container, Iterator
 from heapq import nlargest
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
@@ -15,8 +15,6 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
 
-NS: Final = 1_000_000_000
-
 SLICE_TUBES: Final = 500
 """Tubes that one slice looks at: about a millisecond."""
 
@@ -27,7 +25,22 @@ LOOK_PRIORITIES: Final = 16
 """Priorities among which the oldest ready job of a tube is looked for."""
 
 NO_JOB: Final = ID_MASK
-"""An id that no job has, behind all others."""
+"""An id that no job has, above all others."""
+
+MS_NS: Final = 1_000_000
+
+KEPT_TUBES: Final = 100
+"""Tubes with a history, as many as have metrics of their own by default; all take 1 MB."""
+
+ROW_TICKS: Final = 20
+"""Seconds from one row to the next: with `ROWS` an hour is kept."""
+
+ROWS: Final = 180
+"""Rows of a tube, on a plot of 400 to 700 pixels."""
+
+FIELDS: Final = ("ready", "reserved", "delayed", "buried", "total_jobs", "deletes", "timeouts")
+COUNTED: Final = FIELDS[-3:]
+"""The fields that only grow."""
 
 
 class TubeFigures(NamedTuple):
@@ -91,7 +104,7 @@ class TubeSurvey:
         self._all = list(state.tubes.in_order)
 
     def slices(self) -> Iterator[None]:
-        """Look at all; the caller lets others have their turn between two steps."""
+        """Look at all tubes, a slice a step."""
         active: list[tuple[int, int, Tube]] = []
         troubled: list[tuple[int, int, int, Tube]] = []
         most_troubled = -(-self._most // 2)
@@ -127,13 +140,17 @@ class TubeSurvey:
         for at in range(0, len(self._all), SLICE_TUBES):
             for tube in self._all[at : at + SLICE_TUBES]:
                 if tube not in shown:
-                    _add(sums, tube)
+                    sums[0] += 1
+                    sums[1] += tube.ready_count
+                    sums[2] += tube.reserved
+                    sums[3] += tube.delayed.count
+                    sums[4] += tube.buried.count
+                    sums[5] += tube.waiting
             yield
         self.rest = Rest(*sums)
 
 
 def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
-    """One tube's figures."""
     pause_ns = max(0, tube.pause_until_ns - now_ns) if tube.pause_until_ns else 0
     return TubeFigures(
         tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
@@ -145,14 +162,14 @@ def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
 
 
 def activity(tube: Tube) -> int:
-    """How busy a tube is and was: its jobs, and those that were put and deleted since the start.
-    It mostly grows, so the tubes that are shown mostly stay.
+    """Return how busy a tube is and was: its jobs, and those that were put and deleted since the
+    start.  It mostly grows, so the tubes that are shown mostly stay.
     """
     return tube.total_jobs + tube.deletes + tube.job_count
 
 
 def oldest_ready_id(tube: Tube) -> int:
-    """The oldest ready job of a tube; `NO_JOB` if there is none.
+    """Find the oldest ready job of a tube; `NO_JOB` if there is none.
 
     Ids grow with time, and of each priority the job with the smallest id stands first: so a few
     looks are enough.  Of more than `LOOK_PRIORITIES` priorities the later ones are left out, unless
@@ -174,45 +191,17 @@ def oldest_ready_id(tube: Tube) -> int:
 
 
 def age_ns(job_id: int, state: QueueState, now_ns: int) -> int:
-    """How long ago a job was put; 0 of `NO_JOB`, and of one that is gone."""
+    """Return how long ago a job was put; 0 of `NO_JOB`, and of one that is gone."""
     job = state.jobs.look(job_id)
     return 0 if job is None else max(0, now_ns - job.created_ns)
 
 
 def next_delayed_ns(tube: Tube, now_ns: int) -> int | None:
-    """How long until the next delayed job of a tube is ready; None if there is none, or none waits
-    for a moment.
-    """
+    """Return how long until the next delayed job is ready; None if none will be by itself."""
     key = tube.delayed.first()
     if key is None or key >> 64 >= WITHHELD_NS:
         return None
     return max(0, (key >> 64) - now_ns)
-
-
-def _add(sums: list[int], tube: Tube) -> None:
-    sums[0] += 1
-    sums[1] += tube.ready_count
-    sums[2] += tube.reserved
-    sums[3] += tube.delayed.count
-    sums[4] += tube.buried.count
-    sums[5] += tube.waiting
-
-
-KEPT_TUBES: Final = 100
-"""Tubes with a history, as many as have metrics of their own by default; all take 1 MB."""
-
-ROW_TICKS: Final = 20
-"""Seconds from one row to the next: with `ROWS` an hour is kept."""
-
-ROWS: Final = 180
-"""Rows of a tube, on a plot of 400 to 700 pixels."""
-
-FIELDS: Final = ("ready", "reserved", "delayed", "buried", "total_jobs", "deletes", "timeouts")
-COUNTED: Final = FIELDS[-3:]
-"""The fields that only grow."""
-
-NUMBER_BYTES: Final = 8
-MS_NS: Final = 1_000_000
 
 
 class Ring:
@@ -228,7 +217,7 @@ class Ring:
         self.numbers = array("q", [0]) * (len(FIELDS) * ROWS)
 
     def write(self, row: int, tube: Tube) -> None:
-        """Note a tube as it is, over the oldest row."""
+        """Note a tube over the oldest row."""
         times = tube.times
         at = row % ROWS * len(FIELDS)
         self.numbers[at : at + len(FIELDS)] = array("q", (
@@ -237,24 +226,29 @@ class Ring:
         ))  # fmt: skip
 
     def read(self, row: int) -> list[int]:
-        """The figures of a row that is kept."""
         at = row % ROWS * len(FIELDS)
         return self.numbers[at : at + len(FIELDS)].tolist()
 
 
-class TubeRings:
-    """Chooses tubes, and keeps their rows.
+class TubeHistory:
+    """Chooses tubes, and keeps and shows their rows, while the endpoint is open; a `site.Part`.
 
     :ivar rows: how many rows were noted.
     """
 
-    def __init__(self, state: QueueState) -> None:
+    def __init__(
+        self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
+    ) -> None:
+        """:param wall_ns: the wall clock."""
         self.rows = 0
         self._state = state
+        self._wall_ns = wall_ns
         self._rings: dict[Tube, Ring] = {}
         self._times = array("q", [0]) * ROWS
-        self._at = 0
+        self._at = self._ticks = 0
         self._active: list[tuple[int, int, Tube]] = []
+        self._ticking = LoopingCall(self._tick)
+        self._ticking.clock = reactor
 
     def look(self) -> None:
         """Look at the next tubes; when all were looked at, those chosen are kept, and no others."""
@@ -278,7 +272,7 @@ class TubeRings:
         self.rows += 1
 
     def of(self, tube: Tube) -> list[list[int]]:
-        """:return: a tube's rows, oldest first, each with its time before the `FIELDS`; empty if it
+        """Return a tube's rows, oldest first, each with its time before the `FIELDS`; empty if it
         is not among the most active ones.
         """
         ring = self._rings.get(tube)
@@ -290,49 +284,29 @@ class TubeRings:
     @property
     def kept_bytes(self) -> int:
         """What the rows take."""
-        per_ring = NUMBER_BYTES * len(FIELDS) * ROWS
-        return per_ring * len(self._rings) + NUMBER_BYTES * ROWS
-
-
-class TubeHistory:
-    """Keeps `TubeRings` while the endpoint is open, a `site.Part`, and shows them."""
-
-    def __init__(
-        self, state: QueueState, wall_ns: Callable[[], int], reactor: IReactorTime
-    ) -> None:
-        """:param wall_ns: the wall clock."""
-        self.rings = TubeRings(state)
-        self._state = state
-        self._wall_ns = wall_ns
-        self._ticks = 0
-        self._ticking = LoopingCall(self._tick)
-        self._ticking.clock = reactor
+        rings = [ring.numbers for ring in self._rings.values()]
+        return sum(len(each) * each.itemsize for each in (self._times, *rings))
 
     def start(self) -> None:
-        """Begin, a second from now: the ports are open before the log is."""
+        """Begin a second from now: the ports are open before the log is."""
         self._ticking.start(1.0, now=False)
 
     def stop(self) -> None:
-        """Keep no more."""
         if self._ticking.running:
             self._ticking.stop()
 
     def _tick(self) -> None:
-        self.rings.look()
+        self.look()
         self._ticks += 1
         if self._ticks % ROW_TICKS == 0:
-            self.rings.note(self._wall_ns() // MS_NS)
+            self.note(self._wall_ns() // MS_NS)
 
     def history(self, call: Call) -> Document:
-        """A tube's rows.
-
-        :raise Refusal: there is no such tube.
-        """
+        """:raise Refusal: there is no such tube."""
         tube = self._state.tubes.find(call.parameters["tube"].encode("ascii", "replace"))
         if tube is None:
             raise Refusal(404, "there is no such tube")
-        about: dict[str, Any] = {
+        return json_document({
             "seconds": ROW_TICKS, "fields": ["at_ms", *FIELDS], "counted": COUNTED,
-            "rows": self.rings.of(tube),
-        }  # fmt: skip
-        return json_document(about)
+            "rows": self.of(tube),
+        })  # fmt: skip

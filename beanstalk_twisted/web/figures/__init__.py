@@ -1,1 +1,0 @@
-"""Figures over HTTP: ``/metrics``, and what the console's plots show."""
