@@ -1,7 +1,4 @@
-"""The file of ``--tubes``: policies of tubes, in TOML.
-
-Each table is named as a tube, or as a pattern of such names, and has keys of policies.
-"""
+"""Files that are read at the start and again on SIGHUP: those of ``--access`` and ``--tubes``."""
 
 import os
 import re
@@ -19,7 +16,7 @@ from beanstalk_twisted.access.parsing import (
     parse_access,
 )
 from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.process import Refused
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.rules.policy_keys import BadRule, DeclaredPolicies, check_rule
 from beanstalk_twisted.server.access.authentication import Hashing
@@ -76,7 +73,6 @@ class AccessFile:
     log = Logger()
 
     def __init__(self, path: str, service: BeanstalkService, hashing: Hashing) -> None:
-        """:param hashing: where tokens are compared."""
         self._path = path
         self._service = service
         self._hashing = hashing
@@ -112,10 +108,7 @@ class AccessFile:
             "--access {path}: {what}, {identities} identities", event="access-read",
             path=self._path, what=what, identities=len(access.rules.identities) if access else 0,
         )  # fmt: skip
-        self._warn_if_open()
-
-    def _warn_if_open(self) -> None:
-        """Warn of a file that others may write: whoever can, may do all."""
+        # Whoever may write it may do all.
         try:
             mode = os.stat(self._path).st_mode
         except OSError:
@@ -127,6 +120,8 @@ class AccessFile:
             )  # fmt: skip
 
 
+# The file of ``--tubes``: tables, named as a tube or as a pattern of such names, of keys of policies.
+
 MAX_TUBES_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""
 
@@ -136,9 +131,7 @@ class BadTubesFile(ValueError):
 
 
 def parse_tubes(text: str) -> DeclaredPolicies:
-    """:param text: of a file.
-    :raise BadTubesFile: there is something wrong with it.
-    """
+    """:raise BadTubesFile: there is something wrong with the text."""
     try:
         tables = parse_toml(text)
         return DeclaredPolicies([

@@ -14,27 +14,27 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication import local_log as loss_note
 from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.comparison import (
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.local_log import (
     Comparison,
+    LocalLog,
     Told,
+    Unheard,
     began_alone,
     begins_nowhere,
+    look_at_log,
+    lost_by_stream,
     newer_message,
     not_whole,
     other_store,
     purge_command,
-    torn,
-    written_alone,
-)
-from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
-from beanstalk_twisted.replication.local_log import (
-    LocalLog,
-    Unheard,
-    look,
     read_followed,
+    remove_loss_note,
     remove_segments,
+    torn,
+    why_left,
+    written_alone,
 )
 from beanstalk_twisted.replication.roster import NoteText, read_note
 from beanstalk_twisted.replication.stream.door import Message, Stream
@@ -185,7 +185,7 @@ class Joining:
         for name in directory.names():
             if is_unfinished(name):
                 directory.remove(name)
-        return look(directory, lambda done, total: None)
+        return look_at_log(directory, lambda done, total: None)
 
     async def _join_both(
         self, found: LocalLog, first: Beginning, queue: WorkQueue, clock: LogClock,
@@ -194,9 +194,9 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._common(found, first)
-        lost = await self._on_disk(partial(loss_note.why_left, self._directory))
+        lost = await self._on_disk(partial(why_left, self._directory))
         if lost is not None and not await self._has_all(common, positions):
-            raise loss_note.refusal(self._directory.path, self._url, lost)
+            raise lost_by_stream(self._directory.path, self._url, lost)
         await self._refuse_loss(found, first, common, positions)
         comparison = Comparison(
             self._directory, common, self.notes, first_alive=found.oldest_alive
@@ -207,7 +207,7 @@ class Joining:
         going = await self._compare(comparison, positions[common])
         await self._on_disk(comparison.finish)
         if lost is not None:
-            await self._on_disk(partial(loss_note.remove, self._directory))
+            await self._on_disk(partial(remove_loss_note, self._directory))
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:

@@ -12,26 +12,24 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.replication.appender import Appender
-from beanstalk_twisted.replication.comparison import newer_message, not_whole
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joined, Joining
+from beanstalk_twisted.replication.local_log import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
 from beanstalk_twisted.replication.reception import (
+    FOLLOWS,
+    HEARS_NOTHING,
+    JOINS,
     RETRY_S,
     Asking,
     FirstPositions,
     Missing,
     Reception,
-)
-from beanstalk_twisted.replication.roster import Identity, note_text, read_note
-from beanstalk_twisted.replication.standby_figures import (
-    FOLLOWS,
-    HEARS_NOTHING,
-    JOINS,
     StandbyFigures,
     why_active,
     why_not_in_sync,
 )
+from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,

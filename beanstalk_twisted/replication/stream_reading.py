@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.replication.comparison import newer_message
+from beanstalk_twisted.replication.local_log import newer_message
 from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,

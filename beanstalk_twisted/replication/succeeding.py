@@ -30,10 +30,9 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
-from beanstalk_twisted.replication import local_log as loss_note
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.local_log import Unheard
+from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
@@ -393,6 +392,6 @@ class Succeeding:
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
         """In the I/O thread."""
-        loss_note.remove(self._directory)
+        remove_loss_note(self._directory)
         notes = tidied(self._directory, beginning.found)
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beanstalk_twisted.daemon.gc_control import FULL, MAX_ENDED, MIDDLE_RUNS, Collecting, Phase
+from beanstalk_twisted.daemon.memory import FULL, MAX_ENDED, MIDDLE_RUNS, Collecting, Phase
 
 
 class FakeCollector:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.daemon.launching import STDERR, Launcher, Refused
+from beanstalk_twisted.daemon.process import STDERR, Launcher, Refused
 
 
 @pytest.fixture(autouse=True)

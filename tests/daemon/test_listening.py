@@ -29,12 +29,12 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
-from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     ListeningService,
 )
 from beanstalk_twisted.daemon.log_lines import line
+from beanstalk_twisted.daemon.process import Launcher, Refused
 from beanstalk_twisted.daemon.sockets import in_words
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings

@@ -10,7 +10,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactor, RaisingMemoryReactor
 
-from beanstalk_twisted.daemon.obstacles import ports_in_use, wrong_files
+from beanstalk_twisted.daemon.listening import ports_in_use, wrong_files
 
 
 def endpoint(text: str, reactor: Any = None) -> Any:

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.listening import ListeningService
-from beanstalk_twisted.daemon.service_manager import (
+from beanstalk_twisted.daemon.process import (
     EXTENSION_S,
     PROGRESS_S,
     STATUS_S,

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.signals import (
+from beanstalk_twisted.daemon.process import (
     IGNORED,
     Hangup,
     StopTwice,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.replicated import ReplicatedService
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.standby import Standby

@@ -99,6 +99,37 @@ and longer than the longest lease, 300 s, it is seen by eye that there were some
 """
 
 
+class Server(NamedTuple):
+    """Where one server of the cluster listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Address(NamedTuple):
+    """What a URL says.
+
+    :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
+    :ivar creds: path of a file of credentials; None unless the URL has it.
+    :ivar monitors: for each server the port at which it is asked how it syncs; none unless the URL
+        has it.
+    """
+
+    scheme: str
+    servers: tuple[Server, ...]
+    name: str
+    creds: str | None
+    monitors: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The URL as it is shown: without options."""
+        return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
+
+
 class StreamError(Exception):
     """The stream did not do what was asked; its text is one line and names the stream."""
 

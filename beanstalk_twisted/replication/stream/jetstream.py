@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from beanstalk_twisted.replication.stream import settings
-from beanstalk_twisted.replication.stream.addresses import Address, Server
 from beanstalk_twisted.replication.stream.connection import (
     NO_JETSTREAM,
     PAUSE_S,
@@ -28,10 +27,12 @@ from beanstalk_twisted.replication.stream.connection import (
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Address,
     Ends,
     Health,
     Message,
     Refused,
+    Server,
     StreamError,
     StreamLost,
     Unreachable,

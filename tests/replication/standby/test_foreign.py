@@ -10,7 +10,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.standby_figures import FOLLOWS
+from beanstalk_twisted.replication.reception import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
 from tests.binlog.scribe import T0, segment_files

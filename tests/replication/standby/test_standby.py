@@ -19,9 +19,9 @@ from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments.format import REHOMED, TRAILER_BYTES, segment_name
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.replication.reception import FOLLOWS, HEARS_NOTHING
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.standby import MAX_AHEAD_BYTES, Standby
-from beanstalk_twisted.replication.standby_figures import FOLLOWS, HEARS_NOTHING
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.python.usage import UsageError
 
-from beanstalk_twisted.daemon.machine_memory import (
+from beanstalk_twisted.daemon.memory import (
     MEMBERSHIP,
     SERVER_BYTES,
     MemoryShare,

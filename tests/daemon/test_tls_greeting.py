@@ -17,7 +17,7 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.server.access.peers import peer_of
 from beanstalk_twisted.server.connections.turns import TURN_S
 from tests.certificates import WORKER, Authority, Certificates
-from tests.daemon.tls.talking import LIMIT_S, Client, Port, client_context
+from tests.daemon.tls_talking import LIMIT_S, Client, Port, client_context
 
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 EACH_VERSION = pytest.mark.parametrize("version", [OLD, NEW])

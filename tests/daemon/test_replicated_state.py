@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.terms.state import (
+from beanstalk_twisted.daemon.replicated_state import (
     NEWS_S,
     PROGRESS_S,
     SEE_NATS,
     ReplicationLog,
 )
-from beanstalk_twisted.replication.standby_figures import FOLLOWS, StandbyFigures
+from beanstalk_twisted.replication.reception import FOLLOWS, StandbyFigures
 from beanstalk_twisted.replication.stream.messages import Foreign
 
 

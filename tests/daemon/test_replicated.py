@@ -16,13 +16,12 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.process import Launcher
+from beanstalk_twisted.daemon.replicated import ReplicatedService
+from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, Term
+from beanstalk_twisted.daemon.replicated_state import LOOK_S, NEWS_S
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, Term
-from beanstalk_twisted.daemon.terms.service import ReplicatedService
-from beanstalk_twisted.daemon.terms.state import NEWS_S
-from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S
 from beanstalk_twisted.replication import local_log
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, note_text
@@ -791,7 +790,7 @@ def test_a_standby_that_has_no_more_than_the_stream_forgets_that_it_was_lost() -
         a.reactor.pass_s(1)
         b.stop()
         directory = b.directory.after_kill()
-        local_log.leave(directory, "memory://cluster/log: it was deleted")
+        local_log.leave_loss_note(directory, "memory://cluster/log: it was deleted")
         with hosts_of(a.cluster, a.reactor, "b", directory=directory) as [again]:
             a.reactor.pass_s(1)
             assert (again.role, again.codes) == (STANDBY, [])

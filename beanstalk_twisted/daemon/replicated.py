@@ -17,8 +17,6 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.daemon.gc_control import Collecting, Collector
-from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     INTERRUPTED,
     STOP_LIMIT_S,
@@ -26,12 +24,11 @@ from beanstalk_twisted.daemon.listening import (
     Ports,
     write_log_of,
 )
+from beanstalk_twisted.daemon.memory import Collecting, Collector
+from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, Signalled, how_it_is
+from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, PresentSite, Term, TermEnding
+from beanstalk_twisted.daemon.replicated_state import ReplicationLog, ReplicationState, StreamWatch
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
-from beanstalk_twisted.daemon.signals import Signalled
-from beanstalk_twisted.daemon.terms.ending import STREAM_REFUSED, PresentSite, Term, TermEnding
-from beanstalk_twisted.daemon.terms.state import ReplicationLog, ReplicationState
-from beanstalk_twisted.daemon.terms.stream_watch import StreamWatch
 from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
@@ -70,7 +67,7 @@ LONG_TERM_S: Final = 300.0
 class ReplicatedService(Service):
     """Goes through the terms of one process.
 
-    :ivar term: the present one; ``state`` what this server does, and who the others are.
+    :ivar state: what this server does, and who the others are.
     :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
     """
 
@@ -99,8 +96,6 @@ class ReplicatedService(Service):
         :param now_ns: the monotonic clock of leases, ns; goes on while the machine sleeps.
         :param prepare: what is done once, before the first term, with what signals act on, and
             what reads files again.
-        :param end: ends the process with an exit code, after the last words.
-        :param collector: Python's, or what takes its place where the process is not a server only.
         """
         self._build = build
         self._connect = connect
@@ -134,10 +129,7 @@ class ReplicatedService(Service):
         self.term = build()
 
     def serve_http(self, ports: Ports, site: PresentSite) -> None:
-        """Have these ports open all the time.
-
-        :param site: what they serve.
-        """
+        """Have these ports open all the time."""
         self._http = OpenPorts([ports], self._reactor)
         self._site = site
 
@@ -150,20 +142,17 @@ class ReplicatedService(Service):
 
     @property
     def settings(self) -> Settings:
-        """Those of the present term, as of all."""
         return self.term.queue.settings
 
     @property
     def audit(self) -> Audit:
-        """Tells what operators do."""
         return self.term.queue.audit
 
     def drain(self) -> None:
-        """Take no new jobs from now on, as long as this term lasts."""
+        """Take no new jobs, as long as this term lasts."""
         self.term.queue.drain()
 
     def begin_stop(self) -> None:
-        """Let connections that end from now on change nothing."""
         self.term.queue.begin_stop()
 
     # The start.
@@ -197,7 +186,7 @@ class ReplicatedService(Service):
     # Terms.
 
     async def _run(self) -> None:
-        await self._watch.open(self._sleep, self._wait_for)
+        await self._watch.open(self._sleep, partial(setattr, self.state, "waits"))
         self._stream.hear(partial(self._reactor.callFromThread, self.state.hear))
         self._tell()
         while not self._is_stopping:
@@ -227,8 +216,7 @@ class ReplicatedService(Service):
 
     async def _go_through_term(self) -> str:
         """:return: why it has ended, in words."""
-        following = self._follow()
-        succession = await following.addErrback(self._note_behind)
+        succession = await self._follow().addErrback(self._note_behind)
         if isinstance(succession, str):
             self._in_vain = 1 if self._was_in_sync else self._in_vain + 1
             return succession
@@ -260,9 +248,6 @@ class ReplicatedService(Service):
         queue.replication_stats = lambda: self.situation().stats()
         if self._site is not None:
             self._site.show(self.term.site)
-
-    def _wait_for(self, what: str) -> None:
-        self.state.waits = what
 
     async def _sleep(self, seconds: float) -> None:
         pause: Deferred[None] = Deferred()
@@ -300,7 +285,6 @@ class ReplicatedService(Service):
         return written.addBoth(lambda _: outcome)
 
     def _tell_notes(self, standby: Standby) -> None:
-        """Say what joining has done."""
         notes, standby.notes = standby.notes, []
         self._said.notes(notes)
 
@@ -390,7 +374,6 @@ class ReplicatedService(Service):
     # How it is.
 
     def situation(self) -> Situation:
-        """How replication is, now."""
         seen = self._watch
         return self.state.situation()._replace(
             problems=seen.problems, copies=seen.copies, stream=self._replication.stream
@@ -418,7 +401,6 @@ class ReplicatedService(Service):
             self._tell_of_standby(self.state.standby)
 
     def _tell_of_standby(self, standby: Standby) -> None:
-        """Say what a standby does."""
         self._tell_notes(standby)
         self._said.lease_heard(standby.heard_lease_s)
         self._said.foreign_passed(self._stream.url, standby.foreign)

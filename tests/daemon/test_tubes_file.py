@@ -18,8 +18,7 @@ from beanstalk_twisted.daemon.files import (
     TubesFile,
     parse_tubes,
 )
-from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.signals import Hangup, reload_on_signal
+from beanstalk_twisted.daemon.process import Hangup, Refused, reload_on_signal
 from beanstalk_twisted.testing.memory_server import MemoryServer
 
 GOOD = """

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cryptography import x509
@@ -162,7 +163,8 @@ def _find(folder: str) -> _Found:
         names = sorted(os.listdir(folder))
     except OSError as problem:
         raise BadTls(f"{folder}: it cannot be read: {problem.strerror}") from None
-    paths = [os.path.join(folder, name) for name in names if _is_read(name)]
+    read = [each for each in names if each.lower().endswith(SUFFIXES) and each[0] != "."]
+    paths = [os.path.join(folder, name) for name in read]
     if len(paths) > MAX_FILES:
         raise BadTls(f"{folder}: it has more than {MAX_FILES} files of keys and certificates")
     found, left = _Found({}, {}), MAX_FOLDER_CHARACTERS
@@ -178,13 +180,9 @@ def _find(folder: str) -> _Found:
             raise BadTls(f"{path}: it is no PEM: it has no '-----BEGIN …-----'")
         for each in _parsed(path, "CERTIFICATE", text, _load_certificate):
             found.certificates.setdefault(each, path)
-        for key in _parsed(path, "PRIVATE KEY", text, _load_key):
+        for key in _parsed(path, "PRIVATE KEY", text, partial(load_pem_private_key, password=None)):
             found.keys.setdefault(_public(key), (path, key))
     return found
-
-
-def _is_read(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
 def _read(path: str) -> str:
@@ -192,10 +190,6 @@ def _read(path: str) -> str:
         return read_text(path, MAX_FILE_BYTES).replace("\r\n", "\n")
     except Unreadable as problem:
         raise BadTls(f"{path}: {problem}") from None
-
-
-def _load_key(block: bytes) -> Any:
-    return load_pem_private_key(block, None)
 
 
 def _load_certificate(block: bytes) -> x509.Certificate:
@@ -264,7 +258,7 @@ def _names(path: str, certificate: x509.Certificate) -> Iterator[str]:
 
 
 def _newest(credentials: Sequence[Credential], now: datetime) -> Iterator[Credential]:
-    """:return: of those for the same names the one that is valid now, and is so for longest."""
+    """Of those for the same names the one that is valid now, and is so for longest."""
 
     def worth(credential: Credential) -> tuple[bool, datetime]:
         shown = credential.certificate
@@ -339,7 +333,10 @@ def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.
             by_name.setdefault(name, made)
 
     def choose(connection: SSL.Connection) -> None:
-        chosen = _wished(by_name, connection.get_servername())
+        # It may be any bytes.
+        name = (connection.get_servername() or b"").decode("ascii", "replace").lower()
+        _, dot, parent = name.partition(".")
+        chosen = by_name.get(name) or by_name.get(f"*{dot}{parent}")
         if chosen is not None and chosen is not context:
             connection.set_context(chosen)
 
@@ -349,13 +346,6 @@ def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.
         except MemoryError:
             raise BadTls(f"{others[0].path}: {NO_CALLBACK}") from None
     return context
-
-
-def _wished(by_name: Mapping[str, SSL.Context], wish: bytes | None) -> SSL.Context | None:
-    """:param wish: the name that a client has sent, which may be any bytes."""
-    name = (wish or b"").decode("ascii", "replace").lower()
-    _, dot, parent = name.partition(".")
-    return by_name.get(name) or by_name.get(f"*{dot}{parent}")
 
 
 def _context(credential: Credential, trust: Trust | None) -> SSL.Context:

@@ -11,9 +11,9 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.launching import Refused
-from beanstalk_twisted.daemon.tls.endpoint import WARN_BEFORE, TlsEndpoint, described
-from beanstalk_twisted.daemon.tls.pem_files import BadTls
+from beanstalk_twisted.daemon.process import Refused
+from beanstalk_twisted.daemon.tls_endpoint import WARN_BEFORE, TlsEndpoint, described
+from beanstalk_twisted.daemon.tls_files import BadTls
 from beanstalk_twisted.server.access.peers import Handshakes
 from tests.certificates import DAY, LOCAL, Authority, Certificates
 

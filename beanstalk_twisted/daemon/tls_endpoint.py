@@ -29,9 +29,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.daemon.files import WRONG_FILE
-from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.process import Refused
 from beanstalk_twisted.daemon.sockets import in_words
-from beanstalk_twisted.daemon.tls.pem_files import (
+from beanstalk_twisted.daemon.tls_files import (
     BadTls,
     Credential,
     make_context,
@@ -102,7 +102,6 @@ class TlsFactory(TLSMemoryBIOFactory):
         self, newest: Callable[[], SSL.Context], served: IProtocolFactory,
         handshakes: Handshakes, turns: SharedTurns,
     ) -> None:  # fmt: skip
-        """:param newest: gives the context of the next handshake."""
         super().__init__(ConnectionCreator(newest), False, served)
         self._handshakes = handshakes
         self._turns = turns
@@ -116,7 +115,6 @@ class TlsFactory(TLSMemoryBIOFactory):
         return Steps(make(self, Greeting(served, self._handshakes)), self._turns)
 
     def stopFactory(self) -> None:
-        """The port was closed."""
         self._turns.stop()
 
 
@@ -242,6 +240,12 @@ WARN_BEFORE: Final = {
 }
 """How long before it ends something is warned of: lists of a week or a day are renewed each day."""
 
+NOUNS: Final = {
+    "certificate": "the certificate",
+    "authority": "the certificate of the authority",
+    "revocations": "the revocation list",
+}
+
 MORE: Final = "[:interface=ADDRESS][:backlog=N]"
 
 FORMS: Final = {
@@ -276,16 +280,14 @@ class Described(NamedTuple):
 
 
 def described(text: str, backlog: int) -> Described:
-    """Read an endpoint's text.
-
-    :raise NoEndpoint: it is none.
-    """
+    """:raise NoEndpoint: it is none."""
     kind, *parts = _COLON.split(text)
     options = {"interface": "", "backlog": str(backlog)}
     if kind == "mtls":
         options |= {"ca": "", "crl": ""}
     places = []
-    for part in map(_unquoted, parts):
+    for quoted in parts:
+        part = quoted.replace("\\:", ":").replace("\\\\", "\\")
         named = _NAMED.fullmatch(part)
         if named is None:
             places.append(part)
@@ -296,16 +298,9 @@ def described(text: str, backlog: int) -> Described:
     port, folder = places if len(places) == 2 else ("", "")
     if not (port.isascii() and port.isdigit() and folder) or (kind == "mtls" and not options["ca"]):
         raise NoEndpoint(f"it is not {FORMS[kind]}")
-    ca, crl = (_absolute(options.get(name, "")) for name in ("ca", "crl"))
+    files = (options.get("ca", ""), options.get("crl", ""))
+    ca, crl = (os.path.abspath(path) if path else "" for path in files)
     return Described(_tcp(port, options), os.path.abspath(folder), ca, crl)
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(path) if path else ""
-
-
-def _unquoted(part: str) -> str:
-    return part.replace("\\:", ":").replace("\\\\", "\\")
 
 
 def _tcp(port: str, options: dict[str, str]) -> str:
@@ -339,13 +334,6 @@ def warnings_of(loaded: Loaded, now: datetime) -> Iterator[tuple[str, str]]:
             yield "tls-expires", f"{each.path}: {NOUNS[each.kind]} ends at {shown(each.ends)}"
     for path in dict.fromkeys(each.key_path for each in loaded.credentials if each.has_open_key):
         yield "tls-open", f"{path}: others may read this private key. Run chmod o= {path}"
-
-
-NOUNS: Final = {
-    "certificate": "the certificate",
-    "authority": "the certificate of the authority",
-    "revocations": "the revocation list",
-}
 
 
 def shown(moment: datetime) -> str:
@@ -395,7 +383,6 @@ class TlsEndpoint:
         handshakes.expiries[self.name] = self.expiries
 
     def expiries(self) -> Sequence[Expiry]:
-        """When the files end that are in use."""
         return () if self._loaded is None else self._loaded.expiries
 
     def listen(self, protocolFactory: IProtocolFactory) -> "Deferred[IListeningPort]":
@@ -450,10 +437,7 @@ class TlsEndpoint:
             path=first.path, ends=shown(first.ends),
         )  # fmt: skip
         for event, said in warnings_of(self._loaded, self._now()):
-            self._warn(event, said)
-
-    def _warn(self, event: str, said: str) -> None:
-        if event == "tls-open":
-            self.log.warn("{name}: {said}", event="tls-open", name=self.name, said=said)
-        else:
-            self.log.warn("{name}: {said}", event="tls-expires", name=self.name, said=said)
+            if event == "tls-open":
+                self.log.warn("{name}: {said}", event="tls-open", name=self.name, said=said)
+            else:
+                self.log.warn("{name}: {said}", event="tls-expires", name=self.name, said=said)

@@ -15,12 +15,10 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, refuse_start
 from beanstalk_twisted.daemon.replication_options import remove_left
-from beanstalk_twisted.daemon.service_manager import ServiceManager
-from beanstalk_twisted.replication import local_log
-from beanstalk_twisted.replication.comparison import filled_again
+from beanstalk_twisted.replication.local_log import filled_again, has_loss_note, leave_loss_note
 from beanstalk_twisted.replication.stream.door import Refused as StreamRefused
 from beanstalk_twisted.replication.stream.door import StreamLost
 from beanstalk_twisted.server.service import BeanstalkService
@@ -32,9 +30,7 @@ class Term(NamedTuple):
     """What serves for one term.
 
     :ivar directory: of the local log, not yet locked.
-    :ivar listening: starts the queue and its ports.
     :ivar prepare: locks the directory, reads files; raises `BinlogError` or `Refused`.
-    :ivar reload: reads the files again.
     :ivar site: what serves HTTP; None without ``--http``.
     """
 
@@ -67,9 +63,7 @@ class TermEnding:
         manager: ServiceManager, is_temporary: bool, term: Callable[[], Term],
         last_active: Callable[[], str], url: Callable[[], str],
     ) -> None:  # fmt: skip
-        """:param end: ends the process with an exit code, after the last words.
-        :param is_temporary: whether the local log is, so that it is removed at the end.
-        :param term: the present one.
+        """:param is_temporary: whether the local log is, so that it is removed at the end.
         :param last_active: which server was active last, in words; ``url`` that of the stream.
         """
         self._end = end
@@ -82,11 +76,7 @@ class TermEnding:
 
     def refuse(self, message: str, code: int) -> None:
         """The server does not start."""
-        self.log.critical(
-            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
-        )
-        self._manager.refused(message)
-        self._launcher.refuse(message, code)
+        refuse_start(self._launcher, self._manager, message, code)
 
     def failed(self, failure: Failure) -> None:
         """This term cannot be, nor could the next."""
@@ -102,13 +92,12 @@ class TermEnding:
             self.process(EXIT_CODE, f"{type(error).__name__}: {error}")
 
     def refused(self, error: StreamRefused) -> None:
-        """The stream cannot be used any more."""
         why = str(error)
         if isinstance(error, StreamLost):
             directory = self._term().directory
             with suppress(OSError):
                 # Else the next start has to do without it.
-                local_log.leave(directory, why)
+                leave_loss_note(directory, why)
             why = (
                 f"{why.rstrip('.')}. Nothing was cut off of the log in {directory.path}; "
                 f"{self._last_active()} was active last. {filled_again(self._url())}"
@@ -132,7 +121,7 @@ class TermEnding:
     def remove_left(self) -> None:
         """Remove what killed processes have left of temporary logs."""
         if self._is_temporary:
-            for path in remove_left(os.path.dirname(self._term().directory.path), local_log.is_at):
+            for path in remove_left(os.path.dirname(self._term().directory.path), has_loss_note):
                 self.log.info(
                     "{path} was removed: the temporary log of a process that is not there; all of "
                     "it is in the stream", event="temporary-removed", path=path,
@@ -141,5 +130,5 @@ class TermEnding:
     def remove_temporary(self) -> None:
         """Remove a log that is in the stream as a whole."""
         path = self._term().directory.path
-        if self._is_temporary and not local_log.is_at(path):
+        if self._is_temporary and not has_loss_note(path):
             shutil.rmtree(path, ignore_errors=True)

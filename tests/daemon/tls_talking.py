@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.daemon.tls.endpoint import TlsFactory
-from beanstalk_twisted.daemon.tls.pem_files import make_context, read_folder, read_trust
+from beanstalk_twisted.daemon.tls_endpoint import TlsFactory
+from beanstalk_twisted.daemon.tls_files import make_context, read_folder, read_trust
 from beanstalk_twisted.server.access.peers import Handshakes
 from beanstalk_twisted.server.connections.turns import SharedTurns
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from beanstalk_twisted.daemon.tls.pem_files import (
+from beanstalk_twisted.daemon.tls_files import (
     BLOCK,
     MAX_FILE_BYTES,
     MAX_FILES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.daemon.terms.stream_watch import LOOK_S, StreamWatch
+from beanstalk_twisted.daemon.replicated_state import LOOK_S, StreamWatch
 from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import MemoryLog, MemoryStream
 
