@@ -120,7 +120,7 @@ class AccessFile:
             )  # fmt: skip
 
 
-# The file of ``--tubes``: tables, named as a tube or as a pattern of such names, of keys of policies.
+# The file of ``--tubes``: tables of keys, each named as a tube, or as a pattern of such names.
 
 MAX_TUBES_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""

@@ -119,8 +119,7 @@ class Appender:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
         position: int,
     ) -> None:  # fmt: skip
-        """:param now_ns: the monotonic clock of the lease.
-        :param lease: renewed by each message that the stream accepts.
+        """:param now_ns: the monotonic clock of the lease, which each accepted message renews.
         :param position: of the last message in the stream.
         """
         self.position = self._newest = position

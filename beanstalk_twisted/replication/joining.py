@@ -1,9 +1,4 @@
-"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start").
-
-Of the local log what the stream has too, byte for byte, is kept, from the newest segment that both
-have on.  What the stream lacks, and what it has otherwise, is copied to ``quarantine/`` before it
-is cut off or written anew.
-"""
+"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
@@ -95,7 +90,8 @@ class Joined(NamedTuple):
 
 
 class Joining:
-    """Joins one directory to one stream.
+    """Joins one directory to one stream: of the local log what the stream has too, byte for byte,
+    is kept, from the newest segment that both have on.
 
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
@@ -105,8 +101,7 @@ class Joining:
         progress: Callable[[int, int], None] = lambda position, last: None,
         began: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """:param io: reads and writes the directory.
-        :param began: called when `Joined.last` is known.
+        """:param began: called when `Joined.last` is known.
         :param progress: told the position of a message that is to be compared, and of the last one.
         """
         self._directory = directory
@@ -224,7 +219,9 @@ class Joining:
         joined = self._joined(going.done, {**positions, **going.seen})
         older = [segment.header for segment in reversed(found.survey.segments)
                  if segment.header.seq < min(positions)]  # fmt: skip
-        return joined._replace(displaced_to=going.displaced_to, said=going.said, older=tuple(older))
+        return joined._replace(
+            displaced_to=going.gaps.displaced_to, said=going.said, older=tuple(older)
+        )
 
     # Finding where both are the same.
 
@@ -357,7 +354,7 @@ class Joining:
         while is_same and (messages := await ahead.some()):
             self._progress(messages[0].position, self._reader.ends.last)
             is_same = await self._on_disk(partial(going.compare, comparison, messages))
-        if (since := going.torn_since) is not None:
+        if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
         return going
@@ -375,6 +372,7 @@ class _Going:
     :ivar done: position of the last message that the local log has.
     :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
     :ivar differs: whether the local log lacks what came last, or has something else.
+    :ivar gaps: what is missing of the messages.
     :ivar said: what the newest note says that names a lease.
     """
 
@@ -387,7 +385,7 @@ class _Going:
         self._is_handed_over = False
         self._mark = mark
         self._assembler = Assembler()
-        self._gaps = Gaps()
+        self.gaps = Gaps()
         self._begins_at = position
         self._last_lsn = 0
 
@@ -401,20 +399,21 @@ class _Going:
             write = self._take(message)
             if write is not None and not self._goes_on(write, comparison.compare(write)):
                 return False
-            self._past(message.position)
+            if not (self._assembler.is_midway or self._is_handed_over):
+                self.done = self.gaps.known_to(message.position)
         return True
 
     def _take(self, message: Message) -> Write | None:
         """:return: a whole write, when this is its last part.
         :raise Incompatible: a later version has sent it.
         """
-        self._gaps.step(self.seen_to, message.position)
+        self.gaps.step(self.seen_to, message.position)
         self._is_handed_over = False
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
             raise newer_message(self._url, message.position, found.why)
         if isinstance(found, Malformed) or self._assembler.passes_over(found):
-            self._gaps.passed_over()
+            self.gaps.passed_over()
         elif isinstance(found, Part):
             if not (found.continues or self._assembler.is_midway):
                 self._begins_at = message.position
@@ -431,20 +430,20 @@ class _Going:
         self._is_handed_over = note.kind is Kind.HANDED_OVER
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
-            self._gaps.went_on()
+            self.gaps.went_on()
             self._last_lsn = 0
         else:
-            self._gaps.told_of(note.last_lsn, self._last_lsn)
+            self.gaps.told_of(note.last_lsn, self._last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
         """:param is_here: as `Comparison.compare` says.
         :return: whether more is to be compared.
         """
         if is_here is None:
-            self._gaps.told_of(write.last_lsn, self._last_lsn)
+            self.gaps.told_of(write.last_lsn, self._last_lsn)
             self._mark.came_again(write, self.seen, self._begins_at)
         elif is_here:
-            self._gaps.went_on()
+            self.gaps.went_on()
             self._last_lsn = max(self._last_lsn, write.last_lsn)
             if write.begins:
                 self.seen[write.segment] = self._begins_at
@@ -452,21 +451,6 @@ class _Going:
         else:
             self.differs = True
             # Who follows from there looks whether it goes on.
-            self.done = self._gaps.known_to(self._begins_at - 1)
-            self._gaps.went_on()
+            self.done = self.gaps.known_to(self._begins_at - 1)
+            self.gaps.went_on()
         return is_here is not False
-
-    def _past(self, position: int) -> None:
-        """All of the message there is done."""
-        if not (self._assembler.is_midway or self._is_handed_over):
-            self.done = self._gaps.known_to(position)
-
-    @property
-    def displaced_to(self) -> int:
-        """Position up to which records that did not come are no sign of a loss."""
-        return self._gaps.displaced_to
-
-    @property
-    def torn_since(self) -> int | None:
-        """Behind which message more than heartbeats is missing; None if nothing is."""
-        return self._gaps.since if self._gaps.is_torn else None

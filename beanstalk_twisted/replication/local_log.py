@@ -46,7 +46,6 @@ class Told:
         self._assembler = Assembler()
 
     def take(self, found: Part | Note | Malformed) -> None:
-        """A message comes next."""
         if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
             self._log = FollowedLog()
             self._assembler.fill_begins()
@@ -92,7 +91,6 @@ def began_alone(
 
 
 def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
-    """The log here was gone on with by a server without ``--replicate``."""
     return Incompatible(
         f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
         f"written without --replicate, or to a stream that was removed since: the jobs in it were "
@@ -105,7 +103,6 @@ def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
 
 
 def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
-    """The log here and that of the stream are not one."""
     return Incompatible(
         f"the log here is of store {ours.hex()}, that of {url} is of store {theirs.hex()}; nothing "
         f"was changed. Name the right stream with --replicate. If this log has the jobs, and the "
@@ -117,12 +114,10 @@ def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
 
 
 def purge_command(url: str) -> str:
-    """What empties a stream, in quotes."""
     return f"'nats stream purge {url.rpartition('/')[2]}'"
 
 
 def torn(url: str, position: int) -> Incompatible:
-    """More than heartbeats is missing inside the stream."""
     return Incompatible(
         f"{url}: behind message {position} some are missing that were more than heartbeats: "
         f"somebody has removed them; nothing was removed here. {filled_again(url)}"
@@ -130,7 +125,6 @@ def torn(url: str, position: int) -> Incompatible:
 
 
 def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
-    """Living segments are missing in the stream."""
     return Incompatible(
         f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
         f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
@@ -139,7 +133,6 @@ def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
 
 
 def newer_message(url: str, position: int, why: str) -> Incompatible:
-    """A later version has written to the stream."""
     return Incompatible(
         f"{url}: message {position}: {why}; nothing was lost. Install the version of the active "
         f"server here, then start again. If no server of another version was active, somebody else "
@@ -242,10 +235,10 @@ class Comparison:
         if isinstance(self._log.take(write), Stray):
             return None
         local, seq = self._local, write.segment
-        if write.begins:
-            header = _header_of(write)
-            if header is not None:
-                self._end(header.seq - 1, header.prev_end)
+        head = slice(0, SEGMENT_HEADER_BYTES)
+        header = decode_segment_header(write.content[head]) if write.begins else None
+        if isinstance(header, SegmentHeader):
+            self._end(header.seq - 1, header.prev_end)
         newest, name = max(local, default=0), segment_name(seq)
         if seq > newest or (seq == newest and write.offset >= local[seq]):
             return False
@@ -255,7 +248,6 @@ class Comparison:
             self._directory.create(name).close()
             local[seq] = 0
         here = bytes(self._directory.read_part(name, write.offset, write.end))
-        head = slice(0, SEGMENT_HEADER_BYTES)
         if write.begins and here[head] != write.content[head]:
             sound = decode_segment_header(here[head])
             if isinstance(sound, SegmentHeader):
@@ -357,11 +349,6 @@ class Comparison:
         )
 
 
-def _header_of(write: Write) -> SegmentHeader | None:
-    header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
-    return header if isinstance(header, SegmentHeader) else None
-
-
 LOSS_NOTE: Final = "STREAM-LOST"
 """Of the file; it has one line, what was found."""
 
@@ -394,10 +381,7 @@ def why_left(directory: Directory) -> str | None:
 
 
 def remove_loss_note(directory: Directory) -> None:
-    """All of the log is in the stream again.
-
-    :raise OSError: the note cannot be removed.
-    """
+    """:raise OSError: the note cannot be removed."""
     if LOSS_NOTE in directory.names():
         directory.remove(LOSS_NOTE)
         directory.sync()
@@ -434,7 +418,6 @@ class LocalLog(NamedTuple):
 
 
 def remove_segments(directory: Directory) -> None:
-    """Remove all segments, the newest first."""
     for name in reversed(directory.names()):
         if parse_segment_name(name) is not None:
             directory.remove(name)
@@ -473,8 +456,6 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
 class Unheard:
     """A report of a load that goes on in another thread."""
 
-    def read(self, done: int, total: int) -> None:
-        """Nobody is told."""
+    def read(self, done: int, total: int) -> None: ...
 
-    def loaded(self, jobs: int) -> None:
-        """Nobody is told."""
+    def loaded(self, jobs: int) -> None: ...

@@ -1,8 +1,5 @@
 """What the active server tells the stream: each batch of its log before it is written, heartbeats
 when there is none, and which messages are wanted no more.
-
-It is the `Replica` of a log.  The first error that is final ends it: the server is *fenced*, its
-lease is over at that moment, and whoever wants to know is told once.
 """
 
 from collections.abc import Callable
@@ -97,13 +94,12 @@ class PublisherFigures(NamedTuple):
 
 
 class Publisher:
-    """A `Replica` that is a stream.
+    """A `Replica` that is a stream.  The first error that is final ends it: the server is *fenced*,
+    its lease is over at that moment, and whoever wants to know is told once.
 
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
-    :ivar appender: who appends for it.
-    :ivar events: whom else it tells.
     :ivar successor: the id of the server to hand over to; empty for whoever can.
     """
 
@@ -145,7 +141,6 @@ class Publisher:
         self._beat()
 
     def stop(self) -> None:
-        """Send nothing more."""
         self._is_over = True
         for timer in self._timers.values():
             timer.cancel()
@@ -154,7 +149,6 @@ class Publisher:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the messages that are not acknowledged."""
         return self.appender.waiting_bytes
 
     @property
@@ -165,7 +159,6 @@ class Publisher:
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
 
     def figures(self) -> PublisherFigures:
-        """How it stands."""
         now_ns = self._times.monotonic_ns()
         oldest_ns = self.appender.oldest_ns()
         return PublisherFigures(

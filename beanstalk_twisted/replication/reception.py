@@ -1,9 +1,9 @@
-"""What a standby has received of the stream and not applied yet, in order."""
+"""What a standby asks of the stream and has received of it, and how it does."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
@@ -25,6 +25,9 @@ from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Goes on with a coroutine."""
 
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
@@ -70,12 +73,8 @@ class Asking:
 class Missing:
     """Looks whether what is missing in a stream was purged."""
 
-    def __init__(
-        self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Callable[[Awaitable[None]], None]
-    ) -> None:
-        """:param gaps: what is missing.
-        :param spawn: goes on with a coroutine; what that raises ends the standby.
-        """
+    def __init__(self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Spawn) -> None:
+        """:param spawn: goes on with a coroutine; what that raises ends the standby."""
         self._stream = stream
         self._gaps = gaps
         self._asking = asking
@@ -83,7 +82,6 @@ class Missing:
         self._is_looking = False
 
     def look(self) -> None:
-        """Ask for the ends of the stream, unless that is under way."""
         if not self._is_looking:
             self._is_looking = True
             self._spawn(self._refuse_if_purged())
@@ -118,12 +116,7 @@ class FirstPositions:
     :ivar known: by the number of the segment.
     """
 
-    def __init__(
-        self, log: FollowedLog, stream: Stream, spawn: Callable[[Awaitable[None]], None]
-    ) -> None:
-        """:param log: says which segments are not dead.
-        :param spawn: runs a coroutine.
-        """
+    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
         self.known: dict[int, int] = {}
         self._log = log
         self._stream = stream
@@ -180,11 +173,10 @@ class Reception:
 
     def __init__(
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
-        waits: Waits, spawn: Callable[[Awaitable[None]], None], failed: Callable[[Failure], None],
+        waits: Waits, spawn: Spawn, failed: Callable[[Failure], None],
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
         """:param silence: ended by whatever comes of a queue behind ``old_to``.
-        :param spawn: goes on with a coroutine.
         :param arrived: called when messages were received.
         """
         self.following: Receiver | None = None
@@ -212,7 +204,6 @@ class Reception:
         self.moved_ns = self._now_ns()
 
     def leave(self) -> None:
-        """Ask for nothing more."""
         if self.following is not None:
             self.following.stop()
             self.following = None
@@ -235,7 +226,6 @@ class Reception:
         return not self._received
 
     def take(self) -> Message:
-        """The next message, which is there."""
         message = self._received.popleft()
         self.waiting_bytes -= len(message.payload)
         return message

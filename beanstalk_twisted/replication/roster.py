@@ -1,9 +1,5 @@
-"""Who the servers of one replicated queue are, as they tell each other.
-
-The active server names itself in the notes that it appends (`messages.encode_note`).  Beside the
-stream each server tells once a second how far it is and where it listens (`Stream.tell`); what is
-lost of that is told anew.  Nothing here decides who is active: it shows people what there is, and
-finds somebody to hand over to.
+"""Who the servers of one replicated queue are, as they tell each other.  Nothing here decides who
+is active: it shows people what there is, and finds somebody to hand over to.
 """
 
 import json
@@ -107,7 +103,6 @@ class Presence(NamedTuple):
     is_in_sync: bool = True
 
     def encode(self) -> bytes:
-        """As it is told."""
         return json.dumps(self._asdict()).encode()
 
     def answers_to(self, name: str) -> bool:
@@ -249,7 +244,11 @@ class NoSuccessor(Exception):
 
 
 class Roster:
-    """The other servers that are there, as this one has heard."""
+    """The other servers that are there, as this one has heard.
+
+    Beside the stream each server tells once a second how far it is and where it listens
+    (`Stream.tell`); what is lost of that is told anew.
+    """
 
     def __init__(self, who: Identity) -> None:
         self.who = who
@@ -274,7 +273,6 @@ class Roster:
         return sorted(presence for _, presence, _ in self._heard.values())
 
     def standbys(self, now_ns: int) -> list[Presence]:
-        """Those of them that follow."""
         return [each for each in self.others(now_ns) if each.role == STANDBY]
 
     def behind(self, now_ns: int) -> int:

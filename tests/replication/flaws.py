@@ -92,12 +92,9 @@ class CountsFromAnswer(Appender):
 class TakesOverWhileFilling(Standby):
     """Does not look whether a log is being filled in."""
 
-    def _note(self, note: Any) -> None:
-        super()._note(note)
+    def _look(self) -> None:
         self._mark = FillMark()
-
-    def _go_on_from(self, joined: Any) -> None:
-        super()._go_on_from(joined._replace(mark=FillMark()))
+        super()._look()
 
 
 class ReservesAtOnce(BeanstalkService):

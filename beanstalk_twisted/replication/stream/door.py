@@ -157,9 +157,7 @@ class StreamLost(Refused):
 
 
 class Message(NamedTuple):
-    """:ivar position: where it is in the stream.
-    :ivar payload: at most `MAX_MESSAGE_BYTES`.
-    """
+    """:ivar payload: at most `MAX_MESSAGE_BYTES`."""
 
     position: int
     payload: bytes

@@ -1,7 +1,4 @@
-"""The door to a stream of NATS JetStream.
-
-`open` starts a thread that runs asyncio, in which all is done and futures are completed.
-"""
+"""The door to a stream of NATS JetStream, and how its servers sync."""
 
 import asyncio
 import base64
@@ -39,6 +36,8 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.following import JetStreamFollowing, read_some
+
+R = TypeVar("R")
 
 MONITOR_S: Final = 2.0
 """Seconds for a server to greet, and again for its monitor to answer: the start waits for them."""
@@ -130,8 +129,6 @@ def _object(text: bytes) -> dict[str, Any]:
     raise ValueError("no server of NATS answers there")
 
 
-R = TypeVar("R")
-
 OPEN_S: Final = 10.0
 """`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
 
@@ -160,7 +157,8 @@ class ApiError(Exception):
 
 
 class JetStream:
-    """A `Stream` on a cluster of NATS servers.
+    """A `Stream` on a cluster of NATS servers.  `open` starts a thread that runs asyncio, in which
+    all is done and futures are completed.
 
     :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
         ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
@@ -215,8 +213,7 @@ class JetStream:
     ) -> JetStreamFollowing:  # fmt: skip
         following = JetStreamFollowing(
             self._connection, self._name, max(position, 1), self._api_for_reader,
-            self._check_followed,
-            receive, ended,
+            self._check_followed, receive, ended,
         )  # fmt: skip
         self._followings.append(following)
         self._connection.soon(following.begin)

@@ -36,7 +36,6 @@ KNOWN_FLAGS: Final = BEGINS | SEALS | MORE | CONTINUES
 PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
 """Bytes of a segment that one message holds at most."""
 
-
 MAX_IN_FLIGHT: Final = 32
 """Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so
 that a round of 30 ms keeps none waiting behind a disk of 1 ms.
