@@ -101,7 +101,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return _build(options, settings, reactor, hashing)
 
     def prepare(signalled: Signalled, reload: Callable[[], None]) -> None:
-        """What is done once in a process."""
+        """Done once in a process."""
         _count_monotonically(reactor)
         drain_on_signal(signalled, reactor)
         reactor.callWhenRunning(StopTwice(signalled, reactor).take_over)
@@ -179,7 +179,15 @@ def _build(options: Options, settings: Settings, reactor: Any, hashing: HashingT
     for each in tls_endpoints(options):
         each.tell(service.handshakes)
         files.append(each)
-    site = _site(options, service, reactor) if options["http"] else None
+    site = None
+    if options["http"]:
+        # Without it nothing of twisted.web is imported.
+        from beanstalk_twisted.web.serving import make_site
+        from beanstalk_twisted.web.site import HttpSettings
+
+        hosts = frozenset(options["http_hosts"])
+        http = HttpSettings(hosts, options["http_write"], options["metrics_tubes"])
+        site = make_site(service, http, reactor)
     return Parts(service, directory, archive, files, site)
 
 
@@ -266,17 +274,6 @@ def _port_option(options: Options) -> str:
     return "--listen" if options["listen"] else "--port"
 
 
-def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
-    """:return: what serves HTTP; without ``--http`` nothing of twisted.web is imported."""
-    from beanstalk_twisted.web.serving import make_site
-    from beanstalk_twisted.web.site import HttpSettings
-
-    settings = HttpSettings(
-        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"]
-    )
-    return make_site(service, settings, reactor)
-
-
 def _http_ports(options: Options, site: Any) -> Ports | None:
     if not options["http"]:
         return None
@@ -285,10 +282,7 @@ def _http_ports(options: Options, site: Any) -> Ports | None:
 
 
 def _body_cache(options: Options, memory_bytes: int) -> int | None:
-    """What bodies may take of memory; None for all: without a log, or a limit of memory.
-
-    :param memory_bytes: that jobs may take, 0 for no limit.
-    """
+    """What bodies may take of memory; None for all: without a log, or a limit of memory."""
     if options["body_cache_bytes"] is not None:
         return int(options["body_cache_bytes"])
     if not (options["binlog"] and memory_bytes):

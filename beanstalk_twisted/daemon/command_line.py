@@ -102,7 +102,6 @@ GIVEN: Final = {
 """Options with one value, and their defaults; None where it matters whether they were given."""
 
 LOG_DEFAULTS: Final = ("text", "info")
-"""Format and level of the log."""
 
 MAX_BODY_CACHE: Final = 1 << 62
 """More bytes than any memory has."""
@@ -211,9 +210,7 @@ class Options(usage.Options):
     opt_h = usage.Options.opt_help
 
     def getUsage(self, width: int | None = None) -> str:
-        """:param width: columns; those of the terminal if None.
-        :return: the options in groups, and an example.
-        """
+        """:param width: columns; those of the terminal if None."""
         columns = shutil.get_terminal_size().columns if width is None else width
         return (
             f"{self.longdesc}\n\n{explained(columns)}\n\n"
@@ -239,7 +236,6 @@ class Options(usage.Options):
             raise usage.UsageError(f"unexpected word: {words[0]!r}")
 
     def postOptions(self) -> None:
-        """Check values, and turn them into numbers."""
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["max_memory"] = memory_share("--max-memory", self["max-memory"])

@@ -57,7 +57,6 @@ NOT_LOGGED: Final = {"log_format": ""}
 class Ports(NamedTuple):
     """Ports that serve one factory.
 
-    :ivar option: the option that they were named by.
     :ivar words: what the log says behind the address of each.
     """
 
@@ -68,10 +67,7 @@ class Ports(NamedTuple):
 
 
 class OpenPorts:
-    """Opens the ports of some groups together, and closes them.
-
-    :ivar ports: those that are open.
-    """
+    """Opens the ports of some groups together, and closes them."""
 
     log = Logger()
 
@@ -119,7 +115,6 @@ class OpenPorts:
             self._limiters.append(AcceptLimiter(self._clock, port))
 
     def move_to(self, hub: EpollReader | None) -> None:
-        """Let the hub accept the connections, if there is one."""
         if hub is not None:
             for limiter in self._limiters:
                 limiter.move_to(hub)
@@ -173,7 +168,6 @@ class ListeningService(Service):
     ) -> None:
         """:param prepare: locks the directory and the like; may raise `BinlogError`.
         :param launcher: ends a start that fails; None for one in the foreground.
-        :param option: the option that ``endpoints`` were named by.
         :param collector: Python's, or what takes its place where the process is not a server only.
         """
         self.queue = queue

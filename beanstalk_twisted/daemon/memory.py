@@ -99,7 +99,7 @@ def _read_file(path: str) -> str | None:
 
 
 def _ram_bytes() -> int:
-    """:return: what the machine has; 0 if it does not say."""
+    """What the machine has; 0 if it does not say."""
     with suppress(OSError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 0
@@ -170,7 +170,6 @@ class Collecting:
         self._collector.collect(FULL)
 
     def stop(self) -> None:
-        """End, if it was started."""
         if self._told in self._collector.callbacks:
             self._collector.callbacks.remove(self._told)
             self._collector.set_threshold(*self._before)

@@ -74,7 +74,6 @@ class Launcher:
     def refuse(self, message: str, code: int) -> NoReturn:
         """End a start.  In the background `twistd` removes the pidfile; it knows of no exit code.
 
-        :param message: what, where, and what to do, in one line.
         :raise SystemExit: in the foreground.
         :raise Refused: in the background.
         """
@@ -94,9 +93,7 @@ class Launcher:
 def _report(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """A `sys.excepthook` that shows no refusals: they are in the log, and a traceback says nothing
-    more.
-    """
+    """A `sys.excepthook` that shows no refusals: they are in the log."""
     if kind is not Refused:
         sys.__excepthook__(kind, error, traceback)
 
@@ -175,9 +172,7 @@ class NotifySocket(Notifications):
 
 
 def asked_for(environment: MutableMapping[str, str]) -> "ServiceManager":
-    """:param environment: that of the process; what is used up is removed, so that no child
-    has it.
-    """
+    """What is used up of the environment is removed, so that no child has it."""
     address = environment.pop("NOTIFY_SOCKET", "")
     watchdog_s = _watchdog_s(environment)
     if not address.startswith(("/", "@")):
@@ -221,14 +216,10 @@ class ServiceManager:
         self._call: IDelayedCall | None = None
 
     def loading_at(self, seconds: Callable[[], float]) -> "LoadingStatus":
-        """:param seconds: a clock."""
         return LoadingStatus(self._notifications, seconds)
 
     def start(self, clock: IReactorTime, status: Callable[[], str]) -> None:
-        """The server serves: say so when the reactor turns, and go on.
-
-        :param status: how the server is, some words.
-        """
+        """The server serves: say so, and ``status`` in words, when the reactor turns, and go on."""
         if self._notifications.is_heard:
             self._clock, self._status = clock, status
             self._call = clock.callLater(0, self._tell)
@@ -352,7 +343,6 @@ class Hangup:
 
     @property
     def has_come(self) -> bool:
-        """Whether there was a terminal, and is none any more."""
         return self._was_there and not self._is_there()
 
 

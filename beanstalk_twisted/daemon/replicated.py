@@ -119,7 +119,9 @@ class ReplicatedService(Service):
         self._wrapped_ended = 0
         self._beat: IDelayedCall | None = None
         self._pause: IDelayedCall | None = None
-        self._collecting = Collecting(self._count_wrapped, collector)
+        self._collecting = Collecting(
+            lambda: self._wrapped_ended + self.term.queue.connections.wrapped_ended, collector
+        )
         self._is_stopping = self._is_ending = False
         self._running: Deferred[None] = Deferred()
         self._ending = TermEnding(
@@ -216,10 +218,11 @@ class ReplicatedService(Service):
 
     async def _go_through_term(self) -> str:
         """:return: why it has ended, in words."""
-        succession = await self._follow().addErrback(self._note_behind)
-        if isinstance(succession, str):
+        try:
+            succession = await self._follow()
+        except Behind as why:
             self._in_vain = 1 if self._was_in_sync else self._in_vain + 1
-            return succession
+            return f"begins to follow anew, at the first message of the stream: {why}"
         self._in_vain = 0
         return f"no longer active: {await self._lead(succession)}"
 
@@ -231,10 +234,6 @@ class ReplicatedService(Service):
             return False
         lasted_s: float = self._reactor.seconds() - since_s
         return lasted_s > max(self._pause_s, ANEW_S)
-
-    def _note_behind(self, failure: Failure) -> str:
-        failure.trap(Behind)
-        return f"begins to follow anew, at the first message of the stream: {failure.value}"
 
     def _begin_term(self) -> None:
         """:raise BinlogError: the directory cannot be used.
@@ -255,10 +254,7 @@ class ReplicatedService(Service):
         await pause
 
     def _follow(self) -> "Deferred[Any]":
-        """Be a standby.
-
-        :return: fires with a `Succession`, when it is this server's turn.
-        """
+        """Be a standby, until it is this server's turn."""
         term, io = self.term, self._io()
         self._in_sync_since_s = None
         self._said.begins_term()
@@ -276,17 +272,13 @@ class ReplicatedService(Service):
     def _followed(self, outcome: T, io: WatchableIo) -> "T | Deferred[T]":
         standby, self.state.standby = self.state.standby, None
         if standby is not None:
-            self._tell_notes(standby)
+            self._said.notes(standby.notes)
         written = io.run(lambda: None)
         io.stop()
         if not isinstance(outcome, Failure):
             return outcome
         # The next term reads the log, and what this one gave to the disk may be under way.
         return written.addBoth(lambda _: outcome)
-
-    def _tell_notes(self, standby: Standby) -> None:
-        notes, standby.notes = standby.notes, []
-        self._said.notes(notes)
 
     async def _lead(self, succession: Succession) -> str:
         """Be the active server.
@@ -385,9 +377,6 @@ class ReplicatedService(Service):
         state = queue.state
         return f"{role}, {how_it_is(len(state.jobs), len(state.sessions), queue.puts.is_draining)}"
 
-    def _count_wrapped(self) -> int:
-        return self._wrapped_ended + self.term.queue.connections.wrapped_ended
-
     def _tell(self) -> None:
         """Tell the others where this server is, and people how the stream is."""
         self._beat = self._reactor.callLater(TELL_S, self._tell)
@@ -401,7 +390,7 @@ class ReplicatedService(Service):
             self._tell_of_standby(self.state.standby)
 
     def _tell_of_standby(self, standby: Standby) -> None:
-        self._tell_notes(standby)
+        self._said.notes(standby.notes)
         self._said.lease_heard(standby.heard_lease_s)
         self._said.foreign_passed(self._stream.url, standby.foreign)
         figures = standby.figures()

@@ -159,8 +159,9 @@ class ReplicationLog:
         self._foreign_told = 0
 
     def notes(self, notes: list[str]) -> None:
-        for note in notes:
-            self.log.warn("{note}", event="recovery-note", note=note)
+        """Say what joining has done, each once."""
+        while notes:
+            self.log.warn("{note}", event="recovery-note", note=notes.pop(0))
 
     def standby_does(self, figures: StandbyFigures, jobs: int) -> None:
         """Say what a standby does, when that is something else, how far it is, and who is active.

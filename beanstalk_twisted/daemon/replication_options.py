@@ -49,7 +49,6 @@ TEMPORARY: Final = "([1-9][0-9]{0,9})-[0-9a-f]{8}"
 class Replication(NamedTuple):
     """How a log is replicated.
 
-    :ivar url: of the stream.
     :ivar lease_s: seconds of silence after which a standby becomes active.
     :ivar timeout_s: seconds that a reply may wait for the stream before changes are refused.
     :ivar exits_when_fenced: whether the process ends then; else it goes on as a standby.
@@ -64,7 +63,7 @@ class Replication(NamedTuple):
 
     @property
     def stream(self) -> str:
-        """The stream's name, which is that of the queue."""
+        """Its name, which is that of the queue."""
         return self.url.partition("?")[0].rpartition("/")[2]
 
 

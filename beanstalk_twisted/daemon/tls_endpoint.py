@@ -28,8 +28,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from beanstalk_twisted.daemon.files import WRONG_FILE
-from beanstalk_twisted.daemon.process import Refused
+from beanstalk_twisted.daemon.files import ReadAgain
 from beanstalk_twisted.daemon.sockets import in_words
 from beanstalk_twisted.daemon.tls_files import (
     BadTls,
@@ -107,7 +106,6 @@ class TlsFactory(TLSMemoryBIOFactory):
         self._turns = turns
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """:return: None if the other factory takes no more."""
         served = self.wrappedFactory.buildProtocol(addr)
         if served is None:
             return None
@@ -189,7 +187,6 @@ class Greeting(Protocol):
         self.transport.transport.protocol = self.transport
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The handshake has failed."""
         self._stop_timer()
         limit_s = self._handshakes.limit_s
         if self._has_stalled:
@@ -215,10 +212,7 @@ class Greeting(Protocol):
 
 
 def outcome_of(problem: BaseException, verified: int) -> tuple[str, str]:
-    """:param problem: what has ended the connection.
-    :param verified: what `verify_result` says of it.
-    :return: one of `OUTCOMES`, and a sentence's end.
-    """
+    """Say of what has ended a connection one of `OUTCOMES`, and a sentence's end."""
     if not isinstance(problem, SSL.Error):
         return LEFT, "the client has gone"
     said = words_of(problem).lower()
@@ -269,7 +263,6 @@ _NAMED: Final = re.compile(r"([A-Za-z]\w*)=(.*)", re.DOTALL)
 class Described(NamedTuple):
     """What an endpoint's text says.
 
-    :ivar tcp: the endpoint of Twisted below.
     :ivar ca: a file, empty if clients show no certificates; ``crl`` another one, or empty.
     """
 
@@ -346,7 +339,7 @@ def _now() -> datetime:
 
 
 @implementer(IStreamServerEndpoint)
-class TlsEndpoint:
+class TlsEndpoint(ReadAgain):
     """A port for TLS.
 
     :ivar name: as it was given, with its option.
@@ -357,6 +350,7 @@ class TlsEndpoint:
     is_encrypted: Final = True
 
     log = Logger()
+    wrong = BadTls
 
     def __init__(
         self, reactor: Any, option: str, text: str, backlog: int,
@@ -403,30 +397,15 @@ class TlsEndpoint:
         now = self._now()
         return [said for _, said in warnings_of(read_all(self.what, now), now)]
 
-    def load(self) -> None:
-        """Read the files, before the server starts.
+    def _read(self) -> None:
+        """For handshakes from now on."""
+        self._loaded = read_all(self.what, self._now())
 
-        :raise Refused: one cannot be used.
-        """
-        try:
-            self._loaded = read_all(self.what, self._now())
-        except BadTls as problem:
-            raise Refused(f"{self.name}: {problem}", WRONG_FILE) from None
-        self._tell("read")
-
-    def reload(self) -> None:
-        """Read the files again, for handshakes from now on; if one cannot be used, all stays as it
-        was.
-        """
-        try:
-            self._loaded = read_all(self.what, self._now())
-        except BadTls as problem:
-            self.log.warn(
-                "{name}: {problem}. What was read before holds; mend it and send SIGHUP",
-                event="tls-wrong", name=self.name, problem=str(problem),
-            )  # fmt: skip
-            return
-        self._tell("read again")
+    def _warn(self, problem: str) -> None:
+        self.log.warn(
+            "{name}: {problem}. What was read before holds; mend it and send SIGHUP",
+            event="tls-wrong", name=self.name, problem=problem,
+        )  # fmt: skip
 
     def _tell(self, how: str) -> None:
         assert self._loaded is not None

@@ -111,7 +111,6 @@ class Appender:
     :ivar sent_ns: when something was sent last.
     :ivar waiting_bytes: of all messages that are not answered.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
-    :ivar foreign: what was stepped over of foreign messages.
     :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
 
@@ -242,7 +241,6 @@ class Appender:
             append.proven_ns = sent_ns
 
     def _settle(self) -> None:
-        """Answer those that are in the stream with all before them."""
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
             self._lease.accepted(proven_ns)

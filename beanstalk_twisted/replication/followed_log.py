@@ -77,7 +77,6 @@ class FollowedLog:
         self._is_sealed = False
 
     def go_on_from(self, found: Replay) -> None:
-        """Go on behind a log that was loaded."""
         segments, small = found.survey.segments, found.small
         if not segments:
             return
@@ -216,7 +215,6 @@ class FollowedLog:
             self.trim(record.seq)
 
     def trim(self, seq: int) -> None:
-        """Segments below are dead."""
         self.trim_seq = max(self.trim_seq, seq)
         for dead in [each for each in self._ends if each < self.trim_seq]:
             del self._ends[dead]

@@ -71,7 +71,6 @@ class Joined(NamedTuple):
 
     :ivar position: of the last message that the local log has.
     :ivar first_positions: of the first message of segments, of the newest ones at least.
-    :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
     :ivar last: position of the newest message when joining began.
     :ivar displaced_to: of `Gaps`, for what comes behind.
@@ -254,9 +253,7 @@ class Joining:
         self, headers: Sequence[SegmentHeader],
         find: Callable[[SegmentHeader], Awaitable[Beginning | None]],
     ) -> dict[int, int]:  # fmt: skip
-        """Where the stream begins segments of these, the newest first, up to one that is in
-        place.
-        """
+        """Where these segments begin, the newest first, up to one that is in place."""
         positions: dict[int, int] = {}
         for header in headers:
             if _in_place(positions):
@@ -328,7 +325,6 @@ class Joining:
         return True
 
     async def _has_all(self, common: int | None, positions: dict[int, int]) -> bool:
-        """Whether the stream has all that is here."""
         if common is None:
             return False
         comparison = Comparison(self._directory, common, [], heals=False)
@@ -348,7 +344,6 @@ class Joining:
         return going, is_filling
 
     async def _compare(self, comparison: Comparison, position: int) -> "_Going":
-        """:return: how far it has come."""
         ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
         is_same = True
         while is_same and (messages := await ahead.some()):
@@ -361,7 +356,7 @@ class Joining:
 
 
 def _in_place(positions: dict[int, int]) -> list[int]:
-    """The segments of a row that are in place for certain."""
+    """Those that are in place for certain."""
     newest = positions.get(max(positions, default=0), 0)
     return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
@@ -390,9 +385,8 @@ class _Going:
         self._last_lsn = 0
 
     def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
-        """Compare what comes next; in the I/O thread.
+        """Whether more is to be compared; in the I/O thread.
 
-        :return: whether more is to be compared.
         :raise Incompatible: a later version has sent it.
         """
         for message in messages:
@@ -436,9 +430,7 @@ class _Going:
             self.gaps.told_of(note.last_lsn, self._last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
-        """:param is_here: as `Comparison.compare` says.
-        :return: whether more is to be compared.
-        """
+        """Whether more is to be compared; ``is_here`` is as `Comparison.compare` says."""
         if is_here is None:
             self.gaps.told_of(write.last_lsn, self._last_lsn)
             self._mark.came_again(write, self.seen, self._begins_at)

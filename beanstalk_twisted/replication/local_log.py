@@ -75,7 +75,6 @@ def began_alone(
 ) -> SegmentHeader | None:
     """The segment from which on a log was written without the stream; None if there is none.
 
-    :param ours: the headers of the segments here, in order.
     :param common: an incarnation; of later ones the stream has the first segment.
     :param theirs: the headers in the stream from that incarnation on.
     """
@@ -201,7 +200,6 @@ class Comparison:
         first_alive: int = 0,
     ) -> None:  # fmt: skip
         """:param first: the segment; None if nothing is kept.
-        :param notes: gets what is done.
         :param heals: whether what is another than in the stream is mended; else that ends it.
         :param first_alive: segments before it are dead, as the log here says.
         """
@@ -298,7 +296,6 @@ class Comparison:
             file.close()
 
     def finish(self) -> None:
-        """Cut what the stream lacks."""
         assert self._first is not None
         for seq in sorted(self._local, reverse=True):
             if seq in self._ends:

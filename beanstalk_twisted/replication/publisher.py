@@ -79,7 +79,6 @@ class PublisherFigures(NamedTuple):
     :ivar waiting_records: published and not acknowledged, and ``waiting_bytes`` their messages.
     :ivar waiting_ns: for how long the oldest message has waited; 0 if none waits.
     :ivar lease_ns: what is left of the lease; 0 if it is over.
-    :ivar refuses: whether changes are refused.
     :ivar trouble: why the stream takes nothing, as far as that is known; empty while it does.
     """
 
@@ -110,10 +109,8 @@ class Publisher:
         who: Identity, failed: FailStop, first_positions: dict[int, int], acknowledged_lsn: int,
     ) -> None:  # fmt: skip
         """:param appender: of this stream, and renews this lease.
-        :param who: who the active server is, for those who follow.
         :param first_positions: where segments begin in the stream, by their numbers; where one is
             missing, nothing is purged before the next.
-        :param acknowledged_lsn: LSN of the last record that is in the stream.
         """
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
         self.refuses = False
@@ -195,7 +192,6 @@ class Publisher:
         return position
 
     def _acknowledge(self, position: int, lsn: int) -> None:
-        """All up to this message is in the stream."""
         self.acknowledged_lsn = max(self.acknowledged_lsn, lsn)
         if self.refuses:
             self._look_for_old()

@@ -176,9 +176,7 @@ class Reception:
         waits: Waits, spawn: Spawn, failed: Callable[[Failure], None],
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param silence: ended by whatever comes of a queue behind ``old_to``.
-        :param arrived: called when messages were received.
-        """
+        """:param silence: ended by whatever comes of a queue behind ``old_to``."""
         self.following: Receiver | None = None
         self.newest = self.old_to = 0
         self.moved_ns = 0
@@ -222,7 +220,6 @@ class Reception:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was received was taken."""
         return not self._received
 
     def take(self) -> Message:
@@ -303,7 +300,6 @@ def why_not_in_sync(
 ) -> str:  # fmt: skip
     """What a follower does beside following; empty for nothing.
 
-    :param url: of the stream.
     :param mark: whether another server fills the stream, which is_silent or not.
     :param position: of the newest message that was applied, of those up to read_to.
     """
@@ -334,7 +330,6 @@ def why_active(handed_over_by: str, active: str, lease_s: float, is_empty: bool)
     :param handed_over_by: who has ended in order; ``active`` who was active last: names, empty if
         there is none.
     :param lease_s: for how long nobody was heard.
-    :param is_empty: whether the stream is.
     """
     if handed_over_by:
         return f"{handed_over_by} has handed over"

@@ -120,7 +120,6 @@ class _Filling:
         appended[-1].addCallback(self._note_done, len(write.content))
 
     async def rest(self) -> None:
-        """Wait until all is in the stream."""
         while self._appended:
             await self._appended.popleft()
 
@@ -216,7 +215,6 @@ class Succession(NamedTuple):
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
     :ivar appender: of its messages, and ``lease`` the lease that these renew.
     :ivar first_positions: of the first message of each segment, as far as they are known.
-    :ivar acknowledged_lsn: records up to here are in the stream.
     :ivar why: why this server is active, in words.
     :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
@@ -288,7 +286,6 @@ class Succeeding:
         """Load the log that is here, append all of it, and begin a segment.
 
         :param position: of the newest message of the stream; all up to there is purged.
-        :param progress: told how many bytes are in the stream, of how many.
         :return: with the positions of the first message of each segment that was here.
         :raise Behind: another server was first.
         """

@@ -95,9 +95,7 @@ class Receiver(Following):
         self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
         ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
     ) -> None:  # fmt: skip
-        """:param failed: told what one of the others has raised: else nothing would be heard for
-        ever.
-        """
+        """:param failed: told what one of the others has raised, or nothing would be heard."""
         self.following: Following | None = None
         self._reactor = reactor
         self._receive = receive

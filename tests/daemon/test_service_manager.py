@@ -17,6 +17,7 @@ from beanstalk_twisted.daemon.process import (
     EXTENSION_S,
     PROGRESS_S,
     STATUS_S,
+    Notifications,
     NotifySocket,
     ServiceManager,
     asked_for,
@@ -28,8 +29,8 @@ from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 EXTENDED = f"\nEXTEND_TIMEOUT_USEC={EXTENSION_S}000000"
 
 
-class RecordedNotifications:
-    """`Notifications` that keeps messages.
+class RecordedNotifications(Notifications):
+    """Keeps messages.
 
     :ivar sent: the messages that were taken.
     :ivar is_full: whether the next ones are refused, as by a manager that is busy.

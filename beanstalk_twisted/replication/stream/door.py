@@ -24,7 +24,6 @@ MARGIN_PARTS: Final = 10
 class HeldLease:
     """The lease of a server that is, or begins to be, the active one.
 
-    :ivar seconds: how long it is.
     :ivar until_ns: it may speak before this moment of its monotonic clock.
     """
 
@@ -174,14 +173,12 @@ class Ends(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message is left."""
         return self.first > self.last
 
 
 class Copies(NamedTuple):
     """Where a stream is stored.
 
-    :ivar wanted: how many copies there are to be.
     :ivar leader: name of the server that decides; empty if none does.
     :ivar current: names of the servers whose copies have all, the leader first.
     :ivar behind: names of those that are gone, or whose copies lack something.
@@ -209,7 +206,6 @@ class Health(NamedTuple):
 
     :ivar problems: what of its settings does not keep what is promised, a line each: of what
         `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
-    :ivar copies: where it is stored.
     """
 
     problems: list[str]
@@ -225,10 +221,7 @@ class Following(Protocol):
 
 
 class Stream(Protocol):
-    """One replicated stream.
-
-    :ivar url: as it may be shown: without credentials.
-    """
+    """One replicated stream; its URL is as it may be shown, without credentials."""
 
     url: str
 

@@ -205,7 +205,9 @@ class JetStream:
         return self._in_turn("read", partial(self._read, position))
 
     def read_on(self, position: int) -> "Future[list[Message]]":
-        return self._in_turn("read", partial(self._read_on, position))
+        first = max(position, 1)
+        read = partial(read_some, self._connection, self._name, first, self._api_for_reader)
+        return self._in_turn("read", read)
 
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
@@ -363,9 +365,6 @@ class JetStream:
                 return None
             raise
         return Message(found["seq"], base64.b64decode(found.get("data", "")))
-
-    async def _read_on(self, position: int) -> list[Message]:
-        return await read_some(self._connection, self._name, max(position, 1), self._api_for_reader)
 
     async def _purge(self, below: int) -> None:
         if below > 1:
