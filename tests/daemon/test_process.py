@@ -1,30 +1,119 @@
-"""What a service manager is told: over a real socket, by a real server, and in which order."""
+"""The process as others see it: a start that fails, the service manager, signals."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs, formatEvent
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.daemon.listening import ListeningService
 from beanstalk_twisted.daemon.process import (
     EXTENSION_S,
+    IGNORED,
     PROGRESS_S,
     STATUS_S,
+    STDERR,
+    Hangup,
+    Launcher,
     Notifications,
     NotifySocket,
+    Refused,
     ServiceManager,
+    StopTwice,
     asked_for,
+    drain_on_signal,
     how_it_is,
+    ignore_others,
+    reload_on_signal,
 )
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.daemon.test_listening import Taken, queue_on
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
+
+
+@pytest.fixture(autouse=True)
+def own_excepthook() -> Iterator[None]:
+    """Put the hook for exceptions that nobody catches back as it was."""
+    before = sys.excepthook
+    yield
+    sys.excepthook = before
+
+
+def test_without_a_launcher_the_server_is_in_the_foreground() -> None:
+    launcher = Launcher({})
+    assert launcher.is_foreground and launcher.pidfile == ""
+    with pytest.raises(SystemExit) as end:
+        launcher.refuse("no", 73)
+    assert end.value.code == 73
+
+
+def test_a_pidfile_is_removed_in_the_foreground(tmp_path: Path) -> None:
+    pidfile = tmp_path / "server.pid"
+    pidfile.write_text("1")
+    with pytest.raises(SystemExit):
+        Launcher({"nodaemon": True, "pidfile": str(pidfile)}).refuse("no", 73)
+    assert not pidfile.exists()
+
+
+def test_what_a_daemon_dies_of_begins_with_the_reason() -> None:
+    with pytest.raises(Refused) as refused:
+        Launcher({"nodaemon": False}).refuse("cannot listen on 127.0.0.1:11300", 111)
+    (said,) = traceback.format_exception_only(refused.value)
+    assert said == "Refused: cannot listen on 127.0.0.1:11300\n"
+    assert refused.value.exit_code == 111
+
+
+def test_the_way_of_a_refusal_through_the_code_is_not_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(Refused):
+        Launcher({"nodaemon": False}).refuse("no", 111)
+    sys.excepthook(Refused, Refused("no", 111), None)
+    assert capsys.readouterr().err == ""
+    sys.excepthook(ValueError, ValueError("wrong"), None)
+    assert capsys.readouterr().err == "ValueError: wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nodaemon": False}, "error: no\n"),
+        ({"nodaemon": False, "logfile": "a.log"}, "error: no\n"),
+        ({"nodaemon": True, "logfile": "a.log"}, "error: no\n"),
+        ({"nodaemon": True, "logfile": "-"}, ""),
+        ({"nodaemon": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_where_the_log_is_not_seen_the_reason_is_told_on_stderr(
+    options: dict[str, object], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Launcher(options)
+    launcher.keep_terminal()
+    with pytest.raises((SystemExit, Refused)):
+        launcher.refuse("no", 73)
+    assert capfd.readouterr().err == said
+
+
+def test_a_server_that_has_started_keeps_no_stderr() -> None:
+    before = os.dup(STDERR)
+    os.close(before)
+    launcher = Launcher({"nodaemon": False})
+    launcher.keep_terminal()
+    launcher.let_go()
+    launcher.let_go()
+    after = os.dup(STDERR)
+    os.close(after)
+    assert after == before
+
 
 EXTENDED = f"\nEXTEND_TIMEOUT_USEC={EXTENSION_S}000000"
 
@@ -265,3 +354,138 @@ def test_a_server_tells_its_manager_from_the_first_to_the_last(
             server.process.send_signal(signal.SIGTERM)
             assert messages(manager, "STOPPING=1")[-1] == "STOPPING=1\nSTATUS=stopping"
             server.ended()
+
+
+NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, *IGNORED)
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Put the handlers back as they were."""
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Reactor(Clock):
+    """A reactor whose turns are ours.
+
+    :ivar stops: how often it was asked to stop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops = 0
+        self.turns: list[Callable[[], object]] = []
+
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
+        """See `IReactorFromThreads.callFromThread`."""
+        self.turns.append(lambda: callable(*args))
+
+    def turn(self) -> None:
+        """Do what was left for this turn."""
+        turns, self.turns = self.turns, []
+        for each in turns:
+            each()
+
+    def stop(self, number: int, frame: object) -> None:
+        """Receive a signal as the real one does."""
+        self.stops += 1
+
+
+def said(events: list[LogEvent]) -> list[str]:
+    """Give what was logged, each behind the name of its event."""
+    return [f"{event['event']}: {formatEvent(event)}" for event in events]
+
+
+def test_sigusr1_drains_in_a_turn_of_the_reactor_and_undrain_undoes_it() -> None:
+    server, reactor = MemoryServer(), Reactor()
+    drain_on_signal(server.service, reactor)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    client = server.connect()
+    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"INSERTED 1\r\n"
+    with capturedLogs() as events:
+        reactor.turn()
+    assert said(list(events)) == ["audit: SIGUSR1: drain", "drain: draining: new jobs are refused"]
+    assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n"
+    assert client.ask(b"undrain\r\nput 0 0 1 0\r\n\r\n") == b"NOT_DRAINING\r\nINSERTED 3\r\n"
+
+
+def test_sighup_takes_its_steps_in_order_in_a_turn_of_the_reactor() -> None:
+    reactor, taken = Reactor(), list[str]()
+    steps = [lambda: taken.append("log"), lambda: taken.append("tubes")]
+    reload_on_signal(MemoryServer().service, reactor, steps, Hangup(lambda: True))
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert taken == []
+    with capturedLogs() as events:
+        reactor.turn()
+    assert taken == ["log", "tubes"]
+    assert said(list(events)) == ["audit: SIGHUP: reload"]
+
+
+def test_a_server_whose_terminal_is_gone_stops_in_order() -> None:
+    reactor, taken, terminals = Reactor(), list[int](), [True]
+    signal.signal(signal.SIGTERM, reactor.stop)
+    hangup = Hangup(lambda: bool(terminals))
+    reload_on_signal(MemoryServer().service, reactor, [lambda: taken.append(1)], hangup)
+    terminals.clear()
+    os.kill(os.getpid(), signal.SIGHUP)
+    reactor.turn()
+    assert (reactor.stops, taken) == (1, [])
+
+
+def test_a_server_that_ignored_hangups_goes_on_without_its_terminal() -> None:
+    terminals = [True]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    hangup = Hangup(lambda: bool(terminals))
+    terminals.clear()
+    assert not hangup.has_come
+
+
+@pytest.mark.parametrize(("was_there", "has_come"), [(True, True), (False, False), (None, False)])
+def test_a_terminal_that_went_before_the_handlers_were_set_is_known_of(
+    was_there: bool | None, has_come: bool
+) -> None:
+    assert Hangup(lambda: False, was_there).has_come == has_come
+
+
+@pytest.mark.parametrize("number", IGNORED)
+def test_a_signal_without_a_meaning_is_ignored_unless_it_is_handled(number: int) -> None:
+    ignore_others()
+    signal.raise_signal(number)
+    heard = list[int]()
+    signal.signal(number, lambda received, frame: heard.append(received))
+    ignore_others()
+    signal.raise_signal(number)
+    assert heard == [number]
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_in_order_and_the_second_at_once(
+    tmp_path: Path, first: signal.Signals, second: signal.Signals
+) -> None:
+    server, reactor, codes = MemoryServer(), Reactor(), list[int]()
+    pidfile = tmp_path / "pid"
+    pidfile.write_text("1")
+    server.service.settings = server.service.settings._replace(pidfile=str(pidfile))
+
+    def end(code: int, last_words: Callable[[], None]) -> None:
+        codes.append(code)
+        last_words()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, reactor.stop)
+    StopTwice(server.service, reactor, end).take_over()
+    with capturedLogs() as events:
+        signal.raise_signal(first)
+        reactor.turn()
+        assert (reactor.stops, codes, pidfile.exists()) == (1, [], True)
+        signal.raise_signal(second)
+    assert (reactor.stops, codes, pidfile.exists()) == (1, [128 + second], False)
+    assert said(list(events)) == [
+        f"audit: {first.name}: stop",
+        f"stopped-at-once: stopped at once by a second signal, {second.name}; nothing that was "
+        f"answered is lost",
+    ]

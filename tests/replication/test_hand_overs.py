@@ -14,8 +14,8 @@ from beanstalk_twisted.replication.stream.messages import Kind
 from tests.replication.servers import LEASE_S as SERVICE_LEASE_S
 from tests.replication.servers import SOUND, ReplicatedLog
 from tests.replication.servers import Host as Server
-from tests.replication.standby.test_standby import LEASE_S, Cluster, Host
 from tests.replication.stream.memory import DELIVERED_TOGETHER, Fate
+from tests.replication.test_standby import LEASE_S, Cluster, Host
 from tests.replication.world import Process, World
 
 JOBS = 12

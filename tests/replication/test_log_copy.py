@@ -11,14 +11,7 @@ from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.records.others import TubeDef, TubePolicy
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import Files, read_body
-from tests.replication.followed import (
-    follow,
-    loaded,
-    new_queue,
-    seen,
-    served,
-    writes_of,
-)
+from tests.replication.followed import follow, loaded, new_queue, seen, served, writes_of
 from tests.sampling import share
 from tests.stateful.scenes import Scenes
 from tests.storage.test_loading import NOW, logs, read_or_reject

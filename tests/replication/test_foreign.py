@@ -14,7 +14,7 @@ from beanstalk_twisted.replication.reception import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
 from tests.binlog.scribe import T0, segment_files
-from tests.replication.standby.test_standby import LEASE_S, Cluster, Host, check_same, long_running
+from tests.replication.test_standby import LEASE_S, Cluster, Host, check_same, long_running
 
 FOREIGN = b"rubbish"
 COUNTS = [1, 95, 101, 3 * MAX_STEPPED]
