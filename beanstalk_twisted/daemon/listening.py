@@ -138,16 +138,25 @@ class OpenPorts:
                 )  # fmt: skip
 
 
-def write_log_of(parent: Any, make_observer: Callable[[], ILogObserver | None]) -> None:
-    """Have the log of an application written by our observer, if there is one; any other parent has
-    no log of its own.
-    """
-    observer = make_observer() if isinstance(parent, Componentized) else None
-    if observer is not None:
-        parent.setComponent(ILogObserver, observer)
+class WholeService(Service):
+    """A service that is all that an application runs, whose log our observer writes then."""
+
+    log = Logger()
+    _make_observer: Callable[[], ILogObserver | None]
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Any parent but an application has no log of its own."""
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
+
+    def _left_undone(self, failure: Failure) -> None:
+        """What was acknowledged is safe; the next start sees an unclean stop."""
+        self.log.failure("the stop did not end in order", failure, event="stop-failed")
 
 
-class ListeningService(Service):
+class ListeningService(WholeService):
     """Starts the queue, then ports; stops them the other way round."""
 
     log = Logger()
@@ -184,11 +193,6 @@ class ListeningService(Service):
         self._make_observer = make_observer
         self._manager = ServiceManager() if manager is None else manager
         self._collecting = Collecting(lambda: queue.connections.wrapped_ended, collector)
-
-    def setServiceParent(self, parent: Any) -> None:
-        """Join an application, whose log is then written by our observer."""
-        super().setServiceParent(parent)
-        write_log_of(parent, self._make_observer)
 
     def startService(self) -> None:
         """:raise SystemExit: with the exit code of docs/durability.md, in the foreground.
@@ -254,10 +258,6 @@ class ListeningService(Service):
         await self._open_ports.close()
         self._collecting.stop()
         await self.queue.stopService()
-
-    def _left_undone(self, failure: Failure) -> None:
-        """What was acknowledged is safe; the next start sees an unclean stop."""
-        self.log.failure("the stop did not end in order", failure, event="stop-failed")
 
 
 # What would refuse a start beside wrong options and the log, for ``beanstalk doctor``, which asks

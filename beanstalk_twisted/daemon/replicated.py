@@ -1,16 +1,10 @@
-"""A server of a replicated queue, one term after the other: each begins as a standby, and may
-become the active server's.
-
-What serves is built anew for each term, so nothing of one is left in the next: neither jobs, nor
-connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
-"""
+"""A server of a replicated queue, one term after the other."""
 
 import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import ILogObserver, Logger
@@ -22,7 +16,7 @@ from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     OpenPorts,
     Ports,
-    write_log_of,
+    WholeService,
 )
 from beanstalk_twisted.daemon.memory import Collecting, Collector
 from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, Signalled, how_it_is
@@ -64,8 +58,12 @@ LONG_TERM_S: Final = 300.0
 """A term that has lasted so long was not in vain."""
 
 
-class ReplicatedService(Service):
-    """Goes through the terms of one process.
+class ReplicatedService(WholeService):
+    """Goes through the terms of one process: each begins as a standby, and may become the active
+    server's.
+
+    What serves is built anew for each term, so nothing of one is left in the next: neither jobs,
+    nor connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
 
     :ivar state: what this server does, and who the others are.
     :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
@@ -134,11 +132,6 @@ class ReplicatedService(Service):
         """Have these ports open all the time."""
         self._http = OpenPorts([ports], self._reactor)
         self._site = site
-
-    def setServiceParent(self, parent: Any) -> None:
-        """Join an application, whose log is then written by our observer."""
-        super().setServiceParent(parent)
-        write_log_of(parent, self._make_observer)
 
     # What signals act on.
 
@@ -431,10 +424,6 @@ class ReplicatedService(Service):
             await self._http.close()
         await in_reactor(self._stream.close(), self._reactor)
         self._ending.remove_temporary()
-
-    def _left_undone(self, failure: Failure) -> None:
-        """What was acknowledged is in the stream."""
-        self.log.failure("the stop did not end in order", failure, event="stop-failed")
 
     def _failed(self, failure: Failure) -> None:
         """This term cannot be, nor could the next."""

@@ -34,7 +34,6 @@ from beanstalk_twisted.replication.waits import in_reactor
 class ReplicationState:
     """How replication is; changed by who goes through the terms.
 
-    :ivar roster: the other servers.
     :ivar standby: what follows the stream, while this server is one; ``publisher`` what tells the
         stream of its log, while it is active.
     :ivar waits: what it waits for while it is neither.
@@ -209,10 +208,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def foreign_passed(self, url: str, foreign: Foreign) -> None:
-        """Warn of somebody else who writes to the stream, once a minute at most.
-
-        :param foreign: what was passed over in this term.
-        """
+        """Warn of somebody else who writes to the stream, once a minute at most."""
         more = foreign.count - self._foreign_told
         if more <= 0 or self._now_s() - self._told_foreign_s < NEWS_S:
             return
@@ -325,9 +321,7 @@ class StreamWatch:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What does not keep what is promised and was not so when the stream was opened, a line
-        each.
-        """
+        """What does not keep what is promised, and did when the stream was opened, a line each."""
         return self._settings + self._purged
 
     async def open(

@@ -62,7 +62,6 @@ class Credential(NamedTuple):
 
     :ivar names: the hosts that it is for, in lower case.
     :ivar chain: the certificates of those who have issued it, its own issuer's first.
-    :ivar key_path: the file of its key.
     """
 
     path: str
@@ -74,7 +73,6 @@ class Credential(NamedTuple):
 
     @property
     def has_open_key(self) -> bool:
-        """Whether others than its owner and group may read its key."""
         try:
             return bool(os.stat(self.key_path).st_mode & OTHERS_MAY_READ)
         except OSError:

@@ -277,9 +277,7 @@ class Beginnings:
         return message if message is not None and message.position < below else None
 
     def _note_foreign(self, first: int, behind: int) -> None:
-        """Keep one row of foreign messages: whoever looks for several segments comes there
-        again.
-        """
+        """Keep one row of foreign messages: who looks for several segments comes there again."""
         before = self._foreign
         if first <= before[1] and before[0] <= behind:
             self._foreign = min(first, before[0]), max(behind, before[1])
@@ -292,9 +290,7 @@ def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
 
 
 def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
-    """:param found: what the message says.
-    :return: None if no segment begins with it.
-    """
+    """None if no segment begins with the message, which says this."""
     if not (isinstance(found, Part) and found.write.begins and not found.continues):
         return None
     header = decode_segment_header(found.write.content[:SEGMENT_HEADER_BYTES])
