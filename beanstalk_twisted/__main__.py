@@ -7,7 +7,7 @@ def main() -> None:
     """Call the command, which takes the signals that have come meanwhile when it can."""
     had_terminal = has_terminal()
     hold_back()
-    from beanstalk_twisted.command import main as called
+    from beanstalk_twisted.tap import main as called
 
     called(had_terminal=had_terminal)
 

@@ -1,36 +1,40 @@
-"""``twistd beanstalk``: the service that its options make.
-
-Files and ports are opened when the service starts.
+"""The server: ``twistd beanstalk``, the service that its options make, and ``beanstalk-twisted``,
+which runs that in the foreground.  Files and ports are opened when the service starts.
 """
+
+from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from twisted.application.service import IService
+from twisted.application.service import IService, ServiceMaker
 from twisted.internet.base import ReactorBase
 from twisted.logger import ILogObserver, Logger
+from twisted.python import usage
+from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
 from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS
-from beanstalk_twisted.daemon.command_line import Options as Options
+from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS, Options
 from beanstalk_twisted.daemon.early_signals import let_through
 from beanstalk_twisted.daemon.files import AccessFile, TubesFile
-from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService, Ports
 from beanstalk_twisted.daemon.log_lines import ServerLog
-from beanstalk_twisted.daemon.machine_memory import machine_bytes
+from beanstalk_twisted.daemon.memory import machine_bytes
 from beanstalk_twisted.daemon.options import tls_endpoints
-from beanstalk_twisted.daemon.service_manager import asked_for
-from beanstalk_twisted.daemon.signals import (
+from beanstalk_twisted.daemon.process import (
     Hangup,
+    Launcher,
     Signalled,
     StopTwice,
+    asked_for,
     drain_on_signal,
     ignore_others,
     reload_on_signal,
@@ -97,7 +101,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         return _build(options, settings, reactor, hashing)
 
     def prepare(signalled: Signalled, reload: Callable[[], None]) -> None:
-        """What is done once in a process."""
+        """Done once in a process."""
         _count_monotonically(reactor)
         drain_on_signal(signalled, reactor)
         reactor.callWhenRunning(StopTwice(signalled, reactor).take_over)
@@ -156,14 +160,11 @@ class Parts(NamedTuple):
             _lock(self.directory, self.service)
 
     def reload(self) -> None:
-        """Read the files again."""
         for file in self.files:
             file.reload()
 
 
-def _build(
-    options: Options, settings: Settings, reactor: Any, hashing: HashingThreads
-) -> Parts:  # fmt: skip
+def _build(options: Options, settings: Settings, reactor: Any, hashing: HashingThreads) -> Parts:
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
     archive = archive_at(options["binlog-archive"]) if options["binlog-archive"] else None
     io = partial(IoThread, reactor)
@@ -178,7 +179,15 @@ def _build(
     for each in tls_endpoints(options):
         each.tell(service.handshakes)
         files.append(each)
-    site = _site(options, service, reactor) if options["http"] else None
+    site = None
+    if options["http"]:
+        # Without it nothing of twisted.web is imported.
+        from beanstalk_twisted.web.serving import make_site
+        from beanstalk_twisted.web.site import HttpSettings
+
+        hosts = frozenset(options["http_hosts"])
+        http = HttpSettings(hosts, options["http_write"], options["metrics_tubes"])
+        site = make_site(service, http, reactor)
     return Parts(service, directory, archive, files, site)
 
 
@@ -204,11 +213,11 @@ def _replicated(
     """:return: a server that is a standby or the active one; without ``--replicate`` nothing of
     that is imported.
     """
-    from beanstalk_twisted.daemon.terms.ending import Term
-    from beanstalk_twisted.daemon.terms.service import ReplicatedService
-    from beanstalk_twisted.daemon.terms.stream_watch import OPEN_S
+    from beanstalk_twisted.daemon.replicated import ReplicatedService
+    from beanstalk_twisted.daemon.replicated_ending import Term
+    from beanstalk_twisted.daemon.replicated_state import OPEN_S
     from beanstalk_twisted.replication.roster import Identity
-    from beanstalk_twisted.replication.stream.opening import stream_at
+    from beanstalk_twisted.replication.stream.addresses import stream_at
 
     def build_term() -> Term:
         parts = build()
@@ -265,19 +274,7 @@ def _port_option(options: Options) -> str:
     return "--listen" if options["listen"] else "--port"
 
 
-def _site(options: Options, service: BeanstalkService, reactor: Any) -> Any:
-    """:return: what serves HTTP; without ``--http`` nothing of twisted.web is imported."""
-    from beanstalk_twisted.web.serving import make_site
-    from beanstalk_twisted.web.site import HttpSettings
-
-    settings = HttpSettings(
-        frozenset(options["http_hosts"]), options["http_write"], options["metrics_tubes"]
-    )
-    return make_site(service, settings, reactor)
-
-
 def _http_ports(options: Options, site: Any) -> Ports | None:
-    """:return: those of ``--http``."""
     if not options["http"]:
         return None
     may_write = "changes allowed" if options["http_write"] else "read-only"
@@ -285,10 +282,7 @@ def _http_ports(options: Options, site: Any) -> Ports | None:
 
 
 def _body_cache(options: Options, memory_bytes: int) -> int | None:
-    """What bodies may take of memory; None for all: without a log, or a limit of memory.
-
-    :param memory_bytes: that jobs may take, 0 for no limit.
-    """
+    """What bodies may take of memory; None for all: without a log, or a limit of memory."""
     if options["body_cache_bytes"] is not None:
         return int(options["body_cache_bytes"])
     if not (options["binlog"] and memory_bytes):
@@ -323,7 +317,7 @@ def _busy_poll_us(processors: int) -> int:
 
 
 def _processors() -> int:
-    """:return: how many this process may use."""
+    """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -335,3 +329,46 @@ def _count_monotonically(reactor: object) -> None:
     """
     if isinstance(reactor, ReactorBase) and not reactor.getDelayedCalls():
         reactor.seconds = time.monotonic
+
+
+MAKER = ServiceMaker(
+    "Beanstalk",
+    "beanstalk_twisted.tap",
+    "A durable work queue that speaks the beanstalkd protocol.",
+    "beanstalk",
+)
+
+
+class CommandOptions(Options):
+    """The server's options, as the command shows them: ``twistd`` is not mentioned."""
+
+    command = launch = "beanstalk-twisted"
+
+    def getSynopsis(self) -> str:
+        return f"Usage: {self.command} {self.synopsis}"
+
+
+class LaunchOptions(ServerOptions):
+    """Those of ``twistd``, which knows of no service but ours."""
+
+    @property
+    def subCommands(self) -> Iterator[tuple[str, None, Callable[[], usage.Options], str]]:
+        """Name our service; ``runApp`` then finds how to make it in ``loadedPlugins``."""
+        self.loadedPlugins = {MAKER.tapname: MAKER}
+        yield (MAKER.tapname, None, CommandOptions, MAKER.description)
+
+
+def main(argv: Sequence[str] | None = None, had_terminal: bool | None = None) -> None:
+    """Run the server until it is told to stop.
+
+    :param argv: the options, without the command's name; those of the process if None.
+    :param had_terminal: whether the process began in a terminal; None: it is seen later.
+    """
+    typed = sys.argv[1:] if argv is None else argv
+    options = LaunchOptions()
+    # A reader of the help that goes away ends it silently; a server outlives any reader.
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    options.parseOptions(["--nodaemon", "--pidfile=", MAKER.tapname, *typed])
+    signal.signal(signal.SIGPIPE, before)
+    options[HAD_TERMINAL] = had_terminal
+    runApp(options)

@@ -75,7 +75,7 @@ def serve(path: str, options: list[str]) -> None:
     """Run the server; write its turns when it ends."""
     reactor = TimedReactor()
     installReactor(reactor)
-    from beanstalk_twisted.command import main as run
+    from beanstalk_twisted.tap import main as run
 
     reactor.addSystemEventTrigger(
         "after", "shutdown", lambda: Path(path).write_bytes(reactor.turns.tobytes())

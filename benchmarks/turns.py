@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.daemon.gc_control import Collecting
+from beanstalk_twisted.daemon.memory import Collecting
 from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import (
     READ_BYTES,

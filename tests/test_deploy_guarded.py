@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from beanstalk_twisted.daemon.files import read_access
-from beanstalk_twisted.daemon.obstacles import tls_files, wrong_files
+from beanstalk_twisted.daemon.listening import tls_files, wrong_files
 from beanstalk_twisted.daemon.options import PORT
 from tests.certificates import Authority, Certificates
-from tests.daemon.tls.talking import client_context
+from tests.daemon.tls_talking import client_context
 from tests.end_to_end.test_tls import MUTUAL, TlsConnection
 from tests.server_process import ServerProcess, ours_at_once
 from tests.test_deploy import DEPLOY, GUARDED, UNIT, checked, documents, final, unit

@@ -16,7 +16,7 @@ import pytest
 from twisted.application.service import IServiceMaker, ServiceMaker
 from twisted.plugin import getPlugins
 
-import beanstalk_twisted.command
+import beanstalk_twisted.tap
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_SECONDS = 30
@@ -30,7 +30,7 @@ print([name for name in sys.modules if name.startswith(tops)])
 
 IMPORTED_BY_THE_COMMAND = """
 import sys
-from beanstalk_twisted.command import LaunchOptions
+from beanstalk_twisted.tap import LaunchOptions
 print([row[0] for row in LaunchOptions().subCommands], "twisted.plugins" in sys.modules)
 """
 
@@ -67,7 +67,7 @@ def test_the_plugin_is_found_in_the_checkout() -> None:
 def test_the_plugin_and_the_command_name_the_same_service() -> None:
     import twisted.plugins.beanstalk_twisted_plugin as plugin
 
-    assert vars(plugin.serviceMaker) == vars(beanstalk_twisted.command.MAKER)
+    assert vars(plugin.serviceMaker) == vars(beanstalk_twisted.tap.MAKER)
     assert isinstance(plugin.serviceMaker, ServiceMaker)
 
 

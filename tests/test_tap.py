@@ -36,7 +36,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.daemon.command_line import BACKLOG, MAX_BODY_CACHE, Options
 from beanstalk_twisted.daemon.listening import ListeningService
-from beanstalk_twisted.daemon.machine_memory import MemoryShare
+from beanstalk_twisted.daemon.memory import MemoryShare
 from beanstalk_twisted.daemon.options import (
     GROUPS,
     MAX_DIGITS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from beanstalk_twisted.daemon.gc_control import Phase
+from beanstalk_twisted.daemon.memory import Phase
 
 
 class Uncollected:

@@ -12,18 +12,14 @@ from twisted.internet.abstract import isIPv6Address
 from twisted.internet.interfaces import IReactorUNIX
 from twisted.python import usage
 
-from beanstalk_twisted.binlog.compaction import (
-    MAX_FACTOR,
-    MIN_FACTOR,
-    Policy,
-)
+from beanstalk_twisted.binlog.compaction import MAX_FACTOR, MIN_FACTOR, Policy
 from beanstalk_twisted.binlog.segments.format import (
     MAX_BODY_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
 )
 from beanstalk_twisted.daemon.log_lines import FORMATS, LEVELS
-from beanstalk_twisted.daemon.machine_memory import memory_share
+from beanstalk_twisted.daemon.memory import memory_share
 from beanstalk_twisted.daemon.options import (
     ADDRESS,
     MAX_FSYNC_MS,
@@ -106,7 +102,6 @@ GIVEN: Final = {
 """Options with one value, and their defaults; None where it matters whether they were given."""
 
 LOG_DEFAULTS: Final = ("text", "info")
-"""Format and level of the log."""
 
 MAX_BODY_CACHE: Final = 1 << 62
 """More bytes than any memory has."""
@@ -215,9 +210,7 @@ class Options(usage.Options):
     opt_h = usage.Options.opt_help
 
     def getUsage(self, width: int | None = None) -> str:
-        """:param width: columns; those of the terminal if None.
-        :return: the options in groups, and an example.
-        """
+        """:param width: columns; those of the terminal if None."""
         columns = shutil.get_terminal_size().columns if width is None else width
         return (
             f"{self.longdesc}\n\n{explained(columns)}\n\n"
@@ -239,12 +232,10 @@ class Options(usage.Options):
             raise SystemExit(WRONG_USAGE) from None
 
     def parseArgs(self, *words: str) -> None:
-        """There are only options."""
         if words:
             raise usage.UsageError(f"unexpected word: {words[0]!r}")
 
     def postOptions(self) -> None:
-        """Check values, and turn them into numbers."""
         self["max_job_bytes"] = self._limited("max-job-size", 0, MAX_BODY_BYTES)
         self["max_keys"] = self._limited("max-keys", 0, MAX_MAX_KEYS)
         self["max_memory"] = memory_share("--max-memory", self["max-memory"])
@@ -264,7 +255,12 @@ class Options(usage.Options):
             if not self["binlog"]:
                 raise usage.UsageError("--binlog needs the name of a directory")
             self["binlog"] = os.path.abspath(self["binlog"])
-            self._warn_of_no_syncs()
+            inline = "fsync-inline"
+            if self[inline] != self.defaults[inline] and not self["fsync"].is_always:
+                self["warnings"].append(
+                    f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
+                    f"--{inline}"
+                )
         else:
             self._warn_of_idle()
         self._check_archive()
@@ -292,7 +288,6 @@ class Options(usage.Options):
         self["uid_gid"] = _look_up(self["user"]) if self["user"] is not None else None
 
     def _limits(self) -> Limits:
-        """:return: all but that of memory."""
         return Limits(
             connections=self._limited("max-connections", 0, MAX_MAX_CONNECTIONS),
             connections_per_address=self._limited(
@@ -340,7 +335,6 @@ class Options(usage.Options):
         return Policy(limited)
 
     def _warn_of_idle(self) -> None:
-        """Warn of options about the log without a log."""
         names = (*LOG_NUMBERS, "body-cache", "verify-on-start")
         idle = [f"--{name}" for name in names if self[name] != self.defaults[name]]
         if words := ", ".join(dict.fromkeys([*self._given, *idle])):
@@ -349,7 +343,6 @@ class Options(usage.Options):
             )
 
     def _verify(self) -> Verify:
-        """:raise UsageError: it is none of them."""
         text = self["verify-on-start"]
         try:
             verify = Verify(text)
@@ -373,15 +366,6 @@ class Options(usage.Options):
             return "--max-memory is 0, and there is no --body-cache"
         return ""
 
-    def _warn_of_no_syncs(self) -> None:
-        """Warn of ``--fsync-inline`` where no reply waits for a sync."""
-        name = "fsync-inline"
-        if self[name] != self.defaults[name] and not self["fsync"].is_always:
-            self["warnings"].append(
-                f"{self['fsync'].in_words}: no reply waits for a sync, and this has no effect: "
-                f"--{name}"
-            )
-
     def _check_replication(self) -> None:
         """Without ``--replicate`` nothing of it is imported."""
         self["replication"] = None
@@ -392,7 +376,7 @@ class Options(usage.Options):
                 raise usage.UsageError(f"{', '.join(given)} needs --replicate")
             return
         check_url(self["replicate"])
-        from beanstalk_twisted.replication.stream.opening import credential_warnings
+        from beanstalk_twisted.replication.stream.addresses import credential_warnings
 
         self["warnings"] += credential_warnings(os.environ)
         if self["binlog"] is None:
@@ -438,7 +422,6 @@ class Options(usage.Options):
         return limited
 
     def _address(self) -> str:
-        """The endpoint that --address and --port mean."""
         address = ADDRESS if self["address"] is None else str(self["address"])
         if not address:
             raise usage.UsageError("--address needs an address")
@@ -451,7 +434,6 @@ class Options(usage.Options):
 
 
 def _one_of(option: str, given: str, values: Iterable[str]) -> str:
-    """:raise usage.UsageError: it is none of them."""
     *others, last = values
     if given not in (*others, last):
         raise usage.UsageError(f"{option} is {', '.join(others)} or {last}, not {given!r}")
@@ -465,11 +447,13 @@ def _endpoint(option: str, text: str) -> Any:
     listener: Any = UnixListener(cast(IReactorUNIX, reactor)) if is_unix else reactor
     try:
         if text.startswith(ENCRYPTED):
-            from beanstalk_twisted.daemon.tls.endpoint import TlsEndpoint
+            from beanstalk_twisted.daemon.tls_endpoint import TlsEndpoint
 
             endpoint: Any = TlsEndpoint(reactor, option, text, BACKLOG)
         else:
-            endpoint = endpoints.serverFromString(listener, _with_backlog(text))
+            lacks_backlog = text.startswith(KNOCKED_AT) and ":backlog=" not in text
+            whole = f"{text}:backlog={BACKLOG}" if lacks_backlog else text
+            endpoint = endpoints.serverFromString(listener, whole)
         check_port(endpoint)
         if isinstance(endpoint, endpoints.AdoptedStreamServerEndpoint):
             return InheritedSocket(reactor, endpoint.fileno)
@@ -479,12 +463,6 @@ def _endpoint(option: str, text: str) -> Any:
         is_missing = isinstance(error, LookupError) and text.startswith("systemd:")
         why = NOT_PASSED if is_missing else endpoint_problem(error)
         raise usage.UsageError(f"{option} {text}: {why}") from None
-
-
-def _with_backlog(text: str) -> str:
-    """Give an endpoint the usual backlog, unless it has its own."""
-    has_one = text.startswith(KNOCKED_AT) and ":backlog=" not in text
-    return f"{text}:backlog={BACKLOG}" if has_one else text
 
 
 def _archive_place(given: str) -> str:

@@ -1,7 +1,4 @@
-"""The file of ``--tubes``: policies of tubes, in TOML.
-
-Each table is named as a tube, or as a pattern of such names, and has keys of policies.
-"""
+"""Files that are read at the start and again on SIGHUP: those of ``--access`` and ``--tubes``."""
 
 import os
 import re
@@ -19,7 +16,7 @@ from beanstalk_twisted.access.parsing import (
     parse_access,
 )
 from beanstalk_twisted.access.rules import AccessRules
-from beanstalk_twisted.daemon.launching import Refused
+from beanstalk_twisted.daemon.process import Refused
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.rules.policy_keys import BadRule, DeclaredPolicies, check_rule
 from beanstalk_twisted.server.access.authentication import Hashing
@@ -68,54 +65,73 @@ def read_access(path: str) -> AccessRules:
         raise BadAccessFile(str(problem)) from None
 
 
-class AccessFile:
-    """Has a server ask for the rights that a file gives, now and when it is told to read it
-    again.
+class ReadAgain:
+    """What is read before the server starts, and again when that is asked for.
+
+    :ivar name: what the log calls it.
+    :cvar wrong: raised of what cannot be used.
     """
 
     log = Logger()
+    name: str
+    wrong: type[ValueError]
+
+    def load(self) -> None:
+        """Read it, before the server starts.
+
+        :raise Refused: it cannot be used: nobody is to be served by a server that trusts whoever
+            comes.
+        """
+        try:
+            self._read()
+        except self.wrong as problem:
+            raise Refused(f"{self.name}: {problem}", WRONG_FILE) from None
+        self._tell("read")
+
+    def reload(self) -> None:
+        """Read it again; if it cannot be used, all stays as it was."""
+        try:
+            self._read()
+        except self.wrong as problem:
+            self._warn(str(problem))
+        else:
+            self._tell("read again")
+
+    def _read(self) -> None: ...
+
+    def _tell(self, how: str) -> None: ...
+
+    def _warn(self, problem: str) -> None: ...
+
+
+class AccessFile(ReadAgain):
+    """Has a server ask for the rights that a file gives."""
+
+    log = Logger()
+    wrong = BadAccessFile
 
     def __init__(self, path: str, service: BeanstalkService, hashing: Hashing) -> None:
-        """:param hashing: where tokens are compared."""
+        self.name = f"--access {path}"
         self._path = path
         self._service = service
         self._hashing = hashing
 
-    def load(self) -> None:
-        """Read the file, before the server starts.
+    def _read(self) -> None:
+        self._service.require_access(read_access(self._path), self._hashing)
 
-        :raise Refused: the file cannot be used: nobody is to be served by a server that trusts
-            whoever comes.
-        """
-        try:
-            self._service.require_access(read_access(self._path), self._hashing)
-        except BadAccessFile as problem:
-            raise Refused(f"--access {self._path}: {problem}", WRONG_FILE) from None
-        self._tell("read")
+    def _warn(self, problem: str) -> None:
+        self.log.warn(
+            "--access {path}: {problem}. All may do what they could; mend it and send SIGHUP",
+            event="access-wrong", path=self._path, problem=problem,
+        )  # fmt: skip
 
-    def reload(self) -> None:
-        """Read the file again; if it cannot be used, all stays as it was."""
-        try:
-            rules = read_access(self._path)
-        except BadAccessFile as problem:
-            self.log.warn(
-                "--access {path}: {problem}. All may do what they could; mend it and send SIGHUP",
-                event="access-wrong", path=self._path, problem=str(problem),
-            )  # fmt: skip
-            return
-        self._service.require_access(rules, self._hashing)
-        self._tell("read again")
-
-    def _tell(self, what: str) -> None:
+    def _tell(self, how: str) -> None:
         access = self._service.access
         self.log.info(
             "--access {path}: {what}, {identities} identities", event="access-read",
-            path=self._path, what=what, identities=len(access.rules.identities) if access else 0,
+            path=self._path, what=how, identities=len(access.rules.identities) if access else 0,
         )  # fmt: skip
-        self._warn_if_open()
-
-    def _warn_if_open(self) -> None:
-        """Warn of a file that others may write: whoever can, may do all."""
+        # Whoever may write it may do all.
         try:
             mode = os.stat(self._path).st_mode
         except OSError:
@@ -127,6 +143,8 @@ class AccessFile:
             )  # fmt: skip
 
 
+# The file of ``--tubes``: tables of keys, each named as a tube, or as a pattern of such names.
+
 MAX_TUBES_FILE_BYTES: Final = 64 << 10
 """Of the file: it is read in 20 ms, while clients wait."""
 
@@ -136,9 +154,7 @@ class BadTubesFile(ValueError):
 
 
 def parse_tubes(text: str) -> DeclaredPolicies:
-    """:param text: of a file.
-    :raise BadTubesFile: there is something wrong with it.
-    """
+    """:raise BadTubesFile: there is something wrong with the text."""
     try:
         tables = parse_toml(text)
         return DeclaredPolicies([
@@ -227,35 +243,25 @@ def _parts(key: str) -> list[str]:
     return parts
 
 
-class TubesFile:
-    """Has a server hold what a file says, now and when it is told to read it again."""
+class TubesFile(ReadAgain):
+    """Has a server hold the policies that a file says."""
 
     log = Logger()
+    wrong = BadTubesFile
 
     def __init__(self, path: str, service: BeanstalkService) -> None:
+        self.name = f"--tubes {path}"
         self._path = path
         self._service = service
 
-    def load(self) -> None:
-        """Read the file, before the server starts.
+    def _read(self) -> None:
+        self._service.declare_policies(read_tubes(self._path))
 
-        :raise Refused: the file cannot be used.
-        """
-        try:
-            self._service.declare_policies(read_tubes(self._path))
-        except BadTubesFile as problem:
-            raise Refused(f"--tubes {self._path}: {problem}", WRONG_FILE) from None
-        self.log.info("--tubes {path}: read", event="tubes-read", path=self._path)
+    def _warn(self, problem: str) -> None:
+        self.log.warn(
+            "--tubes {path}: {problem}. The policies stay as they were", event="tubes-wrong",
+            path=self._path, problem=problem,
+        )  # fmt: skip
 
-    def reload(self) -> None:
-        """Read the file again; if it cannot be used, all stays as it was."""
-        try:
-            declared = read_tubes(self._path)
-        except BadTubesFile as problem:
-            self.log.warn(
-                "--tubes {path}: {problem}. The policies stay as they were", event="tubes-wrong",
-                path=self._path, problem=str(problem),
-            )  # fmt: skip
-            return
-        self._service.declare_policies(declared)
-        self.log.info("--tubes {path}: read again", event="tubes-read", path=self._path)
+    def _tell(self, how: str) -> None:
+        self.log.info(f"--tubes {{path}}: {how}", event="tubes-read", path=self._path)

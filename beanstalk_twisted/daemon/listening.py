@@ -5,8 +5,8 @@ Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in
 
 import gc
 import socket
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred
@@ -23,10 +23,18 @@ from twisted.python import log as legacy_log
 from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.access.parsing import BadAccessFile
 from beanstalk_twisted.binlog.errors import BinlogError
-from beanstalk_twisted.daemon.gc_control import Collecting, Collector
-from beanstalk_twisted.daemon.launching import Launcher, Refused
-from beanstalk_twisted.daemon.service_manager import ServiceManager, how_it_is
+from beanstalk_twisted.daemon.files import BadTubesFile, read_access, read_tubes
+from beanstalk_twisted.daemon.memory import Collecting, Collector
+from beanstalk_twisted.daemon.options import tls_endpoints
+from beanstalk_twisted.daemon.process import (
+    Launcher,
+    Refused,
+    ServiceManager,
+    how_it_is,
+    refuse_start,
+)
 from beanstalk_twisted.daemon.sockets import in_words, why_not
 from beanstalk_twisted.server.connections.accepting import AcceptLimiter, WatchedConnection
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader
@@ -49,7 +57,6 @@ NOT_LOGGED: Final = {"log_format": ""}
 class Ports(NamedTuple):
     """Ports that serve one factory.
 
-    :ivar option: the option that they were named by.
     :ivar words: what the log says behind the address of each.
     """
 
@@ -60,10 +67,7 @@ class Ports(NamedTuple):
 
 
 class OpenPorts:
-    """Opens the ports of some groups together, and closes them.
-
-    :ivar ports: those that are open.
-    """
+    """Opens the ports of some groups together, and closes them."""
 
     log = Logger()
 
@@ -79,11 +83,9 @@ class OpenPorts:
         :return: what to say of each.
         :raise Refused: one cannot be opened.
         """
-        return [words for group in self._groups for words in self._open_all(group)]
-
-    def _open_all(self, group: Ports) -> list[str]:
         return [
             f"{in_words(port.getHost())}{getattr(each, 'words', '')}{group.words}"
+            for group in self._groups
             for each in group.endpoints
             for port in self._open(each, group.factory, group.option)
         ]
@@ -113,13 +115,11 @@ class OpenPorts:
             self._limiters.append(AcceptLimiter(self._clock, port))
 
     def move_to(self, hub: EpollReader | None) -> None:
-        """Let the hub accept the connections, if there is one."""
         if hub is not None:
             for limiter in self._limiters:
                 limiter.move_to(hub)
 
     def announce(self, announcements: Sequence[str]) -> None:
-        """Log where they listen."""
         for words in announcements:
             self.log.info("listening on {address}", event="listening", address=words)
 
@@ -128,29 +128,35 @@ class OpenPorts:
         for limiter in self._limiters:
             limiter.stop()
         for port in self.ports:
-            await self._close(port)
-
-    async def _close(self, port: IListeningPort) -> None:
-        address = in_words(port.getHost())
-        try:
-            await maybeDeferred(port.stopListening)
-        except OSError as problem:
-            self.log.warn(
-                "closing {address}: {why}; nothing was lost", event="close-failed",
-                address=address, why=problem.strerror,
-            )  # fmt: skip
+            address = in_words(port.getHost())
+            try:
+                await maybeDeferred(port.stopListening)
+            except OSError as problem:
+                self.log.warn(
+                    "closing {address}: {why}; nothing was lost", event="close-failed",
+                    address=address, why=problem.strerror,
+                )  # fmt: skip
 
 
-def write_log_of(parent: Any, make_observer: Callable[[], ILogObserver | None]) -> None:
-    """Have the log of an application written by our observer, if there is one; any other parent has
-    no log of its own.
-    """
-    observer = make_observer() if isinstance(parent, Componentized) else None
-    if observer is not None:
-        parent.setComponent(ILogObserver, observer)
+class WholeService(Service):
+    """A service that is all that an application runs, whose log our observer writes then."""
+
+    log = Logger()
+    _make_observer: Callable[[], ILogObserver | None]
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Any parent but an application has no log of its own."""
+        super().setServiceParent(parent)
+        observer = self._make_observer() if isinstance(parent, Componentized) else None
+        if observer is not None:
+            parent.setComponent(ILogObserver, observer)
+
+    def _left_undone(self, failure: Failure) -> None:
+        """What was acknowledged is safe; the next start sees an unclean stop."""
+        self.log.failure("the stop did not end in order", failure, event="stop-failed")
 
 
-class ListeningService(Service):
+class ListeningService(WholeService):
     """Starts the queue, then ports; stops them the other way round."""
 
     log = Logger()
@@ -169,14 +175,8 @@ class ListeningService(Service):
         http: Ports | None = None,
         collector: Collector = gc,
     ) -> None:
-        """:param clock: bounds the stop.
-        :param endpoints_v1: those that speak the older dialect.
-        :param prepare: locks the directory and the like; may raise `BinlogError`.
+        """:param prepare: locks the directory and the like; may raise `BinlogError`.
         :param launcher: ends a start that fails; None for one in the foreground.
-        :param make_observer: makes what writes the log, if that is ours to choose.
-        :param option: the option that ``endpoints`` were named by.
-        :param manager: told how the start goes and how the server is.
-        :param http: ports that are not the queue's protocol's.
         :param collector: Python's, or what takes its place where the process is not a server only.
         """
         self.queue = queue
@@ -194,11 +194,6 @@ class ListeningService(Service):
         self._manager = ServiceManager() if manager is None else manager
         self._collecting = Collecting(lambda: queue.connections.wrapped_ended, collector)
 
-    def setServiceParent(self, parent: Any) -> None:
-        """Join an application, whose log is then written by our observer."""
-        super().setServiceParent(parent)
-        write_log_of(parent, self._make_observer)
-
     def startService(self) -> None:
         """:raise SystemExit: with the exit code of docs/durability.md, in the foreground.
         :raise Refused: otherwise; the launcher shows its first words.
@@ -208,12 +203,11 @@ class ListeningService(Service):
             self._load()
             self.serve()
             self._collecting.start()
-        except BinlogError as error:
-            self._refuse(str(error), error.exit_code)
-        except Refused as error:
-            self._refuse(str(error), error.exit_code)
+        except (BinlogError, Refused) as error:
+            refuse_start(self._launcher, self._manager, str(error), error.exit_code)
         except KeyboardInterrupt:
-            self._refuse("stopped before anybody was served; nothing was lost", INTERRUPTED)
+            why = "stopped before anybody was served; nothing was lost"
+            refuse_start(self._launcher, self._manager, why, INTERRUPTED)
         self._launcher.let_go()
         self._manager.start(self._clock, self._in_words)
 
@@ -251,13 +245,6 @@ class ListeningService(Service):
             "{how}", event="settings", how=queue.settings.in_words(queue.path, queue.has_hub)
         )
 
-    def _refuse(self, message: str, code: int) -> NoReturn:
-        self.log.critical(
-            "the server does not start: {why}", event="start-refused", why=message, exit_code=code
-        )
-        self._manager.refused(message)
-        self._launcher.refuse(message, code)
-
     def stopService(self) -> "Deferred[None]":
         """Ports, then the queue; bounded by `STOP_LIMIT_S`."""
         super().stopService()
@@ -272,6 +259,65 @@ class ListeningService(Service):
         self._collecting.stop()
         await self.queue.stopService()
 
-    def _left_undone(self, failure: Failure) -> None:
-        """What was acknowledged is safe; the next start sees an unclean stop."""
-        self.log.failure("the stop did not end in order", failure, event="stop-failed")
+
+# What would refuse a start beside wrong options and the log, for ``beanstalk doctor``, which asks
+# this in a process of its own.
+
+
+def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
+    """:return: for ``access`` and ``tubes``, where one is named, why it cannot be used; empty if it
+    can.
+    """
+    found = {}
+    for name, read in (("access", read_access), ("tubes", read_tubes)):
+        if options[name] is not None:
+            try:
+                read(options[name])
+                found[name] = ""
+            except (BadAccessFile, BadTubesFile) as problem:
+                found[name] = f"{options[name]}: {problem}"
+    return found
+
+
+def tls_files(options: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
+    """:return: of each endpoint for TLS its name, why its files cannot be used, empty if they can,
+    and what is to be warned of.
+    """
+    found = []
+    for endpoint in tls_endpoints(options):
+        try:
+            found.append((endpoint.name, "", endpoint.check()))
+        except ValueError as problem:
+            found.append((endpoint.name, str(problem), []))
+    return found
+
+
+def ports_in_use(options: Mapping[str, Any]) -> list[str]:
+    """Listen on all TCP ports until this process ends; nobody is answered, as no reactor runs.  So
+    two options that name one port are found too.
+
+    UNIX sockets are left alone: to listen on one makes a file.
+
+    :return: why, for each on which a server could not listen.
+    """
+    modern = "--listen" if options["listen"] else "--port"
+    groups = (
+        (modern, options["endpoints"]),
+        ("--listen-v1", options["endpoints_v1"]),
+        ("--http", options["endpoints_http"]),
+    )
+    return [why for option, group in groups for why in _refused(option, group)]
+
+
+def _refused(option: str, group: Iterable[IStreamServerEndpoint]) -> Iterator[str]:
+    for endpoint in group:
+        # As `check_port`: of the endpoints those of TCP and TLS have one.
+        if not isinstance(getattr(endpoint, "_port", None), int):
+            continue
+        opening: Deferred[IListeningPort] = maybeDeferred(endpoint.listen, Factory())
+        outcome: list[Any] = []
+        opening.addBoth(outcome.append)
+        if outcome and isinstance(outcome[0], Failure):
+            problem = outcome[0].value
+            assert problem is not None
+            yield why_not(problem, option)

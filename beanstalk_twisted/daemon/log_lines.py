@@ -65,7 +65,6 @@ class ReopenedLogFile:
         self._file: Any = self._open()
 
     def write(self, text: str) -> None:
-        """Append text."""
         self._file.write(text)
 
     def flush(self) -> None:
@@ -125,9 +124,7 @@ TWISTED: Final = {"log_legacy": "twisted", "twisted.scripts": "twistd"}
 
 
 def part_of(namespace: str) -> str:
-    """:param namespace: a logger's, as a rule the full name of its class.
-    :return: the part of the server that speaks, one word.
-    """
+    """:param namespace: a logger's, as a rule the full name of its class."""
     if namespace.startswith(OURS):
         place = namespace.removeprefix(OURS)
         package = place.partition(".")[0]
@@ -141,9 +138,7 @@ def part_of(namespace: str) -> str:
 
 
 def line(event: LogEvent) -> str | None:
-    """:param event: what was logged.
-    :return: its line, and a traceback behind it if it has one, indented; None if it has no text.
-    """
+    """An event's line, and its traceback, indented, if it has one; None if it has no text."""
     text = eventAsText(event, includeTimestamp=False, includeSystem=False)
     if not text:
         return None
@@ -155,17 +150,16 @@ def line(event: LogEvent) -> str | None:
 
 
 def json_line(event: LogEvent) -> str | None:
-    """:param event: what was logged.
-    :return: a JSON object in one line, in ASCII; None if it has no text.
-    """
+    """An event as a JSON object in one line, in ASCII; None if it has no text."""
     text = eventAsText(event, includeTraceback=False, includeTimestamp=False, includeSystem=False)
     failure = event.get("log_failure")
     if not text and failure is None:
         return None
     at, namespace = event.get("log_time"), event.get("log_namespace", "-")
+    iso = None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     part = part_of(namespace)
     document = {
-        "time": None if at is None else _iso(at), "level": level_of(event), "part": part,
+        "time": iso and iso[:-6] + "Z", "level": level_of(event), "part": part,
         "event": event.get("event", part), "message": text.strip(),
         "fields": _fields(event) if namespace.startswith(OURS) else {},
     }  # fmt: skip
@@ -183,10 +177,6 @@ def level_of(event: LogEvent) -> str:
     if event.get("event") == AUDIT:
         return AUDIT
     return str(event.get("log_level", LogLevel.info).name)
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def _fields(event: LogEvent) -> dict[str, object]:
@@ -209,7 +199,6 @@ class LeastLevel:
     """Leaves out lines below a level, but never those of the audit."""
 
     def __init__(self, level: str) -> None:
-        """:param level: one of `LEVELS`."""
         self._kept = frozenset((*LEVELS[LEVELS.index(level) :], AUDIT))
 
     def __call__(self, event: LogEvent) -> Any:
@@ -223,10 +212,7 @@ class ServerLog:
     def __init__(
         self, launcher: Mapping[str, Any], log_format: str = "text", level: str = "info"
     ) -> None:
-        """:param launcher: the options of `twistd`.
-        :param log_format: one of `FORMATS`.
-        :param level: one of `LEVELS`.
-        """
+        """:param launcher: the options of `twistd`."""
         self._launcher = launcher
         self._format = FORMATS[log_format]
         self._level = LeastLevel(level)
@@ -246,10 +232,9 @@ class ServerLog:
         return self._launcher.get("logfile") or default
 
     def observer(self, predicates: Iterable[ILogFilterPredicate]) -> ILogObserver | None:
-        """Open the log.
+        """Open the log; None if it `is_elsewhere`.
 
         :param predicates: say what is left out.
-        :return: None if it `is_elsewhere`.
         """
         if self.is_elsewhere:
             return None

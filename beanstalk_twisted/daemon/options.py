@@ -194,16 +194,16 @@ OPTIONS: Final = {each.name: each for group in GROUPS for each in group.options}
 
 
 def explained(width: int) -> str:
-    """:param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
-    :return: all groups, one option after the other, wrapped.
+    """Explain all options, wrapped.
+
+    :param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
     """
     columns = min(max(width, MIN_WIDTH), MAX_WIDTH)
-    return "\n\n".join(_group(group, columns) for group in GROUPS)
-
-
-def _group(group: Group, columns: int) -> str:
-    lines = [line for option in group.options for line in _option(option, columns)]
-    return "\n".join([f"{group.title}:", *lines])
+    groups = []
+    for group in GROUPS:
+        lines = [line for option in group.options for line in _option(option, columns)]
+        groups.append("\n".join([f"{group.title}:", *lines]))
+    return "\n\n".join(groups)
 
 
 def _option(option: Option, columns: int) -> Iterator[str]:
@@ -280,10 +280,7 @@ _LOOPBACK: Final = {**dict.fromkeys(("tcp", "ssl", "tls", "mtls"), ADDRESS), "tc
 
 
 def http_endpoint(text: str) -> str:
-    """Read what ``--http`` is given.
-
-    :return: an endpoint of Twisted, on this machine alone unless ``text`` says another address.
-    """
+    """Read what ``--http`` is given: on this machine alone unless it says another address."""
     if _BARE_PORT.fullmatch(text):
         return f"tcp:{text}:interface={ADDRESS}"
     found = _HOST_AND_PORT.fullmatch(text)
@@ -298,9 +295,7 @@ def http_endpoint(text: str) -> str:
 
 
 def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
-    """:param options: those of the server, checked.
-    :return: each `TlsEndpoint` among them; its module is imported where there is one only.
-    """
+    """:return: each `TlsEndpoint` among them; its module is imported where there is one only."""
     groups = ("endpoints", "endpoints_v1", "endpoints_http")
     return [
         each for group in groups for each in options[group] if getattr(each, "is_encrypted", False)
@@ -308,9 +303,7 @@ def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
 
 
 def endpoint_problem(error: Exception) -> str:
-    """:param error: what a parser of endpoints has raised.
-    :return: what is wrong, and how endpoints are written, in place of Python's own words.
-    """
+    """Say what is wrong, and how endpoints are written, in place of Python's own words."""
     said = str(error)
     if getattr(error, "is_whole", False):
         return said

@@ -42,7 +42,6 @@ FENCED: Final = 75
 EX_TEMPFAIL of sysexits.h, so that who started it starts it again.
 """
 
-
 TEMPORARY: Final = "([1-9][0-9]{0,9})-[0-9a-f]{8}"
 """What the name of a temporary log ends with: the process that has made it, and chance."""
 
@@ -50,7 +49,6 @@ TEMPORARY: Final = "([1-9][0-9]{0,9})-[0-9a-f]{8}"
 class Replication(NamedTuple):
     """How a log is replicated.
 
-    :ivar url: of the stream.
     :ivar lease_s: seconds of silence after which a standby becomes active.
     :ivar timeout_s: seconds that a reply may wait for the stream before changes are refused.
     :ivar exits_when_fenced: whether the process ends then; else it goes on as a standby.
@@ -65,7 +63,7 @@ class Replication(NamedTuple):
 
     @property
     def stream(self) -> str:
-        """The stream's name, which is that of the queue."""
+        """Its name, which is that of the queue."""
         return self.url.partition("?")[0].rpartition("/")[2]
 
 
@@ -73,9 +71,8 @@ def check_url(url: str) -> None:
     """:raise usage.UsageError: it names no stream, or what reads it is not installed."""
     if not url:
         raise usage.UsageError("--replicate needs a URL, nats://HOST[:PORT],.../STREAM")
-    from beanstalk_twisted.replication.stream.addresses import parse
+    from beanstalk_twisted.replication.stream.addresses import PACKAGES, parse
     from beanstalk_twisted.replication.stream.door import Refused
-    from beanstalk_twisted.replication.stream.opening import PACKAGES
 
     if find_spec("nats") is None:
         raise usage.UsageError(f"--replicate needs {PACKAGES}")
@@ -111,23 +108,15 @@ def _of_this_machine() -> str:
 
 
 def _is_left(path: str, pid: int) -> bool:
-    """Whether a temporary log is our user's, and the process that has made it is not there."""
     try:
         found = os.lstat(path)
-    except OSError:
-        return False
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return is_ours and not _is_there(pid)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            os.kill(pid, 0)
     except ProcessLookupError:
-        return False
-    except OSError:
         return True
-    return True
+    except OSError:
+        return False
+    return False
 
 
 def _remove_unless_locked(path: str) -> bool:

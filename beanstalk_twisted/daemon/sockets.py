@@ -1,11 +1,4 @@
-"""Listening on a UNIX socket whose file may have been left behind.
-
-The file of a UNIX socket outlives its server: beanstalkd leaves it at each SIGTERM, everybody after
-kill -9.  The kernel knows whether somebody listens, so the file is connected to.  A file with the
-server's pid, as Twisted makes it, knows less: in a container the next server has the same pid.
-
-Differs from beanstalkd: it removes the file, and so takes it away from a server that is listening.
-"""
+"""Addresses in words, sockets that a service manager passes, and UNIX sockets."""
 
 import contextlib
 import errno
@@ -39,9 +32,8 @@ LOWEST_FREE_PORT: Final = 1024
 
 
 def in_words(address: object) -> str:
-    """:param address: of a port or a peer.
-    :return: ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:PATH``, as options take it; the address's own
-        words if it is of another kind.
+    """:return: ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:PATH``, as options take it; the address's
+    own words if it is of another kind.
     """
     if isinstance(address, UNIXAddress):
         return _unix(address.name)
@@ -51,10 +43,7 @@ def in_words(address: object) -> str:
 
 
 def why_not(error: BaseException, option: str) -> str:
-    """:param error: what listening has raised.
-    :param option: the option that named the address; for the advice.
-    :return: where, why, and what to do, in one line.
-    """
+    """Say of what listening has raised where, why, and what to do, in one line."""
     if not isinstance(error, CannotListenError):
         return f"cannot listen: {error}"
     problem = error.socketError
@@ -188,9 +177,7 @@ class KeptPort(unix.Port):
 
 
 def _family(fd: int) -> int:
-    """:return: the address family of a socket.
-    :raise ValueError: it does not listen for connections.
-    """
+    """:raise ValueError: it does not listen for connections."""
     try:
         with socket.socket(fileno=os.dup(fd)) as copy:
             if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -212,8 +199,15 @@ LEFT_BEHIND: Final = frozenset({errno.ECONNREFUSED, errno.ENOENT})
 
 @implementer(IReactorUNIX)
 class UnixListener:
-    """An `IReactorUNIX` that replaces a socket nobody listens on, and leaves alone what is in
-    use.
+    """An `IReactorUNIX` that replaces a socket nobody listens on, and leaves alone what is in use.
+
+    The file of a UNIX socket outlives its server: beanstalkd leaves it at each SIGTERM, everybody
+    after kill -9.  The kernel knows whether somebody listens, so the file is connected to.  A file
+    with the server's pid, as Twisted makes it, knows less: in a container the next server has the
+    same pid.
+
+    Differs from beanstalkd: it removes the file, and so takes it away from a server that is
+    listening.
     """
 
     def __init__(self, reactor: IReactorUNIX) -> None:
@@ -290,7 +284,10 @@ def _make_way(path: str) -> None:
         raise CannotListenError(None, path, problem) from None
     if not stat.S_ISSOCK(kind):
         _refuse(path, errno.EEXIST, "it is no socket, and is left alone. Name another path")
-    answer = _ask(path)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        # EAGAIN says that a server is there, and busy.
+        answer = probe.connect_ex(path)
     if answer not in LEFT_BEHIND:
         why = os.strerror(answer) if answer else "a server answers"
         _refuse(
@@ -298,23 +295,11 @@ def _make_way(path: str) -> None:
         )
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    _remove_pid(f"{path}.lock")
-
-
-def _ask(path: str) -> int:
-    """:return: the error code of an attempt to connect, 0 if it succeeds.  EAGAIN says that a
-    server is there, and busy.
-    """
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        return probe.connect_ex(path)
-
-
-def _remove_pid(path: str) -> None:
-    """Twisted's ports, and this server up to 0.1, leave a link to a pid beside the socket."""
+    # Twisted's ports, and this server up to 0.1, leave a link to a pid beside the socket.
+    lock = f"{path}.lock"
     with contextlib.suppress(OSError):
-        if os.readlink(path).isdigit():
-            os.unlink(path)
+        if os.readlink(lock).isdigit():
+            os.unlink(lock)
 
 
 def _refuse(path: str, number: int, why: str) -> NoReturn:

@@ -111,7 +111,6 @@ class Appender:
     :ivar sent_ns: when something was sent last.
     :ivar waiting_bytes: of all messages that are not answered.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
-    :ivar foreign: what was stepped over of foreign messages.
     :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
 
@@ -119,8 +118,7 @@ class Appender:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], lease: HeldLease,
         position: int,
     ) -> None:  # fmt: skip
-        """:param now_ns: the monotonic clock of the lease.
-        :param lease: renewed by each message that the stream accepts.
+        """:param now_ns: the monotonic clock of the lease, which each accepted message renews.
         :param position: of the last message in the stream.
         """
         self.position = self._newest = position
@@ -243,7 +241,6 @@ class Appender:
             append.proven_ns = sent_ns
 
     def _settle(self) -> None:
-        """Answer those that are in the stream with all before them."""
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
             self._lease.accepted(proven_ns)

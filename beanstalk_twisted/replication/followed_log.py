@@ -1,10 +1,4 @@
-"""A log that is followed: which writes of a stream go on where it ends, so that this server can go
-on with it behind any of them.  No I/O.
-
-A write that does not go on is passed over: the stream may hold one of a server that was fenced
-while it was under way, or one whose predecessor was refused (docs/replication-log.md, "Who is
-active").
-"""
+"""A log that is followed, without I/O."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -60,7 +54,12 @@ class Piece(NamedTuple):
 
 
 class FollowedLog:
-    """A `storage.opening.Predecessor`.
+    """Which writes of a stream go on where a log ends, so that this server can go on with it behind
+    any of them; a `storage.opening.Predecessor`.
+
+    A write that does not go on is passed over: the stream may hold one of a server that was fenced
+    while it was under way, or one whose predecessor was refused (docs/replication-log.md, "Who is
+    active").
 
     :ivar segment: number of the newest segment, 0 in an empty log.
     :ivar last_lsn: LSN of the newest record that was taken in.
@@ -78,7 +77,6 @@ class FollowedLog:
         self._is_sealed = False
 
     def go_on_from(self, found: Replay) -> None:
-        """Go on behind a log that was loaded."""
         segments, small = found.survey.segments, found.small
         if not segments:
             return
@@ -217,7 +215,6 @@ class FollowedLog:
             self.trim(record.seq)
 
     def trim(self, seq: int) -> None:
-        """Segments below are dead."""
         self.trim_seq = max(self.trim_seq, seq)
         for dead in [each for each in self._ends if each < self.trim_seq]:
             del self._ends[dead]
@@ -257,12 +254,10 @@ class FollowedLog:
     def remove_dead(self, directory: Directory, segments: bool) -> None:
         """Remove what was being made; or dead segments."""
         for name in directory.names():
-            if self._is_dead(name) if segments else is_unfinished(name):
+            seq = parse_segment_name(name)
+            is_dead = seq is not None and seq < self.trim_seq
+            if is_dead if segments else is_unfinished(name):
                 directory.remove(name)
-
-    def _is_dead(self, name: str) -> bool:
-        seq = parse_segment_name(name)
-        return seq is not None and seq < self.trim_seq
 
     def release(self, directory: Directory) -> None:
         """Cut the segment that the new one follows, unless it was sealed."""

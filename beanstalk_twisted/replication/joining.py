@@ -1,9 +1,4 @@
-"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start").
-
-Of the local log what the stream has too, byte for byte, is kept, from the newest segment that both
-have on.  What the stream lacks, and what it has otherwise, is copied to ``quarantine/`` before it
-is cut off or written anew.
-"""
+"""Joining the log of a server that starts to the stream (docs/replication-log.md, "A start")."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
@@ -14,27 +9,27 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication import local_log as loss_note
 from beanstalk_twisted.replication.appender import MAX_STEPPED
-from beanstalk_twisted.replication.comparison import (
+from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
+from beanstalk_twisted.replication.local_log import (
     Comparison,
+    LocalLog,
     Told,
+    Unheard,
     began_alone,
     begins_nowhere,
+    look_at_log,
+    lost_by_stream,
     newer_message,
     not_whole,
     other_store,
     purge_command,
-    torn,
-    written_alone,
-)
-from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
-from beanstalk_twisted.replication.local_log import (
-    LocalLog,
-    Unheard,
-    look,
     read_followed,
+    remove_loss_note,
     remove_segments,
+    torn,
+    why_left,
+    written_alone,
 )
 from beanstalk_twisted.replication.roster import NoteText, read_note
 from beanstalk_twisted.replication.stream.door import Message, Stream
@@ -76,7 +71,6 @@ class Joined(NamedTuple):
 
     :ivar position: of the last message that the local log has.
     :ivar first_positions: of the first message of segments, of the newest ones at least.
-    :ivar mark: whether another server fills the stream.
     :ivar fills: whether this server has to, behind this position.
     :ivar last: position of the newest message when joining began.
     :ivar displaced_to: of `Gaps`, for what comes behind.
@@ -95,7 +89,8 @@ class Joined(NamedTuple):
 
 
 class Joining:
-    """Joins one directory to one stream.
+    """Joins one directory to one stream: of the local log what the stream has too, byte for byte,
+    is kept, from the newest segment that both have on.
 
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
@@ -105,8 +100,7 @@ class Joining:
         progress: Callable[[int, int], None] = lambda position, last: None,
         began: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """:param io: reads and writes the directory.
-        :param began: called when `Joined.last` is known.
+        """:param began: called when `Joined.last` is known.
         :param progress: told the position of a message that is to be compared, and of the last one.
         """
         self._directory = directory
@@ -185,7 +179,7 @@ class Joining:
         for name in directory.names():
             if is_unfinished(name):
                 directory.remove(name)
-        return look(directory, lambda done, total: None)
+        return look_at_log(directory, lambda done, total: None)
 
     async def _join_both(
         self, found: LocalLog, first: Beginning, queue: WorkQueue, clock: LogClock,
@@ -194,9 +188,9 @@ class Joining:
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
             return self._joined(self._reader.ends.last, fills=True)
         common, positions = await self._common(found, first)
-        lost = await self._on_disk(partial(loss_note.why_left, self._directory))
+        lost = await self._on_disk(partial(why_left, self._directory))
         if lost is not None and not await self._has_all(common, positions):
-            raise loss_note.refusal(self._directory.path, self._url, lost)
+            raise lost_by_stream(self._directory.path, self._url, lost)
         await self._refuse_loss(found, first, common, positions)
         comparison = Comparison(
             self._directory, common, self.notes, first_alive=found.oldest_alive
@@ -207,7 +201,7 @@ class Joining:
         going = await self._compare(comparison, positions[common])
         await self._on_disk(comparison.finish)
         if lost is not None:
-            await self._on_disk(partial(loss_note.remove, self._directory))
+            await self._on_disk(partial(remove_loss_note, self._directory))
         is_same = not (self.notes or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
         try:
@@ -224,7 +218,9 @@ class Joining:
         joined = self._joined(going.done, {**positions, **going.seen})
         older = [segment.header for segment in reversed(found.survey.segments)
                  if segment.header.seq < min(positions)]  # fmt: skip
-        return joined._replace(displaced_to=going.displaced_to, said=going.said, older=tuple(older))
+        return joined._replace(
+            displaced_to=going.gaps.displaced_to, said=going.said, older=tuple(older)
+        )
 
     # Finding where both are the same.
 
@@ -257,9 +253,7 @@ class Joining:
         self, headers: Sequence[SegmentHeader],
         find: Callable[[SegmentHeader], Awaitable[Beginning | None]],
     ) -> dict[int, int]:  # fmt: skip
-        """Where the stream begins segments of these, the newest first, up to one that is in
-        place.
-        """
+        """Where these segments begin, the newest first, up to one that is in place."""
         positions: dict[int, int] = {}
         for header in headers:
             if _in_place(positions):
@@ -331,7 +325,6 @@ class Joining:
         return True
 
     async def _has_all(self, common: int | None, positions: dict[int, int]) -> bool:
-        """Whether the stream has all that is here."""
         if common is None:
             return False
         comparison = Comparison(self._directory, common, [], heals=False)
@@ -351,20 +344,19 @@ class Joining:
         return going, is_filling
 
     async def _compare(self, comparison: Comparison, position: int) -> "_Going":
-        """:return: how far it has come."""
         ahead, going = self._reader.all_from(position), _Going(self._url, position, self._mark)
         is_same = True
         while is_same and (messages := await ahead.some()):
             self._progress(messages[0].position, self._reader.ends.last)
             is_same = await self._on_disk(partial(going.compare, comparison, messages))
-        if (since := going.torn_since) is not None:
+        if going.gaps.is_torn and (since := going.gaps.since) is not None:
             await self._reader.refuse_purged(since + 1)
             raise torn(self._url, since)
         return going
 
 
 def _in_place(positions: dict[int, int]) -> list[int]:
-    """The segments of a row that are in place for certain."""
+    """Those that are in place for certain."""
     newest = positions.get(max(positions, default=0), 0)
     return [seq for seq, at in positions.items() if at + MAX_DISPLACED <= newest]
 
@@ -375,6 +367,7 @@ class _Going:
     :ivar done: position of the last message that the local log has.
     :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
     :ivar differs: whether the local log lacks what came last, or has something else.
+    :ivar gaps: what is missing of the messages.
     :ivar said: what the newest note says that names a lease.
     """
 
@@ -387,34 +380,34 @@ class _Going:
         self._is_handed_over = False
         self._mark = mark
         self._assembler = Assembler()
-        self._gaps = Gaps()
+        self.gaps = Gaps()
         self._begins_at = position
         self._last_lsn = 0
 
     def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
-        """Compare what comes next; in the I/O thread.
+        """Whether more is to be compared; in the I/O thread.
 
-        :return: whether more is to be compared.
         :raise Incompatible: a later version has sent it.
         """
         for message in messages:
             write = self._take(message)
             if write is not None and not self._goes_on(write, comparison.compare(write)):
                 return False
-            self._past(message.position)
+            if not (self._assembler.is_midway or self._is_handed_over):
+                self.done = self.gaps.known_to(message.position)
         return True
 
     def _take(self, message: Message) -> Write | None:
         """:return: a whole write, when this is its last part.
         :raise Incompatible: a later version has sent it.
         """
-        self._gaps.step(self.seen_to, message.position)
+        self.gaps.step(self.seen_to, message.position)
         self._is_handed_over = False
         self.seen_to, found = message.position, decode(message.payload)
         if isinstance(found, Malformed) and found.is_newer:
             raise newer_message(self._url, message.position, found.why)
         if isinstance(found, Malformed) or self._assembler.passes_over(found):
-            self._gaps.passed_over()
+            self.gaps.passed_over()
         elif isinstance(found, Part):
             if not (found.continues or self._assembler.is_midway):
                 self._begins_at = message.position
@@ -431,20 +424,18 @@ class _Going:
         self._is_handed_over = note.kind is Kind.HANDED_OVER
         if note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
-            self._gaps.went_on()
+            self.gaps.went_on()
             self._last_lsn = 0
         else:
-            self._gaps.told_of(note.last_lsn, self._last_lsn)
+            self.gaps.told_of(note.last_lsn, self._last_lsn)
 
     def _goes_on(self, write: Write, is_here: bool | None) -> bool:
-        """:param is_here: as `Comparison.compare` says.
-        :return: whether more is to be compared.
-        """
+        """Whether more is to be compared; ``is_here`` is as `Comparison.compare` says."""
         if is_here is None:
-            self._gaps.told_of(write.last_lsn, self._last_lsn)
+            self.gaps.told_of(write.last_lsn, self._last_lsn)
             self._mark.came_again(write, self.seen, self._begins_at)
         elif is_here:
-            self._gaps.went_on()
+            self.gaps.went_on()
             self._last_lsn = max(self._last_lsn, write.last_lsn)
             if write.begins:
                 self.seen[write.segment] = self._begins_at
@@ -452,21 +443,6 @@ class _Going:
         else:
             self.differs = True
             # Who follows from there looks whether it goes on.
-            self.done = self._gaps.known_to(self._begins_at - 1)
-            self._gaps.went_on()
+            self.done = self.gaps.known_to(self._begins_at - 1)
+            self.gaps.went_on()
         return is_here is not False
-
-    def _past(self, position: int) -> None:
-        """All of the message there is done."""
-        if not (self._assembler.is_midway or self._is_handed_over):
-            self.done = self._gaps.known_to(position)
-
-    @property
-    def displaced_to(self) -> int:
-        """Position up to which records that did not come are no sign of a loss."""
-        return self._gaps.displaced_to
-
-    @property
-    def torn_since(self) -> int | None:
-        """Behind which message more than heartbeats is missing; None if nothing is."""
-        return self._gaps.since if self._gaps.is_torn else None

@@ -1,6 +1,7 @@
 """What a server that joins a stream has on its own disk, and how that is read."""
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -8,27 +9,360 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
+from beanstalk_twisted.binlog.reading.segment import content_end, file_content_end, has_content
 from beanstalk_twisted.binlog.reading.survey import Progress, Survey
-from beanstalk_twisted.binlog.segments.format import parse_segment_name
-from beanstalk_twisted.replication.comparison import filled_again
+from beanstalk_twisted.binlog.records.others import Trim, decode_record
+from beanstalk_twisted.binlog.segments import frames
+from beanstalk_twisted.binlog.segments.format import (
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from beanstalk_twisted.replication.followed_log import FollowedLog, Piece, Stray
+from beanstalk_twisted.replication.stream.messages import (
+    Assembler,
+    Kind,
+    Malformed,
+    Note,
+    Part,
+    Write,
+)
 
-NAME: Final = "STREAM-LOST"
+
+class Told:
+    """What the messages of a stream tell of its segments, from one that begins a segment on.
+
+    :ivar headers: of the segments that begin, in order.
+    :ivar trim_seq: segments below are dead.
+    """
+
+    def __init__(self) -> None:
+        self.headers: list[SegmentHeader] = []
+        self.trim_seq = 0
+        self._log = FollowedLog()
+        self._assembler = Assembler()
+
+    def take(self, found: Part | Note | Malformed) -> None:
+        if isinstance(found, Note) and found.kind is Kind.FILL_BEGINS:
+            self._log = FollowedLog()
+            self._assembler.fill_begins()
+        write = self._assembler.add(found) if isinstance(found, Part) else None
+        if write is None:
+            return
+        piece = self._log.take(write)
+        if isinstance(piece, Stray):
+            return
+        if piece.header is not None:
+            self.headers.append(piece.header)
+        self.trim_seq = max(self.trim_seq, _told_dead(piece))
+
+
+def _told_dead(piece: Piece) -> int:
+    """Below which segment all are dead, as a write says; 0 if it does not."""
+    told = 0 if piece.header is None else piece.header.trim_seq
+    for frame, at in piece.of_types(frozenset({Trim.kind})):
+        record = decode_record(*frames.whole_record(piece.write.content, frame, at))
+        assert isinstance(record, Trim)
+        told = max(told, record.seq)
+    return told
+
+
+def began_alone(
+    ours: Sequence[SegmentHeader], common: int, theirs: Sequence[SegmentHeader]
+) -> SegmentHeader | None:
+    """The segment from which on a log was written without the stream; None if there is none.
+
+    :param common: an incarnation; of later ones the stream has the first segment.
+    :param theirs: the headers in the stream from that incarnation on.
+    """
+    known = {each.incarnation for each in theirs}
+    before: SegmentHeader | None = None
+    for header in ours:
+        if header.incarnation > common:
+            starts = before is not None and before.incarnation < header.incarnation
+            if header.incarnation not in known or (starts and header not in theirs):
+                return header
+        before = header
+    return None
+
+
+def written_alone(path: str, url: str, began: SegmentHeader) -> Incompatible:
+    return Incompatible(
+        f"{path}: from {segment_name(began.seq)} on (incarnation {began.incarnation}) the log was "
+        f"written without --replicate, or to a stream that was removed since: the jobs in it were "
+        f"acknowledged, and {url} lacks them; nothing was changed. 'binlog-inspect diff {path} "
+        f"{url}' shows them. Start without --replicate "
+        f"to serve them; or move the directory away and start again: it is read from the stream. "
+        f"If the stream has nothing that is wanted, purge it ({purge_command(url)}): it is filled "
+        f"from this log then."
+    )
+
+
+def other_store(url: str, ours: bytes, theirs: bytes) -> Incompatible:
+    return Incompatible(
+        f"the log here is of store {ours.hex()}, that of {url} is of store {theirs.hex()}; nothing "
+        f"was changed. Name the right stream with --replicate. If this log has the jobs, and the "
+        f"stream was begun by a server with an empty log: end all servers, purge the stream "
+        f"({purge_command(url)}), move away the logs that were begun, and start this one first. If "
+        f"this log is not wanted any more: move its directory away and start again, it is filled "
+        f"from the stream."
+    )
+
+
+def purge_command(url: str) -> str:
+    return f"'nats stream purge {url.rpartition('/')[2]}'"
+
+
+def torn(url: str, position: int) -> Incompatible:
+    return Incompatible(
+        f"{url}: behind message {position} some are missing that were more than heartbeats: "
+        f"somebody has removed them; nothing was removed here. {filled_again(url)}"
+    )
+
+
+def not_whole(url: str, first: int, trim_seq: int) -> Incompatible:
+    return Incompatible(
+        f"{url}: it begins with {segment_name(first)}, but its log says that segments from "
+        f"{segment_name(max(trim_seq, 1))} on are in use: somebody has purged it; nothing was "
+        f"changed. {filled_again(url)}"
+    )
+
+
+def newer_message(url: str, position: int, why: str) -> Incompatible:
+    return Incompatible(
+        f"{url}: message {position}: {why}; nothing was lost. Install the version of the active "
+        f"server here, then start again. If no server of another version was active, somebody else "
+        f"has written that message: {taken_out(url, position)}"
+    )
+
+
+def purged_in_use(url: str, first: int, start: int) -> str:
+    """Messages are missing while servers use the stream.
+
+    :param first: position of the first message that is left, and ``start`` of the first one that
+        is in use.
+    """
+    return (
+        f"{url}: somebody has removed messages of the log that is in use: that begins at message "
+        f"{start}, and what is left at {first}. Nothing is lost while these servers run; but a new "
+        f"one cannot become a standby, and one that starts again, or in whose place another "
+        f"becomes active, ends. Do not promote: stop the standbys, then the active server, each in "
+        f"order; purge all of the stream ({purge_command(url)}); start the one first that was "
+        f"active last: it fills the stream from its own log."
+    )
+
+
+def begins_nowhere(url: str) -> Incompatible:
+    """There are messages of a queue, and none with which a segment begins."""
+    return Incompatible(
+        f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
+        f"has purged it; nothing was changed. {filled_again(url)}"
+    )
+
+
+def taken_out(url: str, position: int) -> str:
+    """:return: what to do about a message that looks like one of a queue, and is none."""
+    name = url.rpartition("/")[2]
+    return (
+        f"end all servers, remove it ('nats stream rmm {name} {position}'), start them again, and "
+        f"give the right to publish to {name}.log to the servers of the queue alone."
+    )
+
+
+def filled_again(url: str) -> str:
+    """:return: what to do that a stream has all of a log again."""
+    return (
+        f"End all servers, purge all of the stream if it is there ({purge_command(url)}), "
+        f"and start the one first that was active last: it fills the stream from its own log."
+    )
+
+
+NOT_IN_STREAM: Final = (
+    "are not in the stream: unless NATS has lost them, no reply was given for them. They were cut "
+    "off"
+)
+NOTHING_COMMON: Final = (
+    "were removed: no whole segment here is as the stream has it, which is read from its first one"
+)
+"""Of bytes that were here, what a note says."""
+
+
+class Comparison:
+    """Compares the local log from a segment on with what the stream says, and makes it the same.
+    In the I/O thread.
+    """
+
+    def __init__(
+        self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
+        first_alive: int = 0,
+    ) -> None:  # fmt: skip
+        """:param first: the segment; None if nothing is kept.
+        :param heals: whether what is another than in the stream is mended; else that ends it.
+        :param first_alive: segments before it are dead, as the log here says.
+        """
+        self._first_alive = first_alive
+        self._heals = heals
+        self._directory = directory
+        self._notes = notes
+        self._first = first
+        self._ends: dict[int, int] = {}
+        self._log = FollowedLog()
+        self._sealed: set[int] = set()
+        self._sizes: dict[int, int] | None = None
+        self._why = NOT_IN_STREAM
+
+    @property
+    def _local(self) -> dict[int, int]:
+        """Where the content of each segment here ends."""
+        if self._sizes is None:
+            self._sizes = {}
+            for name in self._directory.names():
+                seq = parse_segment_name(name)
+                if seq is not None:
+                    size = len(self._directory.read(name))
+                    self._sizes[seq] = file_content_end(self._directory, name, 0, size)
+        return self._sizes
+
+    def compare(self, write: Write) -> bool | None:
+        """:return: False if this is the first write that the local log lacks altogether, or has
+        another one instead of which others follow; None if it counts for nothing.
+        """
+        if isinstance(self._log.take(write), Stray):
+            return None
+        local, seq = self._local, write.segment
+        head = slice(0, SEGMENT_HEADER_BYTES)
+        header = decode_segment_header(write.content[head]) if write.begins else None
+        if isinstance(header, SegmentHeader):
+            self._end(header.seq - 1, header.prev_end)
+        newest, name = max(local, default=0), segment_name(seq)
+        if seq > newest or (seq == newest and write.offset >= local[seq]):
+            return False
+        if seq not in local:
+            if not self._heals:
+                return False
+            self._directory.create(name).close()
+            local[seq] = 0
+        here = bytes(self._directory.read_part(name, write.offset, write.end))
+        if write.begins and here[head] != write.content[head]:
+            sound = decode_segment_header(here[head])
+            if isinstance(sound, SegmentHeader):
+                # Another server has begun this segment: what is here was never acknowledged.
+                return False
+        if here != write.content:
+            if not self._heals:
+                self._note_beginning(write, here)
+                return False
+            self._heal(name, write, here)
+        self._ends[seq] = write.end
+        if write.seals:
+            self._sealed.add(seq)
+        return True
+
+    def _note_beginning(self, write: Write, here: bytes) -> None:
+        """What is here may be the beginning of a write."""
+        kept = here[: content_end(here, 0)]
+        if write.content.startswith(kept):
+            self._ends[write.segment] = write.offset + len(kept)
+
+    def _end(self, seq: int, end: int) -> None:
+        """A segment ends there, since the next one begins; a trailer may follow."""
+        if seq in self._ends and not (
+            seq in self._sealed and self._ends[seq] == end + TRAILER_BYTES
+        ):
+            self._ends[seq] = end
+
+    def _heal(self, name: str, write: Write, here: bytes) -> None:
+        kept = here[: content_end(here, 0)]
+        if kept and not write.content.startswith(kept):
+            path = self._directory.quarantine(f"{name}-{write.offset}.damaged", kept)
+            self._notes.append(
+                f"{name}: {len(kept)} bytes from offset {write.offset} on are not what the stream "
+                f"has; they were written anew from there. A copy is in {path}"
+            )
+        else:
+            # As of the last second before a kill, or of a filling that this server had begun.
+            self._notes.append(
+                f"{name}: what the log here did not have, from offset "
+                f"{write.offset + len(kept)} on, was written from the stream; nothing was lost"
+            )
+        file = self._directory.open(name)
+        try:
+            file.write_at(write.offset, [write.content])
+            file.sync()
+        finally:
+            file.close()
+
+    def finish(self) -> None:
+        assert self._first is not None
+        for seq in sorted(self._local, reverse=True):
+            if seq in self._ends:
+                self._cut(seq, self._ends[seq])
+            elif seq > self._first:
+                self._remove(seq)
+        self._directory.sync()
+
+    def would_cut(self) -> bool:
+        """Whether `finish` would cut anything but zeros."""
+        assert self._first is not None
+        behind = [(seq, end) for seq, end in self._local.items() if seq >= self._first]
+        return any(end > self._ends.get(seq, 0) for seq, end in behind)
+
+    def remove_all(self) -> None:
+        """Nothing here can be gone on with: keep copies of what nobody else may have, and begin
+        anew.  That the stream calls segments of these numbers dead says nothing of those here: a
+        start without ``--replicate`` may have begun them.
+        """
+        self._why = NOTHING_COMMON
+        for seq in sorted(self._local, reverse=True):
+            self._remove(seq)
+        self._directory.sync()
+
+    def _cut(self, seq: int, end: int) -> None:
+        name = segment_name(seq)
+        size = len(self._directory.read(name))
+        if size <= end:
+            return
+        rest = self._directory.read_part(name, end, size)
+        if has_content(rest, 0, len(rest)):
+            kept = bytes(rest[: content_end(rest, 0)])
+            self._tell(name, end, kept)
+        self._directory.cut(name, end)
+
+    def _remove(self, seq: int) -> None:
+        name = segment_name(seq)
+        if seq >= self._first_alive:
+            content = self._directory.read(name)
+            self._tell(name, 0, bytes(content[: self._local[seq]]))
+            del content
+        self._directory.remove(name)
+
+    def _tell(self, name: str, offset: int, kept: bytes) -> None:
+        path = self._directory.quarantine(f"{name}-{offset}.unacknowledged", kept)
+        self._notes.append(
+            f"{name}: {len(kept)} bytes from offset {offset} on {self._why}. A copy is in {path}"
+        )
+
+
+LOSS_NOTE: Final = "STREAM-LOST"
 """Of the file; it has one line, what was found."""
 
 
-def is_at(path: str) -> bool:
+def has_loss_note(path: str) -> bool:
     """Whether there is a note in a directory, which is then not to be removed."""
-    return os.path.lexists(os.path.join(path, NAME))
+    return os.path.lexists(os.path.join(path, LOSS_NOTE))
 
 
-def leave(directory: Directory, why: str) -> None:
+def leave_loss_note(directory: Directory, why: str) -> None:
     """Leave a note, unless there is one.
 
     :raise OSError: it cannot be written.
     """
-    if NAME in directory.names():
+    if LOSS_NOTE in directory.names():
         return
-    with closing(directory.create(NAME)) as file:
+    with closing(directory.create(LOSS_NOTE)) as file:
         file.write_at(0, [f"{why}\n".encode()])
         file.sync()
     directory.sync()
@@ -38,22 +372,19 @@ def why_left(directory: Directory) -> str | None:
     """:return: what the note says, nothing if the disk was full; None if there is none.
     :raise OSError: it cannot be read.
     """
-    if NAME not in directory.names():
+    if LOSS_NOTE not in directory.names():
         return None
-    return bytes(directory.read(NAME)).decode(errors="replace").rstrip("\0\n")
+    return bytes(directory.read(LOSS_NOTE)).decode(errors="replace").rstrip("\0\n")
 
 
-def remove(directory: Directory) -> None:
-    """All of the log is in the stream again.
-
-    :raise OSError: the note cannot be removed.
-    """
-    if NAME in directory.names():
-        directory.remove(NAME)
+def remove_loss_note(directory: Directory) -> None:
+    """:raise OSError: the note cannot be removed."""
+    if LOSS_NOTE in directory.names():
+        directory.remove(LOSS_NOTE)
         directory.sync()
 
 
-def refusal(path: str, url: str, why: str) -> Incompatible:
+def lost_by_stream(path: str, url: str, why: str) -> Incompatible:
     """The log here has what the stream lacks, and replies were given for it."""
     found = f" ({why})" if why else ""
     return Incompatible(
@@ -84,14 +415,13 @@ class LocalLog(NamedTuple):
 
 
 def remove_segments(directory: Directory) -> None:
-    """Remove all segments, the newest first."""
     for name in reversed(directory.names()):
         if parse_segment_name(name) is not None:
             directory.remove(name)
     directory.sync()
 
 
-def look(directory: Directory, progress: Progress) -> LocalLog:
+def look_at_log(directory: Directory, progress: Progress) -> LocalLog:
     """Read all of a log.
 
     :raise Incompatible: it is of another version or kind.
@@ -123,8 +453,6 @@ def read_followed(directory: Directory, progress: Progress) -> Replay:
 class Unheard:
     """A report of a load that goes on in another thread."""
 
-    def read(self, done: int, total: int) -> None:
-        """Nobody is told."""
+    def read(self, done: int, total: int) -> None: ...
 
-    def loaded(self, jobs: int) -> None:
-        """Nobody is told."""
+    def loaded(self, jobs: int) -> None: ...

@@ -1,7 +1,5 @@
-"""The local log of a standby: what the active server has written, at the same places.
-
-It is written as it comes and synced once a second, by the same `Writer` as any log, so that the
-order of names and syncs is that of docs/binlog-format.md, "Writing".
+"""The local log and the queue of a standby: what the active server has written, at the same places,
+and what that says.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +38,11 @@ SYNC_S: Final = 1.0
 
 
 class SegmentFiles:
-    """The files, in the I/O thread."""
+    """The files, in the I/O thread.
+
+    They are written as it comes and synced once a second, by the same `Writer` as any log, so that
+    the order of names and syncs is that of docs/binlog-format.md, "Writing".
+    """
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
         """:param segment_bytes: that a new file is given ahead."""
@@ -94,14 +96,12 @@ class SegmentFiles:
         )
         self._is_dirty = not self._writer.write(batch, sync=False)
         if piece.cut is not None:
-            self._cut(*piece.cut, write.segment)
-
-    def _cut(self, before: int, end: int, seq: int) -> None:
-        """A segment has begun, and is durable: nothing that was in its place is needed."""
-        self._remove(lambda each: each > seq)
-        name = segment_name(before)
-        if name in self._directory.names():
-            self._directory.cut(name, end)
+            # The segment has begun, and is durable: nothing that was in its place is needed.
+            before, end = piece.cut
+            self._remove(lambda each: each > write.segment)
+            name = segment_name(before)
+            if name in self._directory.names():
+                self._directory.cut(name, end)
 
     def _remove(self, is_dead: Callable[[int], bool]) -> None:
         for name in self._directory.names():
@@ -142,12 +142,10 @@ class LogCopy:
             )
 
     def stop(self) -> None:
-        """Write nothing more."""
         self._has_failed = True
         self._stop_syncs()
 
     def add(self, piece: Piece) -> None:
-        """Write this next."""
         self._pieces.append(piece)
         self.waiting_bytes += len(piece.write.content)
         self._go_on()
@@ -226,10 +224,9 @@ _PUTS: Final = bytes([Kind.PUT])
 
 
 class Applying:
-    """Applies the pieces of one log to one queue."""
+    """Applies the pieces of one log to one queue, and tells the log of each record."""
 
     def __init__(self, queue: WorkQueue, log: FollowedLog) -> None:
-        """:param log: is told of each record as it is applied."""
         self._queue = queue
         self._log = log
 
@@ -255,14 +252,16 @@ class Applying:
                 # Its first records may rest on names of the segment before it.
                 self._name_tubes(piece)
             else:
-                yield from self._slices(following.begin_segment(header.created_ns))
+                yield from (None for _ in following.begin_segment(header.created_ns))
         count = 0
         for frame in piece.frames:
             if frame.next_lsn - 1 <= piece.known_lsn:
                 self._move(piece, frame)
-            elif frame.base_lsn > piece.known_lsn and self._has_puts(piece, frame):
+            elif (
+                frame.base_lsn > piece.known_lsn and frame.n_rec >= FEW
+                and frames.ids_if_all(piece.write.content, frame, _PUTS)
+            ):  # fmt: skip
                 yield from self._apply_puts(piece, frame)
-                continue
             else:
                 for at in range(max(0, piece.known_lsn + 1 - frame.base_lsn), frame.n_rec):
                     work = self._apply_record(piece, frame, at)
@@ -271,9 +270,6 @@ class Applying:
                     count += 1
                     if not count % SLICE_RECORDS:
                         yield None
-
-    def _slices(self, work: Iterator[object]) -> Iterator[None]:
-        return (None for _ in work)
 
     def _name_tubes(self, piece: Piece) -> None:
         """Records that were framed anew may stand before the names of their tubes."""
@@ -288,11 +284,6 @@ class Applying:
         for raw in frames.raw_records(piece.write.content, frame):
             if raw[TYPE] in HOMED:
                 self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
-
-    def _has_puts(self, piece: Piece, frame: Frame) -> bool:
-        if frame.n_rec < FEW:
-            return False
-        return bool(frames.ids_if_all(piece.write.content, frame, _PUTS))
 
     def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
         """A frame of nothing but puts: columns, as a start reads them."""
@@ -331,4 +322,4 @@ class Applying:
 
     def _apply_other(self, record: Record, segment: int) -> Iterator[None]:
         self._log.has_other(record)
-        yield from self._slices(self._queue.following.other(record, segment))
+        yield from (None for _ in self._queue.following.other(record, segment))

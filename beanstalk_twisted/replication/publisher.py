@@ -1,8 +1,5 @@
 """What the active server tells the stream: each batch of its log before it is written, heartbeats
 when there is none, and which messages are wanted no more.
-
-It is the `Replica` of a log.  The first error that is final ends it: the server is *fenced*, its
-lease is over at that moment, and whoever wants to know is told once.
 """
 
 from collections.abc import Callable
@@ -82,7 +79,6 @@ class PublisherFigures(NamedTuple):
     :ivar waiting_records: published and not acknowledged, and ``waiting_bytes`` their messages.
     :ivar waiting_ns: for how long the oldest message has waited; 0 if none waits.
     :ivar lease_ns: what is left of the lease; 0 if it is over.
-    :ivar refuses: whether changes are refused.
     :ivar trouble: why the stream takes nothing, as far as that is known; empty while it does.
     """
 
@@ -97,13 +93,12 @@ class PublisherFigures(NamedTuple):
 
 
 class Publisher:
-    """A `Replica` that is a stream.
+    """A `Replica` that is a stream.  The first error that is final ends it: the server is *fenced*,
+    its lease is over at that moment, and whoever wants to know is told once.
 
     :ivar acknowledged_lsn: records up to this one are in the stream.
     :ivar refuses: whether changes are refused, since a message has waited for too long.
     :ivar changed: called when more is acknowledged, or the lease renewed.
-    :ivar appender: who appends for it.
-    :ivar events: whom else it tells.
     :ivar successor: the id of the server to hand over to; empty for whoever can.
     """
 
@@ -114,10 +109,8 @@ class Publisher:
         who: Identity, failed: FailStop, first_positions: dict[int, int], acknowledged_lsn: int,
     ) -> None:  # fmt: skip
         """:param appender: of this stream, and renews this lease.
-        :param who: who the active server is, for those who follow.
         :param first_positions: where segments begin in the stream, by their numbers; where one is
             missing, nothing is purged before the next.
-        :param acknowledged_lsn: LSN of the last record that is in the stream.
         """
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
         self.refuses = False
@@ -145,7 +138,6 @@ class Publisher:
         self._beat()
 
     def stop(self) -> None:
-        """Send nothing more."""
         self._is_over = True
         for timer in self._timers.values():
             timer.cancel()
@@ -154,7 +146,6 @@ class Publisher:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the messages that are not acknowledged."""
         return self.appender.waiting_bytes
 
     @property
@@ -165,7 +156,6 @@ class Publisher:
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
 
     def figures(self) -> PublisherFigures:
-        """How it stands."""
         now_ns = self._times.monotonic_ns()
         oldest_ns = self.appender.oldest_ns()
         return PublisherFigures(
@@ -202,7 +192,6 @@ class Publisher:
         return position
 
     def _acknowledge(self, position: int, lsn: int) -> None:
-        """All up to this message is in the stream."""
         self.acknowledged_lsn = max(self.acknowledged_lsn, lsn)
         if self.refuses:
             self._look_for_old()

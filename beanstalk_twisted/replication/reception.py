@@ -1,14 +1,16 @@
-"""What a standby has received of the stream and not applied yet, in order."""
+"""What a standby asks of the stream and has received of it, and how it does."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.segments.format import SegmentHeader
+from beanstalk_twisted.binlog.segments.format import SegmentHeader, segment_name
 from beanstalk_twisted.replication.followed_log import FollowedLog
+from beanstalk_twisted.replication.local_log import taken_out
+from beanstalk_twisted.replication.roster import read_note
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,
@@ -17,12 +19,15 @@ from beanstalk_twisted.replication.stream.door import (
     StreamError,
     Unreachable,
 )
-from beanstalk_twisted.replication.stream.messages import Gaps, is_of_queue
+from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
 from beanstalk_twisted.replication.stream_reading import Ask, Beginnings, Behind, StreamReader
 from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Goes on with a coroutine."""
 
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
@@ -68,12 +73,8 @@ class Asking:
 class Missing:
     """Looks whether what is missing in a stream was purged."""
 
-    def __init__(
-        self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Callable[[Awaitable[None]], None]
-    ) -> None:
-        """:param gaps: what is missing.
-        :param spawn: goes on with a coroutine; what that raises ends the standby.
-        """
+    def __init__(self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Spawn) -> None:
+        """:param spawn: goes on with a coroutine; what that raises ends the standby."""
         self._stream = stream
         self._gaps = gaps
         self._asking = asking
@@ -81,7 +82,6 @@ class Missing:
         self._is_looking = False
 
     def look(self) -> None:
-        """Ask for the ends of the stream, unless that is under way."""
         if not self._is_looking:
             self._is_looking = True
             self._spawn(self._refuse_if_purged())
@@ -116,12 +116,7 @@ class FirstPositions:
     :ivar known: by the number of the segment.
     """
 
-    def __init__(
-        self, log: FollowedLog, stream: Stream, spawn: Callable[[Awaitable[None]], None]
-    ) -> None:
-        """:param log: says which segments are not dead.
-        :param spawn: runs a coroutine.
-        """
+    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
         self.known: dict[int, int] = {}
         self._log = log
         self._stream = stream
@@ -178,13 +173,10 @@ class Reception:
 
     def __init__(
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
-        waits: Waits, spawn: Callable[[Awaitable[None]], None], failed: Callable[[Failure], None],
+        waits: Waits, spawn: Spawn, failed: Callable[[Failure], None],
         arrived: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param silence: ended by whatever comes of a queue behind ``old_to``.
-        :param spawn: goes on with a coroutine.
-        :param arrived: called when messages were received.
-        """
+        """:param silence: ended by whatever comes of a queue behind ``old_to``."""
         self.following: Receiver | None = None
         self.newest = self.old_to = 0
         self.moved_ns = 0
@@ -210,7 +202,6 @@ class Reception:
         self.moved_ns = self._now_ns()
 
     def leave(self) -> None:
-        """Ask for nothing more."""
         if self.following is not None:
             self.following.stop()
             self.following = None
@@ -229,11 +220,9 @@ class Reception:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that was received was taken."""
         return not self._received
 
     def take(self) -> Message:
-        """The next message, which is there."""
         message = self._received.popleft()
         self.waiting_bytes -= len(message.payload)
         return message
@@ -267,3 +256,84 @@ class Reception:
         self._silence.heard(self._now_ns())
         if self.following is None:
             self.follow()
+
+
+JOINS: Final = "joins its log to the stream"
+"""What a standby does in the beginning, in words; how far it is comes behind a colon."""
+
+FOLLOWS: Final = "follows the active server"
+HEARS_NOTHING: Final = "hears nothing: the stream does not answer"
+"""What a standby does that has caught up, in words; the second one until the next message comes."""
+
+
+class StandbyFigures(NamedTuple):
+    """How a standby does, as of now.
+
+    :ivar doing: what, in words; ``trouble`` why it takes long, as the stream says, if it does.
+    :ivar active: the name of the active server; empty if none has said its name.
+    :ivar position: of the newest message that was applied; ``lsn`` of the newest record.
+    :ivar lag_records: records that are received and not applied; ``lag_bytes`` bytes of messages
+        that are not, or are not on the disk; ``lag_s`` since when there are any, seconds.
+    :ivar is_in_sync: whether it has all that was in the stream when it began, and so may become
+        active.
+    """
+
+    doing: str
+    active: str
+    position: int
+    lsn: int
+    lag_records: int
+    lag_bytes: int
+    lag_s: float
+    is_in_sync: bool
+    trouble: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """What it does, and why that takes long, if it is known."""
+        return f"{self.doing} ({self.trouble})" if self.trouble else self.doing
+
+
+def why_not_in_sync(
+    url: str, mark: FillMark, is_silent: bool, position: int, read_to: int, log: FollowedLog,
+    gaps: Gaps,
+) -> str:  # fmt: skip
+    """What a follower does beside following; empty for nothing.
+
+    :param mark: whether another server fills the stream, which is_silent or not.
+    :param position: of the newest message that was applied, of those up to read_to.
+    """
+    if mark.is_filling:
+        filler = read_note(mark.text).name or "another server"
+        if not is_silent:
+            return f"waits until {filler} has filled the stream"
+        return (
+            f"waits for {filler}, which has begun to fill the stream and is silent: start it "
+            "again, nobody else has all of its log. If no server was started to fill it, somebody "
+            f"else has written message {mark.position}: {taken_out(url, mark.position)}"
+        )
+    if position < read_to:
+        return f"reads the stream: message {position} of {read_to}"
+    if not log.segment:
+        return "waits at an empty stream: a server that has a log goes first"
+    if gaps.is_torn:
+        return f"misses what was behind message {gaps.since}"
+    if not log.is_whole:
+        oldest = segment_name(min(log.segments))
+        return f"lacks what is in use before {oldest}: somebody has purged the stream"
+    return ""
+
+
+def why_active(handed_over_by: str, active: str, lease_s: float, is_empty: bool) -> str:
+    """Why a standby's turn has come.
+
+    :param handed_over_by: who has ended in order; ``active`` who was active last: names, empty if
+        there is none.
+    :param lease_s: for how long nobody was heard.
+    """
+    if handed_over_by:
+        return f"{handed_over_by} has handed over"
+    lease = f"for {lease_s:g} s"
+    if is_empty:
+        return f"the stream is empty, and {lease} no server that has a log came"
+    return f"{active} was silent {lease}" if active else f"no server was heard {lease}"

@@ -1,9 +1,5 @@
-"""Who the servers of one replicated queue are, as they tell each other.
-
-The active server names itself in the notes that it appends (`messages.encode_note`).  Beside the
-stream each server tells once a second how far it is and where it listens (`Stream.tell`); what is
-lost of that is told anew.  Nothing here decides who is active: it shows people what there is, and
-finds somebody to hand over to.
+"""Who the servers of one replicated queue are, as they tell each other.  Nothing here decides who
+is active: it shows people what there is, and finds somebody to hand over to.
 """
 
 import json
@@ -107,7 +103,6 @@ class Presence(NamedTuple):
     is_in_sync: bool = True
 
     def encode(self) -> bytes:
-        """As it is told."""
         return json.dumps(self._asdict()).encode()
 
     def answers_to(self, name: str) -> bool:
@@ -147,12 +142,10 @@ def decode_presence(told: bytes) -> Presence | None:
 class Situation(NamedTuple):
     """How replication is, for whoever looks after this server.
 
-    :ivar role: `ACTIVE` or `STANDBY`.
     :ivar why: why it does not serve changes now, as the rest of a sentence; empty if it does.
     :ivar who: this server; ``active`` the name of the one that is active, empty if none is known.
     :ivar lag_records: of a standby, what it has not applied; of the active server, what the stream
         has not acknowledged.  ``lag_bytes`` the same; ``lag_s`` since when there is any, seconds.
-    :ivar standbys: those that are there.
     :ivar takeovers: how often this process has become active; ``fenced`` how often another server
         has taken its place unasked.
     :ivar position: of the newest message that it has appended, or applied.
@@ -162,7 +155,6 @@ class Situation(NamedTuple):
         opened, a line each.
     :ivar behind: messages that the last standby lacks, as the active server sees it.
     :ivar copies: where the stream is stored; None while NATS does not say.
-    :ivar stream: its name.
     """
 
     role: str
@@ -185,9 +177,7 @@ class Situation(NamedTuple):
 
     @property
     def is_stream_silent(self) -> bool:
-        """Whether what the active server says waits for the stream, or is refused since that is
-        silent.
-        """
+        """Whether the active server waits for the stream, or refuses changes because of that."""
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
 
     def stats(self) -> list[tuple[str, Value]]:
@@ -237,9 +227,7 @@ class Situation(NamedTuple):
         return Quoted(" ".join(map(self._told_apart, standbys)))
 
     def _told_apart(self, standby: Presence) -> str:
-        """The name of a standby; its first address where several have this name, as `promote` takes
-        it.
-        """
+        """Its name, or its first address where several have that name, as `promote` takes it."""
         is_shared = [each.name for each in self.standbys].count(standby.name) > 1
         return standby.addresses.split()[0] if is_shared and standby.addresses else standby.name
 
@@ -249,17 +237,18 @@ class NoSuccessor(Exception):
 
 
 class Roster:
-    """The other servers that are there, as this one has heard."""
+    """The other servers that are there, as this one has heard.
+
+    Beside the stream each server tells once a second how far it is and where it listens
+    (`Stream.tell`); what is lost of that is told anew.
+    """
 
     def __init__(self, who: Identity) -> None:
         self.who = who
         self._heard: dict[str, tuple[int, Presence, int]] = {}
 
     def hear(self, told: bytes, now_ns: int, position: int = 0) -> None:
-        """Somebody, perhaps this server, has told this.
-
-        :param position: of the newest message now.
-        """
+        """Somebody, perhaps this server, has told this, when the newest message had a position."""
         presence = decode_presence(told)
         if presence is None or presence.id == self.who.id:
             return
@@ -274,7 +263,6 @@ class Roster:
         return sorted(presence for _, presence, _ in self._heard.values())
 
     def standbys(self, now_ns: int) -> list[Presence]:
-        """Those of them that follow."""
         return [each for each in self.others(now_ns) if each.role == STANDBY]
 
     def behind(self, now_ns: int) -> int:
@@ -319,10 +307,7 @@ class Roster:
         return nearest
 
     def _nobody(self, name: str, there: str) -> str:
-        """Why no standby is meant by a name.
-
-        :param there: those that there are, in words.
-        """
+        """Why no standby of those ``there``, in words, is meant by a name."""
         ours, process, addresses = self.who
         if not name:
             return "no standby is there: start another server with the same --replicate"

@@ -1,10 +1,8 @@
-"""A standby: it joins its log to the stream, follows it, and when the active server is silent for
-the time of a lease it begins the next segment, first in the stream, then here.
-"""
+"""A standby of a replicated queue."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -12,26 +10,24 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.replication.appender import Appender
-from beanstalk_twisted.replication.comparison import newer_message, not_whole
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
-from beanstalk_twisted.replication.joining import Joined, Joining
+from beanstalk_twisted.replication.joining import Joining
+from beanstalk_twisted.replication.local_log import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
 from beanstalk_twisted.replication.reception import (
+    FOLLOWS,
+    HEARS_NOTHING,
+    JOINS,
     RETRY_S,
     Asking,
     FirstPositions,
     Missing,
     Reception,
-)
-from beanstalk_twisted.replication.roster import Identity, note_text, read_note
-from beanstalk_twisted.replication.standby_figures import (
-    FOLLOWS,
-    HEARS_NOTHING,
-    JOINS,
     StandbyFigures,
     why_active,
     why_not_in_sync,
 )
+from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,
@@ -74,11 +70,11 @@ anew: a server that was fenced leaves one.
 
 
 class Standby:
-    """Follows one stream with one queue, once.
+    """Follows one stream with one queue, once: it joins its log to the stream, follows it, and when
+    the active server is silent for the time of a lease it begins the next segment, first in the
+    stream, then here.
 
-    :ivar notes: what joining has done, a sentence each, for the server's log; whoever has told them
-        may empty it.
-    :ivar foreign: what was passed over of foreign messages.
+    :ivar notes: what joining has done, a sentence each; whoever has logged them may empty it.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
     :cvar appender: what appends this server's messages, from its first one on.
     """
@@ -90,11 +86,8 @@ class Standby:
         reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
         who: Identity,
     ) -> None:  # fmt: skip
-        """:param stream: open.
-        :param directory: locked.
-        :param queue: without jobs.
+        """:param stream: open; ``directory`` is locked, and ``queue`` without jobs.
         :param lease_s: after so many seconds of silence it may become active.
-        :param segment_bytes: the usual size of a segment.
         :param now_ns: the monotonic clock of the lease.
         """
         self._stream = stream
@@ -116,13 +109,10 @@ class Standby:
         self._assembler = Assembler()
         self._silence = Silence(lease_s, now_ns())
         self._first_positions = FirstPositions(self._log, stream, self._spawn)
-        self._begins_at = 0
         self._mark = FillMark()
-        self._received_lsn = 0
+        self._begins_at = self._position = self._received_lsn = self._strays = 0
         self._begun_ns, self._has_joined = now_ns(), False
-        self._position = 0
         self._handed_over_by = ""
-        self._strays = 0
         self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
@@ -131,7 +121,7 @@ class Standby:
         self._waits = Waits(reactor)
         self._asking = Asking(
             stream, reactor, now_ns, self._silence, self._waits, self._not_answered
-        )  # fmt: skip
+        )
         self._missing = Missing(stream, self._gaps, self._asking, self._spawn)
         self._reception = Reception(
             stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
@@ -147,8 +137,7 @@ class Standby:
         """Join, follow, and become active when it is time.
 
         :return: fires when this server's first batch is in the stream and on the local disk.
-        :raise Behind: the stream does not go on where the log here ends: begin anew, with another
-            queue.
+        :raise Behind: the stream does not go on where the log here ends: take another queue.
         :raise BinlogError: the log here or that of the stream cannot be used.
         :raise StreamError: the stream cannot be.
         :raise CancelledError: it was stopped.
@@ -157,22 +146,19 @@ class Standby:
         return self._done
 
     def stop(self) -> None:
-        """Do nothing more."""
         self._end(Failure(CancelledError()))
 
     def figures(self) -> StandbyFigures:
-        """As of now."""
         now_ns = self._now_ns()
         # While it joins nobody knows what of the stream it has.
         since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
         doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
-            why = why_not_in_sync(
+            doing = why_not_in_sync(
                 self._stream.url, self._mark, is_silent, self._position, self._reception.old_to,
                 self._log, self._gaps,
-            )  # fmt: skip
-            doing = why or FOLLOWS
+            ) or FOLLOWS  # fmt: skip
         return StandbyFigures(
             doing, self._active, self._position, self._log.last_lsn,
             max(0, self._received_lsn - self._log.last_lsn), self._ahead_bytes,
@@ -181,9 +167,7 @@ class Standby:
 
     @property
     def known_to(self) -> int:
-        """Up to which position it knows the stream: what is missing there may be more than
-        heartbeats.
-        """
+        """Up to which position it knows the stream, but for heartbeats."""
         return self._gaps.known_to(self._position)
 
     @property
@@ -191,10 +175,8 @@ class Standby:
         """Where the oldest segment in use begins, as far as that is known; 0 if it is not."""
         return self._first_positions.first_in_use
 
-    # The end.
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        Deferred.fromCoroutine(_of(work)).addErrback(self._fail)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        Deferred.fromCoroutine(work).addErrback(self._fail)
 
     def _fail(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None or not self._is_over:
@@ -238,28 +220,7 @@ class Standby:
         self._has_joined = True
         if joined.fills:
             await self._fill(joined.position)
-        else:
-            self._go_on_from(joined)
-
-    async def _fill(self, position: int) -> None:
-        """The stream has no log, or part of the one that is here: fill it, and begin a segment.
-
-        :raise Behind: another server was first.
-        """
-        self._doing = "fills the stream"
-        size = 0
-
-        def progress(done: int, total: int) -> None:
-            nonlocal size
-            size = total >> 20
-            self._doing = f"fills the stream: {done >> 20} of {size} MB"
-
-        begun, first_positions = await self._succeeding.fill(position, progress)
-        why = f"the stream was empty, and is filled with the log that was here, {size} MB"
-        # That was tried at once; whoever begins with an empty log would read it all.
-        await self._write(begun, first_positions, why, purge_below=position + 1)
-
-    def _go_on_from(self, joined: Joined) -> None:
+            return
         self._position = self._reception.newest = joined.position
         self._reception.old_to = joined.last
         # An answer that does not come says nothing of the active server there.
@@ -275,18 +236,31 @@ class Standby:
         self._copy.begin(self._log.open_segment)
         self._doing = FOLLOWS
         self._reception.follow()
-        self._wake()
+        self._look_at(self._silence.over_ns())
+
+    async def _fill(self, position: int) -> None:
+        """The stream has no log, or part of the one that is here: fill it, and begin a segment."""
+        self._doing = "fills the stream"
+        size = 0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal size
+            size = total >> 20
+            self._doing = f"fills the stream: {done >> 20} of {size} MB"
+
+        begun, first_positions = await self._succeeding.fill(position, progress)
+        why = f"the stream was empty, and is filled with the log that was here, {size} MB"
+        # That was tried at once; whoever begins with an empty log would read it all.
+        await self._write(begun, first_positions, why, purge_below=position + 1)
 
     def _hear_lease(self, seconds: float) -> None:
-        """The active server has a lease of so many seconds; 0 if that was not said."""
         if seconds:
             self.heard_lease_s = seconds
             self._silence.lasts(seconds)
 
-    # Receiving.
+    # Receiving, and applying a slice a turn.
 
     def _arrived(self) -> None:
-        """Messages were received."""
         if self._doing == HEARS_NOTHING:
             self._doing = FOLLOWS
         if self._ahead_bytes > MAX_AHEAD_BYTES:
@@ -296,8 +270,6 @@ class Standby:
     @property
     def _ahead_bytes(self) -> int:
         return self._reception.waiting_bytes + self._copy.waiting_bytes
-
-    # Applying, a slice a turn.
 
     def _go_on(self) -> None:
         if self._turn is None and not (self._is_over or self._is_trying or self._is_refilled):
@@ -316,7 +288,6 @@ class Standby:
             self._go_on()
 
     def _do_slice(self) -> bool:
-        """:return: whether there is more to do."""
         if self._slices is not None:
             if next(self._slices, self) is None:
                 return True
@@ -329,12 +300,11 @@ class Standby:
             message = self._reception.take()
             budget -= len(message.payload)
             self._take(message)
-        is_idle = self._slices is None and self._reception.is_empty
-        if is_idle:
+        if self._is_caught_up:
             self._reception.behind_since_ns = None
             # Records of what did not go on will not be applied.
             self._received_lsn = self._log.last_lsn
-        return not is_idle
+        return not self._is_caught_up
 
     def _take(self, message: Message) -> None:
         """:raise Behind: it does not go on where the log here ends."""
@@ -362,7 +332,7 @@ class Standby:
         segment = part.write.segment
         if not (self._log.segment or self._mark.may_begin_with(segment)):
             # For the assembler it would be the beginning of a term.
-            self._stray(Stray(f"segment {segment}: a filling begins with another"), 0)
+            self._stray(f"segment {segment}: a filling begins with another", 0)
             return
         if not (part.continues or self._assembler.is_midway):
             self._begins_at = self._position
@@ -372,7 +342,7 @@ class Standby:
         piece = self._log.take(write)
         if isinstance(piece, Stray):
             self._mark.came_again(write, self._first_positions.known, self._begins_at)
-            self._stray(piece, write.last_lsn)
+            self._stray(piece.why, write.last_lsn)
             return
         self._strays = 0
         self._gaps.went_on()
@@ -384,11 +354,11 @@ class Standby:
         self._copy.add(piece)
         self._slices = self._applying.apply(piece)
 
-    def _stray(self, stray: Stray, last_lsn: int) -> None:
+    def _stray(self, why: str, last_lsn: int) -> None:
         self._strays += 1
         self._gaps.told_of(last_lsn, self._log.last_lsn)
         if self._strays > MAX_STRAYS:
-            raise Behind(stray.why)
+            raise Behind(why)
 
     def _note(self, note: Note) -> None:
         said = read_note(note.text)
@@ -425,17 +395,11 @@ class Standby:
     async def _follow_anew(self) -> None:
         """The stream is filled again: that is joined with what is here, all of which is written
         first, so that there is more of it each time.
-
-        :raise Behind: always.
         """
         await self._copy.close()
         raise Behind("it is filled anew")
 
     # Taking over.
-
-    def _wake(self) -> None:
-        """Come back when the silence is long enough."""
-        self._look_at(self._silence.over_ns())
 
     def _look_at(self, at_ns: int) -> None:
         if self._waking is not None and self._waking.active():
@@ -447,7 +411,7 @@ class Standby:
     def _look(self) -> None:
         is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
         if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
-            self._wake()
+            self._look_at(self._silence.over_ns())
         elif not self._is_caught_up or self._mark.is_filling or is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
         else:
@@ -534,7 +498,3 @@ class Standby:
         await self._copy.close()
         succession = await self._succeeding.write(begun, first_positions, why)
         self._end(succession._replace(purge_below=purge_below))
-
-
-async def _of(work: "Awaitable[None]") -> None:
-    await work

@@ -1,7 +1,4 @@
-"""Where a stream begins segments.  No local log is needed for that.
-
-Foreign messages are passed over, however many there are: they say nothing of where a segment is.
-"""
+"""Reading a stream, and where it begins segments."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -14,7 +11,7 @@ from beanstalk_twisted.binlog.segments.format import (
     SegmentHeader,
     decode_segment_header,
 )
-from beanstalk_twisted.replication.comparison import newer_message
+from beanstalk_twisted.replication.local_log import newer_message
 from beanstalk_twisted.replication.stream.door import Ends, Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
@@ -27,7 +24,6 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 
 T = TypeVar("T")
-
 
 SOME: Final = 256
 """Messages that are compared at a time: some 10 ms of work in a thread."""
@@ -55,7 +51,6 @@ class StreamReader:
         self._ask = ask
 
     async def begin(self) -> Ends:
-        """Ask for the ends."""
         self.ends = await self._ask(self._stream.ends)
         return self.ends
 
@@ -85,7 +80,6 @@ class StreamReader:
         return [message for message in found if message.position <= self.ends.last]
 
     def all_from(self, position: int) -> "Ahead":
-        """Read on in order."""
         return Ahead(self, position)
 
 
@@ -103,10 +97,10 @@ class Ahead:
         """
         if not self._read:
             await self._read_on()
-        if not self._read:
-            message = await self._reader.first_from(self._position)
+        if self._read:
+            message: Message | None = self._read.popleft()
         else:
-            message = self._read.popleft()
+            message = await self._reader.first_from(self._position)
         if message is not None:
             self._position = message.position + 1
         return message
@@ -155,7 +149,8 @@ class Beginning(NamedTuple):
 
 
 class Beginnings:
-    """Looks for them in one stream.
+    """Looks for them in one stream.  Foreign messages are passed over, however many there are: they
+    say nothing of where a segment is.
 
     :ivar is_of_queue: whether any message was seen that is one of a queue.
     """
@@ -163,9 +158,7 @@ class Beginnings:
     def __init__(
         self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
     ) -> None:
-        """:param progress: told the position of a message that is passed over, and of the
-        last one.
-        """
+        """:param progress: told the position of a message that is passed over, and of the last."""
         self.is_of_queue = False
         self._foreign = 0, 0
         self._near: dict[SegmentHeader, Beginning] = {}
@@ -284,9 +277,7 @@ class Beginnings:
         return message if message is not None and message.position < below else None
 
     def _note_foreign(self, first: int, behind: int) -> None:
-        """Keep one row of foreign messages: whoever looks for several segments comes there
-        again.
-        """
+        """Keep one row of foreign messages: who looks for several segments comes there again."""
         before = self._foreign
         if first <= before[1] and before[0] <= behind:
             self._foreign = min(first, before[0]), max(behind, before[1])
@@ -299,9 +290,7 @@ def _is_meant(found: int, seq: int | None, mark: FillMark | None) -> bool:
 
 
 def _beginning(message: Message, found: Part | Note | Malformed) -> Beginning | None:
-    """:param found: what the message says.
-    :return: None if no segment begins with it.
-    """
+    """None if no segment begins with the message, which says this."""
     if not (isinstance(found, Part) and found.write.begins and not found.continues):
         return None
     header = decode_segment_header(found.write.content[:SEGMENT_HEADER_BYTES])

@@ -1,10 +1,4 @@
-"""How a server becomes the active one: it begins a segment, first in the stream, then on its own
-disk.
-
-The first message of that segment is appended behind the newest one that this server has applied, so
-that of several that try at once one succeeds; whatever the others had under way is refused from
-then on (docs/replication-log.md, "Who is active").
-"""
+"""How a server becomes the active one, and fills an empty stream from its own log."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -30,10 +24,9 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
-from beanstalk_twisted.replication import local_log as loss_note
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
-from beanstalk_twisted.replication.local_log import Unheard
+from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
@@ -74,10 +67,8 @@ async def fill(
 ) -> dict[int, int]:  # fmt: skip
     """Append all segments of a log.
 
-    :param io: reads them.
     :param ends: where the frames of each segment end, by its number, ascending: `Position.ends`.
     :param log_lsn: LSN of the last record that is here, at the ends or behind them.
-    :param log_ns: log time.
     :param progress: told how many bytes are in the stream, of how many.
     :return: the position of the first message of each segment.
     :raise Damaged: a segment cannot be read.
@@ -129,7 +120,6 @@ class _Filling:
         appended[-1].addCallback(self._note_done, len(write.content))
 
     async def rest(self) -> None:
-        """Wait until all is in the stream."""
         while self._appended:
             await self._appended.popleft()
 
@@ -159,7 +149,9 @@ def pieces(directory: Directory, seq: int, end: int) -> Iterator[Write]:
     header = decode_segment_header(head)
     if not isinstance(header, SegmentHeader):
         raise _damaged(directory, name, 0, header.why)
-    trailer = _trailer(directory, name, end)
+    rest = bytes(directory.read_part(name, end, end + TRAILER_BYTES + 1))
+    # Of a sealed segment.
+    trailer = rest if is_trailer(rest, 0, len(rest)) else b""
     named = _named_end(directory, name, end, header)
     start, at, lsn, time_ns = 0, SEGMENT_HEADER_BYTES, header.first_lsn, header.created_ns
     while start < end:
@@ -206,12 +198,6 @@ def _part(
     return part
 
 
-def _trailer(directory: Directory, name: str, end: int) -> bytes:
-    """What a sealed segment has behind its frames; empty for another."""
-    rest = bytes(directory.read_part(name, end, end + TRAILER_BYTES + 1))
-    return rest if is_trailer(rest, 0, len(rest)) else b""
-
-
 def _damaged(directory: Directory, name: str, offset: int, why: str) -> Damaged:
     return Damaged(
         f"{directory.path}/{name}: offset {offset}: {why}. The stream was not filled; nothing was "
@@ -229,7 +215,6 @@ class Succession(NamedTuple):
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
     :ivar appender: of its messages, and ``lease`` the lease that these renew.
     :ivar first_positions: of the first message of each segment, as far as they are known.
-    :ivar acknowledged_lsn: records up to here are in the stream.
     :ivar why: why this server is active, in words.
     :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
@@ -256,7 +241,13 @@ class Begun(NamedTuple):
 
 
 class Succeeding:
-    """Makes one server the active one, once."""
+    """Makes one server the active one, once: it begins a segment, first in the stream, then on its
+    own disk.
+
+    The first message of that segment is appended behind the newest one that this server has
+    applied, so that of several that try at once one succeeds; whatever the others had under way is
+    refused from then on (docs/replication-log.md, "Who is active").
+    """
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -286,7 +277,6 @@ class Succeeding:
         return "" if self._appender is None else self._appender.trouble
 
     def stop(self) -> None:
-        """Append nothing more."""
         if self._appender is not None:
             self._appender.stop()
 
@@ -296,11 +286,11 @@ class Succeeding:
         """Load the log that is here, append all of it, and begin a segment.
 
         :param position: of the newest message of the stream; all up to there is purged.
-        :param progress: told how many bytes are in the stream, of how many.
         :return: with the positions of the first message of each segment that was here.
         :raise Behind: another server was first.
         """
-        found = await self._waits.wait(self._io.run(self._load))
+        loading = partial(load, self._directory, self._queue, self._clock, Unheard())
+        found: Replay = await self._waits.wait(self._io.run(loading))
         beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
         appender, lease = self._new_appender(position)
         is_purged: list[Future[None]] = []
@@ -321,9 +311,6 @@ class Succeeding:
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
         return begun, first_positions
-
-    def _load(self) -> Replay:
-        return load(self._directory, self._queue, self._clock, Unheard())
 
     def _prepare(self, found: Predecessor) -> Beginning:
         return prepare(self._queue, self._clock, self._segment_bytes, found)
@@ -380,7 +367,6 @@ class Succeeding:
         """This server is active: bring its own disk to where the stream is.
 
         :param first_positions: of the first message of each segment before this one that is alive.
-        :param why: it is active, in words.
         """
         beginning = begun.beginning
         opened = await self._waits.wait(self._io.run(partial(self._write_all, beginning)))
@@ -393,6 +379,6 @@ class Succeeding:
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
         """In the I/O thread."""
-        loss_note.remove(self._directory)
+        remove_loss_note(self._directory)
         notes = tidied(self._directory, beginning.found)
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)

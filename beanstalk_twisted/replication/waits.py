@@ -41,7 +41,6 @@ class Waits:
 
     @property
     def count(self) -> int:
-        """How much is waited for now."""
         return len(self._waited)
 
     async def wait(self, waited: "Deferred[T]") -> T:
@@ -62,9 +61,13 @@ class Waits:
                 raise CancelledError
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
         pause: Deferred[None] = Deferred()
-        call = self._reactor.callLater(seconds, _fire, pause)
+
+        def end() -> None:
+            if not pause.called:
+                pause.callback(None)
+
+        call = self._reactor.callLater(seconds, end)
         try:
             await self.wait(pause)
         finally:
@@ -92,9 +95,7 @@ class Receiver(Following):
         self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],
         ended: Callable[[StreamError], None], failed: Callable[[Failure], None],
     ) -> None:  # fmt: skip
-        """:param failed: told what one of the others has raised: else nothing would be heard for
-        ever.
-        """
+        """:param failed: told what one of the others has raised, or nothing would be heard."""
         self.following: Following | None = None
         self._reactor = reactor
         self._receive = receive
@@ -103,7 +104,6 @@ class Receiver(Following):
         self._is_over = False
 
     def receive(self, messages: Sequence[Message]) -> None:
-        """Messages have come, in any thread."""
         self._reactor.callFromThread(self._hand_on, self._receive, messages)
 
     def ended(self, error: StreamError) -> None:
@@ -119,12 +119,6 @@ class Receiver(Following):
             self._failed(Failure())
 
     def stop(self) -> None:
-        """Hear nothing more."""
         self._is_over = True
         if self.following is not None:
             self.following.stop()
-
-
-def _fire(pause: "Deferred[None]") -> None:
-    if not pause.called:
-        pause.callback(None)

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from beanstalk_twisted.replication.stream.addresses import stream_at
 from beanstalk_twisted.replication.stream.door import Stream
-from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.replication.cluster import running
 
 PAYLOAD: Final = bytes(4096)

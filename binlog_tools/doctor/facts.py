@@ -42,7 +42,7 @@ LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 
 ASK: Final = """
 import json, sys
-from beanstalk_twisted.daemon.obstacles import ports_in_use, tls_files, wrong_files
+from beanstalk_twisted.daemon.listening import ports_in_use, tls_files, wrong_files
 from beanstalk_twisted.daemon.command_line import Options
 options = Options()
 options.command = "beanstalk-twisted"

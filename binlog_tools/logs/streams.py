@@ -17,6 +17,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
     segment_name,
 )
+from beanstalk_twisted.replication.stream.addresses import credential_warnings, stream_at
 from beanstalk_twisted.replication.stream.door import Message, Stream, StreamError
 from beanstalk_twisted.replication.stream.messages import (
     Assembler,
@@ -30,7 +31,6 @@ from beanstalk_twisted.replication.stream.messages import (
     decode,
     is_of,
 )
-from beanstalk_twisted.replication.stream.opening import credential_warnings, stream_at
 from binlog_tools.logs.sources import NoLog, Source
 
 R = TypeVar("R")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
@@ -19,22 +20,26 @@ from twisted.internet.endpoints import (
     TCP4ServerEndpoint,
     UNIXServerEndpoint,
     connectProtocol,
+    serverFromString,
 )
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IProtocolFactory, IStreamServerEndpoint
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactor, RaisingMemoryReactor
 from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.binlog.errors import Damaged, LockHeld
-from beanstalk_twisted.daemon.launching import Launcher, Refused
 from beanstalk_twisted.daemon.listening import (
     STOP_LIMIT_S,
     ListeningService,
+    ports_in_use,
+    wrong_files,
 )
 from beanstalk_twisted.daemon.log_lines import line
+from beanstalk_twisted.daemon.process import Launcher, Refused
 from beanstalk_twisted.daemon.sockets import in_words
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import IN_MEMORY, Limits, Settings
@@ -461,3 +466,46 @@ async def test_a_socket_that_somebody_has_removed_does_not_keep_the_log_from_its
     assert not queue.running
     said = [str(formatEvent(event)) for event in events]
     assert f"closing unix:{tmp_path}/s: No such file or directory; nothing was lost" in said
+
+
+def endpoint(text: str, reactor: Any = None) -> Any:
+    """One of a reactor without sockets."""
+    return serverFromString(reactor or MemoryReactor(), text)
+
+
+def options(*endpoints: Any, listen: bool = False, http: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """Those that name ports."""
+    return {
+        "listen": listen, "endpoints": endpoints, "endpoints_v1": (), "endpoints_http": http,
+    }  # fmt: skip
+
+
+def test_files_are_read_as_a_server_does(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("")
+    bad.write_text("[mail]\nmax-fun = 1\n")
+    assert wrong_files({"access": None, "tubes": None}) == {}
+    assert wrong_files({"access": str(good), "tubes": str(good)}) == {"access": "", "tubes": ""}
+    told = wrong_files({"access": str(tmp_path / "none"), "tubes": str(bad)})
+    assert told["access"] == f"{tmp_path}/none: it cannot be read: No such file or directory"
+    assert told["tubes"].startswith(f"{bad}: line 2, max-fun of ['mail']: there is no key")
+
+
+def test_why_a_port_cannot_be_had_is_told_with_its_option() -> None:
+    taken = OSError(errno.EADDRINUSE, "Address already in use")
+    refusing = RaisingMemoryReactor(listenException=CannotListenError("", 11300, taken))
+    one = endpoint("tcp:11300", refusing)
+    free = endpoint("tcp:11301")
+    (why,) = ports_in_use(options(free, one))
+    assert why.startswith("cannot listen on *:11300: address already in use")
+    assert "--port 11301" in why
+    (why,) = ports_in_use(options(one, free, listen=True))
+    assert "another port in --listen" in why
+    (why,) = ports_in_use(options(free, http=(one,)))
+    assert "another port in --http" in why
+    assert ports_in_use(options(free, http=(free,))) == []
+
+
+def test_unix_sockets_are_left_alone(tmp_path: Path) -> None:
+    refusing = RaisingMemoryReactor(listenException=CannotListenError("", "socket", OSError()))
+    assert ports_in_use(options(endpoint(f"unix:{tmp_path}/socket", refusing))) == []

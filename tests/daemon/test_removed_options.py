@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from beanstalk_twisted.command import CommandOptions
 from beanstalk_twisted.daemon.command_line import Options
 from beanstalk_twisted.daemon.removed_options import REMOVED, removed_among
+from beanstalk_twisted.tap import CommandOptions
 from tests.server_process import LIMIT_S, TWISTD
 from tests.test_docs import ROOT, table
 

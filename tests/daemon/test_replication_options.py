@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.daemon.replicated_state import OPEN_S
 from beanstalk_twisted.daemon.replication_options import (
     MAX_LEASE_S,
     MAX_TIMEOUT_S,
@@ -21,9 +22,8 @@ from beanstalk_twisted.daemon.replication_options import (
     remove_left,
     temporary_log,
 )
-from beanstalk_twisted.daemon.terms.stream_watch import OPEN_S
 from beanstalk_twisted.replication.stream import jetstream
-from beanstalk_twisted.replication.stream.opening import credential_warnings, stream_at
+from beanstalk_twisted.replication.stream.addresses import credential_warnings, stream_at
 from beanstalk_twisted.tap import makeService
 from tests.test_tap import parsed, refused
 
@@ -161,7 +161,7 @@ options = Options()
 options.parseOptions({words!r})
 makeService(options, Clock())
 print([name for name in sys.modules if name.startswith((
-    "nats", "beanstalk_twisted.daemon.terms", "beanstalk_twisted.replication.standby",
+    "nats", "beanstalk_twisted.daemon.replicated", "beanstalk_twisted.replication.standby",
     "beanstalk_twisted.replication.publisher", "beanstalk_twisted.replication.stream.jetstream",
 ))])
 """
@@ -190,7 +190,7 @@ def test_who_reads_a_stream_without_its_package_is_told_the_same() -> None:
     script = """
 import sys
 sys.modules["nats"] = None
-from beanstalk_twisted.replication.stream.opening import Refused, stream_at
+from beanstalk_twisted.replication.stream.addresses import Refused, stream_at
 try:
     stream_at("nats://a/q")
 except Refused as why:

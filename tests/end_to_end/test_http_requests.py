@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Certificates
-from tests.daemon.tls.talking import client_context
+from tests.daemon.tls_talking import client_context
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
 BODY = b"flush-tube mail\r\nput 0 0 60 1\r\nx\r\nput 0 1\r\nx\r\n"

@@ -12,8 +12,8 @@ from typing import Any
 from beanstalk_twisted.client import connect
 from beanstalk_twisted.tcp_keepalive import IDLE_S
 from tests.certificates import Certificates
-from tests.daemon.test_inherited_sockets import ActivatedServer, listening
-from tests.daemon.tls.talking import client_context
+from tests.daemon.test_sockets import ActivatedServer, listening
+from tests.daemon.tls_talking import client_context
 from tests.server_process import LIMIT_S, ServerProcess, ours
 
 KEEPALIVE = "02"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.daemon.signals import IGNORED
+from beanstalk_twisted.daemon.process import IGNORED
 from tests.sampling import one_in, share
 from tests.server_process import Connection, ServerProcess, ours_at_once
 

@@ -23,7 +23,7 @@ from urllib.error import HTTPError
 import pytest
 
 from tests.certificates import Certificates
-from tests.daemon.tls.talking import client_context
+from tests.daemon.tls_talking import client_context
 from tests.sampling import share
 from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 

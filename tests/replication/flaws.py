@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from beanstalk_twisted.binlog.batches import Batch
-from beanstalk_twisted.daemon.terms.service import ReplicatedService
+from beanstalk_twisted.daemon.replicated import ReplicatedService
 from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.standby import Standby
@@ -92,12 +92,9 @@ class CountsFromAnswer(Appender):
 class TakesOverWhileFilling(Standby):
     """Does not look whether a log is being filled in."""
 
-    def _note(self, note: Any) -> None:
-        super()._note(note)
+    def _look(self) -> None:
         self._mark = FillMark()
-
-    def _go_on_from(self, joined: Any) -> None:
-        super()._go_on_from(joined._replace(mark=FillMark()))
+        super()._look()
 
 
 class ReservesAtOnce(BeanstalkService):

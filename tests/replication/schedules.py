@@ -65,7 +65,7 @@ COLLECTED_AT: Final = 200_000
 
 
 TORN: Final = "more than heartbeats"
-"""In the message of `replication.start.lineage.torn`."""
+"""In the message of `replication.local_log.torn`."""
 
 
 class Broken(Exception):

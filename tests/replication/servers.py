@@ -15,11 +15,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Factory
 
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.daemon.launching import Launcher
 from beanstalk_twisted.daemon.listening import ListeningService
+from beanstalk_twisted.daemon.process import Launcher
+from beanstalk_twisted.daemon.replicated import ReplicatedService
+from beanstalk_twisted.daemon.replicated_ending import Term
 from beanstalk_twisted.daemon.replication_options import Replication
-from beanstalk_twisted.daemon.terms.ending import Term
-from beanstalk_twisted.daemon.terms.service import ReplicatedService
 from beanstalk_twisted.replication.roster import Identity
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,

@@ -3,10 +3,11 @@
 """
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from beanstalk_twisted.replication.stream.door import Refused
+from beanstalk_twisted.replication.stream.door import Address, Refused, Server, Stream
 
 SCHEMES: Final = ("nats", "tls")
 
@@ -21,37 +22,6 @@ OPTIONS: Final = ("creds", "monitor")
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?\Z")
 _FORM: Final = "nats://HOST,HOST,HOST/NAME"
-
-
-class Server(NamedTuple):
-    """Where one server of the cluster listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-class Address(NamedTuple):
-    """What a URL says.
-
-    :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
-    :ivar creds: path of a file of credentials; None unless the URL has it.
-    :ivar monitors: for each server the port at which it is asked how it syncs; none unless the URL
-        has it.
-    """
-
-    scheme: str
-    servers: tuple[Server, ...]
-    name: str
-    creds: str | None
-    monitors: tuple[int, ...] = ()
-
-    @property
-    def shown(self) -> str:
-        """The URL as it is shown: without options."""
-        return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
 
 
 def is_stream(text: str) -> bool:
@@ -123,3 +93,32 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise Refused(f"{text!r} in the URL of a stream is no port, 1 to 65535")
     return int(text)
+
+
+PACKAGES: Final = "another package: pip install '.[replicate]'"
+"""What a stream needs, and how that is had in a checkout, where all is installed from."""
+
+
+def stream_at(url: str, open_s: float | None = None) -> Stream:
+    """The stream of a URL, not open yet.
+
+    :param open_s: for how long `Stream.open` tries; None for as long as NATS takes to elect a
+        leader.
+    :raise Refused: it is no such URL, or nats-py is not installed.
+    """
+    address = parse(url)
+    try:
+        from beanstalk_twisted.replication.stream.jetstream import JetStream
+    except ImportError as error:
+        raise Refused(f"{address.shown} needs {PACKAGES} ({error})") from None
+    return JetStream(address) if open_s is None else JetStream(address, open_s=open_s)
+
+
+def credential_warnings(environment: Mapping[str, str]) -> list[str]:
+    """What is only half of the credentials of a NATS user."""
+    user, password = (bool(environment.get(name)) for name in ("NATS_USER", "NATS_PASSWORD"))
+    if user is password:
+        return []
+    if user:
+        return ["NATS_USER is set and NATS_PASSWORD is not: the password is taken for empty"]
+    return ["NATS_PASSWORD is set and NATS_USER is not, so it has no effect"]

@@ -1,9 +1,4 @@
-"""A connection to one of several NATS servers, in a thread of its own that runs asyncio, made anew
-for ever.
-
-nats-py's own reconnecting is not used: it keeps what could not be sent and sends it later, and it
-ends for good at some errors.  Here a lost connection fails all that waits, at once.
-"""
+"""The connection to NATS, in a thread of its own that runs asyncio."""
 
 import asyncio
 import contextlib
@@ -22,8 +17,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from beanstalk_twisted.replication.stream.addresses import Address
-from beanstalk_twisted.replication.stream.door import Refused, Unreachable
+from beanstalk_twisted.replication.stream.door import Address, Refused, Unreachable
 from beanstalk_twisted.replication.stream.settings import too_small
 
 R = TypeVar("R")
@@ -58,10 +52,18 @@ _SUBJECT: Final = re.compile(r'permissions violation for publish to "([^"]*)"', 
 
 
 class Connection:
-    """:ivar trouble: why there is no connection, in words; "" if there is one."""
+    """A connection to one of several NATS servers, made anew for ever.
+
+    nats-py's own reconnecting is not used: it keeps what could not be sent and sends it later, and
+    it ends for good at some errors.  Here a lost connection fails all that waits, at once.
+
+    :ivar trouble: why there is no connection, in words; "" if there is one.
+    :ivar url: as it may be shown.
+    """
 
     def __init__(self, address: Address, options: Mapping[str, Any]) -> None:
         self.trouble = "no server has answered yet"
+        self.url = address.shown
         self._address = address
         self._options = options
         self._client: Client | None = None
@@ -95,13 +97,7 @@ class Connection:
         self._unfit[self._server] = NO_JETSTREAM
         self._over.set()
 
-    @property
-    def url(self) -> str:
-        """Where it goes, as it may be shown."""
-        return self._address.shown
-
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, R]) -> "Future[R]":
@@ -368,14 +364,9 @@ def told_subject(name: str) -> str:
     return f"{name}.told"
 
 
-def is_denied(trouble: str) -> bool:
-    """Whether a server has not taken our credentials."""
-    return any(word in trouble.lower() for word in ("authorization", "permissions violation"))
-
-
 def refuse_if_denied(url: str, trouble: str) -> None:
     """:raise Refused: what was denied will be denied again."""
-    if is_denied(trouble):
+    if any(word in trouble.lower() for word in ("authorization", "permissions violation")):
         raise Refused(
             f"{url}: the credentials were refused: {trouble}. Give those of a user who may use the"
             " stream: ?creds=FILE or NATS_CREDS=FILE, or NATS_USER and NATS_PASSWORD"

@@ -24,7 +24,6 @@ MARGIN_PARTS: Final = 10
 class HeldLease:
     """The lease of a server that is, or begins to be, the active one.
 
-    :ivar seconds: how long it is.
     :ivar until_ns: it may speak before this moment of its monotonic clock.
     """
 
@@ -99,6 +98,37 @@ and longer than the longest lease, 300 s, it is seen by eye that there were some
 """
 
 
+class Server(NamedTuple):
+    """Where one server of the cluster listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Address(NamedTuple):
+    """What a URL says.
+
+    :ivar scheme: ``nats``, or ``tls`` where servers must show a certificate.
+    :ivar creds: path of a file of credentials; None unless the URL has it.
+    :ivar monitors: for each server the port at which it is asked how it syncs; none unless the URL
+        has it.
+    """
+
+    scheme: str
+    servers: tuple[Server, ...]
+    name: str
+    creds: str | None
+    monitors: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The URL as it is shown: without options."""
+        return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
+
+
 class StreamError(Exception):
     """The stream did not do what was asked; its text is one line and names the stream."""
 
@@ -126,9 +156,7 @@ class StreamLost(Refused):
 
 
 class Message(NamedTuple):
-    """:ivar position: where it is in the stream.
-    :ivar payload: at most `MAX_MESSAGE_BYTES`.
-    """
+    """:ivar payload: at most `MAX_MESSAGE_BYTES`."""
 
     position: int
     payload: bytes
@@ -145,14 +173,12 @@ class Ends(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message is left."""
         return self.first > self.last
 
 
 class Copies(NamedTuple):
     """Where a stream is stored.
 
-    :ivar wanted: how many copies there are to be.
     :ivar leader: name of the server that decides; empty if none does.
     :ivar current: names of the servers whose copies have all, the leader first.
     :ivar behind: names of those that are gone, or whose copies lack something.
@@ -180,7 +206,6 @@ class Health(NamedTuple):
 
     :ivar problems: what of its settings does not keep what is promised, a line each: of what
         `Stream.open` warns, and for what it refuses a stream; not what it asks servers one by one.
-    :ivar copies: where it is stored.
     """
 
     problems: list[str]
@@ -196,10 +221,7 @@ class Following(Protocol):
 
 
 class Stream(Protocol):
-    """One replicated stream.
-
-    :ivar url: as it may be shown: without credentials.
-    """
+    """One replicated stream; its URL is as it may be shown, without credentials."""
 
     url: str
 

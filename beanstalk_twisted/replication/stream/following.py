@@ -1,6 +1,4 @@
-"""Follow a stream of JetStream: a consumer in memory, asked for a bounded number of messages at a
-time, and made anew from where it was whenever anything is not as it should be.
-"""
+"""Following a stream of JetStream."""
 
 import asyncio
 import json
@@ -50,24 +48,22 @@ PULL_S: Final = 20.0
 UNUSED_S: Final = 10.0
 """The server forgets a consumer that nobody has asked for so long."""
 
-
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """Asks the interface of JetStream."""
 
 
 class JetStreamFollowing:
-    """A reader of a stream, from ``position`` on.
+    """A reader of a stream, from ``position`` on: a consumer in memory, asked for a bounded number
+    of messages at a time, and made anew from where it was whenever anything is not as it should be.
 
-    :param ask: asks the interface of JetStream.
     :param check: raises a `StreamError` for which this ends, if the stream is not the one that it
         was or ends before a position.
     """
 
     def __init__(
-        self, connection: Connection, name: str, position: int,
-        ask: Ask,
-        check: Callable[[int], Awaitable[None]],
-        receive: Callable[[Sequence[Message]], None], ended: Callable[[StreamError], None],
+        self, connection: Connection, name: str, position: int, ask: Ask,
+        check: Callable[[int], Awaitable[None]], receive: Callable[[Sequence[Message]], None],
+        ended: Callable[[StreamError], None],
     ) -> None:  # fmt: skip
         self._connection = connection
         self._name = name
@@ -81,7 +77,7 @@ class JetStreamFollowing:
         self._thread = ThreadPoolExecutor(1, "nats follower")
 
     def begin(self) -> None:
-        """Start, in the thread of the connection."""
+        """In the thread of the connection."""
         if not self._is_over:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -185,7 +181,6 @@ class _Pulling:
     def __init__(
         self, publish: Callable[..., Awaitable[None]], reading: Subscription, position: int
     ) -> None:
-        """:param publish: sends a request, its payload."""
         self.is_over = False
         self._publish = publish
         self._reading = reading
@@ -194,10 +189,7 @@ class _Pulling:
         self._count = self._most = 0
 
     async def ask(self, request: bytes, most: int) -> None:
-        """Ask for more.
-
-        :param most: how many messages the request is for.
-        """
+        """:param most: how many messages the request is for."""
         self._count, self._most = 0, most
         async with asyncio.timeout(TIMEOUT_S):
             await self._publish(payload=request)

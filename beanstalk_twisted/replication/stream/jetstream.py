@@ -1,7 +1,4 @@
-"""The door to a stream of NATS JetStream.
-
-`open` starts a thread that runs asyncio, in which all is done and futures are completed.
-"""
+"""The door to a stream of NATS JetStream, and how its servers sync."""
 
 import asyncio
 import base64
@@ -16,7 +13,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from beanstalk_twisted.replication.stream import settings
-from beanstalk_twisted.replication.stream.addresses import Address, Server
 from beanstalk_twisted.replication.stream.connection import (
     NO_JETSTREAM,
     PAUSE_S,
@@ -28,16 +24,20 @@ from beanstalk_twisted.replication.stream.connection import (
 from beanstalk_twisted.replication.stream.door import (
     EXPIRE_S,
     MAX_MESSAGE_BYTES,
+    Address,
     Ends,
     Health,
     Message,
     Refused,
+    Server,
     StreamError,
     StreamLost,
     Unreachable,
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.following import JetStreamFollowing, read_some
+
+R = TypeVar("R")
 
 MONITOR_S: Final = 2.0
 """Seconds for a server to greet, and again for its monitor to answer: the start waits for them."""
@@ -129,8 +129,6 @@ def _object(text: bytes) -> dict[str, Any]:
     raise ValueError("no server of NATS answers there")
 
 
-R = TypeVar("R")
-
 OPEN_S: Final = 10.0
 """`JetStream.open` tries so long: NATS elects a leader in 4 to 9 s."""
 
@@ -159,7 +157,8 @@ class ApiError(Exception):
 
 
 class JetStream:
-    """A `Stream` on a cluster of NATS servers.
+    """A `Stream` on a cluster of NATS servers.  `open` starts a thread that runs asyncio, in which
+    all is done and futures are completed.
 
     :param environment: where ``NATS_CREDS``, ``NATS_USER``, ``NATS_PASSWORD``, ``NATS_CA``,
         ``NATS_CERT`` and ``NATS_KEY`` are looked up, as the command ``nats`` does.
@@ -206,7 +205,9 @@ class JetStream:
         return self._in_turn("read", partial(self._read, position))
 
     def read_on(self, position: int) -> "Future[list[Message]]":
-        return self._in_turn("read", partial(self._read_on, position))
+        first = max(position, 1)
+        read = partial(read_some, self._connection, self._name, first, self._api_for_reader)
+        return self._in_turn("read", read)
 
     def follow(
         self, position: int, receive: Callable[[Sequence[Message]], None],
@@ -214,8 +215,7 @@ class JetStream:
     ) -> JetStreamFollowing:  # fmt: skip
         following = JetStreamFollowing(
             self._connection, self._name, max(position, 1), self._api_for_reader,
-            self._check_followed,
-            receive, ended,
+            self._check_followed, receive, ended,
         )  # fmt: skip
         self._followings.append(following)
         self._connection.soon(following.begin)
@@ -365,9 +365,6 @@ class JetStream:
                 return None
             raise
         return Message(found["seq"], base64.b64decode(found.get("data", "")))
-
-    async def _read_on(self, position: int) -> list[Message]:
-        return await read_some(self._connection, self._name, max(position, 1), self._api_for_reader)
 
     async def _purge(self, below: int) -> None:
         if below > 1:

@@ -36,7 +36,6 @@ KNOWN_FLAGS: Final = BEGINS | SEALS | MORE | CONTINUES
 PART_BYTES: Final = MAX_MESSAGE_BYTES - HEADER.size
 """Bytes of a segment that one message holds at most."""
 
-
 MAX_IN_FLIGHT: Final = 32
 """Messages under way: a batch each, and batches follow one another as quickly as a disk syncs, so
 that a round of 30 ms keeps none waiting behind a disk of 1 ms.
@@ -132,7 +131,6 @@ class FillMark:
         return not self.is_filling or self._first in (0, segment)
 
     def began(self) -> None:
-        """A whole write that begins a segment comes next."""
         self.is_filling = self.is_filling and not self.has_ended
 
     def came_again(self, write: Write, positions: dict[int, int], position: int) -> None:
@@ -169,9 +167,9 @@ class Malformed(NamedTuple):
 
 
 class Foreign:
-    """What was seen of foreign messages: somebody else writes to the stream.
+    """Foreign messages that were seen: somebody else writes to the stream.
 
-    :ivar count: how many; ``position`` of the newest, and ``why`` it is none of a queue.
+    :ivar position: of the newest, and ``why`` it is none of a queue.
     """
 
     def __init__(self) -> None:
@@ -186,7 +184,6 @@ class Foreign:
 
 
 def write_of(batch: Batch, time_ns: int) -> Write:
-    """A batch of the log as one write."""
     return Write(
         batch.seq, batch.offset, b"".join(batch.chunks), batch.last_lsn, time_ns, batch.begins,
         batch.seals,
@@ -194,7 +191,7 @@ def write_of(batch: Batch, time_ns: int) -> Write:
 
 
 def encode_write(write: Write) -> Iterator[bytes]:
-    """The messages of a write, in order: as few as hold it."""
+    """As few messages as hold it, in order."""
     content = memoryview(write.content)
     for at in range(0, max(len(content), 1), PART_BYTES):
         part = content[at : at + PART_BYTES]
@@ -404,7 +401,6 @@ class Assembler:
         return bool(self._parts)
 
     def passes_over(self, found: "Part | Note | Malformed") -> bool:
-        """Whether the next message is stale."""
         return is_stale(found, self.term)
 
     def fill_begins(self) -> None:
@@ -438,18 +434,17 @@ class Assembler:
         return begun.incarnation > before.incarnation
 
     def _go_on(self, part: Part) -> Write | None:
-        if not self._parts or not _goes_on(self._parts[-1], part.write):
+        if not self._parts:
+            return None
+        before, after = self._parts[-1], part.write
+        # All that is told of the whole is told with each part.
+        if before._replace(offset=before.end, content=b"") != after._replace(content=b""):
             return None
         self._parts.append(part.write)
         if part.has_more:
             return None
         parts, self._parts = self._parts, []
         return parts[0]._replace(content=b"".join([each.content for each in parts]))
-
-
-def _goes_on(before: Write, after: Write) -> bool:
-    # All that is told of the whole is told with each part.
-    return before._replace(offset=before.end, content=b"") == after._replace(content=b"")
 
 
 def _encode(

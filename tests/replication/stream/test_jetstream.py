@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.replication.stream import settings
-from beanstalk_twisted.replication.stream.addresses import parse
+from beanstalk_twisted.replication.stream.addresses import parse, stream_at
 from beanstalk_twisted.replication.stream.door import (
     Message,
     Refused,
@@ -22,7 +22,6 @@ from beanstalk_twisted.replication.stream.door import (
     WrongPosition,
 )
 from beanstalk_twisted.replication.stream.jetstream import JetStream
-from beanstalk_twisted.replication.stream.opening import stream_at
 from tests.certificates import Authority
 from tests.pages import ROOT
 from tests.ports import free_ports

@@ -20,6 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import in_order
+from beanstalk_twisted.replication.stream.addresses import stream_at
 from beanstalk_twisted.replication.stream.messages import (
     Kind,
     Part,
@@ -28,7 +29,6 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
     encode_write,
 )
-from beanstalk_twisted.replication.stream.opening import stream_at
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.sources import NoLog

@@ -1,1 +1,0 @@
-"""The endpoints ``tls:`` and ``mtls:`` (docs/tls.md); imported where one is named only."""
