@@ -1,12 +1,4 @@
-"""The bodies that a start has left, looked at in the background (``--verify-on-start records``): a
-thread of its own reads one slice after the other, oldest segment first.  No segment is compacted
-before all of it was looked at.
-
-A damaged body is its job's error alone: it is read back as for whoever asks for it, which tells of
-it.  One whose job is gone is nobody's, but a start that looks at all bodies refuses it as any: its
-segment is told of.  What no longer is a frame, or cannot be read even when it is tried again
-after `RETRIES_S`, keeps its segment from compaction.
-"""
+"""Checks of bodies that a start leaves: while it loads the jobs, or later in the background."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -35,11 +27,18 @@ from beanstalk_twisted.storage.io_thread import WatchableIo
 CHECK_BYTES: Final = 1 << 20
 """Bytes that are read and checked at once, or one frame if that is larger: a millisecond."""
 
+PACE_S: Final = 0.005
+"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
+interpreter to those who wait for them.
+"""
+
+CONGESTED_S: Final = 0.1
+"""The same while commits are behind."""
+
 
 class BadHeap(NamedTuple):
     """A frame whose heap is damaged.
 
-    :ivar offset: where the frame begins.
     :ivar jobs: those whose bodies are damaged, each with the LSN of its full record; none if the
         damage is elsewhere.
     """
@@ -49,11 +48,7 @@ class BadHeap(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What was looked at.
-
-    :ivar size: bytes.
-    :ivar bad: the frames in it that are damaged.
-    """
+    """``size`` bytes that were looked at, and the damaged frames in them."""
 
     size: int
     bad: list[BadHeap]
@@ -113,7 +108,7 @@ def _damaged(directory: Directory, segment: Segment, offset: int, why: str) -> D
 
 
 class StartCheck:
-    """Checks the bodies of segments."""
+    """Checks the bodies of segments while a start loads the jobs."""
 
     def __init__(self, directory: Directory, segments: Sequence[Segment]) -> None:
         self._directory = directory
@@ -133,7 +128,7 @@ class StartCheck:
                 self._thread = None
 
     def leave(self) -> None:
-        """Nobody wants to know any more."""
+        """Look at no more; the answer is of no use."""
         self._is_left = True
 
     def is_sound(self) -> bool:
@@ -169,17 +164,14 @@ def _again(problem: Exception) -> bool:
     raise problem
 
 
-PACE_S: Final = 0.005
-"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
-interpreter to those who wait for them.
-"""
-
-CONGESTED_S: Final = 0.1
-"""The same while commits are behind."""
-
-
 class BodyCheck:
-    """Checks the bodies of segments.
+    """Checks the bodies of segments in the background (``--verify-on-start records``), one slice
+    after the other, oldest segment first.  No segment is compacted before it was looked at.
+
+    A damaged body is its job's error alone: it is read back as for a client, which reports it.
+    One whose job is gone is needed by nobody, but a start that looks at all bodies refuses it as
+    any: its segment is reported.  What no longer is a frame, or cannot be read even when it is
+    tried again after `RETRIES_S`, keeps its segment from compaction.
 
     :ivar left_bytes: of the segments that were not looked at, or cannot be read.
     """
@@ -197,7 +189,7 @@ class BodyCheck:
         """
         self._fail_stop = environment.failed
         self._left = {segment.header.seq: segment for segment in unchecked}
-        self.left_bytes = self._all_bytes = sum(map(_size, unchecked))
+        self.left_bytes = self._all_bytes = sum(each.ending.offset for each in unchecked)
         self._directory = environment.directory
         self._reactor = environment.reactor
         self._io = make_io() if unchecked and make_io is not None else None
@@ -219,7 +211,6 @@ class BodyCheck:
         return seq not in self._left
 
     def start(self) -> None:
-        """Begin to check."""
         if self._left:
             self.log.info(
                 "the bodies of {segments} segments, {megabytes} MB, are checked in the background",
@@ -236,17 +227,20 @@ class BodyCheck:
             self._next = None
 
     def close(self) -> None:
-        """End the thread."""
         if self._io is not None:
             self._io.stop()
 
     def _begin_next(self) -> None:
         self._segment, self._tries = next(self._todo, None), 0
-        if self._segment is None:
-            self._tell_of_end()
-            return
-        self._slices = check_bodies(self._directory, self._segment)
-        self._wait()
+        if self._segment is not None:
+            self._slices = check_bodies(self._directory, self._segment)
+            self._wait()
+        elif not self._left:
+            self.log.info(
+                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
+                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
+                frames=self._nobodys,
+            )  # fmt: skip
 
     def _wait(self) -> None:
         pause_s = CONGESTED_S if self._committer.is_congested else PACE_S
@@ -276,18 +270,17 @@ class BodyCheck:
             return
         self._tell_of_nobodys(segment)
         del self._left[segment.header.seq]
-        self.left_bytes -= _size(segment)
+        self.left_bytes -= segment.ending.offset
         self._tell_of_tenth()
         self._begin_next()
         self._checked()
 
     def _is_somebodys(self, job_id: int, place: BodyPlace) -> bool:
         """Whether a job lives at a damaged place; its body is read back, which tells of it."""
-        bodies, jobs = self._queue.state.bodies, self._queue.state.jobs
-        lives = jobs.place(job_id) == place
+        lives = self._queue.state.jobs.place(job_id) == place
         if lives:
             self._damaged += 1
-            bodies.when_loaded(job_id, _nobody_waits)
+            self._queue.state.bodies.when_loaded(job_id, lambda now_ns: None)
         return lives
 
     def _tell_of_nobodys(self, segment: Segment) -> None:
@@ -303,9 +296,7 @@ class BodyCheck:
 
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
-        """Look at the segment anew, after a pause; or leave it as it is, and look at the next
-        one.
-        """
+        """Look at the segment again after a pause, or leave it, and look at the next one."""
         if self._is_stopped:
             return
         segment, pause_s = self._segment, self._pause_s(failure.value)
@@ -343,19 +334,3 @@ class BodyCheck:
                 done=done >> 20, total=self._all_bytes >> 20,
                 percent=done * 100 // self._all_bytes,
             )  # fmt: skip
-
-    def _tell_of_end(self) -> None:
-        if not self._left:
-            self.log.info(
-                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
-                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
-                frames=self._nobodys,
-            )  # fmt: skip
-
-
-def _size(segment: Segment) -> int:
-    return segment.ending.offset
-
-
-def _nobody_waits(now_ns: int) -> None:
-    """That it was read is enough."""

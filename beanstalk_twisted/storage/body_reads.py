@@ -1,7 +1,5 @@
-"""Bodies at work between memory and the log: a thread of its own reads them back, so that neither
-commands nor the log's writes wait for a read, and what is durable leaves memory slice by slice.
-
-A body that cannot be read is its job's error alone: docs/operations.md, "Bodies in the log".
+"""Bodies between memory and the log: a thread of its own reads them back, and what is durable
+leaves memory slice by slice; docs/operations.md, "Bodies in the log".
 """
 
 import errno
@@ -29,8 +27,8 @@ RETRY_S: Final = 1.0
 """Seconds until a read is tried again that had no memory or no file descriptor."""
 
 RETRIES_S: Final = (1.0, 2.0)
-"""The same until each further try of one that has failed otherwise, before whoever waits is told
-so: a disk that is away for a second or two costs nobody more than that.
+"""The same until each further try of one that has failed otherwise, before it is given up: a disk
+that is away for a second or two costs nobody more than that.
 """
 
 SEGMENT_S: Final = 60
@@ -40,12 +38,12 @@ as long, each once: however many there are, workers pass over them twice.
 """
 
 PROBE_S: Final = 1.0
-"""Of a segment that alone cannot be read, one body is tried in so many seconds: what others ask for
-meanwhile is told to have failed, and costs the disk nothing.
+"""Seconds between tries of a segment that alone cannot be read: what others ask for meanwhile fails
+at no cost to the disk.
 """
 
 REFUSED_JOBS: Final = 32
-"""Bodies that this is told of in one slice: a millisecond or two, with what workers do then."""
+"""Bodies given up in one slice: a millisecond or two, with what workers do then."""
 
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
 """What says nothing of the body."""
@@ -56,9 +54,8 @@ of those who ask waits for all of them.
 """
 
 AHEAD_READS: Final = 64
-"""The same of those that nobody waits for: 0.4 ms, from the page cache, for who asks meanwhile.
-Next to a busy reactor a piece of work costs as much as some tens of bodies, since the thread has to
-get the interpreter back.
+"""The same of those that no client waits for: 0.4 ms, from the page cache.  Next to a busy reactor
+a piece of work costs as much as some tens of bodies: the thread has to get the interpreter back.
 """
 
 PIECE_BYTES: Final = 4 << 20
@@ -126,9 +123,7 @@ class BodyReads:
         when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """:param io: runs the reads, and nothing else.
-        :param log: where the bodies are.
         :param ended: called when a read has ended, and its job was seen to.
-        :param when_durable: has the log synced up to an LSN, whatever the policy, and calls then.
         """
         self.times = Histogram(READ_BOUNDS_NS)
         self._reader = reader
@@ -157,12 +152,11 @@ class BodyReads:
         self._next_refusals: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
-        """Keep no more of bodies in memory than this, from now on."""
         self._bodies.begin(most_bytes, self._ask)
         self.drop()
 
     def stop(self) -> None:
-        """Read nothing more; whoever waits for a body is told nothing."""
+        """Read nothing more; clients that wait for a body get no answer."""
         self._is_stopped = True
         self._failures.stop()
         for call in (self._next_drop, self._next_refusals, self._next_look):
@@ -171,7 +165,6 @@ class BodyReads:
         self._next_drop = self._next_refusals = self._next_look = None
 
     def close(self) -> None:
-        """End the thread."""
         self._io.stop()
 
     def drop(self) -> None:
@@ -190,9 +183,9 @@ class BodyReads:
         lsn = self._bodies.undurable_lsn
         if lsn and not self._is_syncing:
             self._is_syncing = True
-            self._when_durable(lsn, self._is_durable)
+            self._when_durable(lsn, self._end_sync)
 
-    def _is_durable(self) -> None:
+    def _end_sync(self) -> None:
         self._is_syncing = False
 
     def _ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
@@ -211,7 +204,8 @@ class BodyReads:
         asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id, new)
         if self._failing and self._is_to_fail(new.place.segment):
             self._wanted.pop(job_id, None)
-            self._refuse(asked)
+            self._refused[job_id] = asked
+            self._plan_refusals()
         else:
             (self._wanted if is_wanted else self._ahead)[job_id] = asked
 
@@ -222,14 +216,8 @@ class BodyReads:
             return False
         return self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
 
-    def _refuse(self, asked: _Asked) -> None:
-        """Tell whoever waits for a body, but not at once: very many may come one behind the
-        other.
-        """
-        self._refused[asked.job_id] = asked
-        self._plan_refusals()
-
     def _plan_refusals(self) -> None:
+        """Give bodies up, but not immediately: very many may come one after the other."""
         if self._refused and self._next_refusals is None:
             self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
 
@@ -262,9 +250,7 @@ class BodyReads:
         reading = self._io.run(
             partial(self._reader.read_all, [(each.place, each.job_id) for each in batch])
         )
-        reading.addCallbacks(
-            partial(self._were_read, batch, size), partial(self._failed, batch, size)
-        )
+        reading.addCallbacks(partial(self._took, batch, size), partial(self._failed, batch, size))
 
     def _next_piece(self, waiting: dict[int, _Asked], most: int) -> tuple[list[_Asked], int]:
         """Take bodies that may be read together.
@@ -300,16 +286,11 @@ class BodyReads:
     @fail_stop
     def _failed(self, batch: Sequence[_Asked], size: int, failure: Failure) -> None:
         assert isinstance(failure.value, Exception)
-        self._took(batch, [failure.value] * len(batch), size)
+        self._took(batch, size, [failure.value] * len(batch))
 
     @fail_stop
-    def _were_read(
-        self, batch: Sequence[_Asked], size: int, bodies: Sequence[bytes | Exception]
-    ) -> None:
-        self._took(batch, bodies, size)
-
     def _took(
-        self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception], size: int
+        self, batch: Sequence[_Asked], size: int, bodies: Sequence[bytes | Exception]
     ) -> None:
         self._is_reading = False
         if self._is_stopped:
@@ -350,9 +331,7 @@ class BodyReads:
         self._bodies.arrived(asked.job_id, Unread(_in_words(error), is_lost, until_ns), now_ns)
 
     def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
-        """Have a read that has failed tried again after a pause, unless whoever waits is to be
-        told.
-        """
+        """Have a failed read tried again after a pause, unless the body is given up."""
         if not is_short(error) and not isinstance(error, OSError):
             return False
         self.failed_reads += 1
@@ -371,7 +350,6 @@ class BodyReads:
         return True
 
     def _failing_now(self, segment: int, error: Exception) -> _Failing:
-        """What is known of a segment when a read of it has failed once more."""
         before, read = self._failing.get(segment), self._bodies.read
         first, since_ns = before[:2] if before is not None else (read, self._clock.now_ns())
         is_alone = read > first or isinstance(error, FileNotFoundError)

@@ -1,24 +1,5 @@
-"""What an exception means between a command and its acknowledgement: the one place that decides.
-
-From the first change that a command makes until its record is handed to the disk, memory and log
-agree only if every step is done whole.  An exception in between, whatever it is, means that nobody
-knows what was done; so the server ends, as it does when its disk fails: at once, with the exit code
-74 and a reason.  Everything that was answered is in the log; nothing else was promised.  Going on
-instead would acknowledge what a restart may not find, or find and refuse.
-
-Steps of that kind are marked `fail_stop`.  They are those that Twisted calls, which logs and
-forgets what a timer, a socket or a Deferred has raised, and those that others call who go on
-without them.
-
-What is not of that kind costs less, and is decided where it happens; docs/durability.md, "Internal
-errors".
-
-Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
-instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So
-functions on the way have none there (tests/storage/test_fail_stop.py).
-
-A queue without a log has promised nothing beyond the end of its process, which would be the end of
-all jobs: there exceptions go their usual way, and the command is answered with INTERNAL_ERROR.
+"""Fail-stop policy: which exceptions between a command and its acknowledgement end the server, and
+with which last words; docs/durability.md, "Internal errors".
 """
 
 import errno
@@ -52,22 +33,19 @@ PACKAGE: Final = Path(__file__).parent.parent
 
 
 class Ballast:
-    """Memory that is held to be given up, so that a process that has run out of it can say so.
-
-    It is asked of the kernel, and never touched: it takes room in the address space only.
+    """Memory held to be given up, so that a process that has run out of it can say so.  It is never
+    touched: it takes room in the address space only.
     """
 
     def __init__(self) -> None:
         self._held: mmap.mmap | None = None
 
     def hold(self) -> None:
-        """Have it, if it can be had."""
         if self._held is None:
             with suppress(OSError, MemoryError):
                 self._held = mmap.mmap(-1, BALLAST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def release(self) -> None:
-        """Give it up."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -80,7 +58,9 @@ BALLAST: Final = Ballast()
 class FailStop:
     """Ends the server, once.
 
-    :ivar is_armed: whether it does: whether there is a log that memory must agree with.
+    :ivar is_armed: whether it does: whether there is a log that memory must agree with.  A queue
+        without one has promised nothing beyond the end of its process: there exceptions go their
+        usual way, and the command is answered with INTERNAL_ERROR.
     """
 
     def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
@@ -112,8 +92,6 @@ class FailStop:
 
 
 class Stoppable(Protocol):
-    """Whose steps may be marked."""
-
     _fail_stop: FailStop
 
 
@@ -121,7 +99,17 @@ S = TypeVar("S", bound=Stoppable)
 
 
 def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Mark a method that is done whole or ends the server."""
+    """Mark a method that is done whole or ends the server.
+
+    From the first change that a command makes until its record is handed to the disk, memory and
+    log agree only if every step is done whole.  Going on after an exception would acknowledge what
+    a restart may not find, or find and refuse.  Marked are the steps that Twisted calls, which logs
+    and forgets what a timer, a socket or a Deferred has raised, and those whose callers go on.
+
+    Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of
+    its instructions: it asks for an integer to remember the place, fails, and tries again for ever.
+    So functions on the way have none there (tests/storage/test_fail_stop.py).
+    """
 
     @wraps(step)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,14 +1,4 @@
-"""Whether the disk is quick enough for the reactor's thread to sync by itself.
-
-A batch that one client alone waits for can share its sync with nobody.  To hand it to another
-thread and back costs more than a quick disk's sync.  So where syncs are known to be short, that one
-is done at once; where they are not, the thread keeps the loop free.  Each sync teaches, whichever
-thread does it, so what is known of a slow disk costs no trials.
-
-After a sync here that took longer than `STALL` times the limit, the thread has all of them for
-`REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
-ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
-"""
+"""When to sync, and in which thread."""
 
 from typing import Final, NamedTuple
 
@@ -16,6 +6,34 @@ RELAXED_SYNC_S: Final = 1.0
 """Seconds from the write of relaxed records to their sync at the latest, where replies wait for
 syncs: readers of the log take what is durable, and one sync a second is a small part of any disk's.
 """
+
+
+US: Final = 1_000
+
+DEFAULT_LIMIT_US: Final = 300
+"""The mean above which the thread syncs: measured, a lone client's round trips are clearly faster
+without it at 50 us, and no faster at 300.
+"""
+
+MAX_LIMIT_US: Final = 10_000
+"""A hard disk's seek: there nothing is to be saved, and others wait for long."""
+
+LESSONS: Final = 8
+"""Syncs done by the thread before anything is known; a client makes them in 2 ms."""
+
+WEIGHT: Final = 8
+"""The newest sync counts for one part in this number of the mean."""
+
+STALL: Final = 10
+"""A sync that takes this many times the limit is slow by far: by default 3 ms, as one connection's
+commands may take 5.
+"""
+
+REST: Final = 20
+"""And then others have this many times as long without another one."""
+
+MAX_BATCH_BYTES: Final = 64 << 10
+"""What one client sends at a time; the times of longer ones say little of the others."""
 
 
 class FsyncPolicy(NamedTuple):
@@ -39,7 +57,6 @@ class FsyncPolicy(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Say it as the option does."""
         if self.is_always:
             return "fsync always"
         if self.interval_s is None:
@@ -51,36 +68,18 @@ ALWAYS: Final = FsyncPolicy(0)
 NEVER: Final = FsyncPolicy(None)
 
 
-US: Final = 1_000
-
-DEFAULT_LIMIT_US: Final = 300
-"""The mean above which the thread syncs: measured, a lone client's round trips are clearly faster
-without it at 50 us, and no faster at 300.
-"""
-
-MAX_LIMIT_US: Final = 10_000
-"""A hard disk's seek: there nothing is to be saved, and others wait for long."""
-
-LESSONS: Final = 8
-"""So many syncs are done by the thread before anything is known; a client makes them in 2 ms."""
-
-WEIGHT: Final = 8
-"""The newest sync counts for one part of so many: 8 of them make a disk known, or known anew."""
-
-STALL: Final = 10
-"""A sync is slow by far when it takes so many times the limit: by default 3 ms, as one connection's
-commands may take 5.
-"""
-
-REST: Final = 20
-"""And then others have so many times as long without another one."""
-
-MAX_BATCH_BYTES: Final = 64 << 10
-"""What one client sends at a time; the times of longer ones say little of the others."""
-
-
 class InlineSyncPolicy:
-    """Learns how long syncs take, in nanoseconds on any clock that does not go back."""
+    """Whether the disk is quick enough for the reactor's thread to sync by itself, learnt from how
+    long syncs take, in nanoseconds on any clock that does not go back.
+
+    A batch that one client alone waits for can share its sync with nobody, and to hand it to
+    another thread and back costs more than a quick disk's sync.  Each sync teaches, whichever
+    thread does it, so what is known of a slow disk costs no trials.
+
+    After a sync here that took longer than `STALL` times the limit, the thread has all of them for
+    `REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
+    ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
+    """
 
     def __init__(self, limit_us: int = DEFAULT_LIMIT_US) -> None:
         """:param limit_us: up to what mean it is open, 0 to `MAX_LIMIT_US`; 0 is never."""

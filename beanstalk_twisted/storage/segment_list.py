@@ -1,8 +1,4 @@
-"""The segments of an open log, as monitoring shows them.
-
-Sizes and living jobs are known in memory.  When a segment began, and with which LSN, stands in its
-header: that is read in the I/O thread, a few at a time, and kept once it cannot change.
-"""
+"""The segments of an open log, as monitoring shows them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,14 +20,11 @@ SLICE_HEADERS: Final = 10
 """Headers that are read in one piece of work of the I/O thread, 0.3 ms: commits wait no longer."""
 
 MAX_KNOWN: Final = 10_000
-"""Headers of which it is kept what they say, some 2 MB; more segments than that are read anew."""
+"""Headers that are remembered, some 2 MB; those of more segments are read again."""
 
 
 class Begun(NamedTuple):
-    """What a header says.
-
-    :ivar created_ns: log time.
-    """
+    """What a header says; times are log time."""
 
     first_lsn: int
     created_ns: int
@@ -61,7 +54,11 @@ class SegmentFacts(NamedTuple):
 
 
 class SegmentList:
-    """Describes segments, oldest first."""
+    """Describes segments, oldest first.
+
+    Sizes and living jobs are known in memory.  When a segment began, and with which LSN, stands in
+    its header: that is read in the I/O thread, a few at a time, and kept once it cannot change.
+    """
 
     def __init__(
         self, log: Log, live: LiveBytes, directory: Directory, io: Io,
@@ -77,9 +74,7 @@ class SegmentList:
         self._is_reading = False
 
     async def page(self, after: int, most: int) -> list[SegmentFacts]:
-        """:param after: the number behind which the page begins; 0 for the first page.
-        :param most: how many segments it has at most.
-        """
+        """:param after: the number after which the page begins; 0 for the first page."""
         log = self._log
         numbers = list(islice((seq for seq in log.ends if seq > after), most))
         if len(numbers) < most and log.segment > after:

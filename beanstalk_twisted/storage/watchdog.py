@@ -1,14 +1,5 @@
 """Watches the disk: says when it takes very long, and gives up when it hangs.
 
-A write or sync that neither returns nor fails would keep all clients waiting for ever.  The thread
-that waits for it cannot be helped, nor ended: so nothing here waits for that thread.
-
-Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
-for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
-
-While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that thread
-that may hang, and the I/O thread that looks and gives up.
-
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
 
@@ -63,21 +54,20 @@ NEWEST_DOUBTFUL: Final = (
 class WatchedIo(Io):
     """An `Io` that is watched.
 
-    Two timers may be pending here: the next look, only while work is under way, and that of
-    `Repeats`.
+    The thread that waits for a disk cannot be helped, nor ended: so nothing here waits for it.
+    Seconds are counted in looks, one a second, and not by a clock: a process that was itself
+    stopped for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
+
+    While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that
+    thread that may hang, and the I/O thread that looks and gives up.
     """
 
     log = Logger()
 
     def __init__(
-        self,
-        io: WatchableIo,
-        clock: Clock,
-        path: str,
-        limit_s: int,
-        failed: Callable[[Failure], None],
-        syncs_first: bool = True,
-    ) -> None:
+        self, io: WatchableIo, clock: Clock, path: str, limit_s: int,
+        failed: Callable[[Failure], None], syncs_first: bool = True,
+    ) -> None:  # fmt: skip
         """:param io: does the work, one piece after the other.
         :param path: of the directory that is worked on.
         :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
@@ -176,16 +166,12 @@ class WatchedIo(Io):
         if self._limit_s and self._seconds >= self._limit_s:
             self._has_given_up = True
             self._failed(Failure(self._hung()))
-        else:
-            self._warn(meanwhile)
+        elif self._seconds == SLOW_S:
+            self._warn((SLOW_S, meanwhile))
         return self._has_given_up
 
-    def _warn(self, meanwhile: str) -> None:
-        """:param meanwhile: see `_gives_up`."""
-        if self._seconds != SLOW_S:
-            return
-        slow = self._seconds, meanwhile
-        if meanwhile is self._waits:
+    def _warn(self, slow: tuple[int, str]) -> None:
+        if slow[1] is self._waits:
             self._is_told = self._repeats.note(slow)
         else:
             # In the other thread, so without a timer.  It does not come again soon: after a stall
