@@ -1,12 +1,5 @@
-"""The door to an archive: what is asked of it, and the real one.
-
-An archive keeps the finished segments of stores, each in a folder of its own; what lies there, and
-what may be relied on, is in docs/binlog-format.md, "The archive".  What is delivered there, and in
-which steps, is in `delivery`.  One in object storage is `storage.object_archive.ObjectArchive`;
-both, and a simulated one, pass the same contract tests (tests/binlog/archiving/test_archive.py).
-
-Nothing here maps a file: the archive may be on a network that hangs, and a thread that waits for a
-mapped page keeps all others waiting.
+"""The interface to an archive, the one in a directory, and the delivery of finished segments:
+docs/binlog-format.md, "The archive".
 """
 
 import contextlib
@@ -20,7 +13,6 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from beanstalk_twisted.binlog.archive_manifest import (
     MANIFEST,
     RECENT,
-    Incomplete,
     Manifest,
     Unusable,
     decode_manifest,
@@ -47,9 +39,16 @@ CHUNK_BYTES: Final = 1 << 20
 PART: Final = ".part"
 """Ends the name of a copy that is not complete."""
 
+RECENT_ENTRIES: Final = 256
+"""Entries that `RECENT` is full with, some 66 KB.  It is written after each delivery, and
+`MANIFEST`, of any size, once for this many.
+"""
+
 
 class Archive(Protocol):
-    """A place for the finished segments of a store.  All methods raise OSError.
+    """A place for the finished segments of stores, each in a folder of its own.  All methods raise
+    OSError.  All kinds, and a simulated one, pass the same contract tests
+    (tests/binlog/archiving/test_archive.py).
 
     :ivar path: of the folder of the store, once it is open.
     :ivar is_remote: whether it may be away without anybody's mistake: a server then starts and ends
@@ -60,10 +59,7 @@ class Archive(Protocol):
     is_remote: ClassVar[bool] = False
 
     def refuse_unusable(self) -> None:
-        """See at a start what nobody will mend meanwhile.
-
-        :raise CannotUse: it can never be used as it is named.
-        """
+        """:raise CannotUse: it can never be used as it is named."""
 
     def open(self, store_uuid: bytes) -> None:
         """Make the folder of a store if it is missing, durably; all else is about this folder."""
@@ -71,13 +67,10 @@ class Archive(Protocol):
     def names(self) -> list[str]:
         """The names of the files, sorted."""
 
-    def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
+    def has(self, name: str) -> bool: ...
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        """Whether a file is ``size`` bytes long, and they are those that another one begins
-        with.
-        """
+        """Whether a file has ``size`` bytes, those that another one begins with."""
 
     def link(self, name: str, source: Directory, source_name: str) -> None:
         """Give a file of the log a second name here, if it is on the same file system.
@@ -96,8 +89,7 @@ class Archive(Protocol):
         :raise FileExistsError: there is one of the new name, which stays.
         """
 
-    def remove(self, name: str) -> None:
-        """Delete a file."""
+    def remove(self, name: str) -> None: ...
 
     def content(self, name: str) -> bytes:
         """A whole file; for small ones."""
@@ -112,17 +104,18 @@ class Archive(Protocol):
 
 
 class RealArchive(Archive):
-    """An `Archive` of the operating system."""
+    """An `Archive` of the operating system.
+
+    Nothing here maps a file: the archive may be on a network that hangs, and a thread that waits
+    for a mapped page keeps all others waiting.
+    """
 
     def __init__(self, path: str) -> None:
         """:param path: of the directory of all stores; it is never made."""
         self.path = self._root = path
 
     def refuse_unusable(self) -> None:
-        """A name that was mistyped, or a disk that is not mounted, is to be seen at once.
-
-        :raise CannotUse: it is not there, or is not a directory we may write in.
-        """
+        """:raise CannotUse: it is not there, or is not a directory we may write in."""
         try:
             if not stat.S_ISDIR(os.stat(self._root).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -178,7 +171,9 @@ class RealArchive(Archive):
         fd = os.open(self._path(name), flags, 0o600)
         try:
             for chunk in chunks:
-                _write_all(fd, chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(fd, view) :]
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -212,32 +207,17 @@ def _chunks(path: str, size: int) -> Iterator[bytes]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for at in range(0, size, CHUNK_BYTES):
-            yield _read_all(fd, path, at, min(CHUNK_BYTES, size - at))
+            end = min(at + CHUNK_BYTES, size)
+            content = read_range(fd, at, end)
+            if len(content) < end - at:
+                raise OSError(errno.EIO, f"it ends at offset {at + len(content)}", path)
+            yield content
     finally:
         os.close(fd)
 
 
-def _read_all(fd: int, path: str, offset: int, size: int) -> bytes:
-    content = read_range(fd, offset, offset + size)
-    if len(content) < size:
-        raise OSError(errno.EIO, f"it ends at offset {offset + len(content)}", path)
-    return content
-
-
-def _write_all(fd: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-RECENT_ENTRIES: Final = 256
-"""Entries that `RECENT` is full with, some 66 KB.  It is written behind each delivery, and
-`MANIFEST`, of any size, once for so many.
-"""
-
-
 class ManifestWriter:
-    """Blocks, and is called by one thread at a time.
+    """Keeps the manifest of an archive.  Blocks, and is called by one thread at a time.
 
     :ivar spoilt: files that were found to be no manifest of the store, with what is wrong; such a
         file counts for nothing, and is begun anew when it is next written.
@@ -252,10 +232,7 @@ class ManifestWriter:
         self.spoilt: dict[str, str] = {}
 
     def note(self, entry: bytes) -> None:
-        """A segment was delivered.
-
-        :param entry: as `manifest.describe` makes it.
-        """
+        """A segment was delivered; ``entry`` is of `archive_manifest.describe`."""
         self._noted[seq_of(entry)] = entry
 
     def write(self) -> None:
@@ -302,24 +279,20 @@ class ManifestWriter:
             )
         if isinstance(found, Manifest) and found.store_uuid == self._store_uuid:
             return dict(found.entries)
-        self.spoilt[name] = _what_is_wrong(found)
+        if isinstance(found, Manifest):
+            self.spoilt[name] = f"it is of store {found.store_uuid.hex()}"
+        elif isinstance(found, Unusable):
+            self.spoilt[name] = found.why
+        else:
+            self.spoilt[name] = f"it is cut off at {found.size} bytes"
         return {}
 
     def _put(self, name: str, entries: dict[int, bytes]) -> None:
         self._archive.replace(name, Manifest(self._store_uuid, entries).encode())
 
 
-def _what_is_wrong(found: Manifest | Incomplete | Unusable) -> str:
-    if isinstance(found, Manifest):
-        return f"it is of store {found.store_uuid.hex()}"
-    return found.why if isinstance(found, Unusable) else f"it is cut off at {found.size} bytes"
-
-
 class Delivered(NamedTuple):
-    """A segment that is in the archive, durably.
-
-    :ivar entry: what the manifest will say of it, encoded; None: nothing.
-    """
+    """A segment that is in the archive, durably, and its encoded entry for the manifest."""
 
     seq: int
     entry: bytes | None
@@ -333,7 +306,7 @@ class Gap(NamedTuple):
 
 
 def gap(names: Iterable[str], oldest: int) -> Gap | None:
-    """What can no longer be delivered, because the log was compacted without the archive.
+    """Return what can no longer be delivered, because the log was compacted without the archive.
 
     :param names: of the files in the archive.
     :param oldest: sequence number of the oldest segment of the log.
@@ -343,10 +316,7 @@ def gap(names: Iterable[str], oldest: int) -> Gap | None:
 
 
 def store_uuid(directory: Directory, seq: int) -> bytes:
-    """The store that a segment belongs to.
-
-    :raise OSError: it cannot be read.
-    """
+    """Return the store that a segment belongs to."""
     header = _header(directory, seq)
     assert header is not None
     return header.store_uuid
@@ -355,7 +325,10 @@ def store_uuid(directory: Directory, seq: int) -> bytes:
 def deliver(
     archive: Archive, directory: Directory, seq: int, durable_lsn: int
 ) -> Delivered | None:  # fmt: skip
-    """Put a segment into the archive, if it is finished.  To do it again changes nothing.
+    """Put a segment into the archive, if nothing can change it any more: its successor is durable,
+    and says where it ends.  Before that, a start after a crash may still cut it, and a hard link
+    would be cut with it.  To do it again changes nothing; a crash at any point leaves what is
+    complete under its name, and nothing else that has a meaning.
 
     :param durable_lsn: highest LSN known durable, inclusive.
     :return: None while its successor is not durable.
@@ -382,7 +355,7 @@ def deliver_rest(
     finished too.
 
     :param goes_on: asked before each; the rest is left when it says no.
-    :param notice: hears of each that is there.
+    :param notice: called with each that is there.
     :raise CannotArchive: one could not be put there.
     """
     found = [seq for name in directory.names() if (seq := parse_segment_name(name)) is not None]
@@ -418,8 +391,12 @@ def _deliver(
     header = _header(directory, seq)
     if header is None:
         raise CannotArchive(f"archiving {directory.path}/{name}: it is not there any more")
-    file_bytes = len(directory.read(name))
-    size = _final_bytes(directory, name, prev_end)
+    content = directory.read(name)
+    file_bytes = len(content)
+    # Its trailer counts, what a crash left behind its end does not.
+    rest = bytes(content[prev_end : prev_end + TRAILER_BYTES + 1])
+    del content  # A limit on memory counts what is mapped.
+    size = prev_end + (TRAILER_BYTES if _is_trailer(rest, prev_end) else 0)
     new = archive_name(seq, header.first_lsn)
     if archive.has(new):
         if not archive.holds(new, directory, name, size):
@@ -457,7 +434,7 @@ def _put(
 
 
 def _linked(archive: Archive, directory: Directory, name: str, new: str) -> bool:
-    """Whatever else keeps a link from being made, the copy that is tried next says it."""
+    """Whatever else prevents a link, the copy that is tried next reports it."""
     try:
         archive.link(new, directory, name)
     except FileExistsError:
@@ -476,14 +453,6 @@ def _copy(archive: Archive, directory: Directory, name: str, size: int, new: str
             archive.remove(new + PART)
         raise
     archive.rename(new + PART, new)
-
-
-def _final_bytes(directory: Directory, name: str, prev_end: int) -> int:
-    """How long the segment is for good: its trailer counts, what a crash left behind its end
-    does not.
-    """
-    rest = bytes(directory.read(name)[prev_end : prev_end + TRAILER_BYTES + 1])
-    return prev_end + (TRAILER_BYTES if _is_trailer(rest, prev_end) else 0)
 
 
 def _is_trailer(rest: bytes, end: int) -> bool:

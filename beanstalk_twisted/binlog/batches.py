@@ -1,6 +1,4 @@
-"""What passes between an open log, the thread that writes it, and the start that goes on with
-it.
-"""
+"""Value types shared by `Log`, `Writer` and recovery."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -116,10 +114,7 @@ class Position(NamedTuple):
 
 
 class Unsafe(NamedTuple):
-    """A batch that is not known durable.
-
-    :ivar end: where its frames end in its segment.
-    """
+    """A batch that is not known durable, and where its frames end in its segment."""
 
     seq: int
     end: int

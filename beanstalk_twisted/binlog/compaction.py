@@ -1,8 +1,5 @@
-"""When to compact, and what a segment holds that may have to move.
-
-Compaction takes the oldest segment, states its living jobs again at the end of the log (COPY), says
-durably that the segment is dead (TRIM), and deletes it.  Oldest first, always: a DELETE never lies
-before the PUT it ends, so a deleted job can never come back.
+"""Compaction policy, and the live records of a segment.  Oldest segment first, always: a DELETE
+never lies before the PUT it ends, so a deleted job can never come back.
 """
 
 from collections.abc import Iterator
@@ -28,6 +25,10 @@ SHORT_FACTOR: Final = 1.25
 costs to write each living byte five times.
 """
 
+MIN_FACTOR: Final = 1.25
+MAX_FACTOR: Final = 100.0
+"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
+
 
 class Pressure(NamedTuple):
     """How large a log is.
@@ -44,11 +45,6 @@ class Pressure(NamedTuple):
     segment: int
     segments: int = 0
     is_short: bool = False
-
-
-MIN_FACTOR: Final = 1.25
-MAX_FACTOR: Final = 100.0
-"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
 
 
 class Policy(NamedTuple):
@@ -74,18 +70,16 @@ class Policy(NamedTuple):
         if pressure.is_short:
             return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
         most_files = self.spare_files + self.factor * pressure.live / pressure.segment
-        return pressure.segments > most_files or self._over(pressure, self.factor)
+        is_large = pressure.total > self._limit(pressure, self.factor)
+        return pressure.segments > most_files or is_large
 
     def is_urgent(self, pressure: Pressure) -> bool:
         """Whether compaction falls behind: it then no longer paces itself."""
-        return self._over(pressure, self.factor * 1.5)
+        return pressure.total > self._limit(pressure, self.factor * 1.5)
 
     def may_be_bytes(self, pressure: Pressure) -> int:
         """How large the log may be before it is compacted, its number of files left aside."""
         return int(self._limit(pressure, self.factor))
-
-    def _over(self, pressure: Pressure, factor: float) -> bool:
-        return pressure.total > self._limit(pressure, factor)
 
     def _limit(self, pressure: Pressure, factor: float) -> float:
         return factor * pressure.live + self.spare_segments * pressure.segment
@@ -119,8 +113,8 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
 
 
 def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buffer:
-    """As much of a segment as is looked at in a slice, or one frame if that is larger.  It may not
-    all be mapped: where a limit on memory has been reached there is place for little.
+    """Read a slice of a segment, or one frame if that is larger: a limit on memory may leave place
+    for little.
     """
     part = directory.read_part(name, at, min(at + SLICE_BYTES, end))
     first = frames.decode_header(part, 0, len(part), salt)

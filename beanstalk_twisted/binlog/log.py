@@ -1,27 +1,10 @@
-"""The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
-
-Whoever changes a job appends its record here in the same step and gets its LSN; at the end of a
-turn group commit takes the batch.  While that is written, new records collect for the next one.
-
-A record that has no room in the newest segment seals it: what was appended before becomes a batch
-of its own, and the next segment begins with the small state of the server (see "Other records" in
-docs/binlog-format.md), taken at that very moment, so that it agrees with the records before it.
-So nothing is ever written past the space that a segment was given.
-
-A batch is made before anything here changes.  Should an exception end a step half-way all the same,
-the log gives no batch any more: what were written next might lie behind bytes that never are.
-"""
+"""The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.batches import (
-    Batch,
-    Opening,
-    Position,
-    Unsafe,
-)
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position, Unsafe
 from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.records.jobs import Kind
@@ -58,12 +41,18 @@ clients that are answered at once can append without end.
 class Log:
     """A log that is open for appending.
 
+    A record that has no room in the newest segment seals it: what was appended before becomes a
+    batch of its own, and the next segment begins with the small state of the server (see "Other
+    records" in docs/binlog-format.md), taken at that very moment, so that it agrees with the
+    records before it.  So nothing is ever written past the space that a segment was given.
+
+    A batch is made before anything here changes.  Should an exception end a step half-way all the
+    same, the log gives no batch any more: what were written next might lie behind bytes that never
+    are.
+
     :ivar segment: sequence number of the segment the next record will lie in.
-    :ivar last_lsn: LSN of the newest record.
     :ivar durable_lsn: highest LSN known durable, inclusive.
-    :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
-    :ivar budget: how much more can be appended.
     :ivar commits_reserves: whether replies wait for reservations too.
     :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
@@ -75,8 +64,7 @@ class Log:
         self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
         salt: Callable[[], int], writer: str,
     ) -> None:  # fmt: skip
-        """:param opening: the server's small state, asked at the start of each segment with the
-            segment's number and the log time.
+        """:param opening: gives the server's small state, by the segment's number and log time.
         :param salt: a new random u32 at each call.
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
@@ -107,7 +95,7 @@ class Log:
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
-        self._limit = self._content = self._heads = self._head_bytes = 0
+        self._limit = self._heads = self._head_bytes = 0
         self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags, position.incompat)
 
@@ -118,9 +106,7 @@ class Log:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for the next batch: a client, or the end or beginning of a
-        segment.
-        """
+        """Whether a client waits for the next batch, or a segment begins or ends with it."""
         return bool(self._commits or self._pending or self._file or self._is_ending)
 
     @property
@@ -135,9 +121,7 @@ class Log:
 
     @property
     def undurable_bytes(self) -> int:
-        """How many bytes are framed and not known durable: the next process would frame them
-        anew.
-        """
+        """How many bytes are framed and not known durable."""
         seq, end = self._safe
         return self._framing.end - (end if seq == self.segment else 0)
 
@@ -173,17 +157,15 @@ class Log:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the segment that is being written holds a change of a job, copies left aside."""
+        """Whether the segment that is being written has a change of a job, and not only copies."""
         return self._framing.index.has_changes
 
     def hold_up(self, is_held_up: bool) -> None:
-        """What nobody waits for is left out from now on, or no longer."""
+        """Leave out what nobody waits for from now on, or no longer."""
         self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
-        """Let the next batch seal the segment, whatever its size; there is one, even without
-        records.
-        """
+        """Let the next batch seal the segment, whatever its size; there is one in any case."""
         self._is_ending = True
 
     def trimmed(self, seq: int) -> None:
@@ -194,10 +176,8 @@ class Log:
     # Appending.
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """The next two records, the definition of a tube and one of a job, are to lie in one
-        segment: begin another if this one is too full.
-
-        :param time_ns: log time.
+        """The next two records, the definition of a tube and one of a job, must lie in one segment:
+        begin another if this one is too full.
         """
         if 2 * body_bytes + PLENTY_BYTES <= self.budget.rest:
             return
@@ -211,11 +191,7 @@ class Log:
         return bool(self._header.incompat & EXTENSIONS)
 
     def allow_extensions(self, time_ns: int) -> None:
-        """Records with extensions are to come: begin a segment that may hold them, unless it is
-        one.
-
-        :param time_ns: log time.
-        """
+        """Begin a segment that may hold records with extensions, unless it is one."""
         if not self.has_extensions:
             self._change_segment(0, time_ns)
             self._header = self._header._replace(incompat=EXTENSIONS)
@@ -319,7 +295,6 @@ class Log:
         return batch
 
     def _begin_step(self) -> None:
-        """Whoever ends a step says so by `_is_midway`."""
         if self._is_midway:
             raise LeftHalfWay(
                 "the log was left half-way by an error before this one; nothing that was answered "
@@ -328,9 +303,7 @@ class Log:
         self._is_midway = True
 
     def mark(self) -> Batch:
-        """A sync mark: an empty frame that carries the newest watermark.  Only while nothing is
-        open.
-        """
+        """An empty frame that carries the newest watermark.  Only while nothing is open."""
         assert not self.has_open
         self._begin_step()
         start = self._framing.end
@@ -341,9 +314,7 @@ class Log:
         return batch
 
     def finish(self, time_ns: int) -> Batch:
-        """The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be
-        durable.
-        """
+        """CLEAN_STOP and the seal, for an ordered stop.  All before it must be durable."""
         self._is_ending = False
         assert not self.has_open
         self._begin_step()
@@ -447,28 +418,17 @@ class Log:
         if self._file is not None:
             self.budget.give_back(self._file)
         self._heads = len(self._open)
-        self._content = self._begun_bytes()
-        smallest = self._content + max(least, new_job_bytes(0))
-        usual = self.budget.usual_size(self._content, self._head_bytes)
-        self._file = self.budget.choose(smallest, usual)
-        self._limit = self._file.size
-        tubes = sum(isinstance(record, TubeDef) for record in self._open)
-        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
-        # What is written again here, the next segments do not open with.
-        opening = self._content - self._rehomed_bytes
-        self.budget.begin(self._limit - self._content, opening + growth, self._head_bytes)
-
-    def _begun_bytes(self) -> int:
-        """What the segment has when it begins, its end counted in."""
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
-        tubes = sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
-        frames_bytes = framed_bytes(self._open_bytes) + self._rehomed_bytes
-        return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
-
-    @property
-    def _rehomed_bytes(self) -> int:
-        rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
-        return rehomed + FRAME_BYTES * len(self._rehomed)
+        # What is written again here, the next segments do not open with.
+        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + self._ending_bytes()
+        opening += sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
+        rehomed = sum(FRAME_BYTES + len(each.array) + len(each.heap) for each in self._rehomed)
+        begun = opening + rehomed
+        usual = self.budget.usual_size(begun, self._head_bytes)
+        self._file = self.budget.choose(begun + max(least, new_job_bytes(0)), usual)
+        self._limit = self._file.size
+        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * len(names)
+        self.budget.begin(self._limit - begun, opening + growth, self._head_bytes)
 
     def _ending_bytes(self) -> int:
         return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes

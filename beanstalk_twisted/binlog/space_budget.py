@@ -1,21 +1,4 @@
-"""How much a log can surely still take: the rest of its newest segment, and those that
-are preallocated.
-
-A preallocated segment is a file whose space the disk has given, so that it can be used even when
-the disk is full.  On a full disk, what is left is given away in this order:
-
-- to the deletion of every job there is, first: a job is taken only if its deletion has room too;
-- to compaction, which needs a segment's worth to free another (`SpaceBudget.takes_copies`);
-- to other changes of jobs (`SpaceBudget.takes_change`);
-- to new jobs (`SpaceBudget.takes_put`), as long as there is some for the others.
-
-So a full disk can always be emptied, and space that is freed is used again.
-
-All numbers are what a change takes at most: in a frame of its own.
-
-Differs from beanstalkd: it reserves the same for each job, but not for changes; there, a job whose
-change cannot be written is in no state at all (prot.c, process_queue after walwrite fails).
-"""
+"""How much a log can surely still take: in its newest segment, and in those preallocated."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -43,11 +26,11 @@ DELETE_WITH_KEY_BYTES: Final = 2 * RECORD_BYTES + MAX_TUBE_NAME_BYTES + 2 * FRAM
 """The same of one that leaves a key of 200 bytes: two records in one frame, see `whole_bytes`."""
 
 KEY_ENDS: Final = -(-DELETE_WITH_KEY_BYTES // DELETE_BYTES) - 1
-"""As so many other deletions a deletion takes more if it leaves a key."""
+"""How many deletions more a deletion takes if it leaves a key."""
 
 TAIL_BYTES: Final = NEW_JOB_BYTES + DELETE_WITH_KEY_BYTES + FRAME_BYTES
-"""So many bytes at the end of a segment may stay unused, since each change of a job makes room for
-the definition of its tube too; they are not promised to anybody.
+"""Bytes at the end of a segment that may stay unused, since each change of a job makes room for the
+definition of its tube too; they are never promised.
 """
 
 TUBE_BYTES: Final = RECORD_BYTES + TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
@@ -97,8 +80,7 @@ class PreallocatedSegment(NamedTuple):
     """A file that is to become a segment.
 
     :ivar number: its name, until then.
-    :ivar size: bytes that it will have.
-    :ivar is_ready: whether they are allocated already.
+    :ivar is_ready: whether its bytes are allocated already.
     """
 
     number: int
@@ -143,6 +125,21 @@ def whole_bytes(records: int, data_bytes: int) -> int:
 class SpaceBudget:
     """The space that a log has been given.
 
+    A preallocated segment can be used even when the disk is full.  Then, what is left is given away
+    in this order:
+
+    - to the deletion of every job there is: a job is taken only if its deletion has room too;
+    - to compaction, which needs a segment's worth to free another (`takes_copies`);
+    - to other changes of jobs (`takes_change`);
+    - to new jobs (`takes_put`), as long as there is some for the others.
+
+    So a full disk can always be emptied, and space that is freed is used again.  All numbers are
+    what a change takes at most: in a frame of its own.
+
+    Differs from beanstalkd: it reserves the same for each job, but not for changes; there, a job
+    whose change cannot be written is in no state at all (prot.c, process_queue after walwrite
+    fails).
+
     :ivar rest: bytes of the newest segment that are still free for records.
     :ivar overhead: bytes of the next segments that are never free for records.
     :ivar is_short: whether the disk has refused to give more.
@@ -180,8 +177,8 @@ class SpaceBudget:
         return sum([segment.size for segment in [*self._preallocated, *self.stale]])
 
     def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
-        """The size of a segment that has so many bytes when it begins: the size that was asked for,
-        if half of that is free; otherwise as much is free as there is to open with.
+        """The size of a segment that begins with this many bytes: the size that was asked for, if
+        half of that is free; otherwise as much is free as there is to open with.
 
         :param head_bytes: of them, those that each segment opens with.
         """
@@ -205,15 +202,12 @@ class SpaceBudget:
         self.reserve = self.room_bytes + self.room_bytes // CHANGES_SHARE
         self.usual_bytes = self.usual_size(overhead, head_bytes)
         if not self.is_short:
-            stale = [each for each in self._preallocated if self._is_stale(each)]
+            least = self.usual_bytes - self.usual_bytes // STALE_SHARE
+            stale = [each for each in self._preallocated if each.size < least]
             for segment in stale:
                 self._preallocated.remove(segment)
             self.stale += stale
         self._count()
-
-    def _is_stale(self, segment: PreallocatedSegment) -> bool:
-        usual = self.usual_bytes
-        return segment.size < usual - usual // STALE_SHARE
 
     def take_stale(self) -> list[PreallocatedSegment]:
         """The files that are too small to be used, for the caller to delete."""
@@ -307,18 +301,15 @@ class SpaceBudget:
         return None
 
     def add(self, segment: PreallocatedSegment) -> None:
-        """It was made ready."""
         self._preallocated.append(segment)
         self._count()
 
     def _count(self) -> None:
-        self._usable_ahead = sum(self._usable(segment.size) for segment in self._preallocated)
+        unusable = self.overhead + TAIL_BYTES
+        self._usable_ahead = sum(max(0, each.size - unusable) for each in self._preallocated)
 
     def leave(self) -> list[PreallocatedSegment]:
-        """The log ends.
-
-        :return: the files that nobody needs any more.
-        """
+        """The log ends: return the files that are no longer needed."""
         preallocated = [*self._preallocated, *self.take_stale()]
         self._preallocated.clear()
         self._count()
@@ -327,6 +318,3 @@ class SpaceBudget:
     def _another(self, size: int, is_ready: bool) -> PreallocatedSegment:
         self._number += 1
         return PreallocatedSegment(self._number, size, is_ready)
-
-    def _usable(self, size: int) -> int:
-        return max(0, size - self.overhead - TAIL_BYTES)

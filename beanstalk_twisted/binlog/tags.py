@@ -19,6 +19,7 @@ _NUMBERED: Final = struct.Struct("<BBHI")
 _DEAD: Final = struct.Struct("<Bq")
 
 _UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
+_NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
 
 
 class BadTags(ValueError):
@@ -112,24 +113,18 @@ def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
     fields: dict[str, bytes | int] = {}
     at, last = 2, 0
     while at < end:
-        number, value, at = _next(data, at, end)
+        if at + _HEAD.size > end:
+            raise BadTags("the extensions end within one")
+        number, _, length = _HEAD.unpack_from(data, at)
+        start, at = at + _HEAD.size, at + _HEAD.size + length
+        if at > end:
+            raise BadTags("the extensions end within one")
         if number <= last:
             raise BadTags("the extensions are not in order")
         last = number
-        fields |= _fields(number, value)
+        fields |= _fields(number, data[start:at])
     tags = NO_TAGS._replace(**fields)  # type: ignore[arg-type]
     return (None if tags == NO_TAGS else tags), data[end:]
-
-
-def _next(data: bytes, at: int, end: int) -> tuple[int, bytes, int]:
-    """:return: the next extension's tag and bytes, and where it ends."""
-    if at + _HEAD.size > end:
-        raise BadTags("the extensions end within one")
-    number, _, length = _HEAD.unpack_from(data, at)
-    start = at + _HEAD.size
-    if start + length > end:
-        raise BadTags("the extensions end within one")
-    return number, data[start : start + length], start + length
 
 
 def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
@@ -145,9 +140,6 @@ def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
     if number not in _NAMES:
         raise BadTags(f"extension {number} is unknown")
     return {_NAMES[number]: _name(value)}
-
-
-_NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
 
 
 def _name(name: bytes) -> bytes:

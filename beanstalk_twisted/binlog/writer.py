@@ -1,9 +1,4 @@
-"""Carries batches out: the one place that writes, syncs and renames segments.  One thread at a time
-calls it.
-
-The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is durable
-before its successor exists, and a segment's content is durable before its name is.
-"""
+"""The one place that writes, syncs and renames segments."""
 
 import contextlib
 import errno
@@ -19,7 +14,6 @@ from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
 
-
 NO_SEGMENT: Final = "no space for another segment: "
 NO_WRITE: Final = "no space for the newest changes: "
 CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
@@ -31,7 +25,10 @@ def spare_name(number: int) -> str:
 
 
 class Writer:
-    """Writes the newest segment of a directory.
+    """Writes the newest segment of a directory.  One thread at a time calls it.
+
+    The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is
+    durable before its successor exists, and a segment's content is durable before its name is.
 
     After any `WriteFailed` but `NoSpace` it must not be used again: nothing is known about what
     reached the disk.
@@ -61,10 +58,7 @@ class Writer:
                 self._directory.remove(spare_name(segment.number))
 
     def resume(self, seq: int) -> None:
-        """Go on in a segment that is there.
-
-        :raise WriteFailed: it cannot be opened.
-        """
+        """Go on in a segment that is there."""
         try:
             self._file, self._seq = self._directory.open(segment_name(seq)), seq
         except OSError as problem:
@@ -86,18 +80,12 @@ class Writer:
             raise self._refusal(problem, name, NO_WRITE, CHANGES_WAIT) from problem
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
-        """Write the last batch, durably, and give the space back that was made ready ahead.
-
-        :raise WriteFailed: the disk refused the batch.
-        """
+        """Write the last batch, durably, and give the space back that was made ready ahead."""
         self.write(batch, sync=True)
         self.discard(preallocated)
 
     def sync(self) -> None:
-        """Make all that was written durable.
-
-        :raise WriteFailed: the disk refused.
-        """
+        """Make all that was written durable."""
         if self._file is None:
             return
         try:
@@ -106,18 +94,15 @@ class Writer:
             raise self._refusal(problem, segment_name(self._seq)) from problem
 
     def close(self) -> None:
-        """Let go of the segment, without a sync."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def displaced(self) -> str:
-        """Look whether the segment is still where the next start looks for it.
+        """Look whether the segment is still where the next start looks for it, and whether other
+        servers are still kept out.
 
-        Look also whether other servers are still kept out.
-
-        :return: empty if so, or if none is open; else what is not in place, and what has become
-            of it.
+        :return: empty if so, or if none is open; else what is not in place, and what became of it.
         """
         name = segment_name(self._seq)
         if self._file is None:
@@ -133,7 +118,9 @@ class Writer:
         else:
             self._open_file.write_at(batch.offset, batch.chunks)
         if batch.seals:
-            self._finish(batch.end)
+            self._open_file.truncate(batch.end)
+            self._sync_file()
+            self.close()
         elif sync and not batch.file:
             self._sync_file()
         return sync or batch.syncs
@@ -150,7 +137,10 @@ class Writer:
         try:
             self._file.write_at(0, batch.chunks)
         except OSError:
-            self._give_up(made, keeps=segment.is_ready)
+            with contextlib.suppress(OSError):
+                self.close()
+                if not segment.is_ready:
+                    self._directory.remove(made)
             raise
         self._sync_file()
         self._is_naming = True
@@ -171,21 +161,10 @@ class Writer:
             raise
         return file
 
-    def _give_up(self, made: str, keeps: bool) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
-            if not keeps:
-                self._directory.remove(made)
-
     def _sync_file(self) -> None:
         self._is_syncing = True
         self._open_file.sync()
         self._is_syncing = False
-
-    def _finish(self, end: int) -> None:
-        self._open_file.truncate(end)
-        self._sync_file()
-        self.close()
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
         """:param name: of the file.

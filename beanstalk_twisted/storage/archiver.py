@@ -49,7 +49,7 @@ RETRY_S: Final = 10.0
 """Seconds from the first failure to the next attempt; each further wait is twice as long."""
 
 MAX_RETRY_S: Final = 60.0
-"""Seconds between attempts at most: soon enough after room was made, and little load on a disk in trouble."""
+"""Seconds between attempts at most: soon enough after somebody has made room."""
 
 REMOTE_REST_S: Final = 20.0
 """Seconds after an ordered stop in which the delivery of a further segment to a remote archive is

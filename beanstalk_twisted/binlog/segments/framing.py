@@ -1,13 +1,4 @@
-"""The bytes of one segment behind its header: frames, one after the other, then the seal, which
-says what is in them (docs/binlog-format.md, "Seal and trailer").
-
-Whoever writes segments appends through `Framing`, the server's log as well as the tools: so what a
-seal says of its segment is collected in one place, while the frames are made.
-
-Bytes are made first.  Only when all of a call's are there does the state change, in one step: so an
-exception, for want of memory above all, leaves no place in the segment that was counted and never
-written.
-"""
+"""The bytes of one segment after its header: frames, one after the other, then the seal."""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -37,6 +28,7 @@ from beanstalk_twisted.binlog.segments.format import (
     TUBE_IN_SEAL_BYTES,
     TYPE_IN_SEAL_BYTES,
 )
+from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex
 
 TYPES: Final = 32
 """More than there are types of records."""
@@ -72,7 +64,6 @@ class SegmentIndex:
         self._tube_bytes = 0
 
     def copy(self) -> "SegmentIndex":
-        """Another one, that says the same."""
         other = SegmentIndex()
         other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
         other._frames, other._types = self._frames.copy(), self._types
@@ -81,7 +72,6 @@ class SegmentIndex:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
         return sum(self._types.values())
 
     @property
@@ -158,25 +148,12 @@ class SegmentIndex:
 
     def encode(self) -> bytes:
         """:return: the data of the SEAL record."""
-        spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
-        head = SEAL_HEAD.pack(
-            1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
-        )
-        frames = self._frames[: self.indexed]
-        columns = (
-            [lsn.to_bytes(8, "little") for _, lsn, _ in frames]
-            + [time.to_bytes(8, "little", signed=True) for _, _, time in frames]
-            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in frames]
-        )
-        types = [
-            kind.to_bytes(4, "little") + count.to_bytes(4, "little")
-            for kind, count in sorted(self._types.items())
-        ]
-        tubes = [
-            tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
-            for tube_id, name in self.tubes.items()
-        ]
-        return b"".join([head, *columns, *types, *tubes])
+        has_jobs = self._jobs != NO_SPAN
+        indexed = tuple(IndexedFrame(*place) for place in self._frames[: self.indexed])
+        return SealIndex(
+            self.records, self._jobs if has_jobs else (0, 0), self._times if has_jobs else (0, 0),
+            indexed, self._types, self.tubes,
+        ).encode()  # fmt: skip
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
@@ -187,7 +164,11 @@ def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) ->
 
 
 class Framing:
-    """Frames records for one segment.
+    """Frames records for one segment, for the server's log as well as the tools.
+
+    Bytes are made first.  Only when all of a call's are there does the state change, in one step:
+    so an exception, for want of memory above all, leaves no place in the segment that was counted
+    and never written.
 
     :ivar index: what the seal will say.
     """
@@ -198,7 +179,6 @@ class Framing:
         self._salt = salt
 
     def copy(self) -> "Framing":
-        """Another one, to go on from here, or not."""
         other = Framing(self._salt)
         other.index = self.index.copy()
         return other

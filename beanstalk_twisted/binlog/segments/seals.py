@@ -1,6 +1,4 @@
-"""What the seal of a finished segment says of it (docs/binlog-format.md, "Seal and trailer"), read
-from the end of the file: two short reads.
-"""
+"""The seal and the trailer of a finished segment: docs/binlog-format.md, "Seal and trailer"."""
 
 import struct
 import zlib
@@ -84,7 +82,8 @@ class FoundSeal(NamedTuple):
 
 
 def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | None:
-    """:param size: of the file.
+    """Read a seal from the end of a file of ``size`` bytes, in two short reads.
+
     :return: None if there is no seal that can be understood.
     :raise OSError: the file cannot be read.
     """
@@ -98,18 +97,12 @@ def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | N
     frame = frames.decode(raw, 0, len(raw), header.salt)
     if not isinstance(frame, Frame) or not frame.n_rec or frame.end != len(raw):
         return None
-    content = _content(raw, frame)
-    return content and FoundSeal(end, frame.next_lsn, frame.time_ns, content)
-
-
-def _content(raw: bytes, frame: Frame) -> SealIndex | None:
-    """:return: what the last record of a frame says, if it is a SEAL."""
-    record = frames.raw_record(raw, frame, frame.n_rec - 1)
     try:
-        data = frames.data_of(raw, frame, record)
+        record, data = frames.whole_record(raw, frame, frame.n_rec - 1)
     except NotUnderstood:
         return None
-    return decode_seal(data) if record[TYPE] == Seal.kind else None
+    content = decode_seal(data) if record[TYPE] == Seal.kind else None
+    return content and FoundSeal(end, frame.next_lsn, frame.time_ns, content)
 
 
 def seal_offset(trailer: bytes) -> int | None:
@@ -124,9 +117,7 @@ def seal_offset(trailer: bytes) -> int | None:
 
 
 def decode_seal(data: bytes) -> SealIndex | None:
-    """:return: None if it is of another version, or ends too early.  What follows it is not looked
-    at.
-    """
+    """:return: None if it is of another version, or ends too early; what follows is ignored."""
     try:
         return _decode(data)
     except struct.error:
