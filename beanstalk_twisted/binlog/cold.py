@@ -1,11 +1,4 @@
-"""Many jobs at once, as a server that starts takes them over: `ColdJobs`.
-
-Their records are cut into columns, by memoryviews and the iterators of C, so that no record becomes
-an object.  Most jobs of a long queue were put, are ready, and nothing else is known of them: these
-take 0.65 us each from the log to its tube.  Others, which are delayed or buried or were reserved,
-take a third of the time that they would one by one.  Whatever is not as plain as that, such as a
-job with tags, is left to `replay`, which reads it record by record, and says what is wrong with it.
-"""
+"""Many jobs at once: kicks of a whole tube, and bulk loading at startup (`ColdJobs`)."""
 
 import struct
 from array import array
@@ -35,96 +28,8 @@ _NO_FLAGS: Final = 0
 KICKED: Final = int.from_bytes(bytes((Kind.KICK, READY, _NO_FLAGS, Reason.CLIENT)), "little")
 """The first four bytes of a KICK."""
 
-
 kick_record: Final = PLAIN_RECORD.pack
 """Packs `KICKED`, what `LoggedJob` has in the order of a record, and the connection."""
-
-
-class LoggedJob(Protocol):
-    """What the record of a change tells of a job that the change leaves as it is, and its kicks."""
-
-    job_id: int
-    priority: int
-    delay_s: int
-    ttr_s: int
-    reserves: int
-    timeouts: int
-    releases: int
-    buries: int
-    kicks: int
-
-
-class Run(NamedTuple):
-    """Records of jobs, of one kind and without data; among `Record` values it stands for all of
-    them.
-
-    :ivar first_id: the lowest id of the jobs, ``last_id`` the highest.
-    :ivar array: the records, one behind the other.
-    """
-
-    kind: Kind
-    ts_ns: int
-    first_id: int
-    last_id: int
-    array: bytes
-
-    @property
-    def n_rec(self) -> int:
-        """How many records it is."""
-        return len(self.array) // RECORD_BYTES
-
-    @property
-    def commits(self) -> bool:
-        """Whether replies wait for these records."""
-        return self.kind in WAITED_FOR
-
-    @property
-    def data(self) -> bytes:
-        """What goes into the heap: nothing."""
-        return b""
-
-    @property
-    def data_bytes(self) -> int:
-        """The bytes that it takes beside those of one record."""
-        return len(self.array) - RECORD_BYTES
-
-    def encode(self, data: Data) -> bytes:
-        """:return: all of its records."""
-        return self.array
-
-
-Appended: TypeAlias = Record | Run
-"""What a log is given to frame."""
-
-
-def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
-    """The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
-
-    :param jobs: as they are before, of one tube; at least one.
-    """
-    pack = kick_record
-    try:
-        rows = [
-            pack(
-                KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
-                job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1, connection,
-            )
-            for job in jobs
-        ]  # fmt: skip
-    except struct.error:
-        rows = [_saturated_kick(job, tube_id, connection, now_ns) for job in jobs]
-    ids = [job.job_id for job in jobs]
-    return Run(Kind.KICK, now_ns, min(ids), max(ids), b"".join(rows))
-
-
-def _saturated_kick(job: LoggedJob, tube_id: int, connection: int, now_ns: int) -> bytes:
-    """As there, with counters that a record can hold."""
-    counters = job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1
-    return PLAIN_RECORD.pack(
-        KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
-        *[min(counter, MAX_COUNTER) for counter in counters], connection,
-    )  # fmt: skip
-
 
 Column = memoryview
 """A u32 of each record."""
@@ -147,9 +52,7 @@ _HEAD, _PRIORITY, _CREATED_LOW, _CREATED_HIGH, _DELAY_S, _TTR_S, _TUBE_ID = 0, 1
 _RESERVES, _DATA_OFF, _DATA_LEN = 11, 16, 17
 _COUNTERS: Final = 5
 # The same in words of 8.
-_TIMEOUTS_AND_RELEASES, _BURIES_AND_KICKS = 6, 7
-
-_DEADLINE_LONG: Final = 3
+_DEADLINE_LONG, _TIMEOUTS_AND_RELEASES, _BURIES_AND_KICKS = 3, 6, 7
 
 _RECORDS: Final = Struct(f"{RECORD_BYTES}s")
 _FLAGS: Final = Struct("<2xB77x")
@@ -160,6 +63,89 @@ _RESERVED: Final = int(RESERVED)
 _DELAYED: Final = int(State.DELAYED)
 _ALIVE: Final = bytes(sorted(set(State) - {State.GONE}))
 _EXT: Final = int(Flag.EXT)
+
+
+class LoggedJob(Protocol):
+    """The fields of a job that a KICK records."""
+
+    job_id: int
+    priority: int
+    delay_s: int
+    ttr_s: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+
+
+class Run(NamedTuple):
+    """Records of jobs, of one kind and without data; among `Record` values it stands for all of
+    them.
+
+    :ivar first_id: the lowest id of the jobs, ``last_id`` the highest.
+    :ivar array: the records, one after the other.
+    """
+
+    kind: Kind
+    ts_ns: int
+    first_id: int
+    last_id: int
+    array: bytes
+
+    @property
+    def n_rec(self) -> int:
+        return len(self.array) // RECORD_BYTES
+
+    @property
+    def commits(self) -> bool:
+        """Whether replies wait for these records."""
+        return self.kind in WAITED_FOR
+
+    @property
+    def data(self) -> bytes:
+        return b""
+
+    @property
+    def data_bytes(self) -> int:
+        """The bytes that it takes besides those of one record."""
+        return len(self.array) - RECORD_BYTES
+
+    def encode(self, data: Data) -> bytes:
+        return self.array
+
+
+Appended: TypeAlias = Record | Run
+"""What a log is given to frame."""
+
+
+def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
+    """The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
+
+    :param jobs: as they are before, of one tube; at least one.
+    """
+    pack = kick_record
+    try:
+        rows = [
+            pack(
+                KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
+                job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1, connection,
+            )
+            for job in jobs
+        ]  # fmt: skip
+    except struct.error:
+        # With counters that a record can hold.
+        rows = [
+            pack(
+                KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
+                min(job.reserves, MAX_COUNTER), min(job.timeouts, MAX_COUNTER),
+                min(job.releases, MAX_COUNTER), min(job.buries, MAX_COUNTER),
+                min(job.kicks + 1, MAX_COUNTER), connection,
+            )
+            for job in jobs
+        ]  # fmt: skip
+    ids = [job.job_id for job in jobs]
+    return Run(Kind.KICK, now_ns, min(ids), max(ids), b"".join(rows))
 
 
 class Standing(NamedTuple):
@@ -179,7 +165,12 @@ class Standing(NamedTuple):
 
 
 class ColdJobs(NamedTuple):
-    """Jobs without tags that nobody holds.
+    """Unreserved jobs without tags, in columns for bulk loading at startup.
+
+    Records are cut by memoryviews and the iterators of C, so that none becomes an object.  Jobs of
+    which nothing is known but that they were put take 0.65 us each from the log to their tube;
+    others take a third of the time that they would one by one.  What is not as plain as that is
+    left to `replay`, which reads it record by record, and says what is wrong with it.
 
     :ivar bodies: in the order of ``job_ids``, as all columns; if they ``are_left`` to the log, None
         for all but empty ones.
@@ -227,7 +218,7 @@ class Records:
     ) -> None:  # fmt: skip
         """Records of a frame.
 
-        :param arrays: one behind the other they are the records of these jobs.
+        :param arrays: joined they are the records of these jobs.
         :param lsns: of these records, if they are asked for, then of all that are added.
         :param newest: the newest records of these jobs, if they are others, then of all that are
             added.
@@ -286,20 +277,19 @@ class Records:
         if self._are_in_a_row(offsets, sizes):
             return _left(sizes) if leaves_bodies else self._read(sizes)
         starts, ends = self._places(offsets, sizes)
-        if not self._are_inside(ends):
+        own_ends = zip(self._by_frame(ends), self._limits(), strict=True)
+        if any(max(each) > limit for each, limit in own_ends):
             return None
         return _left(sizes) if leaves_bodies else self._cut(starts, ends)
 
     def _places(self, offsets: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
-        """:return: where bodies begin and end in all heaps, one behind the other."""
+        """:return: where bodies begin and end in all heaps, one after the other."""
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, offsets, bases))
         return starts, list(map(add, starts, sizes))
 
     def _are_in_a_row(self, offsets: list[int], sizes: list[int]) -> bool:
-        """Whether bodies lie one behind the other in each heap, as they do if all of a frame is
-        taken.
-        """
+        """Whether bodies lie in order in each heap, as they do if all of a frame is taken."""
         frames = zip(self._by_frame(offsets), self._by_frame(sizes), self._heaps, strict=True)
         for own_offsets, own_sizes, heap in frames:
             places = list(accumulate(own_sizes, initial=0))
@@ -349,11 +339,6 @@ class Records:
         """Where the heap of each frame ends."""
         return [*self._bases[1:], self._heap_bytes]
 
-    def _are_inside(self, ends: list[int]) -> bool:
-        """Whether no record's data end behind the heap of its frame."""
-        frames = zip(self._by_frame(ends), self._limits(), strict=True)
-        return all(max(own_ends) <= limit for own_ends, limit in frames)
-
 
 def _left(sizes: list[int]) -> list[bytes | None]:
     """No bodies; an empty one is nowhere else."""
@@ -395,7 +380,6 @@ def _cold_jobs(
 
 
 def _kept(records: bytes, keep: list[bool]) -> bytes:
-    """Those of the records that are to be kept."""
     if all(keep):
         return records
     return b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))

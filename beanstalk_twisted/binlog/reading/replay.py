@@ -1,8 +1,4 @@
-"""What a sound log holds and how it goes on, for a server that starts.
-
-`Replay.survivors` gives the newest image of each job, which `selection` has chosen.
-`Replay.survivors_in_bulk` gives the same jobs to a server that starts, most of them many at once.
-Whoever wants the jobs applies them; this package knows nothing of queues.
+"""Recovery: the surviving jobs of a sound log, and the position to append at.
 
 Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
@@ -34,19 +30,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
-NS = 1_000_000_000
-
-
-class Survivor(NamedTuple):
-    """A job of the log that was not deleted.
-
-    :ivar segment_seq: where its full record is, or is about to be; ``lsn`` that record's LSN.
-    """
-
-    image: JobImage
-    segment_seq: int
-    lsn: int = 0
-
+NS: Final = 1_000_000_000
 
 PART_BYTES: Final = 1 << 20
 """How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it
@@ -60,8 +44,19 @@ of the segments: each takes a file descriptor.
 """
 
 
+class Survivor(NamedTuple):
+    """A job of the log that was not deleted.
+
+    :ivar segment_seq: where its full record is, or is about to be; ``lsn`` that record's LSN.
+    """
+
+    image: JobImage
+    segment_seq: int
+    lsn: int = 0
+
+
 class Part(NamedTuple):
-    """Some frames of a segment, one behind the other.
+    """Some frames of a segment, one after the other.
 
     :ivar offsets: where they are in the segment; the part begins with the first.
     :ivar end: where the last one ends.
@@ -134,8 +129,7 @@ def read_records(directory: Directory, progress: Progress) -> "Replay":
 class Replay:
     """A log that was found sound.
 
-    :ivar unchecked: the segments whose bodies nobody has looked at yet; whoever does takes them
-        out.
+    :ivar unchecked: the segments whose bodies were not looked at yet; who does takes them out.
     """
 
     def __init__(self, survey: Survey) -> None:
@@ -170,18 +164,14 @@ class Replay:
         newest = self._segments[-1]
         rehomed = list(self._undurable(newest))[::-1]
         flags = (0 if self.small.is_clean else AFTER_UNCLEAN_STOP) | (REHOMED if rehomed else 0)
+        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
+        durable_end = ends[newest.header.seq] = self._end_of(newest, self.survey.durable_lsn)
         return Position(
             newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
-            self._durable_end(newest), max(self.small.trim_seq, 1), newest.header.store_uuid,
-            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, self._ends(),
+            durable_end, max(self.small.trim_seq, 1), newest.header.store_uuid,
+            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, ends,
             newest.header.incompat if rehomed else 0,
         )  # fmt: skip
-
-    def _ends(self) -> dict[int, int]:
-        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
-        newest = self._segments[-1]
-        ends[newest.header.seq] = self._durable_end(newest)
-        return ends
 
     def tidy(self, directory: Directory) -> str:
         """Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
@@ -213,10 +203,7 @@ class Replay:
         directory.cut(newest.name, size)
 
     def notes(self, kept_at: str) -> list[str]:
-        """What there is to say of the log, a sentence each.
-
-        :param kept_at: what `tidy` has returned.
-        """
+        """Return sentences for the server's log; ``kept_at`` is what `tidy` has returned."""
         notes = [str(warning) for warning in loss_warnings(self.survey)]
         if self.survey.torn is not None:
             notes.append(f"{self.survey.torn}. They were cut off; a copy is in {kept_at}")
@@ -225,9 +212,7 @@ class Replay:
         return notes
 
     def give_space(self, directory: Directory) -> None:
-        """The disk is full: give back the space of the newest segment that was never written.  It
-        reads as before.
-        """
+        """The disk is full: give back the space of the newest segment that was never written."""
         for newest in self._segments[-1:]:
             end = file_content_end(directory, newest.name, newest.ending.offset, newest.size)
             directory.cut(newest.name, end)
@@ -244,13 +229,10 @@ class Replay:
         """Cut what the next segment has taken over.  Call this when that is durable."""
         if self._segments and not self.small.is_clean:
             newest = self._segments[-1]
-            directory.cut(newest.name, self._durable_end(newest))
+            directory.cut(newest.name, self._end_of(newest, self.survey.durable_lsn))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
-        """The pauses that are still in force, none longer than it was asked for.
-
-        :param now_ns: log time now.
-        """
+        """The pauses that are still in force, none longer than it was asked for."""
         for pause in self.small.pauses.values():
             until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
             if until_ns > now_ns:
@@ -259,8 +241,6 @@ class Replay:
     def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
         """The keys that are still remembered, none longer than it was asked for, each with the
         segment that holds it, or is about to.
-
-        :param now_ns: log time now.
         """
         for record, seq, lsn in self.small.keys.values():
             until_ns = min(record.until_ns, now_ns + record.until_ns - record.ts_ns)
@@ -272,7 +252,6 @@ class Replay:
         """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
         again, and no delay is longer than it was asked for, whatever the clock did.
 
-        :param now_ns: log time now.
         :raise Damaged: the log has state of jobs without their bodies.
         """
         selection = Selection()
@@ -333,9 +312,10 @@ class Replay:
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
         """The frames of a part, newest first, shown to a selection."""
-        segment = part.segment
+        segment, durable_lsn = part.segment, self.survey.durable_lsn
         for frame in part.frames(buffer):
-            place = Place(segment, part.start, part.end, frame, self._home(segment, frame))
+            home = segment.header.seq + (1 if frame.base_lsn > durable_lsn else 0)
+            place = Place(segment, part.start, part.end, frame, home)
             indexes, job_ids = selection.pick(buffer, place)
             if indexes:
                 yield Pick(buffer, place, indexes, job_ids)
@@ -370,7 +350,11 @@ class Replay:
             if newest is not None or image.state is not READY:
                 image = _newest_state(image, newest, now_ns)
         except NotUnderstood as problem:
-            raise self._not_understood(job_id, place, problem) from None
+            offset = place.start + place.frame.offset
+            raise Incompatible(
+                f"not a usable binlog: {self.survey.path}; nothing was changed: "
+                f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
+            ) from None
         if image.tube_id not in self.small.tubes:
             raise self._damaged(
                 f"job {image.job_id} is in tube number {image.tube_id}, "
@@ -391,17 +375,6 @@ class Replay:
             f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
-    def _not_understood(self, job_id: int, place: Place, problem: NotUnderstood) -> Incompatible:
-        offset = place.start + place.frame.offset
-        return Incompatible(
-            f"not a usable binlog: {self.survey.path}; nothing was changed: "
-            f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
-        )
-
-    def _home(self, segment: Segment, frame: Frame) -> int:
-        moves = frame.base_lsn > self.survey.durable_lsn
-        return segment.header.seq + (1 if moves else 0)
-
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
         """Frames above the watermark, the last one first: all in the newest segment, whose header
         vouches for the others.
@@ -413,15 +386,11 @@ class Replay:
                     return
                 if not frame.n_rec:
                     continue
-                heap_end = frame.heap_at + frame.heap_len
                 yield RehomedFrame(
                     bytes(buffer[frame.records_at : frame.heap_at]),
-                    bytes(buffer[frame.heap_at : heap_end]),
-                    frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
+                    bytes(frames.heap(buffer, frame)), frame.n_rec, frame.rec_size,
+                    frame.base_lsn, frame.durable_lsn, frame.time_ns,
                 )  # fmt: skip
-
-    def _durable_end(self, segment: Segment) -> int:
-        return self._end_of(segment, self.survey.durable_lsn)
 
     def _end_of(self, segment: Segment, lsn: int) -> int:
         """Where the last frame ends of those with records up to an LSN.  A sync mark is never

@@ -1,8 +1,5 @@
-"""Records into frames and back.  A frame counts as a whole or not at all.
-
-A reader has three answers and no policy: `Frame` (this), `Incomplete` (not yet: the bytes end, or
-are still zero) and `Damage` (this cannot be right, and why).  What to do about it is the caller's:
-replay refuses or cuts, a recovery tool goes on behind it.
+"""Records into frames and back.  A frame counts as a whole or not at all: a reader has three
+answers and no policy, `Frame`, `Incomplete` and `Damage`.
 """
 
 import sys
@@ -57,6 +54,12 @@ MAX_LSN: Final = (1 << 63) - 1
 CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
 """Memoryviews know the byte order of the machine only; a log's is little-endian."""
 
+PIECEWISE_BYTES: Final = 256 << 10
+"""A heap of this size is not joined before its frame is: to copy 15 MiB once takes 20 ms."""
+
+OTHER_SEGMENT: Final = "it belongs to another segment"
+"""Why a frame is damage whose salt is not that of the segment."""
+
 
 class Frame(NamedTuple):
     """A frame whose checksums hold.
@@ -96,10 +99,6 @@ class Damage(NamedTuple):
     why: str
 
 
-PIECEWISE_BYTES: Final = 256 << 10
-"""A heap of so many bytes is not joined before its frame is: to copy 15 MiB once takes 20 ms."""
-
-
 def encode(
     records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
@@ -131,7 +130,7 @@ def encode(
 
 
 def records_in(frame: bytes) -> int:
-    """How many records a frame has, which we encoded."""
+    """How many records a frame has that `encode` made."""
     return int(U32.unpack_from(frame, _N_REC_AT)[0])
 
 
@@ -238,9 +237,8 @@ def has_sound_data(raw: Raw, data: bytes) -> bool:
 
 
 def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name
-    of a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said
-    of a frame whose columns cannot be cut.
+    """Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: nothing
+    that is needed before a body is asked for.  False where columns cannot be cut.
     """
     if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
         return False
@@ -264,7 +262,7 @@ def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
 def in_order(
     buffer: Buffer, at: int, end: int, salt: int, lsn: int, leaves_bodies: bool = False
 ) -> Iterator[Frame]:
-    """The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+    """The frames from ``at`` on, up to the first place where none has the LSN that follows.
 
     :param lsn: the first frame's; the other parameters are those of `decode`.
     """
@@ -274,10 +272,6 @@ def in_order(
             return
         yield frame
         at, lsn = frame.end, frame.next_lsn
-
-
-OTHER_SEGMENT: Final = "it belongs to another segment"
-"""Why a frame counts for nothing whose salt is not that of the segment."""
 
 
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
