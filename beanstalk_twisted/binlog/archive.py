@@ -150,7 +150,6 @@ class RealArchive(Archive):
         return True
 
     def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
-        """Two names of one file need no reading."""
         mine, theirs = self._path(name), os.path.join(source.path, source_name)
         found = os.stat(mine)
         if found.st_size != size:
@@ -179,7 +178,6 @@ class RealArchive(Archive):
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        """Only one server delivers the segments of a store, so nothing comes in between."""
         if self.has(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path(new))
         os.rename(self._path(old), self._path(new))
@@ -200,10 +198,7 @@ class RealArchive(Archive):
 
 
 def _chunks(path: str, size: int) -> Iterator[bytes]:
-    """The first ``size`` bytes of a file.
-
-    :raise OSError: it is shorter.
-    """
+    """Read the first ``size`` bytes of a file; OSError if it is shorter."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for at in range(0, size, CHUNK_BYTES):
@@ -238,7 +233,6 @@ class ManifestWriter:
     def write(self) -> None:
         """Write what was noted.  If this raises, the next call writes it too.
 
-        :raise OSError: it cannot be written, or what is there not be read.
         :raise CannotArchive: what is there is of a newer version, and is left as it is.
         """
         recent = self._recent
@@ -255,11 +249,7 @@ class ManifestWriter:
         self._noted = {}
 
     def _load(self) -> dict[int, bytes]:
-        """Read what is there, and forget those noted entries that it has: a start delivers again
-        what the log still has.
-
-        :return: the entries of `RECENT`.
-        """
+        """Read what is there, and forget noted entries that it has: a start delivers them again."""
         recent = self._there(RECENT)
         there = {**self._there(MANIFEST), **recent}
         self._noted = {s: entry for s, entry in self._noted.items() if there.get(s) != entry}
@@ -308,15 +298,13 @@ class Gap(NamedTuple):
 def gap(names: Iterable[str], oldest: int) -> Gap | None:
     """Return what can no longer be delivered, because the log was compacted without the archive.
 
-    :param names: of the files in the archive.
-    :param oldest: sequence number of the oldest segment of the log.
+    :param names: of the files in the archive; ``oldest`` is the log's oldest segment.
     """
     newest = max((parsed[0] for n in names if (parsed := parse_archive_name(n))), default=oldest)
     return Gap(newest + 1, oldest - 1) if newest < oldest - 1 else None
 
 
 def store_uuid(directory: Directory, seq: int) -> bytes:
-    """Return the store that a segment belongs to."""
     header = _header(directory, seq)
     assert header is not None
     return header.store_uuid
@@ -371,9 +359,7 @@ def deliver_rest(
 
 
 def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> Delivered | None:
-    """The last segment of a log that has ended in order: it needs no successor, having a
-    trailer.
-    """
+    """The last segment of a log that has ended in order has a trailer, and needs no successor."""
     content = directory.read(segment_name(seq))
     end = len(content) - TRAILER_BYTES
     if not _is_trailer(bytes(content[end:]), end):
@@ -384,9 +370,7 @@ def _deliver_newest(archive: Archive, directory: Directory, seq: int) -> Deliver
 def _deliver(
     archive: Archive, directory: Directory, seq: int, prev_end: int, after: SegmentHeader | None
 ) -> Delivered:
-    """:param prev_end: where its frames end.
-    :param after: the header of its successor.
-    """
+    """:param prev_end: where its frames end; ``after`` is the header of its successor."""
     name = segment_name(seq)
     header = _header(directory, seq)
     if header is None:
@@ -456,13 +440,11 @@ def _copy(archive: Archive, directory: Directory, name: str, size: int, new: str
 
 
 def _is_trailer(rest: bytes, end: int) -> bool:
-    """:param rest: all that stands behind the frames."""
     seal_at = seal_offset(rest)
     return seal_at is not None and seal_at < end
 
 
 def _header(directory: Directory, seq: int) -> SegmentHeader | None:
-    """The header of a segment; None if it is not there."""
     name = segment_name(seq)
     try:
         header = decode_segment_header(bytes(directory.read_part(name, 0, SEGMENT_HEADER_BYTES)))

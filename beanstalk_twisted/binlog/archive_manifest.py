@@ -59,9 +59,8 @@ assert _ENTRY.size == 48 + SEGMENT_HEADER.size
 class Entry(NamedTuple):
     """What a manifest says of a segment.
 
-    :ivar end: where its frames end.
-    :ivar next_lsn: the first LSN behind it.
-    :ivar logged_ns: when its first and last frames were built; None if that is not told.
+    :ivar next_lsn: the first LSN after it.
+    :ivar logged_ns: when its first and last frames were built; None if that is not known.
     :ivar seal: its seal, with `MAX_INDEXED` frames at most; None if it has none.
     :ivar names_tubes: whether ``seal.tubes`` are all of its tubes; else they are empty.
     """
@@ -76,14 +75,11 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its file."""
         return archive_name(self.header.seq, self.header.first_lsn)
 
 
 class Incomplete(NamedTuple):
-    """No manifest yet: the file ends before it should; it was being written, or its writer was
-    killed.
-    """
+    """No manifest yet: the file ends too early; it was being written, or its writer was killed."""
 
     size: int
 
@@ -97,10 +93,7 @@ class Unusable(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """One file of a manifest.
-
-    :ivar entries: encoded, by sequence number, ascending.
-    """
+    """One file of a manifest, its encoded entries by sequence number, ascending."""
 
     store_uuid: bytes
     entries: Mapping[int, bytes]
@@ -118,7 +111,6 @@ class Manifest(NamedTuple):
 
 
 def _newest(entries: Mapping[int, bytes], most: int = MAX_INFLATED_BYTES) -> list[bytes]:
-    """The newest ones that take ``most`` bytes at most, in order."""
     kept: list[bytes] = []
     size = 0
     for _, raw in sorted(entries.items(), reverse=True)[:MAX_ENTRIES]:
@@ -180,9 +172,7 @@ def seq_of(entry: bytes) -> int:
 
 
 def decode_entry(raw: bytes) -> Entry | None:
-    """:param raw: an entry of a `Manifest`.
-    :return: None if this version does not understand the segment's header.
-    """
+    """Decode an entry; None if this version does not understand the segment's header."""
     _, flags, size, end, next_lsn, first_ns, last_ns, fields = _ENTRY.unpack_from(raw)
     header = decode_header_fields(fields)
     if not isinstance(header, SegmentHeader):
@@ -239,11 +229,9 @@ def _is_possible(entry: Entry) -> bool:
 def describe(read: ReadPart, size: int, after: SegmentHeader | None) -> bytes | None:
     """Make the entry of a finished segment, from its header and its seal.
 
-    :param read: reads parts of its file.
     :param size: of its file, as it is archived.
-    :param after: the header of the segment behind it; None: there is none.
+    :param after: the header of the segment after it; None: there is none.
     :return: the entry, encoded; None if nothing says where it ends.
-    :raise OSError: it cannot be read.
     """
     raw = bytes(read(0, SEGMENT_HEADER_BYTES))
     header = decode_segment_header(raw)
@@ -274,10 +262,7 @@ def _encode(
 
 
 def _thinned(seal: SealIndex) -> tuple[int, SealIndex]:
-    """As much of a seal as an entry has room for.
-
-    :return: the entry's flags; the rest of the seal.
-    """
+    """As much of a seal as an entry has room for, and the entry's flags."""
     step = -(-len(seal.indexed) // MAX_INDEXED)
     seal = seal._replace(indexed=seal.indexed[::step])
     if sum(TUBE_IN_SEAL_BYTES + len(name) for name in seal.tubes.values()) > MAX_TUBE_BYTES:

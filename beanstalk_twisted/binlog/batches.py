@@ -29,7 +29,6 @@ class Batch(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Whether the segment begins with them."""
         return self.file is not None
 
     @property
@@ -39,15 +38,13 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Length of the segment when this is written."""
         return self.offset + sum(map(len, self.chunks))
 
 
 class Opening(NamedTuple):
-    """What the head of a new segment says about the server at that moment.
+    """The head of a new segment: the state of the server at that moment.
 
-    :ivar has_extensions: whether some of the records have any, or of the jobs that may be stated
-        again.
+    :ivar has_extensions: whether records, or jobs that may be stated again, have any.
     """
 
     next_job_id: int
@@ -67,7 +64,6 @@ class RehomedFrame(NamedTuple):
     time_ns: int
 
     def raw_records(self) -> Iterator[Raw]:
-        """The fields of its records."""
         return (
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
         )

@@ -120,18 +120,13 @@ class _Piece(NamedTuple):
 
 
 class _Pieces:
-    """Reads files in pieces, and remembers the last ones."""
-
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._more_bytes = 0
         self._pieces: deque[_Piece] = deque(maxlen=MAX_PIECES)
 
     def begin(self, bodies: int) -> None:
-        """Forget what was read: files have grown since.
-
-        :param bodies: how many are going to be read.
-        """
+        """Forget what was read: files have grown since.  ``bodies`` are going to be read."""
         self._pieces.clear()
         self._more_bytes = min(bodies * SHARE_BYTES, MAX_READ_BYTES) if bodies > 1 else 0
 
@@ -195,10 +190,7 @@ class LogBodyReader:
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
         """The bodies of jobs whose full records are at these places, and durable.  What cannot be
         read is an exception: `BodyLost` if there is no such record, or it is damaged; OSError if
-        the disk cannot read it, and nothing more is read behind that: the next one may take as
-        long.
-
-        :return: of as many as were tried.
+        the disk cannot read it, and the rest is not tried: the next one may take as long.
         """
         self._frame = None
         self._pieces.begin(len(asked))
@@ -262,7 +254,6 @@ class LogBodyReader:
         return index
 
     def _find(self, index: _Index, name: str, lsn: int) -> Frame:
-        """The frame that has the record with this LSN."""
         last = self._frame
         if last is not None and last[0] == name and last[1].base_lsn <= lsn < last[1].next_lsn:
             return last[1]

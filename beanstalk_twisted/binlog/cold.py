@@ -41,9 +41,7 @@ _WORDS: Final = RECORD_BYTES // 4
 _LONGS: Final = RECORD_BYTES // 8
 
 MAX_COUNT: Final = (1 << 16) - 1
-"""A counter of these jobs: few are reserved more often, and two bytes are enough to keep it in
-memory.
-"""
+"""A counter of these jobs: few are reserved more often, and two bytes are enough for it."""
 
 _NS: Final = 1_000_000_000
 
@@ -99,7 +97,6 @@ class Run(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        """Whether replies wait for these records."""
         return self.kind in WAITED_FOR
 
     @property
@@ -120,7 +117,7 @@ Appended: TypeAlias = Record | Run
 
 
 def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
-    """The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
+    """The records of kicked jobs: what `Job.kicked` and `JobImage.encode` make of each.
 
     :param jobs: as they are before, of one tube; at least one.
     """
@@ -149,10 +146,9 @@ def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int)
 
 
 class Standing(NamedTuple):
-    """Where jobs stand, and how often what was done with them, in columns.
+    """Where jobs stand, and their counters, in columns.
 
     :ivar states: numbers of `State`; none is reserved.
-    :ivar deadlines_ns: see `JobImage.deadline_ns`.
     """
 
     states: bytes
@@ -241,7 +237,6 @@ class Records:
         are not of such.
 
         :param tubes: the ids that have a name.
-        :param now_ns: log time.
         :param leaves_bodies: whether bodies stay where they are, if the LSNs of all are known.
         """
         leaves_bodies = leaves_bodies and self._has_lsns
@@ -298,7 +293,6 @@ class Records:
         return True
 
     def _by_frame(self, column: list[int]) -> Iterator[list[int]]:
-        """A column, cut into those of the frames."""
         at = 0
         for count in self._counts:
             yield column[at : at + count]
@@ -314,8 +308,8 @@ class Records:
         return bodies
 
     def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
-        """Small bodies are cut out of a copy, which is quicker; of one large one that is alone
-        there is none but where it stays.
+        """Small bodies are cut out of a copy, which is quicker; a large one that is alone is not
+        copied.
         """
         places = map(slice, starts, ends)
         if len(self.job_ids) == 1:
@@ -336,7 +330,6 @@ class Records:
         ]  # fmt: skip
 
     def _limits(self) -> list[int]:
-        """Where the heap of each frame ends."""
         return [*self._bases[1:], self._heap_bytes]
 
 
@@ -360,7 +353,6 @@ def _are_plain(records: bytes, tubes: Container[int]) -> bool:
 
 
 def values(column: Column) -> Sequence[int]:
-    """The different numbers in a column."""
     if bytes(column) == bytes(column[:1]) * len(column):
         return column[:1].tolist()
     return list(set(column.tolist()))
@@ -386,7 +378,6 @@ def _kept(records: bytes, keep: list[bool]) -> bytes:
 
 
 def _standing(newest: bytes, now_ns: int) -> Standing:
-    """:param newest: the newest record of each job."""
     words = memoryview(newest).cast("I")
     states = newest[1::RECORD_BYTES]
     deadlines = memoryview(newest).cast("q")[_DEADLINE_LONG::_LONGS].tolist()

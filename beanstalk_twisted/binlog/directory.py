@@ -117,9 +117,8 @@ class Directory(Readable, Protocol):
     """One directory of segments.  All methods raise OSError unless said otherwise."""
 
     def lock(self, text: str) -> None:
-        """Keep other servers out for as long as this process lives.
+        """Keep other servers out for as long as this process lives; ``text`` says who we are.
 
-        :param text: who we are, for the server that finds the lock held.
         :raise LockHeld: another server has it; the message says which.
         """
 
@@ -159,10 +158,7 @@ class Directory(Readable, Protocol):
         """
 
     def lost_lock(self) -> str:
-        """Look whether what keeps other servers out is still in place.
-
-        :return: empty if so; else the name of a lock file that was deleted or replaced.
-        """
+        """Return the name of a lock file that was deleted or replaced, empty if none was."""
 
     def disk_space(self) -> DiskSpace: ...
 
@@ -173,9 +169,8 @@ class Directory(Readable, Protocol):
         """Return when all names in the directory survive a power loss."""
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """Keep a durable copy of bytes that are about to be cut off.
-
-        :return: its path.  An older copy of this name is never overwritten.
+        """Keep a durable copy of bytes that are about to be cut off; return its path.  An older
+        copy of this name is never overwritten.
         """
 
     def close(self) -> None:
@@ -189,7 +184,6 @@ class RealFile(File):
         self._fd = fd
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Short writes go on with the remainder."""
         if len(chunks) > 1 and sum(map(len, chunks)) <= JOINED_BYTES:
             chunks = [b"".join(chunks)]
         for chunk in chunks:
@@ -312,9 +306,8 @@ class RealDirectory(Directory):
         retried(os.pwrite, mine, text.encode(), 0)
 
     def refuse_if_beanstalkd_runs(self) -> None:
-        """Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
-
-        :raise LockHeld: it does.
+        """:raise LockHeld: a C beanstalkd holds this directory; asked before `lock`, leaving no
+        trace.
         """
         if holder_of(self.path):
             raise LockHeld(self._lock_message("a C beanstalkd"))
@@ -411,7 +404,6 @@ class RealDirectory(Directory):
 
 
 def advice_on(path: str, problem: OSError) -> str:
-    """What makes a directory usable, as the first half of a sentence."""
     if problem.errno == errno.ENOTDIR:
         return "Name a directory with --binlog, not a file"
     if problem.errno == errno.EROFS:
@@ -448,9 +440,8 @@ def _holds(path: str, content: bytes) -> bool:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """A crash may leave part of it: only a name given later says that it is whole.
-
-    :raise OSError: it cannot be written.  Nothing is left of it.
+    """A crash may leave part of it: only a name given later says that it is whole.  If it raises,
+    nothing is left of it.
     """
     copy = RealFile(retried(os.open, path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
     try:

@@ -101,7 +101,6 @@ class Log:
 
     @property
     def has_open(self) -> bool:
-        """Whether a batch could be taken."""
         return bool(self._pending or self._file or self._open or self._is_ending)
 
     @property
@@ -116,23 +115,19 @@ class Log:
 
     @property
     def open_bytes(self) -> int:
-        """About how many bytes the next batches will have."""
         return self._open_bytes + self._pending_bytes
 
     @property
     def undurable_bytes(self) -> int:
-        """How many bytes are framed and not known durable."""
         seq, end = self._safe
         return self._framing.end - (end if seq == self.segment else 0)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all segments."""
         return self._sealed_bytes + self._framing.end
 
     @property
     def newest_bytes(self) -> int:
-        """Bytes of the newest segment that are framed."""
         return self._framing.end
 
     @property
@@ -142,12 +137,10 @@ class Log:
         return sealed + self._limit + self.budget.preallocated_bytes
 
     def may_allocate(self, size: int) -> bool:
-        """Whether its files may have so many bytes more."""
         return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
     def oldest(self) -> int:
-        """Sequence number of the oldest segment."""
         return next(iter(self.ends), self.segment)
 
     @property
@@ -187,7 +180,6 @@ class Log:
 
     @property
     def has_extensions(self) -> bool:
-        """Whether the newest segment may hold records with extensions."""
         return bool(self._header.incompat & EXTENSIONS)
 
     def allow_extensions(self, time_ns: int) -> None:
@@ -197,7 +189,6 @@ class Log:
             self._header = self._header._replace(incompat=EXTENSIONS)
 
     def append(self, record: Record) -> int:
-        """:return: the record's LSN."""
         size = RECORD_BYTES + record.data_bytes
         own = self._cost(record, size)
         if own > self.budget.rest:
@@ -207,10 +198,7 @@ class Log:
         return self._enter(record, size, own)
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """Append records, no more than `SpaceBudget.run_records`.
-
-        :return: the first one's LSN; the others' follow.
-        """
+        """Append records, no more than `SpaceBudget.run_records`; return the first one's LSN."""
         run = make()
         count, size = run.n_rec, len(run.array)
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
@@ -226,10 +214,8 @@ class Log:
 
     def append_whole(self, records: Sequence[Record]) -> int:
         """Append at least one record, `frames.MAX_FRAME_RECORDS` at most and no definition of a
-        tube; they will stand in one frame, `MAX_FRAME_BYTES` at most.  `make_room` was called for
-        `space_budget.whole_bytes`.
-
-        :return: the first one's LSN; the others' follow.
+        tube, in one frame, `MAX_FRAME_BYTES` at most; return the first one's LSN.  `make_room` was
+        called for `space_budget.whole_bytes`.
         """
         count, size = len(records), sum([RECORD_BYTES + record.data_bytes for record in records])
         own = self._cost(records[0], size)
@@ -324,14 +310,12 @@ class Log:
         return batch
 
     def durable(self, lsn: int) -> None:
-        """All records up to ``lsn`` are known durable."""
         self.durable_lsn = max(self.durable_lsn, lsn)
         while self._unsafe and self._unsafe[0].last_lsn <= lsn:
             batch = self._unsafe.popleft()
             self._safe = (batch.seq, batch.end)
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
-        """What is open, as bytes; then it no longer is."""
         time_ns = max(self._time_ns, time_ns)
         file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
@@ -360,9 +344,9 @@ class Log:
     # Segments.
 
     def shrink(self, batch: Batch) -> Batch | None:
-        """The disk does not have the space that the new segment should be given: ask for half.
+        """The disk does not have the space for the new segment: ask for half.
 
-        :param batch: the first one; nothing was appended behind it.
+        :param batch: the first one; nothing was appended after it.
         :return: the same in a smaller file, or None if it would not fit.
         """
         assert batch.file is not None and not self._open
@@ -378,7 +362,6 @@ class Log:
         return self._file is not None and len(self._open) == self._heads
 
     def _change_segment(self, least: int, time_ns: int) -> None:
-        """There is no room for so many bytes here."""
         self._begin_step()
         if not self._is_fresh:
             batch = self._close(time_ns, seals=True)
@@ -411,9 +394,8 @@ class Log:
         self._settle_in()
 
     def _settle_in(self, least: int = 0) -> None:
-        """Choose the file for the segment that begins.
-
-        :param least: free bytes that it must have for what comes first.
+        """Choose the file for the segment that begins, with ``least`` free bytes for what comes
+        first.
         """
         if self._file is not None:
             self.budget.give_back(self._file)

@@ -29,8 +29,8 @@ KEY_ENDS: Final = -(-DELETE_WITH_KEY_BYTES // DELETE_BYTES) - 1
 """How many deletions more a deletion takes if it leaves a key."""
 
 TAIL_BYTES: Final = NEW_JOB_BYTES + DELETE_WITH_KEY_BYTES + FRAME_BYTES
-"""Bytes at the end of a segment that may stay unused, since each change of a job makes room for the
-definition of its tube too; they are never promised.
+"""Bytes at the end of a segment that may stay unused, since each change makes room for its tube
+too.
 """
 
 TUBE_BYTES: Final = RECORD_BYTES + TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
@@ -42,22 +42,16 @@ counters, and in these three numbers of up to 15 digits.
 """
 
 SERVER_GROWTH_BYTES: Final = 512
-"""By how much the server's counters, which a segment opens with, may be longer by the next one: 30
-of them, with up to 17 digits more.
-"""
+"""How much longer the next state of the server may be: 30 counters, up to 17 digits each."""
 
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
 ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
-since a start writes one and the first commit may be followed by another.
-"""
+"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks."""
 
 PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
-"""A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which
-is asked only when it matters.
-"""
+"""A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`."""
 
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
 """Records of so many bytes begin a new frame at most once; see `frames.split`."""
@@ -71,9 +65,7 @@ taken: in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that 
 """
 
 STALE_SHARE: Final = 4
-"""A preallocated segment that lacks one part in this number of what is usual now was made when
-there were fewer tubes.  Once the next segment has opened it is deleted.
-"""
+"""A preallocated segment that lacks one part in this number of what is usual now is deleted."""
 
 
 class PreallocatedSegment(NamedTuple):
@@ -89,11 +81,8 @@ class PreallocatedSegment(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What the queue wants room for.
-
-    :ivar jobs: living jobs, each of which will be deleted one day.
-    :ivar waiting: bytes of jobs that are to be taken as soon as there is room.
-    :ivar largest: bytes of the largest of these.
+    """What the queue wants room for: living jobs, each to be deleted one day; bytes of jobs that
+    wait for room, and of the largest of these.
     """
 
     jobs: int = 0
@@ -102,22 +91,21 @@ class Demand(NamedTuple):
 
 
 def framed_bytes(record_bytes: int) -> int:
-    """The most that records of so many bytes, heap included, take in frames: any two frames that
-    follow each other are larger together than `FRAME_TARGET_BYTES`.
+    """The most that records, heap included, take in frames: any two frames that follow each other
+    are larger together than `FRAME_TARGET_BYTES`.
     """
     return record_bytes + FRAME_BYTES * (1 + 2 * record_bytes // FRAME_TARGET_BYTES)
 
 
 def new_job_bytes(body_bytes: int) -> int:
-    """The most that a new job takes."""
     size = framed_bytes(NEW_JOB_BYTES + body_bytes)
     # A large record may end one frame and begin another, beside its own.
     return size + FRAME_BYTES if body_bytes + RECORD_BYTES > HALF_FRAME_BYTES else size
 
 
 def whole_bytes(records: int, data_bytes: int) -> int:
-    """What records that have to stand in one frame take as if they were the body of one job: their
-    frame may begin behind half of one, and end it.
+    """What records of one frame take as if they were the body of one job: the frame may begin after
+    half of one, and end it.
     """
     return records * RECORD_BYTES + data_bytes + 2 * FRAME_BYTES
 
@@ -173,7 +161,6 @@ class SpaceBudget:
 
     @property
     def preallocated_bytes(self) -> int:
-        """Bytes of the preallocated segments."""
         return sum([segment.size for segment in [*self._preallocated, *self.stale]])
 
     def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
@@ -193,10 +180,7 @@ class SpaceBudget:
         return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
     def begin(self, rest: int, overhead: int, head_bytes: int) -> None:
-        """A segment begins; see `rest` and `overhead`.
-
-        :param head_bytes: that it opens with.
-        """
+        """A segment begins, which opens with ``head_bytes``; see `rest` and `overhead`."""
         self.rest, self.overhead, self._head_bytes = rest, overhead, head_bytes
         self.room_bytes = max(self._segment_bytes, head_bytes)
         self.reserve = self.room_bytes + self.room_bytes // CHANGES_SHARE
@@ -210,7 +194,6 @@ class SpaceBudget:
         self._count()
 
     def take_stale(self) -> list[PreallocatedSegment]:
-        """The files that are too small to be used, for the caller to delete."""
         stale, self.stale = self.stale, []
         return stale
 
@@ -221,9 +204,8 @@ class SpaceBudget:
         self._count()
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room for a new job, and for the deletion of it and of all others.
-
-        :param jobs: how many others there are.
+        """Whether there is room for a new job, and for the deletion of it and of ``jobs``
+        others.
         """
         beside = self.reserve + (jobs + 1) * DELETE_BYTES
         plenty = 2 * body_bytes + PLENTY_BYTES
@@ -251,9 +233,7 @@ class SpaceBudget:
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room for one of them: large ones may not fit into what is left, although
-        it is enough for all.
-        """
+        """Whether there is room for one of them: large ones may not fit, although all would."""
         return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
 
     def _takes(self, body_bytes: int, beside: int) -> bool:
@@ -268,10 +248,7 @@ class SpaceBudget:
     # What the log does with it.
 
     def choose(self, least: int, usual: int) -> PreallocatedSegment:
-        """The file for a new segment.
-
-        :param least: bytes that it must have; ``usual`` if it has to be made.
-        """
+        """The file for a new segment: of ``least`` bytes, ``usual`` if it has to be made."""
         if not self.is_short:
             least = max(least, usual - usual // STALE_SHARE)
         for segment in self._preallocated:
@@ -282,7 +259,6 @@ class SpaceBudget:
         return self._another(max(least, usual), is_ready=False)
 
     def give_back(self, segment: PreallocatedSegment) -> None:
-        """A file that `choose` gave was not used."""
         if segment.is_ready:
             self._preallocated.appendleft(segment)
             self._count()

@@ -27,15 +27,12 @@ class BadTags(ValueError):
 
 
 class Tags(NamedTuple):
-    """What a job carries; what it does not carry is empty or 0.
+    """What a job carries besides its body; what it does not carry is empty or 0.
 
-    :ivar unique_key: no other job of the tube has it.
-    :ivar unique_s: how long that holds after the job's deletion, seconds.
+    :ivar unique_s: how long no other job may have the key after the job's deletion, seconds.
     :ivar concurrency_key: at most ``concurrency_limit`` jobs with it are reserved at once.
-    :ivar group: the group that the job is of.
     :ivar after: the group whose end it waits for.
     :ivar dead_from: the tube that it is a dead letter of; ``dead_reason`` is a `Reason`.
-    :ivar dead_at_ns: since when.
     :ivar origin: the tube that it was put into, if it was moved since.
     """
 
@@ -77,7 +74,6 @@ class Tags(NamedTuple):
 
     @property
     def leaves_key(self) -> bool:
-        """Whether its unique key is remembered when it is deleted."""
         return bool(self.unique_s) and self.holds_key
 
     @property
@@ -102,9 +98,8 @@ NO_TAGS: Final = Tags()
 
 
 def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
-    """Take apart the data of a record that has extensions.
+    """Take apart the data of a record that has extensions: tags, None if there are none, and body.
 
-    :return: the tags, None if there are none, and the body.
     :raise BadTags: they cannot be understood.
     """
     end = 2 + int.from_bytes(data[:2], "little")

@@ -20,7 +20,6 @@ CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
 
 
 def spare_name(number: int) -> str:
-    """The name of a segment while it is being made."""
     return f"spare.{number:020d}.tmp"
 
 
@@ -41,24 +40,19 @@ class Writer:
         self._is_naming = self._is_syncing = False
 
     def prepare(self, segment: PreallocatedSegment) -> None:
-        """Allocate the space for a segment ahead.
-
-        :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
-        """
+        """Allocate the space for a segment ahead.  If it raises, nothing is left behind."""
         try:
             self._make(segment).close()
         except OSError as problem:
             raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
 
     def discard(self, segments: Sequence[PreallocatedSegment]) -> None:
-        """Give the space of segments back that were made ready."""
         for segment in segments:
             # The next start removes what is left.
             with contextlib.suppress(OSError):
                 self._directory.remove(spare_name(segment.number))
 
     def resume(self, seq: int) -> None:
-        """Go on in a segment that is there."""
         try:
             self._file, self._seq = self._directory.open(segment_name(seq)), seq
         except OSError as problem:
@@ -69,8 +63,8 @@ class Writer:
 
         :param sync: whether to return only when it is durable.
         :return: whether it is durable now; beginning or sealing a segment always syncs.
-        :raise WriteFailed: the disk refused; `NoSpace` if it is full, and then the same batch may
-            be written again.
+        :raise WriteFailed: the disk refused; `NoSpace` if it is full: the batch may be written
+            again.
         """
         self._seq = batch.seq
         try:
@@ -85,7 +79,6 @@ class Writer:
         self.discard(preallocated)
 
     def sync(self) -> None:
-        """Make all that was written durable."""
         if self._file is None:
             return
         try:
@@ -167,10 +160,7 @@ class Writer:
         self._is_syncing = False
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
-        """:param name: of the file.
-        :param what: what to say if there is no space; ``waits`` in its place where it is tried
-            again, if that is something else.
-        """
+        """:param what: what to say if there is no space; ``waits`` where it is tried again."""
         path = self._directory.path
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(

@@ -38,9 +38,7 @@ from beanstalk_twisted.storage.io_thread import WatchableIo
 T = TypeVar("T")
 
 DEFAULT_AGE_S: Final = 300
-"""Seconds that a change of a job waits for the archive at most: what a report may well be behind,
-and 288 files on a day that is never busy.
-"""
+"""Seconds that a change of a job waits for the archive at most: 288 files on a day without load."""
 
 MAX_AGE_S: Final = 604_800
 """A week: who can wait longer wants 0, never."""
@@ -59,8 +57,7 @@ begun: the next start delivers the others, and who stops a server waits 90 s at 
 _VERIFY: Final = ("binlog-inspect", "archive-verify", "--write-manifest")
 
 MANIFEST_SEGMENTS: Final = 64
-"""Segments delivered one after the other for which the manifest is written once: a log that is
-caught up with after hours does not write it for each.
+"""Segments delivered in a row for which the manifest is written once, after hours without archive.
 """
 
 CHUNK_BYTES: Final = 8 << 20
@@ -122,7 +119,7 @@ class Archiver:
         self._is_busy = self._is_stopped = False
 
     def start(self) -> None:
-        """Deliver what is finished already: the last server may have been killed before it could.
+        """Deliver what is finished already: the last server may have been killed before.
 
         :raise CannotUse: nothing can be put into the archive, and it is not remote.
         """
@@ -159,7 +156,6 @@ class Archiver:
         return len(sizes), sum(sizes)
 
     def has(self, seq: int) -> bool:
-        """Whether a segment is in the archive, durably."""
         return seq <= self._archived
 
     @fail_stop
@@ -187,8 +183,8 @@ class Archiver:
         self._cancel_timer()
 
     def finish(self) -> "Deferred[None]":
-        """The log has ended in order: deliver what is left, its last segment too.  Fires when that
-        is done, or has failed, which is left to the next start.
+        """The log has ended in order: deliver what is left; fires when that is done, or has
+        failed.
         """
         last_ns = self._now_ns() + int(REMOTE_REST_S * NS)
 
@@ -231,7 +227,6 @@ class Archiver:
 
     @fail_stop
     def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
-        """Report a reason once, however often it is met."""
         trouble = _said(failure)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -286,7 +281,6 @@ class Archiver:
             self._manifest.note(delivered.entry)
 
     def _write_manifest(self) -> None:
-        """Write it, if segments were delivered since that was last tried."""
         if self._manifest is None or not self._unwritten or self._is_stopped:
             return
         self._unwritten = 0
@@ -315,7 +309,6 @@ class Archiver:
         self._consider()
 
     def _report_manifest(self, failure: Failure) -> None:
-        """Report a reason once, however often it is met."""
         problem = failure.value
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if said != self._manifest_trouble:
@@ -358,7 +351,6 @@ def _said(failure: Failure) -> str:
 
 
 def archive_at(place: str) -> Archive:
-    """The archive that a URL or the path of a directory names."""
     if is_url(place):
         return ObjectArchive(shown(place), partial(open_store, place))
     return RealArchive(place)
@@ -389,10 +381,7 @@ class ObjectArchive(Archive):
         self._folder = ""
 
     def refuse_unusable(self) -> None:
-        """Look only for a way to the store, which may be away for a while.
-
-        :raise CannotUse: there is none here.
-        """
+        """:raise CannotUse: there is no way to the store, which may be away for a while."""
         try:
             self._store = self._connect()
         except (OSError, BadUrl) as problem:
@@ -406,7 +395,6 @@ class ObjectArchive(Archive):
         return self._store
 
     def _tried(self, request: Callable[[], T]) -> T:
-        """Make a request, again if it is refused quickly."""
         begun_s = self._now_s()
 
         def attempt() -> T:
@@ -487,9 +475,8 @@ class ObjectArchive(Archive):
 
 
 def _chunks(source: Directory, name: str, size: int) -> Iterator[tuple[int, bytes]]:
-    """Read the first ``size`` bytes of a file of the log, each chunk with its offset.
-
-    :raise OSError: it is shorter.
+    """Read the first ``size`` bytes of a file of the log, with offsets; OSError if it is
+    shorter.
     """
     for at in range(0, size, CHUNK_BYTES):
         end = min(at + CHUNK_BYTES, size)

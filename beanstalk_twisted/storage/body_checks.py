@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.compaction import part_of
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged
 from beanstalk_twisted.binlog.reading.survey import Segment
@@ -16,7 +17,7 @@ from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace
 from beanstalk_twisted.binlog.records.others import DATA_LEN, DATA_OFF, JOB_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.segments.frames import Damage, Frame
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.body_reads import RETRIES_S, RETRY_S, is_short
 from beanstalk_twisted.storage.environment import Environment
@@ -28,8 +29,7 @@ CHECK_BYTES: Final = 1 << 20
 """Bytes that are read and checked at once, or one frame if that is larger: a millisecond."""
 
 PACE_S: Final = 0.005
-"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
-interpreter to those who wait for them.
+"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves the disk free.
 """
 
 CONGESTED_S: Final = 0.1
@@ -37,10 +37,8 @@ CONGESTED_S: Final = 0.1
 
 
 class BadHeap(NamedTuple):
-    """A frame whose heap is damaged.
-
-    :ivar jobs: those whose bodies are damaged, each with the LSN of its full record; none if the
-        damage is elsewhere.
+    """A frame whose heap is damaged, and the jobs whose bodies are, each with the LSN of its full
+    record; none if the damage is elsewhere.
     """
 
     offset: int
@@ -60,9 +58,10 @@ def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
     :raise Damaged: what was found sound before, no longer is.
     :raise OSError: the disk cannot read it.
     """
+    copy_part = partial(directory.copy_part, segment.name)
     at, end = SEGMENT_HEADER_BYTES, segment.ending.offset
     while at < end:
-        part = _part(directory, segment, at, min(at + CHECK_BYTES, end))
+        part = part_of(copy_part, at, CHECK_BYTES, end, segment.header.salt)
         bad, size = [], 0
         while size < len(part):
             frame = frames.decode_header(part, size, len(part), segment.header.salt)
@@ -82,16 +81,7 @@ def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
         at += size
 
 
-def _part(directory: Directory, segment: Segment, start: int, end: int) -> bytes:
-    """A part of a segment, longer if its first frame is."""
-    part = directory.copy_part(segment.name, start, end)
-    first = frames.decode_header(part, 0, len(part), segment.header.salt)
-    if isinstance(first, Frame) and first.end > len(part):
-        return directory.copy_part(segment.name, start, start + first.end)
-    return part
-
-
-def _bad_bodies(part: bytes, frame: Frame) -> list[tuple[int, int]]:
+def _bad_bodies(part: Buffer, frame: Frame) -> list[tuple[int, int]]:
     heap, jobs = frames.heap(part, frame), []
     for index, raw in enumerate(frames.raw_records(part, frame)):
         data = bytes(heap[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]])
@@ -108,8 +98,6 @@ def _damaged(directory: Directory, segment: Segment, offset: int, why: str) -> D
 
 
 class StartCheck:
-    """Checks the bodies of segments while a start loads the jobs."""
-
     def __init__(self, directory: Directory, segments: Sequence[Segment]) -> None:
         self._directory = directory
         self._segments = segments
@@ -132,10 +120,7 @@ class StartCheck:
         self._is_left = True
 
     def is_sound(self) -> bool:
-        """Wait until all is looked at.
-
-        :raise OSError: the disk cannot read it.
-        """
+        """Wait until all is looked at; OSError if the disk cannot read it."""
         if self._thread is not None:
             self._thread.join()
         return self._check() if self._ended is None else self._ended()
@@ -185,7 +170,6 @@ class BodyCheck:
     ) -> None:  # fmt: skip
         """:param unchecked: oldest first.
         :param make_io: makes what reads, and nothing else; needed if there are any.
-        :param checked: called when a segment was looked at.
         """
         self._fail_stop = environment.failed
         self._left = {segment.header.seq: segment for segment in unchecked}
@@ -207,7 +191,6 @@ class BodyCheck:
         self._is_stopped = False
 
     def has_checked(self, seq: int) -> bool:
-        """Whether all of a segment was looked at, by a start or since."""
         return seq not in self._left
 
     def start(self) -> None:
@@ -296,7 +279,6 @@ class BodyCheck:
 
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
-        """Look at the segment again after a pause, or leave it, and look at the next one."""
         if self._is_stopped:
             return
         segment, pause_s = self._segment, self._pause_s(failure.value)
@@ -317,7 +299,7 @@ class BodyCheck:
         self._begin_next()
 
     def _pause_s(self, error: BaseException | None) -> float | None:
-        """:return: after how many seconds to try again what has failed; None for not at all."""
+        """:return: seconds until what has failed is tried again; None for not at all."""
         if is_short(error):
             return RETRY_S
         if not isinstance(error, OSError) or self._tries == len(RETRIES_S):

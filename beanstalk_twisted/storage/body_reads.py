@@ -27,9 +27,7 @@ RETRY_S: Final = 1.0
 """Seconds until a read is tried again that had no memory or no file descriptor."""
 
 RETRIES_S: Final = (1.0, 2.0)
-"""The same until each further try of one that has failed otherwise, before it is given up: a disk
-that is away for a second or two costs nobody more than that.
-"""
+"""The same until each further try of one that has failed otherwise: a disk may be away for 2 s."""
 
 SEGMENT_S: Final = 60
 """Seconds from the first failed read of a segment until its bodies are lost, if others could be
@@ -38,8 +36,7 @@ as long, each once: however many there are, workers pass over them twice.
 """
 
 PROBE_S: Final = 1.0
-"""Seconds between tries of a segment that alone cannot be read: what others ask for meanwhile fails
-at no cost to the disk.
+"""Seconds between tries of a segment that alone cannot be read; other reads of it fail meanwhile.
 """
 
 REFUSED_JOBS: Final = 32
@@ -49,8 +46,7 @@ SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR,
 """What says nothing of the body."""
 
 WANTED_READS: Final = 16
-"""Bodies that are read in one piece of work: twice as many are little cheaper each, and the first
-of those who ask waits for all of them.
+"""Bodies read in one piece of work: twice as many are little cheaper each, and the first one waits.
 """
 
 AHEAD_READS: Final = 64
@@ -89,7 +85,7 @@ class _Asked(NamedTuple):
 class _Failing(NamedTuple):
     """A segment of which the last read has failed.
 
-    :ivar read: how many bodies had been read when the first one did; ``since_ns`` when, log time.
+    :ivar read: how many bodies had been read when the first one did, at ``since_ns``, log time.
     :ivar is_alone: whether others could be read between that and the last one, or its file is gone.
     :ivar tried_ns: when the last one failed, uptime; ``error`` how.
     """
@@ -98,13 +94,6 @@ class _Failing(NamedTuple):
     since_ns: int
     is_alone: bool
     tried_ns: int
-    error: Exception
-
-
-class FailedRead(NamedTuple):
-    """A read that says nothing of the body."""
-
-    job_id: int
     error: Exception
 
 
@@ -138,7 +127,7 @@ class BodyReads:
         self._when_durable = when_durable
         self.failed_reads = 0
         self._failing: dict[int, _Failing] = {}
-        self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
+        self._failures: Repeats[tuple[int, Exception]] = Repeats(reactor, self._tell_of_failure)
         self._bodies.say_lost = self._tell_of_loss
         self._is_stopped = False
         self._asking = 0
@@ -168,9 +157,7 @@ class BodyReads:
         self._io.stop()
 
     def drop(self) -> None:
-        """More is durable, or more is in memory: leave a slice of bodies to the log, and go on
-        later if there is more to do.
-        """
+        """Leave a slice of bodies to the log, and go on later if there is more to do."""
         if self._bodies.is_noting and self._next_drop is None and not self._is_stopped:
             self._drop_slice()
 
@@ -202,19 +189,18 @@ class BodyReads:
     def _line_up(self, new: _Asked, is_wanted: bool) -> None:
         job_id = new.job_id
         asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id, new)
-        if self._failing and self._is_to_fail(new.place.segment):
+        failing = self._failing.get(new.place.segment)
+        if (
+            failing is not None
+            and failing.is_alone
+            and self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
+        ):
+            # It alone cannot be read, and that was tried a moment ago.
             self._wanted.pop(job_id, None)
             self._refused[job_id] = asked
             self._plan_refusals()
         else:
             (self._wanted if is_wanted else self._ahead)[job_id] = asked
-
-    def _is_to_fail(self, segment: int) -> bool:
-        """Whether it alone cannot be read, and that was tried a moment ago."""
-        failing = self._failing.get(segment)
-        if failing is None or not failing.is_alone:
-            return False
-        return self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
 
     def _plan_refusals(self) -> None:
         """Give bodies up, but not immediately: very many may come one after the other."""
@@ -236,7 +222,7 @@ class BodyReads:
         self.drop()
 
     def _read_next(self) -> None:
-        """Read some bodies, unless others are being read; those that somebody waits for first."""
+        """Read some bodies, unless others are being read; first those that clients wait for."""
         if self._is_reading:
             return
         batch, size = self._next_piece(self._wanted, WANTED_READS)
@@ -253,9 +239,8 @@ class BodyReads:
         reading.addCallbacks(partial(self._took, batch, size), partial(self._failed, batch, size))
 
     def _next_piece(self, waiting: dict[int, _Asked], most: int) -> tuple[list[_Asked], int]:
-        """Take bodies that may be read together.
-
-        :return: none if there is no memory for any; otherwise those, and their bytes.
+        """Take bodies that may be read together, and count their bytes; none if there is no
+        memory.
         """
         jobs, room = self._queue.state.jobs, self._bodies.room
         batch: list[_Asked] = []
@@ -278,7 +263,6 @@ class BodyReads:
 
     @fail_stop
     def _look_again(self) -> None:
-        """There may be memory for a body by now."""
         self._next_look = None
         self.drop()
         self._read_next()
@@ -321,7 +305,6 @@ class BodyReads:
         self.drop()
 
     def _arrives(self, asked: _Asked, error: Exception) -> None:
-        """In place of a body."""
         now_ns, failing = self._clock.now_ns(), self._failing.get(asked.place.segment)
         is_lost, until_ns = not isinstance(error, OSError), 0
         if not is_lost and failing is not None and failing.is_alone:
@@ -335,7 +318,7 @@ class BodyReads:
         if not is_short(error) and not isinstance(error, OSError):
             return False
         self.failed_reads += 1
-        self._failures.note(FailedRead(asked.job_id, error))
+        self._failures.note((asked.job_id, error))
         pause_s = RETRY_S
         if not is_short(error):
             failing = self._failing_now(asked.place.segment, error)
@@ -363,11 +346,12 @@ class BodyReads:
         self._wanted[asked.job_id] = asked
         self._read_next()
 
-    def _tell_of_failure(self, count: int, failed: FailedRead) -> None:
+    def _tell_of_failure(self, count: int, failed: tuple[int, Exception]) -> None:
+        job_id, error = failed
         self.log.warn(
             "job {job}: its body cannot be read now: {error} It is tried again, and all jobs whose "
-            "bodies can be read are served{times}.", event="body-read-failed", job=failed.job_id,
-            error=_in_words(failed.error), times=times(count), count=count,
+            "bodies can be read are served{times}.", event="body-read-failed", job=job_id,
+            error=_in_words(error), times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_loss(self, job_id: int, why: str) -> None:
@@ -378,7 +362,6 @@ class BodyReads:
 
 
 def is_short(error: BaseException | None) -> bool:
-    """Whether a read failed for want of something, which says nothing of what was to be read."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 

@@ -34,7 +34,6 @@ class LogClock:
         return self._monotonic_ns() + self._offset_ns
 
     def uptime_ns(self) -> int:
-        """Nanoseconds since this clock was made."""
         return self._monotonic_ns() - self._made_ns
 
     def not_before(self, logged_ns: int) -> None:
@@ -43,14 +42,14 @@ class LogClock:
         self._noted_offset_ns = self.wall_offset_ns()
 
     def go_on_from(self, heard_ns: int) -> None:
-        """Go on from the time that a log has now, here or on the active server, whatever the wall
-        clock here says.  Before anything is timed by this clock.
+        """Go on from the time that a log has now, whatever the wall clock here says.  Before
+        anything is timed by this clock.
         """
         self._offset_ns = heard_ns - self._monotonic_ns()
 
     def step(self) -> int | None:
-        """Return the new `wall_offset_ns` if the wall clock was set by more than `STEP_NS`, since
-        the last call or since this clock was made.
+        """Return the new `wall_offset_ns` if the wall clock was set by more than `STEP_NS` since
+        the last call.
         """
         offset_ns = self.wall_offset_ns()
         if abs(offset_ns - self._noted_offset_ns) <= STEP_NS:

@@ -27,8 +27,6 @@ COPIES: Final = 100
 
 
 class Kept(StrEnum):
-    """Why the oldest segment is still there."""
-
     WRITTEN = "written"
     """It is the one that is being written."""
 
@@ -112,9 +110,7 @@ class Compactor:
             self._turn.cancel()
 
     def _should_go_on(self) -> bool:
-        """A segment once begun is finished; the one being written is never taken, nor one that the
-        archive lacks.
-        """
+        """A segment once begun is finished; the one being written is never taken."""
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or self._kept_for(oldest) is not None:
             return False
@@ -140,9 +136,7 @@ class Compactor:
 
     @property
     def kept(self) -> Kept:
-        """Why the oldest segment is still there; decided as compaction decides, changing
-        nothing.
-        """
+        """Why the oldest segment is still there, as compaction decides; changes nothing."""
         oldest = self._log.oldest
         if oldest >= self._log.written_seq:
             return Kept.WRITTEN
@@ -215,7 +209,6 @@ class Compactor:
         )  # fmt: skip
 
     def _trim(self) -> None:
-        """Nothing lives in the oldest segment any more."""
         self._slices, self._ids = None, []
         self._is_waiting = True
         lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))

@@ -36,16 +36,10 @@ LEAST_NS: Final = 1_000 * US
 
 
 class CommitFigures:
-    """Counts batches and syncs.
-
-    :ivar syncs: how long they took, with the write before; nanoseconds.
-    :ivar batches: how many records they had.
-    """
+    """Counts batches by records, and syncs by how long they took with the write before, ns."""
 
     def __init__(self, lsn: int, interval_s: float | None) -> None:
-        """:param lsn: the newest one of the log.
-        :param interval_s: the longest time between two syncs; None if there are none.
-        """
+        """:param interval_s: the longest time between two syncs; None if there are none."""
         self.syncs = Histogram(SYNC_BOUNDS_NS)
         self.batches = Histogram(BATCH_BOUNDS)
         self._lsn = lsn
@@ -66,24 +60,22 @@ class CommitFigures:
             waiting.append((lsn, now_ns))
 
     def synced(self, lsn: int, took_ns: int) -> None:
-        """Count a sync: all up to this LSN is durable."""
         self.syncs.note(took_ns)
         waiting = self._unsynced
         while waiting and waiting[0][0] <= lsn:
             waiting.popleft()
 
     def unsynced_ns(self, now_ns: int) -> int:
-        """For how long the oldest change that is not durable has waited; 0 if there is none."""
+        """How long the oldest change that is not durable has waited; 0 if there is none."""
         return now_ns - self._unsynced[0][1] if self._unsynced else 0
 
 
 class Environment(NamedTuple):
     """Injected dependencies of an open log.
 
-    :ivar io: does the blocking work; ``unwatched`` is the same, for what may take as long as it
-        likes.
+    :ivar io: does the blocking work; ``unwatched`` does what may take as long as it likes.
     :ivar clock: log time; ``reactor`` has the timers.
-    :ivar failed: called when nothing can be promised any more: memory and log may no longer agree.
+    :ivar failed: called when memory and log may no longer agree.
     """
 
     directory: Directory
@@ -107,7 +99,7 @@ class Replica(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """Return how many bytes are published and not acknowledged."""
+        """Bytes that are published and not acknowledged."""
 
     def publish(self, batch: Batch) -> None:
         """Called with each batch once, in the order of the log, before it is written."""

@@ -19,9 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BALLAST_BYTES: Final = 4 << 20
-"""What the last words may take: a reason, a stack and what Twisted's log makes of them are some 100
-KB, and Python asks for its memory in pieces of 1 MB.
-"""
+"""What the last words may take: some 100 KB, and Python asks for its memory in pieces of 1 MB."""
 
 EXIT_CODE: Final = 74
 """Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
@@ -64,7 +62,6 @@ class FailStop:
     """
 
     def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
-        """:param failed: ends the server."""
         self.is_armed = is_armed
         self.has_failed = False
         self._failed = failed
@@ -123,10 +120,7 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
-    """Why the server ends, never empty: what, where, what was lost, what to do next.
-
-    :param acknowledgeable_lsn: replies to what came later were not sent.
-    """
+    """Why the server ends, never empty: what, where, what was lost, what to do next."""
     error = failure.value
     if isinstance(error, BinlogError):
         return str(error)
@@ -147,7 +141,6 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
 
 
 def _place(failure: Failure) -> str:
-    """The innermost line of ours."""
     for name, path, line, *_ in reversed(failure.frames):
         if Path(path).is_relative_to(PACKAGE):
             return f" in {Path(path).relative_to(PACKAGE)}, line {line} ({name})"
@@ -155,9 +148,8 @@ def _place(failure: Failure) -> str:
 
 
 def end_process(code: int, last_words: Callable[[], None]) -> None:
-    """End this very moment, whatever may still go wrong, in whatever thread.
-
-    :param last_words: says why.
+    """End this very moment, after ``last_words``, whatever may still go wrong, in whatever
+    thread.
     """
     try:
         BALLAST.release()

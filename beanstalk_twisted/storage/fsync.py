@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 RELAXED_SYNC_S: Final = 1.0
 """Seconds from the write of relaxed records to their sync at the latest, where replies wait for
-syncs: readers of the log take what is durable, and one sync a second is a small part of any disk's.
+syncs: one sync a second is a small part of any disk's.
 """
 
 
@@ -25,9 +25,7 @@ WEIGHT: Final = 8
 """The newest sync counts for one part in this number of the mean."""
 
 STALL: Final = 10
-"""A sync that takes this many times the limit is slow by far: by default 3 ms, as one connection's
-commands may take 5.
-"""
+"""A sync that takes this many times the limit is slow by far: by default 3 ms."""
 
 REST: Final = 20
 """And then others have this many times as long without another one."""
@@ -47,7 +45,6 @@ class FsyncPolicy(NamedTuple):
 
     @property
     def is_always(self) -> bool:
-        """Whether replies wait for the sync."""
         return self.interval_s == 0
 
     @property
@@ -106,8 +103,8 @@ class InlineSyncPolicy:
         self._is_taken = False
 
     def note_sync(self, now_ns: int, took_ns: int) -> None:
-        """A sync, with the write before it, has ended.  One that took for ever is to be forgotten
-        some day, so no more than a stall is learnt from it.
+        """A sync, with the write before it, has ended.  No more than a stall is learnt from it, so
+        that one that took for ever is forgotten some day.
         """
         self.note_write(now_ns, took_ns)
         took_ns = min(took_ns, self._stall_ns)

@@ -39,7 +39,7 @@ MAX_RELAXED_BYTES: Final = 16_000
 
 MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
 """Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
-read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
+read: some tens of milliseconds of a disk's time.
 """
 
 LARGE_BYTES: Final = 4 << 20
@@ -100,13 +100,11 @@ class Space:
         self._events.space_changed(failure)
 
     def try_now(self) -> None:
-        """There may be space again: do not wait for the next try."""
         if self._pause is not None:
             self._pause.cancel()
             self._end_pause()
 
     def stop(self) -> None:
-        """Try nothing any more."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -269,7 +267,6 @@ class GroupCommit:
 
     @property
     def _is_due(self) -> bool:
-        """Whether what was appended is to be written now."""
         log = self._log
         if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
             return True
@@ -376,7 +373,6 @@ class GroupCommit:
         return None
 
     def _timed(self, work: Callable[[], T]) -> T:
-        """In whichever thread."""
         began_ns = self._now_ns()
         done = work()
         self._ended_ns = self._now_ns()
@@ -402,8 +398,8 @@ class GroupCommit:
             self._arm_interval()
 
     def _let_go(self) -> None:
-        """Let replies go.  What else is to be done behind a commit comes later: by then their
-        readers have them.
+        """Let replies go.  What else follows a commit comes later: by then their readers have
+        them.
         """
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:

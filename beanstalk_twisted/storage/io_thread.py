@@ -73,10 +73,9 @@ class WatchableIo(Io, Protocol):
     """One that can be watched also while it keeps the reactor's thread."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """:param look: called about once a second, in another thread, while the reactor does
-            work itself.
-        :param failed: called, in whatever thread, when an outcome cannot be told: whoever waits for
-            it would wait for ever.
+        """:param look: called about once a second, in another thread, while the reactor does work
+            itself.
+        :param failed: called, in whatever thread, when an outcome cannot be reported.
         """
 
 
@@ -101,7 +100,6 @@ class IoThread(WatchableIo):
     """
 
     def __init__(self, reactor: Reactor, waits: Callable[[], int] = count_waits) -> None:
-        """:param waits: see `count_waits`."""
         self._reactor = reactor
         self._waits = waits
         self._under_way = 0
@@ -153,7 +151,7 @@ class IoThread(WatchableIo):
         self._work.put(None)
 
     def _main(self) -> None:
-        """What work raises is told as its outcome; so this is about the telling, and the looks."""
+        """Report what ends the thread; what work raises is its outcome."""
         # Signals are the main thread's, which has to see a stop before what comes after it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:

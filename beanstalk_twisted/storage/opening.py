@@ -48,8 +48,6 @@ class Verify(StrEnum):
 
 
 class Report(Protocol):
-    """Hears how far a start has come."""
-
     def read(self, done: int, total: int) -> None:
         """``done`` of ``total`` bytes of the log are read."""
 
@@ -70,9 +68,7 @@ class Predecessor(Protocol):
 
     def tidy(self, directory: Directory) -> str:
         """Make durable what the new segment builds on, before that is written; keep a copy of what
-        it cuts off.
-
-        :return: where the copy is, or an empty string.
+        it cuts off, and return where, or an empty string.
         """
 
     def notes(self, kept_at: str) -> list[str]:
@@ -82,9 +78,7 @@ class Predecessor(Protocol):
         """The disk is full: give back space that was never written."""
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """Remove what was being made, before the new segment is; dead segments when it is
-        durable.
-        """
+        """Remove what was being made, before the new segment is; dead segments after it."""
 
     def release(self, directory: Directory) -> None:
         """Cut what the new segment has taken over; it is durable."""
@@ -164,7 +158,7 @@ def _filled(
 def _load_and_check(filling: _Filling, found: replay.Replay, directory: Directory) -> None:
     """Have bodies looked at that were left, while the jobs are loaded.
 
-    :raise Damaged: one is damaged; what else is found on the way counts only if none is.
+    :raise Damaged: one is damaged; what else is found counts only if none is.
     """
     cache = filling.body_cache
     check = StartCheck(directory, found.unchecked)
@@ -207,10 +201,8 @@ def begin(
 
 
 def tidied(directory: Directory, found: Predecessor) -> list[str]:
-    """Make what is there durable, as the new segment will say that it is, and keep a torn tail
-    aside.
+    """Make what is there durable, and keep a torn tail aside; return what the start has to say.
 
-    :return: what the start has to say.
     :raise CannotUse: it cannot be written.
     """
     try:
@@ -291,7 +283,7 @@ def _write_beginning(
 
 
 def refuse_beanstalkd(directory: RealDirectory) -> None:
-    """Look for a log of the C beanstalkd, before so much as a lock is put beside it.
+    """Look for a log of the C beanstalkd, before even a lock is put there.
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
@@ -302,7 +294,6 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
 
 def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
-    """Say that a start cannot use the directory, why, and what to do."""
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
@@ -367,7 +358,6 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
 
 
 def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
-    """The disk is full: a start needs only a small segment."""
     while True:
         try:
             writer.write(batch, sync=True)
@@ -380,7 +370,7 @@ def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
 
 
 def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
-    """So that the first job does not have to wait."""
+    """Allocate ahead, so that the first job does not have to wait."""
     while (segment := log.budget.wanted(demand)) is not None:
         # What is not given, the committer asks for again, and tells of it.
         log.budget.is_short = not log.may_allocate(segment.size)

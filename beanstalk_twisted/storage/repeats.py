@@ -27,7 +27,7 @@ class Repeats(Generic[T]):
         choose: Callable[[T, T], T] = lambda told, later: later,
     ) -> None:  # fmt: skip
         """:param tell: called with how many there were since it was called last, and one of them.
-        :param choose: which of two is told; ``max`` for the worst.
+        :param choose: which of two is reported; ``max`` for the worst.
         """
         self._clock = clock
         self._tell = tell
@@ -37,10 +37,7 @@ class Repeats(Generic[T]):
         self._timer: IDelayedCall | None = None
 
     def note(self, what: T) -> bool:
-        """Count one more.
-
-        :return: whether it was told at once.
-        """
+        """Count one more; return whether it was reported now."""
         self._count += 1
         self._noted = [self._choose(self._noted[0], what)] if self._noted else [what]
         if self._timer is not None:
@@ -49,7 +46,6 @@ class Repeats(Generic[T]):
         return True
 
     def stop(self) -> None:
-        """Report what was counted and not reported yet; leave no timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,8 +70,8 @@ class Repeats(Generic[T]):
 
 
 class Trouble:
-    """A state that comes and goes: its beginning is told at once, its end when it has been over for
-    `TELL_S`, with how often it came.  So the last line tells what holds.
+    """Reports the beginning of a state that comes and goes now, its end when it has been over for
+    `TELL_S`, with how often it came.  So the last line says what holds.
     """
 
     def __init__(

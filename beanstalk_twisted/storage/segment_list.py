@@ -33,10 +33,9 @@ class Begun(NamedTuple):
 class SegmentFacts(NamedTuple):
     """A segment.
 
-    :ivar size: bytes of its header and frames, those too that are about to be written.
+    :ivar size: bytes of its header and frames, also of those about to be written.
     :ivar jobs: living jobs, and remembered keys, whose newest full record is here; ``live_bytes``
         the bytes of these records.
-    :ivar is_sealed: whether it is finished.
     :ivar is_archived: None without an archive.
     :ivar first_lsn: None if the header cannot be read (yet); ``last_lsn``, ``created_ns`` likewise.
     """
@@ -64,7 +63,6 @@ class SegmentList:
         self, log: Log, live: LiveBytes, directory: Directory, io: Io,
         is_archived: Callable[[int], bool | None],
     ) -> None:  # fmt: skip
-        """:param is_archived: whether the archive has a segment; None if there is no archive."""
         self._log = log
         self._live = live
         self._directory = directory
@@ -125,7 +123,6 @@ class SegmentList:
 
 
 def _read(directory: Directory, numbers: Sequence[int]) -> dict[int, Begun]:
-    """:return: what those headers say that are there, and sound."""
     found = {}
     for seq in numbers:
         try:

@@ -41,7 +41,7 @@ a check takes 20 us of processor time.
 """
 
 SPACE_NEWS_S: Final = 2.0
-"""How long there has to be space before that is told, seconds: on a full disk each segment that
+"""Seconds that there has to be space before that is reported: on a full disk each segment that
 compaction frees is taken again, some 45 times a second if segments are small.
 """
 
@@ -141,17 +141,14 @@ class LogFigures(NamedTuple):
     """What monitoring shows of a log, as of now; sizes in bytes.
 
     :ivar total_bytes: of all segments; ``live_bytes`` of the records of living jobs.
-    :ivar debt_bytes: by how much it is larger than ``may_be_bytes``, from which on it is compacted.
-    :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
-        oldest of it has waited.
+    :ivar debt_bytes: how much is compacted: what is above ``may_be_bytes``.
+    :ivar unsynced_bytes: what is not known durable; ``unsynced_ns`` how long the oldest has waited.
     :ivar preallocated_bytes: what records can still take of files that are there.
     :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
-        ``disk_size_bytes`` what it has when it is empty.
-    :ivar oldest_segment: its number.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
-    :ivar unchecked_bytes: of segments whose bodies a start has left, and nobody has looked at yet.
+    :ivar unchecked_bytes: of segments whose bodies a start has left, and no check has reached.
     :ivar unarchived: finished segments that the archive lacks, and their bytes; None without one.
     """
 
@@ -193,7 +190,7 @@ class LogStore:
     ) -> None:  # fmt: skip
         """:param unchecked: segments whose bodies a start has not looked at.
         :param read_io: makes what reads and checks bodies; needed with a `body_cache`.
-        :param replica: where the log goes beside the disk; jobs leave only when it has their
+        :param replica: where the log goes besides the disk; jobs leave only with their
             reservations.
         """
         opened.log.commits_reserves = replica is not None
@@ -251,8 +248,8 @@ class LogStore:
         facts.written = lambda: self._log.records_written
 
     def figures(self) -> LogFigures:
-        """The log as it is now.  The disk is asked how much is free for the next call, in the I/O
-        thread: a file system may keep the caller waiting.
+        """The log as it is now.  The disk is asked for the next call, in the I/O thread: a file
+        system may keep the caller waiting.
         """
         if not self._is_asking:
             self._is_asking = True
@@ -282,7 +279,6 @@ class LogStore:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk gives no more space."""
         return self._log.budget.is_short
 
     def start(self) -> None:
@@ -325,7 +321,6 @@ class LogStore:
             await self._archiver.finish()
 
     def close(self) -> None:
-        """Nothing is read any more: end the thread that did so."""
         self.body_check.close()
         if self.reads is not None:
             self.reads.close()
@@ -360,7 +355,6 @@ class LogStore:
         )  # fmt: skip
 
     def _note_clock_step(self) -> None:
-        """Readers of the log want to know what the wall clock said."""
         offset_ns = self._clock.step()
         if offset_ns is not None:
             self._log.append(ClockStep(self._clock.now_ns(), offset_ns))
@@ -393,7 +387,6 @@ class LogStore:
 
 
 def jobs_in_words(count: int) -> str:
-    """Say how many jobs: ``1 job``, ``2 jobs``."""
     return "1 job" if count == 1 else f"{count} jobs"
 
 

@@ -24,8 +24,8 @@ SLOW_S: Final = 5
 """Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
 
 DEFAULT_LIMIT_S: Final = 60
-"""Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
-that its own error, which says more, comes first.
+"""Twice what Linux gives a SCSI disk to answer, s, so that its own error, which says more, comes
+first.
 """
 
 MAX_LIMIT_S: Final = 86_400
@@ -68,11 +68,10 @@ class WatchedIo(Io):
         self, io: WatchableIo, clock: Clock, path: str, limit_s: int,
         failed: Callable[[Failure], None], syncs_first: bool = True,
     ) -> None:  # fmt: skip
-        """:param io: does the work, one piece after the other.
-        :param path: of the directory that is worked on.
-        :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
+        """:param path: of the directory that is worked on.
+        :param limit_s: how long one piece of work may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
         :param failed: called once, when one has taken longer, in the thread that still can be.
-        :param syncs_first: whether replies wait until what they tell is synced.
+        :param syncs_first: whether replies wait until what they report is synced.
         """
         io.watch(self._look_aside, failed)
         self._io = io
@@ -116,7 +115,7 @@ class WatchedIo(Io):
         running.addBoth(self._note_end)
         if self._is_busy and self._timer is None and not self._has_given_up:
             self._ended_before, self._seconds = self._ended, 0
-            self._arm()
+            self._timer = self._clock.callLater(LOOK_S, self._look)
         return running
 
     def stop(self) -> None:
@@ -142,13 +141,10 @@ class WatchedIo(Io):
         self._seconds = 0
         return result
 
-    def _arm(self) -> None:
-        self._timer = self._clock.callLater(LOOK_S, self._look)
-
     def _look(self) -> None:
         self._timer = None
         if self._is_busy and not self._gives_up(self._waits):
-            self._arm()
+            self._timer = self._clock.callLater(LOOK_S, self._look)
 
     def _look_aside(self) -> None:
         """The reactor's thread, whose timers look else, has been in one call for a while."""
@@ -156,16 +152,21 @@ class WatchedIo(Io):
             self._gives_up(self._waits_aside)
 
     def _gives_up(self, meanwhile: str) -> bool:
-        """The oldest work is as old as the looks at which none had ended since the one before.
-
-        :param meanwhile: what is to be said of the others.
+        """The oldest work is as old as the looks at which none had ended since the one before;
+        ``meanwhile`` is what to say of the others.
         """
         is_same = self._ended == self._ended_before
         self._seconds = self._seconds + 1 if is_same else 0
         self._ended_before = self._ended
         if self._limit_s and self._seconds >= self._limit_s:
             self._has_given_up = True
-            self._failed(Failure(self._hung()))
+            lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
+            error = WriteFailed(
+                f"the disk hangs: a write or sync in {self._path} has not ended for "
+                f"{self._seconds} s; {lost}. "
+                f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
+            )
+            self._failed(Failure(error))
         elif self._seconds == SLOW_S:
             self._warn((SLOW_S, meanwhile))
         return self._has_given_up
@@ -187,21 +188,11 @@ class WatchedIo(Io):
             meanwhile=meanwhile, times=times(count), count=count,
         )  # fmt: skip
 
-    def _hung(self) -> WriteFailed:
-        lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
-        return WriteFailed(
-            f"the disk hangs: a write or sync in {self._path} has not ended for "
-            f"{self._seconds} s; {lost}. "
-            f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
-        )
-
 
 def close_sockets() -> None:
-    """Part from all clients and close all ports, at once.
-
-    A process that ends keeps its sockets while one of its threads hangs in the kernel, and the
-    kernel would go on to accept connections for it.  The log's files stay open, so that its lock
-    holds until the disk has let go of that thread.
+    """Part from all clients and close all ports: a process that ends keeps its sockets while one of
+    its threads hangs in the kernel.  The log's files stay open, so that its lock holds until the
+    disk has let go of that thread.
     """
     for name in os.listdir("/dev/fd"):
         # Standard input and output may be sockets too, and are not ours.

@@ -26,9 +26,7 @@ LOCK: Final = LOCKS[0]
 """Lies where a server has run: a copy of the segments alone has none that is preallocated."""
 
 PAGE_BYTES: Final = 4096
-"""As a rule segments are allocated in whole pages; cut to its length, one file in 512 has whole
-pages too.
-"""
+"""Segments are allocated in whole pages; cut to its length, one file in 512 has whole pages too."""
 
 
 class LossWarning(NamedTuple):

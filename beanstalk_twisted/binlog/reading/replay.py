@@ -33,9 +33,9 @@ from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 NS: Final = 1_000_000_000
 
 PART_BYTES: Final = 1 << 20
-"""How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it
-is where it stays: a server that starts needs little more memory than it did when it ended.  It is
-that of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
+"""How much of a segment is mapped or copied at a time while jobs are loaded: a server that starts
+needs little more memory than it did when it ended.  Most frames have this size
+(`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
 """
 
 OPEN_PARTS: Final = 32
@@ -56,10 +56,8 @@ class Survivor(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some frames of a segment, one after the other.
-
-    :ivar offsets: where they are in the segment; the part begins with the first.
-    :ivar end: where the last one ends.
+    """Some frames of a segment, one after the other: their offsets there, and where the last one
+    ends.
     """
 
     segment: Segment
@@ -68,11 +66,9 @@ class Part(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where the first one begins."""
         return self.offsets[0]
 
     def frames(self, buffer: Buffer) -> Iterator[Frame]:
-        """The frames as they lie in the part, the last one first."""
         start = self.start
         return (frames.known(buffer, offset - start) for offset in reversed(self.offsets))
 
@@ -85,25 +81,6 @@ def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
         first = min(bisect_left(offsets, end - most), last - 1)
         yield Part(segment, offsets[first:last], end)
         last, end = first, offsets[first]
-
-
-class _Buffers:
-    """The parts that were read last."""
-
-    def __init__(self, survey: Survey) -> None:
-        self._survey = survey
-        self._open: dict[tuple[str, int], Buffer] = {}
-
-    def of(self, place: Place) -> Buffer:
-        """The part that a frame is in."""
-        key = place.segment.name, place.start
-        buffer = self._open.get(key)
-        if buffer is None:
-            if len(self._open) >= OPEN_PARTS:
-                del self._open[next(iter(self._open))]
-            buffer = self._survey.read_part(place.segment, place.start, place.end)
-            self._open[key] = buffer
-        return buffer
 
 
 def read(directory: Directory, progress: Progress) -> "Replay":
@@ -120,7 +97,7 @@ def read(directory: Directory, progress: Progress) -> "Replay":
 
 def read_records(directory: Directory, progress: Progress) -> "Replay":
     """As `read`, but for the bodies of the segments that are then ``unchecked``.  A log that is
-    refused is read whole, so that all is said that is wrong with it.
+    refused is read whole, to report all that is wrong.
     """
     survey = Survey(directory, progress, leaves_bodies=True)
     return read(directory, progress) if survey.problems else Replay(survey)
@@ -140,12 +117,10 @@ class Replay:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is no log yet."""
         return not self._segments
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """The names of the tubes that the log names, by their ids."""
         return self.small.tubes
 
     @property
@@ -155,10 +130,7 @@ class Replay:
         return max(sizes, default=0)
 
     def position(self, store_uuid: bytes) -> Position:
-        """How the log goes on: in a new segment that begins with all that is not known durable.
-
-        :param store_uuid: names the store if it is a new one.
-        """
+        """Continue in a new segment that begins with all that is not known durable."""
         if not self._segments:
             return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
         newest = self._segments[-1]
@@ -175,8 +147,7 @@ class Replay:
 
     def tidy(self, directory: Directory) -> str:
         """Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
-        last server was killed before it could: the names of the segments, and an orderly end.
-        Call this before the next segment is written.
+        last server was killed before it could.  Called before the next segment is written.
 
         :return: where the copy is, or an empty string.
         """
@@ -218,8 +189,8 @@ class Replay:
             directory.cut(newest.name, end)
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """Remove what was being made before the next segment is, and segments when that is durable:
-        the TRIM that they are dead by may not have been until then.
+        """Remove what was being made before the next segment is, and dead segments when that is
+        durable, since their TRIM may not have been until then.
         """
         for name in self.survey.dead:
             if (parse_segment_name(name) is not None) == segments:
@@ -262,20 +233,25 @@ class Replay:
         self._refuse_without_bodies(selection)
         found += selection.changed
         found.sort(key=itemgetter(0))
-        buffers = _Buffers(self.survey)
+        buffers: dict[tuple[str, int], Buffer] = {}
         for job in found:
-            yield self._survivor(job, buffers.of(job[2]), now_ns)
+            segment, start, end, _, _ = job[2]
+            buffer = buffers.get((segment.name, start))
+            if buffer is None:
+                if len(buffers) >= OPEN_PARTS:
+                    del buffers[next(iter(buffers))]
+                buffer = buffers[segment.name, start] = self.survey.read_part(segment, start, end)
+            yield self._survivor(job, buffer, now_ns)
 
     def survivors_in_bulk(
         self, now_ns: int, with_lsns: bool = False, bodies_below: int = 1 << 63
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
-        """The same jobs in another order, those that can be had many at once together.  Each is
-        gone through where it stands in the log, newest first: nothing is kept of it, and no more of
-        the log is mapped than a part.
+        """The same jobs in another order, most of them together, newest part of the log first; no
+        more than a part is mapped.
 
         :param with_lsns: whether the LSNs of those had together are wanted.
-        :param bodies_below: so many bytes at the beginning of the log are read with the bodies of
-            these jobs; those behind are left where they are, if LSNs are wanted.
+        :param bodies_below: bytes at the beginning of the log that are read with the bodies of
+            these jobs; those after them are left where they are, if LSNs are wanted.
         """
         if not frames.CAN_CUT_COLUMNS:
             yield from self.survivors(now_ns)
@@ -303,7 +279,6 @@ class Replay:
             yield self._survivor(job, buffer, now_ns)
 
     def _parts(self) -> Iterator[Part]:
-        """All of the log, newest first."""
         for segment in reversed(self._segments):
             yield from parts(segment)
 
@@ -376,9 +351,7 @@ class Replay:
         )
 
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
-        """Frames above the watermark, the last one first: all in the newest segment, whose header
-        vouches for the others.
-        """
+        """Frames above the watermark, the last one first: all in the newest segment."""
         for part in parts(newest):
             buffer = self._read(part)
             for frame in part.frames(buffer):
@@ -404,10 +377,7 @@ class Replay:
 
 
 def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
-    """Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
-
-    :param picks: of one part, newest first.
-    """
+    """Picks of one home, enough for `cold.RUN_RECORDS`, oldest first; ``picks`` newest first."""
     run: list[Pick] = []
     count = 0
     for pick in picks:
@@ -421,7 +391,6 @@ def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
 
 
 def _newest_state(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
-    """What a start makes of a job's full record, and of its newest one if that is another."""
     if newest is not None:
         state = decode_job(RECORD.unpack(newest), b"")
         # What `_replace` would do in three times the time; there may be many.

@@ -55,9 +55,8 @@ def salt_at(buffer: Buffer, at: int) -> int:
 
 
 def _places(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[int]:
-    """Where headers may begin, so that they end before ``end``: at a magic, and the salt in its
-    place.  Whoever fills bodies with magics does not know the salt, and costs no more than other
-    bytes.
+    """Where headers may begin that end before ``end``: at a magic, and the salt in its place.
+    Bodies full of magics do not have the salt, and cost no more than other bytes.
     """
     view = memoryview(buffer)
     between = b".{%d}" % (FRAME_HEADER_BYTES - len(FRAME_MAGIC))
@@ -106,9 +105,7 @@ def _beginnings(buffer: Buffer, whole: Iterable[Frame]) -> Iterator[int]:
 
 def _displaced(whole: Iterable[Frame], found: Iterable[Frame]) -> Iterator[Frame]:
     """Frames where none was ever written.  A copy in a body is of an older frame than the one that
-    it stands in.
-
-    :param found: all that may hold copies.
+    it stands in; ``found`` are all that may hold copies.
     """
     for frame in whole:
         if frame.offset % ALIGN_BYTES and not any(

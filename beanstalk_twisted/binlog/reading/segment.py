@@ -71,9 +71,8 @@ def walk(
 
 
 def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
-    """Whether a frame is the last one of its segment for certain, as its last record is a SEAL.
-    One that was re-homed says nothing; it was not durable when it was framed, as a tool's always
-    is.
+    """Whether a frame is certainly the last one of its segment, its last record a SEAL.  One that
+    was re-homed says nothing, if it was not durable when it was framed.
     """
     if not last.n_rec or frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] != Seal.kind:
         return False
@@ -93,12 +92,10 @@ def continues(buffer: Buffer, at: int, limit: int) -> bool:
 
 
 def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
-    """Whether a trailer, and nothing else, stands there."""
     return limit - at == TRAILER_BYTES and bytes(buffer[limit - 8 : limit]) == TRAILER_MAGIC
 
 
 def has_content(buffer: Buffer, at: int, limit: int) -> bool:
-    """Whether anything but zeros follows."""
     view = memoryview(buffer)
     for start in range(at, limit, len(_ZEROS)):
         part = view[start : min(start + len(_ZEROS), limit)]

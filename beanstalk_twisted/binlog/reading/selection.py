@@ -38,8 +38,8 @@ class Place(NamedTuple):
 
 
 Found = tuple[int, int, Place, bytes | None]
-"""A surviving job: its id, where its full record is in which frame, and the bytes of its newest
-record if that is another one.  A plain tuple, since there may be millions.
+"""A surviving job: its id, where its full record is in which frame, and its newest record if that
+is another one.  A plain tuple, since there may be millions.
 """
 
 
@@ -57,26 +57,20 @@ class Pick(NamedTuple):
     newest: Sequence[bytes] = ()
 
     def found(self) -> Iterator[Found]:
-        """Each by itself."""
         newest = self.newest or repeat(None)
         return zip(self.job_ids, self.indexes, repeat(self.place), newest)
 
 
 def picks_of(changed: list[tuple[int, int, Place, bytes]], buffer: Buffer) -> Iterator[Pick]:
-    """The same of jobs whose newest records are others.
-
-    :param changed: those of a frame one behind the other.
-    :param buffer: the part that all of them are in.
-    """
+    """The same of jobs whose newest records are others, those of a frame one after the other."""
     for _, group in groupby(changed, key=lambda found: found[2].frame.offset):
         job_ids, indexes, places, newest = zip(*sorted(group, key=itemgetter(1)), strict=True)
         yield Pick(buffer, places[0], indexes, job_ids, newest)
 
 
 class JobIds:
-    """A set of job ids, a bit for each, in pages: a log may speak of millions, which a set would
-    keep as long as the jobs are loaded, at 60 to 100 bytes each.  Ids are dense, so that most pages
-    are full: then it is less than one.
+    """A set of job ids, a bit for each, in pages: a set would take 60 to 100 bytes for each of
+    millions.  Ids are dense, so that most pages are full.
     """
 
     def __init__(self) -> None:
@@ -99,10 +93,7 @@ class JobIds:
         return True
 
     def add_all(self, job_ids: Sequence[int]) -> list[int]:
-        """Add ids, at least one.
-
-        :return: where those are in ``job_ids`` that were not there.
-        """
+        """Add ids, at least one; return the indexes of those that were not there."""
         pages, new = self._pages, []
         number = job_ids[0] >> _PAGE_BITS
         page = pages.get(number, 0)
@@ -120,7 +111,6 @@ class JobIds:
 
 
 def _masks(first: int, count: int) -> Iterator[tuple[int, int]]:
-    """The pages that ids one after the other are in, and their bits there."""
     end = first + count
     while first < end:
         at = first & _PAGE_MASK
@@ -170,7 +160,6 @@ class Selection:
         return indexes, [job_ids[at] for at in indexes]
 
     def _is_changed(self, job_id: int, index: int, place: Place) -> bool:
-        """Whether a newer record of a job was met than its full one, which is this."""
         newest = self._newest.pop(job_id, None)
         if newest is not None:
             self.changed.append((job_id, index, place, newest))

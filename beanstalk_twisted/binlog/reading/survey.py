@@ -148,7 +148,6 @@ class SmallState:
 class Segment(NamedTuple):
     """A segment whose header is sound.
 
-    :ivar size: of the file, bytes.
     :ivar frame_offsets: where its good frames start, in order.
     :ivar has_trailer: whether it was sealed, and a trailer, and nothing else, follows its frames.
     """
@@ -161,10 +160,8 @@ class Segment(NamedTuple):
     has_trailer: bool
 
     def frame(self, buffer: Buffer, offset: int) -> Frame:
-        """The frame at one of ``frame_offsets``.
-
-        :param buffer: what `Survey.read` gives.  Only one segment should be held at a time: each
-            costs a file descriptor.
+        """The frame at one of ``frame_offsets`` of what `Survey.read` gives.  Only one segment
+        should be held at a time: each costs a file descriptor.
         """
         return frames.known(buffer, offset)
 
@@ -252,7 +249,6 @@ class Survey:
         return self.directory.read(segment.name)
 
     def read_part(self, segment: Segment, start: int, end: int) -> Buffer:
-        """A part of a segment; frames in it are found at their offsets less ``start``."""
         return self.directory.read_part(segment.name, start, end)
 
     def refuse_if_unsound(self) -> None:

@@ -111,9 +111,7 @@ WAITED_FOR: Final = frozenset({
 """The kinds that replies wait for."""
 
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
-"""The kinds no reply waits for: losing the last few of them in a power loss costs counters, never a
-job.
-"""
+"""The kinds no reply waits for: losing the last few of them costs counters, never a job."""
 
 _FLAGS: Final = {
     kind: (Flag.COPY if kind is Kind.COPY else 0) | (Flag.RELAXED if kind in RELAXED else 0)

@@ -289,9 +289,8 @@ def decode_record(raw: Raw, data: bytes) -> Record:
 
 
 def decode_job(raw: Raw, data: bytes) -> JobImage:
-    """The same for a record of a job.
+    """Decode a record whose type is in `JOB_KINDS`.
 
-    :param raw: its type is in `JOB_KINDS`.
     :raise NotUnderstood: state or data are not of this version.
     """
     state = _STATES.get(raw[STATE])

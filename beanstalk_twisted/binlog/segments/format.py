@@ -167,10 +167,7 @@ class HeaderProblem(NamedTuple):
 
 
 def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
-    """Read a segment header.  Never raises for bad bytes.
-
-    :param raw: the first 4096 bytes of a segment, or fewer if the file is shorter.
-    """
+    """Read the first 4096 bytes of a segment, or fewer.  Never raises for bad bytes."""
     if len(raw) < SEGMENT_HEADER_BYTES:
         return HeaderProblem(f"the file is {len(raw)} bytes long, shorter than its header")
     if raw[:8] != SEGMENT_MAGIC:

@@ -62,11 +62,7 @@ OTHER_SEGMENT: Final = "it belongs to another segment"
 
 
 class Frame(NamedTuple):
-    """A frame whose checksums hold.
-
-    :ivar offset: where it starts; ``end`` is where the next one does.
-    :ivar records_at: where its record array starts; ``heap_at`` where its heap does.
-    """
+    """A frame whose checksums hold, and where it, its record array and its heap start."""
 
     offset: int
     end: int
@@ -102,10 +98,9 @@ class Damage(NamedTuple):
 def encode(
     records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
-    """One frame.  The caller keeps within the limits (see `split`).
+    """One frame; no records make a sync mark.  The caller keeps within the limits (see `split`).
 
-    :param records: none make a sync mark.
-    :param durable_lsn: None for the LSN of the last of them.
+    :param durable_lsn: None for the LSN of the last record.
     """
     rows = []
     heap = []
@@ -138,10 +133,7 @@ def assemble(
     array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
-    """A frame around a record array and a heap that are already bytes.
-
-    :param heap: in pieces.
-    """
+    """A frame around a record array and a heap, in pieces, that are already bytes."""
     heap_len = heap_crc = 0
     for piece in heap:
         heap_len += len(piece)
@@ -159,9 +151,8 @@ def assemble(
 def split(
     records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
 ) -> Iterator[Sequence[Appended]]:
-    """Cut a batch into parts that make one frame each.
-
-    A part ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+    """Cut a batch into parts that make one frame each.  A part ends before it would pass
+    `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
     :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
     :param whole: parts that are not cut, ascending: each is treated as one large record.
@@ -324,12 +315,10 @@ def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec:
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
-    """The fields of each record of a frame, in LSN order."""
     return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
 
 
 def raw_record(buffer: Buffer, frame: Frame, index: int) -> Raw:
-    """The fields of one record of a frame."""
     return RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
 
 
@@ -340,9 +329,7 @@ def record_bytes(buffer: Buffer, frame: Frame, index: int) -> bytes:
 
 
 def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
-    """Type and job id of each record of a frame, in LSN order: all that most of a replay looks
-    at.
-    """
+    """Type and job id of each record of a frame, in LSN order: what most of a replay looks at."""
     array = memoryview(buffer)[frame.records_at : frame.heap_at]
     if frame.rec_size == RECORD_BYTES:
         return KIND_AND_ID.iter_unpack(array)
@@ -381,7 +368,6 @@ def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:
-    """All data of a frame."""
     return memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
 
 
@@ -392,10 +378,7 @@ def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
 
 
 def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
-    """A record's data.
-
-    :raise NotUnderstood: it points outside its frame's heap.
-    """
+    """A record's data.  NotUnderstood if it points outside its frame's heap."""
     offset, length = raw[DATA_OFF], raw[DATA_LEN]
     if offset + length > frame.heap_len:
         raise NotUnderstood("a record's data lie outside its frame")

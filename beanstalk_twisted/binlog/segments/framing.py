@@ -49,9 +49,7 @@ class SegmentIndex:
     What is added is added whole: the last line of each method changes all that counts, by the
     exchange of references, and whatever ends it before that, all is as it was.
 
-    :ivar end: the offset behind the newest frame.
-    :ivar indexed: how many frames are indexed.
-    :ivar tubes: the names of the tubes in it.
+    :ivar end: the offset after the newest frame.
     """
 
     def __init__(self) -> None:
@@ -80,9 +78,8 @@ class SegmentIndex:
         return not CHANGES.isdisjoint(self._types)
 
     def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
-        """New frames, and what is in them: as a rule one of one or two records.
-
-        :param end: where they end.
+        """New frames, and what is in them: as a rule one of one or two records; they end at
+        ``end``.
         """
         types = self._types.copy()
         first, last = self._jobs
@@ -125,7 +122,7 @@ class SegmentIndex:
         )  # fmt: skip
 
     def _index(self, places: Sequence[Place]) -> int:
-        """Note those frames that are far enough behind the one before.
+        """Note frames that are far enough after the one before.
 
         :return: how many are noted then; more do not count.
         """
@@ -147,7 +144,6 @@ class SegmentIndex:
         return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
-        """:return: the data of the SEAL record."""
         has_jobs = self._jobs != NO_SPAN
         indexed = tuple(IndexedFrame(*place) for place in self._frames[: self.indexed])
         return SealIndex(
@@ -185,7 +181,6 @@ class Framing:
 
     @property
     def end(self) -> int:
-        """The offset behind the newest frame."""
         return self.index.end
 
     def add(
@@ -210,8 +205,8 @@ class Framing:
         return made
 
     def add_rehomed(self, moved: Sequence[RehomedFrame]) -> list[bytes]:
-        """:param moved: frames that have moved here, with the LSNs and times they had.
-        :return: the same, bound to this segment.
+        """:return: frames that have moved here, bound to this segment, with their LSNs and
+        times.
         """
         made, places, end = [], [], self.index.end
         for frame in moved:
@@ -224,7 +219,6 @@ class Framing:
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
-        """:return: a sync mark: an empty frame that carries the watermark."""
         frame = self._frame((), next_lsn, time_ns, durable_lsn)
         self.index.end += len(frame)
         return frame
@@ -232,10 +226,8 @@ class Framing:
     def seal(
         self, lsn: int, time_ns: int, durable_lsn: int | None = None
     ) -> tuple[bytes, bytes]:  # fmt: skip
-        """The end of the segment.
-
-        :param lsn: the SEAL's.
-        :return: its frame and the trailer; ``end`` is between them.
+        """:return: the frame with the SEAL of this LSN, and the trailer; ``end`` is between
+        them.
         """
         index = self.index
         frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)

@@ -35,12 +35,10 @@ class IndexedFrame(NamedTuple):
 class SealIndex(NamedTuple):
     """The data of a SEAL record.
 
-    :ivar records: how many there are in the segment before the SEAL.
     :ivar jobs: smallest and largest job id; ``times_ns``, likewise of the times of jobs' records;
         both (0, 0) if there are none.
     :ivar indexed: some of the frames, the first one among them.
     :ivar types: how many records there are of each type.
-    :ivar tubes: names by id.
     """
 
     records: int
@@ -71,7 +69,6 @@ class FoundSeal(NamedTuple):
     """A seal as it stands in a segment.
 
     :ivar end: where its frame ends, and the trailer begins.
-    :ivar next_lsn: the LSN behind the segment.
     :ivar sealed_ns: when that frame was built: no frame of the segment is younger.
     """
 
@@ -106,8 +103,8 @@ def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | N
 
 
 def seal_offset(trailer: bytes) -> int | None:
-    """:param trailer: the last 40 bytes of a file.
-    :return: where the frame of the seal begins; None if this is no trailer.
+    """Return where the frame of the seal begins, by the last 40 bytes of a file; None if these are
+    no trailer.
     """
     if len(trailer) != TRAILER_BYTES:
         return None
