@@ -310,9 +310,7 @@ def store_uuid(directory: Directory, seq: int) -> bytes:
     return header.store_uuid
 
 
-def deliver(
-    archive: Archive, directory: Directory, seq: int, durable_lsn: int
-) -> Delivered | None:  # fmt: skip
+def deliver(archive: Archive, directory: Directory, seq: int, durable_lsn: int) -> Delivered | None:
     """Put a segment into the archive, if nothing can change it any more: its successor is durable,
     and says where it ends.  Before that, a start after a crash may still cut it, and a hard link
     would be cut with it.  To do it again changes nothing; a crash at any point leaves what is

@@ -57,7 +57,7 @@ HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
 """Records of so many bytes begin a new frame at most once; see `frames.split`."""
 
 MAX_RUN_RECORDS: Final = HALF_FRAME_BYTES // RECORD_BYTES
-"""Records of a `runs.Run`: so it begins a new frame at most once."""
+"""Records of a `cold.Run`: so it begins a new frame at most once."""
 
 CHANGES_SHARE: Final = 4
 """One part in so many of a segment is kept for changes that are no deletions, before jobs are
@@ -198,7 +198,6 @@ class SpaceBudget:
         return stale
 
     def name_tube(self, name_bytes: int) -> None:
-        """The next segments have another tube to open with."""
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
         self.usual_bytes = self.usual_size(self.overhead, self._head_bytes)
         self._count()
@@ -264,7 +263,6 @@ class SpaceBudget:
             self._count()
 
     def wanted(self, demand: Demand) -> PreallocatedSegment | None:
-        """A file that should be made ready ahead, if one is wanted."""
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
         if self.free - wasted < promised + self.room_bytes // CHANGES_SHARE:

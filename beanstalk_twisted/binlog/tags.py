@@ -1,6 +1,5 @@
-"""What a job carries beside its body: the tags of its `put`, and where it came from.
-
-In the log these are extensions of its full records (docs/binlog-format.md, "Extensions of a job").
+"""What a job carries besides its body; in the log, extensions of its full records
+(docs/binlog-format.md, "Extensions of a job").
 """
 
 import struct

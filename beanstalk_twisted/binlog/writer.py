@@ -14,10 +14,6 @@ from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
 
-NO_SEGMENT: Final = "no space for another segment: "
-NO_WRITE: Final = "no space for the newest changes: "
-CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
-
 
 def spare_name(number: int) -> str:
     return f"spare.{number:020d}.tmp"
@@ -44,7 +40,8 @@ class Writer:
         try:
             self._make(segment).close()
         except OSError as problem:
-            raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
+            what = "no space for another segment: "
+            raise self._refusal(problem, spare_name(segment.number), what) from problem
 
     def discard(self, segments: Sequence[PreallocatedSegment]) -> None:
         for segment in segments:
@@ -70,8 +67,10 @@ class Writer:
         try:
             return self._write(batch, sync)
         except OSError as problem:
-            name = segment_name(batch.seq)
-            raise self._refusal(problem, name, NO_WRITE, CHANGES_WAIT) from problem
+            raise self._refusal(
+                problem, segment_name(batch.seq), "no space for the newest changes: ",
+                "no space for the newest changes, which wait: ",
+            ) from problem  # fmt: skip
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
         """Write the last batch, durably, and give the space back that was made ready ahead."""

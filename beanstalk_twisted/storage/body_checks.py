@@ -106,7 +106,6 @@ class StartCheck:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin, in a thread if there can be one."""
         if self._segments:
             self._thread = Thread(target=self._run, name="body-check", daemon=True)
             try:
@@ -203,7 +202,6 @@ class BodyCheck:
             self._begin_next()
 
     def stop(self) -> None:
-        """Leave the rest to the next start."""
         self._is_stopped = True
         if self._next is not None:
             self._next.cancel()

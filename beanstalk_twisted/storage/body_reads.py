@@ -31,7 +31,7 @@ RETRIES_S: Final = (1.0, 2.0)
 
 SEGMENT_S: Final = 60
 """Seconds from the first failed read of a segment until its bodies are lost, if others could be
-read: no less than a body has that fails alone (`failed_reads.PAUSES_S`).  Its jobs are left alone
+read: no less than a body has that fails alone (`body_room.PAUSES_S`).  Its jobs are left alone
 as long, each once: however many there are, workers pass over them twice.
 """
 

@@ -104,7 +104,6 @@ class Compactor:
             self._turn = self._clock.callLater(pause_s, self._step)
 
     def stop(self) -> None:
-        """Leave the rest for the next start."""
         self._is_stopped = True
         if self._turn is not None and self._turn.active():
             self._turn.cancel()

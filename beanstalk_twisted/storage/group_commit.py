@@ -181,7 +181,6 @@ class GroupCommit:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """About how many bytes are appended, and not acknowledgeable yet."""
         under_way = self._in_flight_bytes
         if self.replica is not None:
             under_way = max(under_way, self.replica.waiting_bytes)

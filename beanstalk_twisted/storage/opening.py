@@ -370,7 +370,6 @@ def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
 
 
 def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
-    """Allocate ahead, so that the first job does not have to wait."""
     while (segment := log.budget.wanted(demand)) is not None:
         # What is not given, the committer asks for again, and tells of it.
         log.budget.is_short = not log.may_allocate(segment.size)

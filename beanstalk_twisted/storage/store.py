@@ -53,9 +53,7 @@ class DirectoryCheck:
 
     log = Logger()
 
-    def __init__(
-        self, environment: Environment, committer: GroupCommit, writer: Writer
-    ) -> None:  # fmt: skip
+    def __init__(self, environment: Environment, committer: GroupCommit, writer: Writer) -> None:
         """:param environment: its ``failed`` is called when the log is not where it should be."""
         self._io = environment.unwatched
         self._clock = environment.reactor

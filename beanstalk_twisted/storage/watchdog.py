@@ -1,5 +1,4 @@
 """Watches the disk: says when it takes very long, and gives up when it hangs.
-
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
 
@@ -176,7 +175,7 @@ class WatchedIo(Io):
             self._is_told = self._repeats.note(slow)
         else:
             # In the other thread, so without a timer.  It does not come again soon: after a stall
-            # the reactor's thread does no work for `inline_sync.REST` times as long.
+            # the reactor's thread does no work for `fsync.REST` times as long.
             self._is_told = True
             self._tell_slow(1, slow)
 

@@ -1,5 +1,4 @@
 """Recovery: the surviving jobs of a sound log, and the position to append at.
-
 Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 

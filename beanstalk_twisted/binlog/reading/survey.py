@@ -1,5 +1,4 @@
 """Looks at every byte of a log that carries meaning, and says what is wrong.  Changes nothing.
-
 Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
@@ -255,8 +254,7 @@ class Survey:
         """:raise Damaged: durable records cannot be read.
         :raise Incompatible: it is of another version, kind or store.
         """
-        error = self.refusal()
-        if error:
+        if error := self.refusal():
             raise error
 
     def refusal(self) -> BinlogError | None:

@@ -9,8 +9,6 @@ from beanstalk_twisted.binlog.tags import Tags
 
 
 class Kind(IntEnum):
-    """The types of records of jobs."""
-
     PUT = 1
     RESERVE = 2
     RELEASE = 3
@@ -118,7 +116,6 @@ _FLAGS: Final = {
     for kind in Kind
 }
 
-
 MAX_COUNTER: Final = (1 << 32) - 1
 """The largest counter of a record; beyond it beanstalkd's begin again with 0, ours stay."""
 
@@ -168,7 +165,6 @@ class JobImage(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The length of `data`."""
         tags = self.tags
         return len(self.body) if tags is None else len(self.body) + tags.encoded_bytes
 

@@ -12,8 +12,6 @@ from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
-    """Base of records that are not of jobs."""
-
     kind: ClassVar[int]
 
     @property
@@ -28,7 +26,6 @@ class _NotOfAJob:
 
     @property
     def data_bytes(self) -> int:
-        """The length of `data`."""
         return len(self.data)
 
     def encode(self, data: Data) -> bytes:

@@ -217,7 +217,6 @@ def parse_segment_name(name: str) -> int | None:
 
 
 def archive_name(seq: int, first_lsn: int) -> str:
-    """The file name of segment ``seq`` in an archive."""
     return f"{seq:020d}-{first_lsn:020d}.tql"
 
 

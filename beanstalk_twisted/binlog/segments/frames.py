@@ -78,7 +78,6 @@ class Frame(NamedTuple):
 
     @property
     def next_lsn(self) -> int:
-        """The LSN of the first record behind this frame."""
         return self.base_lsn + self.n_rec
 
 
@@ -211,13 +210,11 @@ def decode(
 
 
 def has_sound_records(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the checksum of a frame's records holds."""
     records = memoryview(buffer)[frame.records_at : frame.heap_at]
     return zlib.crc32(records) == int(U32.unpack_from(buffer, frame.offset + _REC_CRC_AT)[0])
 
 
 def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the checksum of a frame's heap holds."""
     expected = int(U32.unpack_from(buffer, frame.offset + _HEAP_CRC_AT)[0])
     return zlib.crc32(heap(buffer, frame)) == expected
 

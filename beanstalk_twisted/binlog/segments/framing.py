@@ -108,7 +108,6 @@ class SegmentIndex:
         )  # fmt: skip
 
     def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
-        """Frames that have moved here, and what is in them."""
         types = self._types.copy()
         (first, last), (oldest, newest) = self._jobs, self._times
         for raw in records:
@@ -223,9 +222,7 @@ class Framing:
         self.index.end += len(frame)
         return frame
 
-    def seal(
-        self, lsn: int, time_ns: int, durable_lsn: int | None = None
-    ) -> tuple[bytes, bytes]:  # fmt: skip
+    def seal(self, lsn: int, time_ns: int, durable_lsn: int | None = None) -> tuple[bytes, bytes]:
         """:return: the frame with the SEAL of this LSN, and the trailer; ``end`` is between
         them.
         """

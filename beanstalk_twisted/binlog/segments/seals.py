@@ -49,7 +49,6 @@ class SealIndex(NamedTuple):
     tubes: Mapping[int, bytes]
 
     def encode(self) -> bytes:
-        """:return: the data that `decode_seal` reads."""
         head = SEAL_HEAD.pack(
             VERSION, len(self.indexed), self.records, *self.jobs, *self.times_ns,
             len(self.types), len(self.tubes),
