@@ -167,7 +167,6 @@ def _inflated(body: bytes, size: int, count: int) -> dict[int, bytes] | None:
 
 
 def seq_of(entry: bytes) -> int:
-    """The sequence number of the segment that an encoded entry is about."""
     return int.from_bytes(entry[_SEQ_AT : _SEQ_AT + 8], "little")
 
 

@@ -69,7 +69,6 @@ class RehomedFrame(NamedTuple):
         )
 
     def encode(self, salt: int) -> bytes:
-        """:return: the frame, bound to the segment with this salt."""
         return frames.assemble(
             self.array, (self.heap,), n_rec=self.n_rec, rec_size=self.rec_size,
             base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
@@ -105,7 +104,6 @@ class Position(NamedTuple):
 
     @property
     def next_lsn(self) -> int:
-        """The LSN of the first new record."""
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
 
 

@@ -281,7 +281,6 @@ class LogBodyReader:
 
 
 def _moved(frame: Frame, by: int) -> Frame:
-    """:return: a frame of a part of a segment as it stands in the segment."""
     return frame._replace(
         offset=frame.offset + by, end=frame.end + by, records_at=frame.records_at + by,
         heap_at=frame.heap_at + by,

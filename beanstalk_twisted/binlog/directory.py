@@ -178,8 +178,6 @@ class Directory(Readable, Protocol):
 
 
 class RealFile(File):
-    """A `File` of the operating system."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
@@ -227,8 +225,6 @@ class RealFile(File):
 
 
 class RealDirectory(Directory):
-    """A `Directory` of the operating system."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self._locks: list[int] = []

@@ -358,7 +358,6 @@ class Log:
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether the segment has nothing yet but what it begins with."""
         return self._file is not None and len(self._open) == self._heads
 
     def _change_segment(self, least: int, time_ns: int) -> None:

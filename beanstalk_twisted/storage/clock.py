@@ -1,5 +1,5 @@
-"""The server's clock: log time, in nanoseconds, which never goes back.  Differs from beanstalkd: all
-timing is monotonic; there, setting the wall clock moves every deadline.
+"""Log time, in nanoseconds, which never goes back.  Differs from beanstalkd: all timing is
+monotonic; there, setting the wall clock moves every deadline.
 """
 
 import time

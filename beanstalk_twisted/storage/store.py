@@ -239,7 +239,6 @@ class LogStore:
             )
 
     def tell(self, facts: LogFacts) -> None:
-        """Have `stats` ask here."""
         facts.oldest = lambda: self._log.oldest
         facts.current = lambda: self._log.segment
         facts.migrated = lambda: self._queue.tally.copies

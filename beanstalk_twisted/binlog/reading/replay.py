@@ -285,7 +285,6 @@ class Replay:
         return self.survey.read_part(part.segment, part.start, part.end)
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
-        """The frames of a part, newest first, shown to a selection."""
         segment, durable_lsn = part.segment, self.survey.durable_lsn
         for frame in part.frames(buffer):
             home = segment.header.seq + (1 if frame.base_lsn > durable_lsn else 0)

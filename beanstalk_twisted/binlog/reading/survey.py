@@ -50,8 +50,6 @@ _KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
 
 
 class FoundKey(NamedTuple):
-    """A remembered key, and where the log has it."""
-
     record: RememberedKey
     segment: int
     lsn: int
@@ -470,7 +468,6 @@ def unknown_format(path: str, what: str) -> Incompatible:
 
 
 def salvage_command(path: str) -> str:
-    """The command that makes a sound log of what is left of the one in ``path``."""
     return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
 
 
