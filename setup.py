@@ -23,7 +23,6 @@ COMPILED = (
     "beanstalk_twisted.binlog.batches",
     "beanstalk_twisted.binlog.log",
     "beanstalk_twisted.binlog.reading.segment",
-    "beanstalk_twisted.binlog.reading.small_state",
     "beanstalk_twisted.binlog.reading.survey",
     "beanstalk_twisted.binlog.segments.format",
     "beanstalk_twisted.binlog.segments.frames",

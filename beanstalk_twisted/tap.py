@@ -44,10 +44,9 @@ from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
-from beanstalk_twisted.storage.archiver import Archiver
+from beanstalk_twisted.storage.archiver import Archiver, archive_at
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import IoThread
-from beanstalk_twisted.storage.object_archive import archive_at
 from beanstalk_twisted.storage.opening import refuse_beanstalkd
 
 RESERVED_DESCRIPTORS: Final = 32

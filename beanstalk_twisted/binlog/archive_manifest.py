@@ -1,27 +1,10 @@
-"""The manifest of a store in an archive: what is asked of each segment before it is opened, in two
-files (docs/binlog-format.md, "The manifest").
-
-A reader lists the folder, reads the files called `NAMES`, and has an `Entry` for each segment that
-they speak of truly; the header and the seal of all others it reads from the segments::
-
-    sizes = {name: size, ...}                       # the listing of the folder
-    known = known_segments([read(name) for name in NAMES if name in sizes], sizes)
-    for name in segments:
-        entry = known.get(name)                     # None: open the segment
-        if entry is not None:
-            entry.header, entry.end, entry.next_lsn, entry.logged_ns, entry.seal
-
-So a manifest that is stale, torn, damaged, of a newer version or not there costs time, and nothing
-else.  It is stale if the listing has other segments than it, or the same with other sizes.  Entries
-that contradict themselves, each other or the store are passed over.  Where no other segment follows
-one, its own seal or frames say where it ends, and not ``end`` and ``next_lsn``.
-
-No file is opened here; `manifest_writer` keeps the manifest of an archive that a server fills.
+"""The manifest of a store in an archive: what readers ask of each segment before it is opened, in
+two files (docs/binlog-format.md, "The manifest").
 """
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -41,7 +24,7 @@ MANIFEST: Final = "manifest.tqm"
 """The file with all but the newest segments."""
 
 RECENT: Final = "manifest-recent.tqm"
-"""The file with the newest segments, written anew behind each delivery."""
+"""The file with the newest segments, written again after each delivery."""
 
 NAMES: Final = (MANIFEST, RECENT)
 """The files of a manifest; of two entries for one segment that of the later one counts."""
@@ -76,10 +59,8 @@ assert _ENTRY.size == 48 + SEGMENT_HEADER.size
 class Entry(NamedTuple):
     """What a manifest says of a segment.
 
-    :ivar size: of its file, in bytes.
-    :ivar end: where its frames end.
-    :ivar next_lsn: the first LSN behind it.
-    :ivar logged_ns: when its first and last frames were built; None if that is not told.
+    :ivar next_lsn: the first LSN after it.
+    :ivar logged_ns: when its first and last frames were built; None if that is not known.
     :ivar seal: its seal, with `MAX_INDEXED` frames at most; None if it has none.
     :ivar names_tubes: whether ``seal.tubes`` are all of its tubes; else they are empty.
     """
@@ -94,14 +75,11 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its file."""
         return archive_name(self.header.seq, self.header.first_lsn)
 
 
 class Incomplete(NamedTuple):
-    """No manifest yet: the file ends before it should; it was being written, or its writer was
-    killed.
-    """
+    """No manifest yet: the file ends too early; it was being written, or its writer was killed."""
 
     size: int
 
@@ -115,10 +93,7 @@ class Unusable(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """One file of a manifest.
-
-    :ivar entries: encoded, by sequence number, ascending.
-    """
+    """One file of a manifest, its encoded entries by sequence number, ascending."""
 
     store_uuid: bytes
     entries: Mapping[int, bytes]
@@ -136,7 +111,6 @@ class Manifest(NamedTuple):
 
 
 def _newest(entries: Mapping[int, bytes], most: int = MAX_INFLATED_BYTES) -> list[bytes]:
-    """The newest ones that take so many bytes at most, in order."""
     kept: list[bytes] = []
     size = 0
     for _, raw in sorted(entries.items(), reverse=True)[:MAX_ENTRIES]:
@@ -193,14 +167,11 @@ def _inflated(body: bytes, size: int, count: int) -> dict[int, bytes] | None:
 
 
 def seq_of(entry: bytes) -> int:
-    """The sequence number of the segment that an encoded entry is about."""
     return int.from_bytes(entry[_SEQ_AT : _SEQ_AT + 8], "little")
 
 
 def decode_entry(raw: bytes) -> Entry | None:
-    """:param raw: an entry of a `Manifest`.
-    :return: None if this version does not understand the segment's header.
-    """
+    """Decode an entry; None if this version does not understand the segment's header."""
     _, flags, size, end, next_lsn, first_ns, last_ns, fields = _ENTRY.unpack_from(raw)
     header = decode_header_fields(fields)
     if not isinstance(header, SegmentHeader):
@@ -214,7 +185,14 @@ def decode_entry(raw: bytes) -> Entry | None:
 def known_segments(
     files: Iterable[bytes], sizes: Mapping[str, int], store: bytes | None = None
 ) -> dict[str, Entry]:
-    """What the files of a manifest say of the segments that are there.
+    """What the files of a manifest say of the segments that are there::
+
+        sizes = {name: size, ...}                       # the listing of the folder
+        known = known_segments([read(name) for name in NAMES if name in sizes], sizes)
+
+    A manifest that is stale, torn, damaged, of a newer version or not there costs time, and nothing
+    else.  Entries that contradict themselves, each other or the store are left out.  Where no other
+    segment follows one, its own seal or frames say where it ends, and not ``end`` and ``next_lsn``.
 
     :param files: their bytes, in the order of `NAMES`; those that cannot be used count for nothing.
     :param sizes: of the files in the store's folder, by name.
@@ -225,24 +203,21 @@ def known_segments(
     found: dict[int, Entry] = {}
     for each in map(decode_manifest, files):
         if isinstance(each, Manifest) and store in (None, each.store_uuid):
-            for entry in _possible(each):
-                if sizes.get(entry.name) == entry.size:
+            for entry in filter(None, map(decode_entry, each.entries.values())):
+                is_ours = entry.header.store_uuid == each.store_uuid
+                if is_ours and _is_possible(entry) and sizes.get(entry.name) == entry.size:
                     found[entry.header.seq] = entry
-    contradicted = _contradicted(found)
+    contradicted: set[int] = set()
+    for seq, entry in found.items():
+        after = found.get(seq + 1)
+        if after is not None:
+            begins = after.header.prev_end, after.header.first_lsn
+            contradicted |= {seq, seq + 1} if begins != (entry.end, entry.next_lsn) else set()
     return {entry.name: entry for seq, entry in found.items() if seq not in contradicted}
 
 
-def _possible(manifest: Manifest) -> Iterator[Entry]:
-    """The entries that this version understands, that are of the store, and agree with
-    themselves.
-    """
-    for entry in filter(None, map(decode_entry, manifest.entries.values())):
-        if entry.header.store_uuid == manifest.store_uuid and _is_possible(entry):
-            yield entry
-
-
 def _is_possible(entry: Entry) -> bool:
-    """Whether its frames lie in the segment one behind the other, as their LSNs do."""
+    """Whether its frames lie in the segment one after the other, as their LSNs do."""
     begin = SEGMENT_HEADER_BYTES, entry.header.first_lsn
     frames = [(each.offset, each.base_lsn) for each in entry.seal.indexed] if entry.seal else []
     places = [begin, *frames, (entry.end, entry.next_lsn)]
@@ -250,25 +225,12 @@ def _is_possible(entry: Entry) -> bool:
     return is_ascending and entry.end <= entry.size and frames[:1] in ([], [begin])
 
 
-def _contradicted(entries: Mapping[int, Entry]) -> set[int]:
-    """The sequence numbers of segments one of which does not begin where the one before it ends."""
-    wrong: set[int] = set()
-    for seq, entry in entries.items():
-        after = entries.get(seq + 1)
-        if after is not None:
-            begins = after.header.prev_end, after.header.first_lsn
-            wrong |= {seq, seq + 1} if begins != (entry.end, entry.next_lsn) else set()
-    return wrong
-
-
 def describe(read: ReadPart, size: int, after: SegmentHeader | None) -> bytes | None:
     """Make the entry of a finished segment, from its header and its seal.
 
-    :param read: reads parts of its file.
     :param size: of its file, as it is archived.
-    :param after: the header of the segment behind it; None: there is none.
+    :param after: the header of the segment after it; None: there is none.
     :return: the entry, encoded; None if nothing says where it ends.
-    :raise OSError: it cannot be read.
     """
     raw = bytes(read(0, SEGMENT_HEADER_BYTES))
     header = decode_segment_header(raw)
@@ -299,10 +261,7 @@ def _encode(
 
 
 def _thinned(seal: SealIndex) -> tuple[int, SealIndex]:
-    """As much of a seal as an entry has room for.
-
-    :return: the entry's flags; the rest of the seal.
-    """
+    """As much of a seal as an entry has room for, and the entry's flags."""
     step = -(-len(seal.indexed) // MAX_INDEXED)
     seal = seal._replace(indexed=seal.indexed[::step])
     if sum(TUBE_IN_SEAL_BYTES + len(name) for name in seal.tubes.values()) > MAX_TUBE_BYTES:

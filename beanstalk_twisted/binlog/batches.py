@@ -1,6 +1,4 @@
-"""What passes between an open log, the thread that writes it, and the start that goes on with
-it.
-"""
+"""Value types shared by `Log`, `Writer` and recovery."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -31,7 +29,6 @@ class Batch(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Whether the segment begins with them."""
         return self.file is not None
 
     @property
@@ -41,15 +38,13 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Length of the segment when this is written."""
         return self.offset + sum(map(len, self.chunks))
 
 
 class Opening(NamedTuple):
-    """What the head of a new segment says about the server at that moment.
+    """The head of a new segment: the state of the server at that moment.
 
-    :ivar has_extensions: whether some of the records have any, or of the jobs that may be stated
-        again.
+    :ivar has_extensions: whether records, or jobs that may be stated again, have any.
     """
 
     next_job_id: int
@@ -69,13 +64,11 @@ class RehomedFrame(NamedTuple):
     time_ns: int
 
     def raw_records(self) -> Iterator[Raw]:
-        """The fields of its records."""
         return (
             RECORD.unpack_from(self.array, at) for at in range(0, len(self.array), self.rec_size)
         )
 
     def encode(self, salt: int) -> bytes:
-        """:return: the frame, bound to the segment with this salt."""
         return frames.assemble(
             self.array, (self.heap,), n_rec=self.n_rec, rec_size=self.rec_size,
             base_lsn=self.base_lsn, durable_lsn=self.durable_lsn, time_ns=self.time_ns, salt=salt,
@@ -111,15 +104,11 @@ class Position(NamedTuple):
 
     @property
     def next_lsn(self) -> int:
-        """The LSN of the first new record."""
         return self.first_lsn + sum(frame.n_rec for frame in self.rehomed)
 
 
 class Unsafe(NamedTuple):
-    """A batch that is not known durable.
-
-    :ivar end: where its frames end in its segment.
-    """
+    """A batch that is not known durable, and where its frames end in its segment."""
 
     seq: int
     end: int

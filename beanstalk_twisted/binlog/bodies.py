@@ -1,14 +1,4 @@
-"""Bodies that are in the log only: where each is, and reading them back one by one.
-
-A place is a segment and an LSN, which no change of the files makes wrong: a segment is cut only at
-its end, behind what is durable.  Where in the segment that is, the seal of a finished one says to
-within 64 KiB; in others a reader finds out by going once through the headers of the frames, of
-which it then remembers as many.
-
-Bodies that are read together mostly lie side by side; so pieces of files are read, each once.
-
-Nothing is mapped here: a page that the disk cannot read would end the process.
-"""
+"""Bodies that are in the log only: their fingerprints, and reading them back one by one."""
 
 import json
 import re
@@ -69,6 +59,25 @@ _UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a
 _NUMBER: Final = re.compile("[0-9]+")
 _SPACE: Final = re.compile("[ \t\r\n]+")
 
+READ_BYTES: Final = 64 << 10
+"""Bytes that are read at once to find the next headers: those of many small frames, or of one with
+60 jobs of 1 KB and all that is in it.
+"""
+
+SHARE_BYTES: Final = 2 << 10
+"""The same for each of the bodies that are read together, besides another."""
+
+MAX_READ_BYTES: Final = 128 << 10
+"""The most of that.  For each read of a file the thread lets go of the interpreter, and gets it
+back after others: next to a busy reactor, that is what a read costs.
+"""
+
+MAX_PIECES: Final = 3
+"""Pieces of files that are remembered: the header of a large frame, its records and its heap."""
+
+MAX_INDEXES: Final = 256
+"""Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory."""
+
 
 def fingerprint(body: bytes) -> str:
     """Of a JSON object, a hash of its keys and of what `KIND_KEYS` say; of any other body, of its
@@ -79,7 +88,8 @@ def fingerprint(body: bytes) -> str:
     """
     shape = _shape(body) if len(body) <= MAX_JSON_BYTES and body.lstrip()[:1] == b"{" else None
     text = body[:TEXT_BYTES].decode("latin-1") if shape is None else shape
-    return sha256(_alike(text).encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+    text = _SPACE.sub(" ", _NUMBER.sub("0", _UUID.sub("U", text.lower())))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def _shape(body: bytes) -> str | None:
@@ -102,33 +112,7 @@ def _lines(value: dict[str, Any], path: str, depth: int) -> Iterator[str]:
             yield from _lines(inside, f"{path}{key}\n\0", depth - 1)
 
 
-def _alike(text: str) -> str:
-    return _SPACE.sub(" ", _NUMBER.sub("0", _UUID.sub("U", text.lower())))
-
-
-READ_BYTES: Final = 64 << 10
-"""Bytes that are read at once to find the next headers: those of many small frames, or of one with
-60 jobs of 1 KB and all that is in it.
-"""
-
-SHARE_BYTES: Final = 2 << 10
-"""The same for each of the bodies that are read together, beside another."""
-
-MAX_READ_BYTES: Final = 128 << 10
-"""The most of that.  For each read of a file the thread lets go of the interpreter, and gets it
-back behind whoever has it: next to a busy reactor, that is what a read costs.
-"""
-
-MAX_PIECES: Final = 3
-"""Pieces of files that are remembered: the header of a large frame, its records and its heap."""
-
-MAX_INDEXES: Final = 256
-"""Segments whose frames are remembered, the ones read last: 16 GiB of log in 4 MB of memory."""
-
-
 class _Piece(NamedTuple):
-    """A part of a file."""
-
     name: str
     start: int
     end: int
@@ -136,18 +120,13 @@ class _Piece(NamedTuple):
 
 
 class _Pieces:
-    """Reads files in pieces, and remembers the last ones."""
-
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._more_bytes = 0
         self._pieces: deque[_Piece] = deque(maxlen=MAX_PIECES)
 
     def begin(self, bodies: int) -> None:
-        """Forget what was read: files have grown since.
-
-        :param bodies: how many are going to be read.
-        """
+        """Forget what was read: files have grown since.  ``bodies`` are going to be read."""
         self._pieces.clear()
         self._more_bytes = min(bodies * SHARE_BYTES, MAX_READ_BYTES) if bodies > 1 else 0
 
@@ -184,16 +163,23 @@ class _Index:
         return self.offsets[max(0, bisect_right(self.lsns, lsn) - 1)]
 
     def note(self, frame: Frame | IndexedFrame) -> None:
-        """A frame stands there; it is remembered if it is far enough behind the last one that
-        is.
-        """
+        """Remember a frame, if it is far enough after the last one that is remembered."""
         if frame.offset >= self.offsets[-1] + INDEX_STRIDE_BYTES:
             self.lsns.append(frame.base_lsn)
             self.offsets.append(frame.offset)
 
 
 class LogBodyReader:
-    """Reads bodies from the segments of a directory.  Used by one thread at a time."""
+    """Reads bodies from the segments of a directory.  Used by one thread at a time.
+
+    A place is a segment and an LSN, which no change of the files makes wrong: a segment is cut only
+    at its end, after what is durable.  Where in the segment that is, the seal of a finished one
+    says to within 64 KiB; in others the headers of the frames are gone through once, and as many
+    are remembered.  Bodies that are read together mostly lie side by side; so pieces of files are
+    read, each once.
+
+    Nothing is mapped here: a page that the disk cannot read would end the process.
+    """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -204,12 +190,10 @@ class LogBodyReader:
     def read_all(self, asked: Sequence[tuple[BodyPlace, int]]) -> list[bytes | Exception]:
         """The bodies of jobs whose full records are at these places, and durable.  What cannot be
         read is an exception: `BodyLost` if there is no such record, or it is damaged; OSError if
-        the disk cannot read it, and nothing more is read behind that: the next one may take as
-        long.
-
-        :return: of as many as were tried.
+        the disk cannot read it, and the rest is not tried: the next one may take as long.
         """
-        self._begin(len(asked))
+        self._frame = None
+        self._pieces.begin(len(asked))
         bodies: list[bytes | Exception] = []
         for place, job_id in asked:
             try:
@@ -218,25 +202,11 @@ class LogBodyReader:
                 bodies.append(problem)
                 if isinstance(problem, OSError):
                     break
-        self._begin(0)
+        self._frame = None
+        self._pieces.begin(0)
         return bodies
 
-    def _begin(self, bodies: int) -> None:
-        self._frame = None
-        self._pieces.begin(bodies)
-
     def _read(self, place: BodyPlace, job_id: int) -> bytes:
-        raw, data, name, at = self._record(place, job_id)
-        return self._body(raw, data, name, at)
-
-    def _body(self, raw: Raw, data: bytes, name: str, at: int) -> bytes:
-        try:
-            return decode_job(raw, data).body
-        except NotUnderstood as problem:
-            self._lost(name, at, str(problem))
-
-    def _record(self, place: BodyPlace, job_id: int) -> tuple[Raw, bytes, str, int]:
-        """The fields of a full record and its data, and where it is."""
         name = segment_name(place.segment)
         index = self._index(place.segment, name)
         frame = self._find(index, name, place.lsn)
@@ -253,10 +223,15 @@ class LogBodyReader:
         data = self._pieces.copy(name, start, start + raw[DATA_LEN])
         if len(data) < raw[DATA_LEN] or not frames.has_sound_data(raw, data):
             self._lost(name, start, f"the checksum of the body of job {job_id} is wrong")
-        return raw, data, name, at
+        return self._body(raw, data, name, at)
+
+    def _body(self, raw: Raw, data: bytes, name: str, at: int) -> bytes:
+        try:
+            return decode_job(raw, data).body
+        except NotUnderstood as problem:
+            self._lost(name, at, str(problem))
 
     def _index(self, seq: int, name: str) -> _Index:
-        """What is remembered of a segment, which is then the newest that was read."""
         index = self._indexes.pop(seq, None)
         if index is None:
             header = decode_segment_header(self._directory.copy_part(name, 0, SEGMENT_HEADER_BYTES))
@@ -269,9 +244,7 @@ class LogBodyReader:
         return index
 
     def _begun(self, header: SegmentHeader, name: str) -> _Index:
-        """What the segment says of its frames, if it is finished.  Without that they are gone
-        through.
-        """
+        """What the seal of a finished segment says; without one its frames are gone through."""
         index = _Index(header)
         with suppress(OSError):
             read = partial(self._directory.copy_part, name)
@@ -281,7 +254,6 @@ class LogBodyReader:
         return index
 
     def _find(self, index: _Index, name: str, lsn: int) -> Frame:
-        """The frame that has the record with this LSN."""
         last = self._frame
         if last is not None and last[0] == name and last[1].base_lsn <= lsn < last[1].next_lsn:
             return last[1]
@@ -309,7 +281,6 @@ class LogBodyReader:
 
 
 def _moved(frame: Frame, by: int) -> Frame:
-    """:return: a frame of a part of a segment as it stands in the segment."""
     return frame._replace(
         offset=frame.offset + by, end=frame.end + by, records_at=frame.records_at + by,
         heap_at=frame.heap_at + by,

@@ -1,11 +1,4 @@
-"""Many jobs at once, as a server that starts takes them over: `ColdJobs`.
-
-Their records are cut into columns, by memoryviews and the iterators of C, so that no record becomes
-an object.  Most jobs of a long queue were put, are ready, and nothing else is known of them: these
-take 0.65 us each from the log to its tube.  Others, which are delayed or buried or were reserved,
-take a third of the time that they would one by one.  Whatever is not as plain as that, such as a
-job with tags, is left to `replay`, which reads it record by record, and says what is wrong with it.
-"""
+"""Many jobs at once: kicks of a whole tube, and bulk loading at startup (`ColdJobs`)."""
 
 import struct
 from array import array
@@ -35,13 +28,43 @@ _NO_FLAGS: Final = 0
 KICKED: Final = int.from_bytes(bytes((Kind.KICK, READY, _NO_FLAGS, Reason.CLIENT)), "little")
 """The first four bytes of a KICK."""
 
-
 kick_record: Final = PLAIN_RECORD.pack
 """Packs `KICKED`, what `LoggedJob` has in the order of a record, and the connection."""
 
+Column = memoryview
+"""A u32 of each record."""
+
+RUN_RECORDS: Final = 1024
+"""Records that are gathered: few enough to stay in the cache, enough to pay for a call on each."""
+
+_WORDS: Final = RECORD_BYTES // 4
+_LONGS: Final = RECORD_BYTES // 8
+
+MAX_COUNT: Final = (1 << 16) - 1
+"""A counter of these jobs: few are reserved more often, and two bytes are enough for it."""
+
+_NS: Final = 1_000_000_000
+
+# Where fields stand in a record, in words of 4 bytes; see docs/binlog-format.md, "Record".
+_HEAD, _PRIORITY, _CREATED_LOW, _CREATED_HIGH, _DELAY_S, _TTR_S, _TUBE_ID = 0, 1, 4, 5, 8, 9, 10
+_RESERVES, _DATA_OFF, _DATA_LEN = 11, 16, 17
+_COUNTERS: Final = 5
+# The same in words of 8.
+_DEADLINE_LONG, _TIMEOUTS_AND_RELEASES, _BURIES_AND_KICKS = 3, 6, 7
+
+_RECORDS: Final = Struct(f"{RECORD_BYTES}s")
+_FLAGS: Final = Struct("<2xB77x")
+_NOW: Final = Struct("<xBBx36xIIIIII16x")
+"""State, flags, tube and the five counters of a record."""
+_READY: Final = int(READY)
+_RESERVED: Final = int(RESERVED)
+_DELAYED: Final = int(State.DELAYED)
+_ALIVE: Final = bytes(sorted(set(State) - {State.GONE}))
+_EXT: Final = int(Flag.EXT)
+
 
 class LoggedJob(Protocol):
-    """What the record of a change tells of a job that the change leaves as it is, and its kicks."""
+    """The fields of a job that a KICK records."""
 
     job_id: int
     priority: int
@@ -59,7 +82,7 @@ class Run(NamedTuple):
     them.
 
     :ivar first_id: the lowest id of the jobs, ``last_id`` the highest.
-    :ivar array: the records, one behind the other.
+    :ivar array: the records, one after the other.
     """
 
     kind: Kind
@@ -70,26 +93,22 @@ class Run(NamedTuple):
 
     @property
     def n_rec(self) -> int:
-        """How many records it is."""
         return len(self.array) // RECORD_BYTES
 
     @property
     def commits(self) -> bool:
-        """Whether replies wait for these records."""
         return self.kind in WAITED_FOR
 
     @property
     def data(self) -> bytes:
-        """What goes into the heap: nothing."""
         return b""
 
     @property
     def data_bytes(self) -> int:
-        """The bytes that it takes beside those of one record."""
+        """The bytes that it takes besides those of one record."""
         return len(self.array) - RECORD_BYTES
 
     def encode(self, data: Data) -> bytes:
-        """:return: all of its records."""
         return self.array
 
 
@@ -98,7 +117,7 @@ Appended: TypeAlias = Record | Run
 
 
 def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int) -> Run:
-    """The records of jobs that are kicked: what `Job.kicked` and `JobImage.encode` make of each.
+    """The records of kicked jobs: what `Job.kicked` and `JobImage.encode` make of each.
 
     :param jobs: as they are before, of one tube; at least one.
     """
@@ -112,61 +131,24 @@ def kicks(jobs: Sequence[LoggedJob], tube_id: int, connection: int, now_ns: int)
             for job in jobs
         ]  # fmt: skip
     except struct.error:
-        rows = [_saturated_kick(job, tube_id, connection, now_ns) for job in jobs]
+        # With counters that a record can hold.
+        rows = [
+            pack(
+                KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
+                min(job.reserves, MAX_COUNTER), min(job.timeouts, MAX_COUNTER),
+                min(job.releases, MAX_COUNTER), min(job.buries, MAX_COUNTER),
+                min(job.kicks + 1, MAX_COUNTER), connection,
+            )
+            for job in jobs
+        ]  # fmt: skip
     ids = [job.job_id for job in jobs]
     return Run(Kind.KICK, now_ns, min(ids), max(ids), b"".join(rows))
 
 
-def _saturated_kick(job: LoggedJob, tube_id: int, connection: int, now_ns: int) -> bytes:
-    """As there, with counters that a record can hold."""
-    counters = job.reserves, job.timeouts, job.releases, job.buries, job.kicks + 1
-    return PLAIN_RECORD.pack(
-        KICKED, job.priority, job.job_id, now_ns, job.delay_s, job.ttr_s, tube_id,
-        *[min(counter, MAX_COUNTER) for counter in counters], connection,
-    )  # fmt: skip
-
-
-Column = memoryview
-"""A u32 of each record."""
-
-RUN_RECORDS: Final = 1024
-"""Records that are gathered: few enough to stay in the cache, enough to pay for a call on each."""
-
-_WORDS: Final = RECORD_BYTES // 4
-_LONGS: Final = RECORD_BYTES // 8
-
-MAX_COUNT: Final = (1 << 16) - 1
-"""A counter of these jobs: few are reserved more often, and two bytes are enough to keep it in
-memory.
-"""
-
-_NS: Final = 1_000_000_000
-
-# Where fields stand in a record, in words of 4 bytes; see docs/binlog-format.md, "Record".
-_HEAD, _PRIORITY, _CREATED_LOW, _CREATED_HIGH, _DELAY_S, _TTR_S, _TUBE_ID = 0, 1, 4, 5, 8, 9, 10
-_RESERVES, _DATA_OFF, _DATA_LEN = 11, 16, 17
-_COUNTERS: Final = 5
-# The same in words of 8.
-_TIMEOUTS_AND_RELEASES, _BURIES_AND_KICKS = 6, 7
-
-_DEADLINE_LONG: Final = 3
-
-_RECORDS: Final = Struct(f"{RECORD_BYTES}s")
-_FLAGS: Final = Struct("<2xB77x")
-_NOW: Final = Struct("<xBBx36xIIIIII16x")
-"""State, flags, tube and the five counters of a record."""
-_READY: Final = int(READY)
-_RESERVED: Final = int(RESERVED)
-_DELAYED: Final = int(State.DELAYED)
-_ALIVE: Final = bytes(sorted(set(State) - {State.GONE}))
-_EXT: Final = int(Flag.EXT)
-
-
 class Standing(NamedTuple):
-    """Where jobs stand, and how often what was done with them, in columns.
+    """Where jobs stand, and their counters, in columns.
 
     :ivar states: numbers of `State`; none is reserved.
-    :ivar deadlines_ns: see `JobImage.deadline_ns`.
     """
 
     states: bytes
@@ -179,7 +161,12 @@ class Standing(NamedTuple):
 
 
 class ColdJobs(NamedTuple):
-    """Jobs without tags that nobody holds.
+    """Unreserved jobs without tags, in columns for bulk loading at startup.
+
+    Records are cut by memoryviews and the iterators of C, so that none becomes an object.  Jobs of
+    which nothing is known but that they were put take 0.65 us each from the log to their tube;
+    others take a third of the time that they would one by one.  What is not as plain as that is
+    left to `replay`, which reads it record by record, and says what is wrong with it.
 
     :ivar bodies: in the order of ``job_ids``, as all columns; if they ``are_left`` to the log, None
         for all but empty ones.
@@ -227,7 +214,7 @@ class Records:
     ) -> None:  # fmt: skip
         """Records of a frame.
 
-        :param arrays: one behind the other they are the records of these jobs.
+        :param arrays: joined they are the records of these jobs.
         :param lsns: of these records, if they are asked for, then of all that are added.
         :param newest: the newest records of these jobs, if they are others, then of all that are
             added.
@@ -250,7 +237,6 @@ class Records:
         are not of such.
 
         :param tubes: the ids that have a name.
-        :param now_ns: log time.
         :param leaves_bodies: whether bodies stay where they are, if the LSNs of all are known.
         """
         leaves_bodies = leaves_bodies and self._has_lsns
@@ -286,20 +272,19 @@ class Records:
         if self._are_in_a_row(offsets, sizes):
             return _left(sizes) if leaves_bodies else self._read(sizes)
         starts, ends = self._places(offsets, sizes)
-        if not self._are_inside(ends):
+        own_ends = zip(self._by_frame(ends), self._limits(), strict=True)
+        if any(max(each) > limit for each, limit in own_ends):
             return None
         return _left(sizes) if leaves_bodies else self._cut(starts, ends)
 
     def _places(self, offsets: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
-        """:return: where bodies begin and end in all heaps, one behind the other."""
+        """:return: where bodies begin and end in all heaps, one after the other."""
         bases = chain.from_iterable(map(repeat, self._bases, self._counts))
         starts = list(map(add, offsets, bases))
         return starts, list(map(add, starts, sizes))
 
     def _are_in_a_row(self, offsets: list[int], sizes: list[int]) -> bool:
-        """Whether bodies lie one behind the other in each heap, as they do if all of a frame is
-        taken.
-        """
+        """Whether bodies lie in order in each heap, as they do if all of a frame is taken."""
         frames = zip(self._by_frame(offsets), self._by_frame(sizes), self._heaps, strict=True)
         for own_offsets, own_sizes, heap in frames:
             places = list(accumulate(own_sizes, initial=0))
@@ -308,7 +293,6 @@ class Records:
         return True
 
     def _by_frame(self, column: list[int]) -> Iterator[list[int]]:
-        """A column, cut into those of the frames."""
         at = 0
         for count in self._counts:
             yield column[at : at + count]
@@ -324,8 +308,8 @@ class Records:
         return bodies
 
     def _cut(self, starts: list[int], ends: list[int]) -> list[bytes | None]:
-        """Small bodies are cut out of a copy, which is quicker; of one large one that is alone
-        there is none but where it stays.
+        """Small bodies are cut out of a copy, which is quicker; a large one that is alone is not
+        copied.
         """
         places = map(slice, starts, ends)
         if len(self.job_ids) == 1:
@@ -346,13 +330,7 @@ class Records:
         ]  # fmt: skip
 
     def _limits(self) -> list[int]:
-        """Where the heap of each frame ends."""
         return [*self._bases[1:], self._heap_bytes]
-
-    def _are_inside(self, ends: list[int]) -> bool:
-        """Whether no record's data end behind the heap of its frame."""
-        frames = zip(self._by_frame(ends), self._limits(), strict=True)
-        return all(max(own_ends) <= limit for own_ends, limit in frames)
 
 
 def _left(sizes: list[int]) -> list[bytes | None]:
@@ -375,7 +353,6 @@ def _are_plain(records: bytes, tubes: Container[int]) -> bool:
 
 
 def values(column: Column) -> Sequence[int]:
-    """The different numbers in a column."""
     if bytes(column) == bytes(column[:1]) * len(column):
         return column[:1].tolist()
     return list(set(column.tolist()))
@@ -395,14 +372,12 @@ def _cold_jobs(
 
 
 def _kept(records: bytes, keep: list[bool]) -> bytes:
-    """Those of the records that are to be kept."""
     if all(keep):
         return records
     return b"".join(compress(chain.from_iterable(_RECORDS.iter_unpack(records)), keep))
 
 
 def _standing(newest: bytes, now_ns: int) -> Standing:
-    """:param newest: the newest record of each job."""
     words = memoryview(newest).cast("I")
     states = newest[1::RECORD_BYTES]
     deadlines = memoryview(newest).cast("q")[_DEADLINE_LONG::_LONGS].tolist()

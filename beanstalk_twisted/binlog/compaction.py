@@ -1,11 +1,9 @@
-"""When to compact, and what a segment holds that may have to move.
-
-Compaction takes the oldest segment, states its living jobs again at the end of the log (COPY), says
-durably that the segment is dead (TRIM), and deletes it.  Oldest first, always: a DELETE never lies
-before the PUT it ends, so a deleted job can never come back.
+"""Compaction policy, and the live records of a segment.  Oldest segment first, always: a DELETE
+never lies before the PUT it ends, so a deleted job can never come back.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory
@@ -19,24 +17,22 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
+from beanstalk_twisted.binlog.segments.seals import ReadPart
 
 SLICE_BYTES: Final = 256 << 10
 """Bytes of a segment that are read and checked at once: about a millisecond."""
 
 SHORT_FACTOR: Final = 1.25
-"""Times what is alive that a log may be on a full disk: there, space is worth more than what it
-costs to write each living byte five times.
-"""
+"""Times what is alive that a log may be on a full disk: each living byte is written five times."""
+
+MIN_FACTOR: Final = 1.25
+MAX_FACTOR: Final = 100.0
+"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
 
 
 class Pressure(NamedTuple):
-    """How large a log is.
-
-    :ivar total: bytes of all its segments.
-    :ivar live: bytes of the full records of its living jobs.
-    :ivar segment: bytes of a full segment.
-    :ivar segments: how many are finished.
-    :ivar is_short: whether the disk is full.
+    """How large a log is: bytes of all segments, of the full records of living jobs, and of a full
+    segment; the number of finished segments; whether the disk is full.
     """
 
     total: int
@@ -44,11 +40,6 @@ class Pressure(NamedTuple):
     segment: int
     segments: int = 0
     is_short: bool = False
-
-
-MIN_FACTOR: Final = 1.25
-MAX_FACTOR: Final = 100.0
-"""Nearer to 1 each living byte is written over and over; 100 is as good as never."""
 
 
 class Policy(NamedTuple):
@@ -70,31 +61,27 @@ class Policy(NamedTuple):
     spare_files: int = 100
 
     def should_compact(self, pressure: Pressure) -> bool:
-        """Whether the oldest segment is to be freed."""
         if pressure.is_short:
             return pressure.total > SHORT_FACTOR * pressure.live + pressure.segment
         most_files = self.spare_files + self.factor * pressure.live / pressure.segment
-        return pressure.segments > most_files or self._over(pressure, self.factor)
+        is_large = pressure.total > self._limit(pressure, self.factor)
+        return pressure.segments > most_files or is_large
 
     def is_urgent(self, pressure: Pressure) -> bool:
         """Whether compaction falls behind: it then no longer paces itself."""
-        return self._over(pressure, self.factor * 1.5)
+        return pressure.total > self._limit(pressure, self.factor * 1.5)
 
     def may_be_bytes(self, pressure: Pressure) -> int:
         """How large the log may be before it is compacted, its number of files left aside."""
         return int(self._limit(pressure, self.factor))
-
-    def _over(self, pressure: Pressure, factor: float) -> bool:
-        return pressure.total > self._limit(pressure, factor)
 
     def _limit(self, pressure: Pressure, factor: float) -> float:
         return factor * pressure.live + self.spare_segments * pressure.segment
 
 
 def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]]:
-    """The ids of the jobs whose full records, or remembered keys, are in a segment, a slice at a
-    time, all checksums checked but those of bodies of jobs without tags: who reads one back checks
-    it.
+    """The ids of the jobs whose full records, or remembered keys, are in a segment, slice by slice,
+    all checksums checked but those of bodies of jobs without tags, which readers check.
 
     :param end: where its frames end.
     :raise Damaged: it cannot all be read.
@@ -105,7 +92,7 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
         raise _damaged(directory, name, 0, header.why)
     at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
     while at < end:
-        part = _part(directory, name, at, end, header.salt)
+        part = part_of(partial(directory.read_part, name), at, SLICE_BYTES, end, header.salt)
         ids, read = list[int](), 0
         for frame in frames.in_order(part, 0, len(part), header.salt, lsn, leaves_bodies=True):
             ids += [job_id for kind, job_id in frames.kinds_and_ids(part, frame) if kind in HOMED]
@@ -118,14 +105,12 @@ def full_records(directory: Directory, seq: int, end: int) -> Iterator[list[int]
         yield ids
 
 
-def _part(directory: Directory, name: str, at: int, end: int, salt: int) -> Buffer:
-    """As much of a segment as is looked at in a slice, or one frame if that is larger.  It may not
-    all be mapped: where a limit on memory has been reached there is place for little.
-    """
-    part = directory.read_part(name, at, min(at + SLICE_BYTES, end))
+def part_of(read: ReadPart, at: int, size: int, end: int, salt: int) -> Buffer:
+    """Read ``size`` bytes of a segment from ``at`` on, or one frame if that is larger."""
+    part = read(at, min(at + size, end))
     first = frames.decode_header(part, 0, len(part), salt)
     if isinstance(first, Frame) and first.end > len(part):
-        return directory.read_part(name, at, min(at + first.end, end))
+        return read(at, min(at + first.end, end))
     return part
 
 

@@ -1,5 +1,5 @@
-"""The door to the file system: what the log asks of a directory, and the real one.  Simulated ones
-pass the same contract tests (tests/binlog/test_directory.py).
+"""The log's interface to the file system.  Simulated directories pass the same contract tests
+(tests/binlog/test_directory.py).
 """
 
 import contextlib
@@ -10,8 +10,8 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from beanstalk_twisted.binlog.errors import CannotUse, LockHeld
 from beanstalk_twisted.binlog.segments.frames import Buffer
@@ -33,11 +33,18 @@ _OURS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 """How a file is opened for writing: never through a symbolic link, which may lead to any file that
 the server's user may write."""
 
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
 MAX_READ_TRIES: Final = 1_000
 """Calls of a read after EINTR and EAGAIN, some milliseconds: what cannot be read is read later."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_LINUX: Final = sys.platform.startswith("linux")
+_FLOCK: Final = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
+"""fcntl's ``struct flock``: type, whence, start, length, pid on Linux; start, length, pid, type,
+whence on BSD and macOS."""
 
 JOINED_BYTES: Final = 1 << 20
 """Up to so many bytes are copied to be written in one call; more have a call for each of their
@@ -45,31 +52,40 @@ frames, which are mostly as large, and no copy."""
 
 
 class DiskSpace(NamedTuple):
-    """Space of a file system, without what is reserved for root.
-
-    :ivar free_bytes: bytes that are left; ``size_bytes`` bytes that there are when it is empty.
-    """
+    """Space of a file system, full and empty, without what is reserved for root."""
 
     free_bytes: int
     size_bytes: int
 
 
-def retried(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def retried(call: Callable[[*Ts], T], *args: *Ts, tries: int = sys.maxsize) -> T:
     """Call the kernel again after EINTR and EAGAIN, which say nothing of the disk.  If that never
     ends, it is as a call that hangs: the watchdog gives up.
     """
     while True:
         try:
-            return call(*args, **kwargs)
+            return call(*args)
         except (BlockingIOError, InterruptedError):
+            tries -= 1
+            if not tries:
+                raise
             os.sched_yield()
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    fd = retried(os.open, path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class File(Protocol):
     """A segment that is being written.  All methods raise OSError."""
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Write all of ``chunks`` one behind the other from ``offset`` on, or raise."""
+        """Write all of ``chunks`` one after the other from ``offset`` on, or raise."""
 
     def allocate(self, size: int) -> None:
         """Reserve space up to ``size`` bytes; what was not written reads as zeros."""
@@ -80,8 +96,7 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when all that was written, and the size, survive a power loss."""
 
-    def close(self) -> None:
-        """Let go of the file."""
+    def close(self) -> None: ...
 
 
 class Readable(Protocol):
@@ -92,8 +107,7 @@ class Readable(Protocol):
     def names(self) -> list[str]:
         """The names of the files, sorted."""
 
-    def read(self, name: str) -> Buffer:
-        """The whole file."""
+    def read(self, name: str) -> Buffer: ...
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """The bytes of a file from ``start`` to ``end``, or to where it ends."""
@@ -103,9 +117,8 @@ class Directory(Readable, Protocol):
     """One directory of segments.  All methods raise OSError unless said otherwise."""
 
     def lock(self, text: str) -> None:
-        """Keep other servers out for as long as this process lives.
+        """Keep other servers out for as long as this process lives; ``text`` says who we are.
 
-        :param text: who we are, for whoever finds the lock held.
         :raise LockHeld: another server has it; the message says which.
         """
 
@@ -119,13 +132,10 @@ class Directory(Readable, Protocol):
         process.
         """
 
-    def size(self, name: str) -> int:
-        """How many bytes a file has."""
+    def size(self, name: str) -> int: ...
 
     def expect_gaps(self, names: Collection[str]) -> None:
-        """Of these files, and of no others, most is passed over from now on: to read ahead is of no
-        use.
-        """
+        """Most of these files, and of no others, is skipped from now on: do not read ahead."""
 
     def create(self, name: str) -> File:
         """A new file, which must not exist yet."""
@@ -136,39 +146,31 @@ class Directory(Readable, Protocol):
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, atomically."""
 
-    def remove(self, name: str) -> None:
-        """Delete a file."""
+    def remove(self, name: str) -> None: ...
 
     def displaced(self, name: str, file: File) -> str:
         """Look whether ``name`` still leads to a file that is open here: the next start looks for
         it there, whatever happens to the directory meanwhile.
 
         :param file: one of `create` or `open`.
-        :return: `IN_PLACE`, also if nobody can tell; or what has become of it, in words that go on
-            behind its name: `DELETED`, `MOVED`, or where it is now.
+        :return: `IN_PLACE`, also if that cannot be decided; or what has become of it, in words that
+            follow its name: `DELETED`, `MOVED`, or where it is now.
         """
 
     def lost_lock(self) -> str:
-        """Look whether what keeps other servers out is still in place.
+        """Return the name of a lock file that was deleted or replaced, empty if none was."""
 
-        :return: empty if so; else the name of a lock file that was deleted or replaced.
-        """
-
-    def disk_space(self) -> DiskSpace:
-        """Return the space of its file system."""
+    def disk_space(self) -> DiskSpace: ...
 
     def cut(self, name: str, size: int) -> None:
-        """Truncate a file that is no longer written, and return when it is durable as it is
-        then.
-        """
+        """Truncate a file that is no longer written, durably."""
 
     def sync(self) -> None:
         """Return when all names in the directory survive a power loss."""
 
     def quarantine(self, name: str, content: Buffer) -> str:
-        """Keep a durable copy of bytes that are about to be cut off.
-
-        :return: its path.  An older copy of this name is never overwritten.
+        """Keep a durable copy of bytes that are about to be cut off; return its path.  An older
+        copy of this name is never overwritten.
         """
 
     def close(self) -> None:
@@ -176,13 +178,10 @@ class Directory(Readable, Protocol):
 
 
 class RealFile(File):
-    """A `File` of the operating system."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def write_at(self, offset: int, chunks: Sequence[bytes]) -> None:
-        """Short writes go on with the remainder."""
         if len(chunks) > 1 and sum(map(len, chunks)) <= JOINED_BYTES:
             chunks = [b"".join(chunks)]
         for chunk in chunks:
@@ -217,9 +216,7 @@ class RealFile(File):
             return problem.errno not in _GONE
 
     def whereabouts(self) -> str:
-        """:return: `DELETED`, or where the file is now if the kernel says so (Linux), or
-        `MOVED`.
-        """
+        """:return: `DELETED`, where the file is now if the kernel says so (Linux), or `MOVED`."""
         with contextlib.suppress(OSError):
             if not os.fstat(self._fd).st_nlink:
                 return DELETED
@@ -228,8 +225,6 @@ class RealFile(File):
 
 
 class RealDirectory(Directory):
-    """A `Directory` of the operating system."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self._locks: list[int] = []
@@ -307,9 +302,8 @@ class RealDirectory(Directory):
         retried(os.pwrite, mine, text.encode(), 0)
 
     def refuse_if_beanstalkd_runs(self) -> None:
-        """Look whether a C beanstalkd holds this directory, before `lock`; leaves no trace.
-
-        :raise LockHeld: it does.
+        """:raise LockHeld: a C beanstalkd holds this directory; asked before `lock`, leaving no
+        trace.
         """
         if holder_of(self.path):
             raise LockHeld(self._lock_message("a C beanstalkd"))
@@ -326,39 +320,27 @@ class RealDirectory(Directory):
 
     def read(self, name: str) -> Buffer:
         """A read-only mapping, so that a log larger than memory can be read."""
-        return self._mapped(name, 0, sys.maxsize)
+        return self.read_part(name, 0, sys.maxsize)
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
         """A mapping too, of the part only: a limit on memory counts what is mapped."""
-        return self._mapped(name, start, end)
+        with _opened(self._path(name), _READ) as fd:
+            return _mapped(fd, start, end, name in self._with_gaps)
 
     def copy_part(self, name: str, start: int, end: int) -> bytes:
-        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
+        with _opened(self._path(name), _READ) as fd:
             return read_range(fd, start, end)
-        finally:
-            os.close(fd)
 
     def size(self, name: str) -> int:
         return os.stat(self._path(name), follow_symlinks=False).st_size
-
-    def _mapped(self, name: str, start: int, end: int) -> Buffer:
-        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            return _mapped(fd, start, end, name in self._with_gaps)
-        finally:
-            os.close(fd)
 
     def expect_gaps(self, names: Collection[str]) -> None:
         self._with_gaps = frozenset(names)
 
     def forget_cached(self, name: str) -> None:
         """Advice to the kernel; it may not follow."""
-        fd = retried(os.open, self._path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
+        with _opened(self._path(name), _READ) as fd:
             retried(os.posix_fadvise, fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
 
     def create(self, name: str) -> RealFile:
         return RealFile(retried(os.open, self._path(name), _OURS | os.O_CREAT | os.O_EXCL, 0o600))
@@ -388,12 +370,9 @@ class RealDirectory(Directory):
         return DiskSpace(found.f_bavail * found.f_frsize, blocks * found.f_frsize)
 
     def cut(self, name: str, size: int) -> None:
-        fd = retried(os.open, self._path(name), _OURS)
-        try:
+        with _opened(self._path(name), _OURS) as fd:
             retried(os.ftruncate, fd, size)
             retried(os.fdatasync, fd)
-        finally:
-            os.close(fd)
 
     def sync(self) -> None:
         sync_directory(self.path)
@@ -421,7 +400,6 @@ class RealDirectory(Directory):
 
 
 def advice_on(path: str, problem: OSError) -> str:
-    """What makes a directory usable, as the first half of a sentence."""
     if problem.errno == errno.ENOTDIR:
         return "Name a directory with --binlog, not a file"
     if problem.errno == errno.EROFS:
@@ -440,29 +418,16 @@ def holder_of(path: str) -> int:
     :return: its pid; 0 if nobody holds it, or we do; -1 if it cannot be named.
     :raise OSError: there is a ``lock`` that may not be looked at.
     """
+    asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    packed = _FLOCK.pack(*(asked if _LINUX else asked[2:] + asked[:2]))
     try:
-        fd = retried(os.open, os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+        with _opened(os.path.join(path, "lock"), os.O_RDONLY | os.O_CLOEXEC) as fd:
+            answer = fcntl.fcntl(fd, fcntl.F_GETLK, packed)
     except FileNotFoundError:
         return 0
-    try:
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _flock_packed(fcntl.F_WRLCK))
-    finally:
-        os.close(fd)
     fields = _FLOCK.unpack(answer[: _FLOCK.size])
     kind, pid = (fields[0], fields[4]) if _LINUX else (fields[3], fields[2])
     return 0 if kind == fcntl.F_UNLCK else (pid or -1)
-
-
-_LINUX: Final = sys.platform.startswith("linux")
-_FLOCK: Final = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
-"""fcntl's ``struct flock``: type, whence, start, length, pid on Linux; start, length, pid, type,
-whence on BSD and macOS."""
-
-
-def _flock_packed(kind: int) -> bytes:
-    if _LINUX:
-        return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
-    return _FLOCK.pack(0, 0, 0, kind, os.SEEK_SET)
 
 
 def _holds(path: str, content: bytes) -> bool:
@@ -471,9 +436,8 @@ def _holds(path: str, content: bytes) -> bool:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """A crash may leave part of it: only a name given later says that it is whole.
-
-    :raise OSError: it cannot be written.  Nothing is left of it.
+    """A crash may leave part of it: only a name given later says that it is whole.  If it raises,
+    nothing is left of it.
     """
     copy = RealFile(retried(os.open, path, _OURS | os.O_CREAT | os.O_TRUNC, 0o600))
     try:
@@ -506,25 +470,16 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
     :raise OSError: the disk cannot read it.
     """
-    content = _read_at(fd, max(0, end - start), start)
-    while (at := start + len(content)) < end and (part := _read_at(fd, end - at, at)):
+    content = retried(os.pread, fd, max(0, end - start), start, tries=MAX_READ_TRIES)
+    while (at := start + len(content)) < end:
+        part = retried(os.pread, fd, end - at, at, tries=MAX_READ_TRIES)
+        if not part:
+            break
         content += part
     return content
 
 
-def _read_at(fd: int, size: int, offset: int) -> bytes:
-    for _ in range(MAX_READ_TRIES - 1):
-        try:
-            return os.pread(fd, size, offset)
-        except (BlockingIOError, InterruptedError):
-            os.sched_yield()
-    return os.pread(fd, size, offset)
-
-
 def sync_directory(path: str) -> None:
     """Return when all names in a directory survive a power loss."""
-    fd = retried(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         retried(os.fsync, fd)
-    finally:
-        os.close(fd)

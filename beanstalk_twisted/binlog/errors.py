@@ -1,7 +1,5 @@
-"""What can go wrong with a log, and what to say about it.
-
-Each message names what, where, what was lost and the command to run next; each class carries the
-exit code of a server that ends because of it.
+"""Errors of a log.  Each message names what, where, what was lost and the command to run next; each
+class has the exit code of a server that ends because of it.
 """
 
 
@@ -32,15 +30,9 @@ class CannotUse(BinlogError):
 class WriteFailed(BinlogError):
     """A write or a sync failed while running: nothing un-synced may be promised any more."""
 
-    exit_code = 74
-
 
 class LeftHalfWay(BinlogError):
-    """An exception has ended a step of the log before it was done: nothing may be written
-    behind it.
-    """
-
-    exit_code = 74
+    """An exception has ended a step of the log half-way: nothing may be written after it."""
 
 
 class NoSpace(WriteFailed):
@@ -58,15 +50,11 @@ class NoSpace(WriteFailed):
 
 
 class CannotArchive(BinlogError):
-    """A finished segment is not in the archive.  It stays in the log, so nothing is lost and
-    nothing ends because of it.
-    """
+    """A finished segment is not in the archive: it stays in the log, and nothing ends."""
 
 
 class BodyLost(BinlogError):
-    """The body of a job that was left to the log cannot be read there.  It is that job's error
-    alone.
-    """
+    """The body of a job cannot be read from the log.  It is that job's error alone."""
 
 
 class Incompatible(BinlogError):

@@ -1,27 +1,10 @@
-"""The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting.
-
-Whoever changes a job appends its record here in the same step and gets its LSN; at the end of a
-turn group commit takes the batch.  While that is written, new records collect for the next one.
-
-A record that has no room in the newest segment seals it: what was appended before becomes a batch
-of its own, and the next segment begins with the small state of the server (see "Other records" in
-docs/binlog-format.md), taken at that very moment, so that it agrees with the records before it.
-So nothing is ever written past the space that a segment was given.
-
-A batch is made before anything here changes.  Should an exception end a step half-way all the same,
-the log gives no batch any more: what were written next might lie behind bytes that never are.
-"""
+"""The open log: numbers records and turns them into batches of bytes.  No I/O, so no waiting."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.batches import (
-    Batch,
-    Opening,
-    Position,
-    Unsafe,
-)
+from beanstalk_twisted.binlog.batches import Batch, Opening, Position, Unsafe
 from beanstalk_twisted.binlog.cold import Appended, Run
 from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.records.jobs import Kind
@@ -58,12 +41,18 @@ clients that are answered at once can append without end.
 class Log:
     """A log that is open for appending.
 
+    A record that has no room in the newest segment seals it: what was appended before becomes a
+    batch of its own, and the next segment begins with the small state of the server (see "Other
+    records" in docs/binlog-format.md), taken at that very moment, so that it agrees with the
+    records before it.  So nothing is ever written past the space that a segment was given.
+
+    A batch is made before anything here changes.  Should an exception end a step half-way all the
+    same, the log gives no batch any more: what were written next might lie behind bytes that never
+    are.
+
     :ivar segment: sequence number of the segment the next record will lie in.
-    :ivar last_lsn: LSN of the newest record.
     :ivar durable_lsn: highest LSN known durable, inclusive.
-    :ivar records_written: how many records were appended.
     :ivar segment_bytes: the usual size of a segment.
-    :ivar budget: how much more can be appended.
     :ivar commits_reserves: whether replies wait for reservations too.
     :ivar most_bytes: that its files may have together; 0 for no limit.
     :ivar ends: where the frames of each finished segment end, by sequence number, ascending.
@@ -75,8 +64,7 @@ class Log:
         self, position: Position, segment_bytes: int, opening: Callable[[int, int], Opening],
         salt: Callable[[], int], writer: str,
     ) -> None:  # fmt: skip
-        """:param opening: the server's small state, asked at the start of each segment with the
-            segment's number and the log time.
+        """:param opening: gives the server's small state, by the segment's number and log time.
         :param salt: a new random u32 at each call.
         :param writer: name and version for the headers, ASCII, at most 32 bytes.
         """
@@ -107,20 +95,17 @@ class Log:
         self._open_bytes = self._run_bytes = 0
         self._commits = self._is_ending = self._is_midway = False
         self._file: PreallocatedSegment | None = None
-        self._limit = self._content = self._heads = self._head_bytes = 0
+        self._limit = self._heads = self._head_bytes = 0
         self._framing = Framing(0)
         self._begin_segment(position.prev_end, position.flags, position.incompat)
 
     @property
     def has_open(self) -> bool:
-        """Whether a batch could be taken."""
         return bool(self._pending or self._file or self._open or self._is_ending)
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for the next batch: a client, or the end or beginning of a
-        segment.
-        """
+        """Whether a client waits for the next batch, or a segment begins or ends with it."""
         return bool(self._commits or self._pending or self._file or self._is_ending)
 
     @property
@@ -130,25 +115,19 @@ class Log:
 
     @property
     def open_bytes(self) -> int:
-        """About how many bytes the next batches will have."""
         return self._open_bytes + self._pending_bytes
 
     @property
     def undurable_bytes(self) -> int:
-        """How many bytes are framed and not known durable: the next process would frame them
-        anew.
-        """
         seq, end = self._safe
         return self._framing.end - (end if seq == self.segment else 0)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all segments."""
         return self._sealed_bytes + self._framing.end
 
     @property
     def newest_bytes(self) -> int:
-        """Bytes of the newest segment that are framed."""
         return self._framing.end
 
     @property
@@ -158,12 +137,10 @@ class Log:
         return sealed + self._limit + self.budget.preallocated_bytes
 
     def may_allocate(self, size: int) -> bool:
-        """Whether its files may have so many bytes more."""
         return not self.most_bytes or self.allocated_bytes + size <= self.most_bytes
 
     @property
     def oldest(self) -> int:
-        """Sequence number of the oldest segment."""
         return next(iter(self.ends), self.segment)
 
     @property
@@ -173,17 +150,15 @@ class Log:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the segment that is being written holds a change of a job, copies left aside."""
+        """Whether the segment that is being written has a change of a job, and not only copies."""
         return self._framing.index.has_changes
 
     def hold_up(self, is_held_up: bool) -> None:
-        """What nobody waits for is left out from now on, or no longer."""
+        """Leave out what nobody waits for from now on, or no longer."""
         self._most_waiting = -1 if is_held_up else MAX_WAITING_RECORDS
 
     def rotate(self) -> None:
-        """Let the next batch seal the segment, whatever its size; there is one, even without
-        records.
-        """
+        """Let the next batch seal the segment, whatever its size; there is one in any case."""
         self._is_ending = True
 
     def trimmed(self, seq: int) -> None:
@@ -194,10 +169,8 @@ class Log:
     # Appending.
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """The next two records, the definition of a tube and one of a job, are to lie in one
-        segment: begin another if this one is too full.
-
-        :param time_ns: log time.
+        """The next two records, the definition of a tube and one of a job, must lie in one segment:
+        begin another if this one is too full.
         """
         if 2 * body_bytes + PLENTY_BYTES <= self.budget.rest:
             return
@@ -207,21 +180,15 @@ class Log:
 
     @property
     def has_extensions(self) -> bool:
-        """Whether the newest segment may hold records with extensions."""
         return bool(self._header.incompat & EXTENSIONS)
 
     def allow_extensions(self, time_ns: int) -> None:
-        """Records with extensions are to come: begin a segment that may hold them, unless it is
-        one.
-
-        :param time_ns: log time.
-        """
+        """Begin a segment that may hold records with extensions, unless it is one."""
         if not self.has_extensions:
             self._change_segment(0, time_ns)
             self._header = self._header._replace(incompat=EXTENSIONS)
 
     def append(self, record: Record) -> int:
-        """:return: the record's LSN."""
         size = RECORD_BYTES + record.data_bytes
         own = self._cost(record, size)
         if own > self.budget.rest:
@@ -231,10 +198,7 @@ class Log:
         return self._enter(record, size, own)
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """Append records, no more than `SpaceBudget.run_records`.
-
-        :return: the first one's LSN; the others' follow.
-        """
+        """Append records, no more than `SpaceBudget.run_records`; return the first one's LSN."""
         run = make()
         count, size = run.n_rec, len(run.array)
         first_lsn, last_lsn = self.last_lsn + 1, self.last_lsn + count
@@ -250,10 +214,8 @@ class Log:
 
     def append_whole(self, records: Sequence[Record]) -> int:
         """Append at least one record, `frames.MAX_FRAME_RECORDS` at most and no definition of a
-        tube; they will stand in one frame, `MAX_FRAME_BYTES` at most.  `make_room` was called for
-        `space_budget.whole_bytes`.
-
-        :return: the first one's LSN; the others' follow.
+        tube, in one frame, `MAX_FRAME_BYTES` at most; return the first one's LSN.  `make_room` was
+        called for `space_budget.whole_bytes`.
         """
         count, size = len(records), sum([RECORD_BYTES + record.data_bytes for record in records])
         own = self._cost(records[0], size)
@@ -319,7 +281,6 @@ class Log:
         return batch
 
     def _begin_step(self) -> None:
-        """Whoever ends a step says so by `_is_midway`."""
         if self._is_midway:
             raise LeftHalfWay(
                 "the log was left half-way by an error before this one; nothing that was answered "
@@ -328,9 +289,7 @@ class Log:
         self._is_midway = True
 
     def mark(self) -> Batch:
-        """A sync mark: an empty frame that carries the newest watermark.  Only while nothing is
-        open.
-        """
+        """An empty frame that carries the newest watermark.  Only while nothing is open."""
         assert not self.has_open
         self._begin_step()
         start = self._framing.end
@@ -341,9 +300,7 @@ class Log:
         return batch
 
     def finish(self, time_ns: int) -> Batch:
-        """The last batch of an ordered stop: CLEAN_STOP and the seal.  All before it must be
-        durable.
-        """
+        """CLEAN_STOP and the seal, for an ordered stop.  All before it must be durable."""
         self._is_ending = False
         assert not self.has_open
         self._begin_step()
@@ -353,14 +310,12 @@ class Log:
         return batch
 
     def durable(self, lsn: int) -> None:
-        """All records up to ``lsn`` are known durable."""
         self.durable_lsn = max(self.durable_lsn, lsn)
         while self._unsafe and self._unsafe[0].last_lsn <= lsn:
             batch = self._unsafe.popleft()
             self._safe = (batch.seq, batch.end)
 
     def _close(self, time_ns: int, seals: bool) -> Batch:
-        """What is open, as bytes; then it no longer is."""
         time_ns = max(self._time_ns, time_ns)
         file, start = self._file, 0 if self._file else self._framing.index.end
         # Several steps are made on a copy, which takes the place of the other when all are done.
@@ -389,9 +344,9 @@ class Log:
     # Segments.
 
     def shrink(self, batch: Batch) -> Batch | None:
-        """The disk does not have the space that the new segment should be given: ask for half.
+        """The disk does not have the space for the new segment: ask for half.
 
-        :param batch: the first one; nothing was appended behind it.
+        :param batch: the first one; nothing was appended after it.
         :return: the same in a smaller file, or None if it would not fit.
         """
         assert batch.file is not None and not self._open
@@ -403,11 +358,9 @@ class Log:
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether the segment has nothing yet but what it begins with."""
         return self._file is not None and len(self._open) == self._heads
 
     def _change_segment(self, least: int, time_ns: int) -> None:
-        """There is no room for so many bytes here."""
         self._begin_step()
         if not self._is_fresh:
             batch = self._close(time_ns, seals=True)
@@ -440,35 +393,23 @@ class Log:
         self._settle_in()
 
     def _settle_in(self, least: int = 0) -> None:
-        """Choose the file for the segment that begins.
-
-        :param least: free bytes that it must have for what comes first.
+        """Choose the file for the segment that begins, with ``least`` free bytes for what comes
+        first.
         """
         if self._file is not None:
             self.budget.give_back(self._file)
         self._heads = len(self._open)
-        self._content = self._begun_bytes()
-        smallest = self._content + max(least, new_job_bytes(0))
-        usual = self.budget.usual_size(self._content, self._head_bytes)
-        self._file = self.budget.choose(smallest, usual)
-        self._limit = self._file.size
-        tubes = sum(isinstance(record, TubeDef) for record in self._open)
-        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * tubes
-        # What is written again here, the next segments do not open with.
-        opening = self._content - self._rehomed_bytes
-        self.budget.begin(self._limit - self._content, opening + growth, self._head_bytes)
-
-    def _begun_bytes(self) -> int:
-        """What the segment has when it begins, its end counted in."""
         names = [record.name for record in self._open if isinstance(record, TubeDef)]
-        tubes = sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
-        frames_bytes = framed_bytes(self._open_bytes) + self._rehomed_bytes
-        return SEGMENT_HEADER_BYTES + frames_bytes + tubes + self._ending_bytes()
-
-    @property
-    def _rehomed_bytes(self) -> int:
-        rehomed = sum(len(frame.array) + len(frame.heap) for frame in self._rehomed)
-        return rehomed + FRAME_BYTES * len(self._rehomed)
+        # What is written again here, the next segments do not open with.
+        opening = SEGMENT_HEADER_BYTES + framed_bytes(self._open_bytes) + self._ending_bytes()
+        opening += sum(TUBE_IN_SEAL_BYTES + len(name) for name in names)
+        rehomed = sum(FRAME_BYTES + len(each.array) + len(each.heap) for each in self._rehomed)
+        begun = opening + rehomed
+        usual = self.budget.usual_size(begun, self._head_bytes)
+        self._file = self.budget.choose(begun + max(least, new_job_bytes(0)), usual)
+        self._limit = self._file.size
+        growth = SERVER_GROWTH_BYTES + TUBE_GROWTH_BYTES * len(names)
+        self.budget.begin(self._limit - begun, opening + growth, self._head_bytes)
 
     def _ending_bytes(self) -> int:
         return ENDING_BYTES + TRAILER_BYTES + self._framing.index.encoded_bytes

@@ -1,21 +1,4 @@
-"""How much a log can surely still take: the rest of its newest segment, and those that
-are preallocated.
-
-A preallocated segment is a file whose space the disk has given, so that it can be used even when
-the disk is full.  On a full disk, what is left is given away in this order:
-
-- to the deletion of every job there is, first: a job is taken only if its deletion has room too;
-- to compaction, which needs a segment's worth to free another (`SpaceBudget.takes_copies`);
-- to other changes of jobs (`SpaceBudget.takes_change`);
-- to new jobs (`SpaceBudget.takes_put`), as long as there is some for the others.
-
-So a full disk can always be emptied, and space that is freed is used again.
-
-All numbers are what a change takes at most: in a frame of its own.
-
-Differs from beanstalkd: it reserves the same for each job, but not for changes; there, a job whose
-change cannot be written is in no state at all (prot.c, process_queue after walwrite fails).
-"""
+"""How much a log can surely still take: in its newest segment, and in those preallocated."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -43,11 +26,11 @@ DELETE_WITH_KEY_BYTES: Final = 2 * RECORD_BYTES + MAX_TUBE_NAME_BYTES + 2 * FRAM
 """The same of one that leaves a key of 200 bytes: two records in one frame, see `whole_bytes`."""
 
 KEY_ENDS: Final = -(-DELETE_WITH_KEY_BYTES // DELETE_BYTES) - 1
-"""As so many other deletions a deletion takes more if it leaves a key."""
+"""How many deletions more a deletion takes if it leaves a key."""
 
 TAIL_BYTES: Final = NEW_JOB_BYTES + DELETE_WITH_KEY_BYTES + FRAME_BYTES
-"""So many bytes at the end of a segment may stay unused, since each change of a job makes room for
-the definition of its tube too; they are not promised to anybody.
+"""Bytes at the end of a segment that may stay unused, since each change makes room for its tube
+too.
 """
 
 TUBE_BYTES: Final = RECORD_BYTES + TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
@@ -59,28 +42,22 @@ counters, and in these three numbers of up to 15 digits.
 """
 
 SERVER_GROWTH_BYTES: Final = 512
-"""By how much the server's counters, which a segment opens with, may be longer by the next one: 30
-of them, with up to 17 digits more.
-"""
+"""How much longer the next state of the server may be: 30 counters, up to 17 digits each."""
 
 TUBE_GROWTH_BYTES: Final = RECORD_BYTES + 48
 """Likewise for each tube: it may be paused by then, and has three counters."""
 
 ENDING_BYTES: Final = 2 * (FRAME_BYTES + RECORD_BYTES) + 2 * FRAME_BYTES
-"""Kept free in each segment beside its seal: CLEAN_STOP, the seal's own record, and two sync marks,
-since a start writes one and the first commit may be followed by another.
-"""
+"""Kept free in each segment besides its seal: CLEAN_STOP, the seal's own record, two sync marks."""
 
 PLENTY_BYTES: Final = 2 * NEW_JOB_BYTES + FRAME_BYTES
-"""A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`, which
-is asked only when it matters.
-"""
+"""A new job takes no more than this and twice its body: quicker to say than `new_job_bytes`."""
 
 HALF_FRAME_BYTES: Final = FRAME_TARGET_BYTES // 2
 """Records of so many bytes begin a new frame at most once; see `frames.split`."""
 
 MAX_RUN_RECORDS: Final = HALF_FRAME_BYTES // RECORD_BYTES
-"""Records of a `runs.Run`: so it begins a new frame at most once."""
+"""Records of a `cold.Run`: so it begins a new frame at most once."""
 
 CHANGES_SHARE: Final = 4
 """One part in so many of a segment is kept for changes that are no deletions, before jobs are
@@ -88,17 +65,14 @@ taken: in 16 MiB go 116,000 of them.  As much again is allocated ahead, so that 
 """
 
 STALE_SHARE: Final = 4
-"""A preallocated segment that lacks one part in this number of what is usual now was made when
-there were fewer tubes.  Once the next segment has opened it is deleted.
-"""
+"""A preallocated segment that lacks one part in this number of what is usual now is deleted."""
 
 
 class PreallocatedSegment(NamedTuple):
     """A file that is to become a segment.
 
     :ivar number: its name, until then.
-    :ivar size: bytes that it will have.
-    :ivar is_ready: whether they are allocated already.
+    :ivar is_ready: whether its bytes are allocated already.
     """
 
     number: int
@@ -107,11 +81,8 @@ class PreallocatedSegment(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What the queue wants room for.
-
-    :ivar jobs: living jobs, each of which will be deleted one day.
-    :ivar waiting: bytes of jobs that are to be taken as soon as there is room.
-    :ivar largest: bytes of the largest of these.
+    """What the queue wants room for: living jobs, each to be deleted one day; bytes of jobs that
+    wait for room, and of the largest of these.
     """
 
     jobs: int = 0
@@ -120,28 +91,42 @@ class Demand(NamedTuple):
 
 
 def framed_bytes(record_bytes: int) -> int:
-    """The most that records of so many bytes, heap included, take in frames: any two frames that
-    follow each other are larger together than `FRAME_TARGET_BYTES`.
+    """The most that records, heap included, take in frames: any two frames that follow each other
+    are larger together than `FRAME_TARGET_BYTES`.
     """
     return record_bytes + FRAME_BYTES * (1 + 2 * record_bytes // FRAME_TARGET_BYTES)
 
 
 def new_job_bytes(body_bytes: int) -> int:
-    """The most that a new job takes."""
     size = framed_bytes(NEW_JOB_BYTES + body_bytes)
     # A large record may end one frame and begin another, beside its own.
     return size + FRAME_BYTES if body_bytes + RECORD_BYTES > HALF_FRAME_BYTES else size
 
 
 def whole_bytes(records: int, data_bytes: int) -> int:
-    """What records that have to stand in one frame take as if they were the body of one job: their
-    frame may begin behind half of one, and end it.
+    """What records of one frame take as if they were the body of one job: the frame may begin after
+    half of one, and end it.
     """
     return records * RECORD_BYTES + data_bytes + 2 * FRAME_BYTES
 
 
 class SpaceBudget:
     """The space that a log has been given.
+
+    A preallocated segment can be used even when the disk is full.  Then, what is left is given away
+    in this order:
+
+    - to the deletion of every job there is: a job is taken only if its deletion has room too;
+    - to compaction, which needs a segment's worth to free another (`takes_copies`);
+    - to other changes of jobs (`takes_change`);
+    - to new jobs (`takes_put`), as long as there is some for the others.
+
+    So a full disk can always be emptied, and space that is freed is used again.  All numbers are
+    what a change takes at most: in a frame of its own.
+
+    Differs from beanstalkd: it reserves the same for each job, but not for changes; there, a job
+    whose change cannot be written is in no state at all (prot.c, process_queue after walwrite
+    fails).
 
     :ivar rest: bytes of the newest segment that are still free for records.
     :ivar overhead: bytes of the next segments that are never free for records.
@@ -176,12 +161,11 @@ class SpaceBudget:
 
     @property
     def preallocated_bytes(self) -> int:
-        """Bytes of the preallocated segments."""
         return sum([segment.size for segment in [*self._preallocated, *self.stale]])
 
     def usual_size(self, begun_bytes: int, head_bytes: int) -> int:
-        """The size of a segment that has so many bytes when it begins: the size that was asked for,
-        if half of that is free; otherwise as much is free as there is to open with.
+        """The size of a segment that begins with this many bytes: the size that was asked for, if
+        half of that is free; otherwise as much is free as there is to open with.
 
         :param head_bytes: of them, those that each segment opens with.
         """
@@ -196,40 +180,31 @@ class SpaceBudget:
         return min(max(0, self.rest) // (RECORD_BYTES + FRAME_BYTES), MAX_RUN_RECORDS)
 
     def begin(self, rest: int, overhead: int, head_bytes: int) -> None:
-        """A segment begins; see `rest` and `overhead`.
-
-        :param head_bytes: that it opens with.
-        """
+        """A segment begins, which opens with ``head_bytes``; see `rest` and `overhead`."""
         self.rest, self.overhead, self._head_bytes = rest, overhead, head_bytes
         self.room_bytes = max(self._segment_bytes, head_bytes)
         self.reserve = self.room_bytes + self.room_bytes // CHANGES_SHARE
         self.usual_bytes = self.usual_size(overhead, head_bytes)
         if not self.is_short:
-            stale = [each for each in self._preallocated if self._is_stale(each)]
+            least = self.usual_bytes - self.usual_bytes // STALE_SHARE
+            stale = [each for each in self._preallocated if each.size < least]
             for segment in stale:
                 self._preallocated.remove(segment)
             self.stale += stale
         self._count()
 
-    def _is_stale(self, segment: PreallocatedSegment) -> bool:
-        usual = self.usual_bytes
-        return segment.size < usual - usual // STALE_SHARE
-
     def take_stale(self) -> list[PreallocatedSegment]:
-        """The files that are too small to be used, for the caller to delete."""
         stale, self.stale = self.stale, []
         return stale
 
     def name_tube(self, name_bytes: int) -> None:
-        """The next segments have another tube to open with."""
         self.overhead += TUBE_STATE_BYTES + 2 * name_bytes
         self.usual_bytes = self.usual_size(self.overhead, self._head_bytes)
         self._count()
 
     def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room for a new job, and for the deletion of it and of all others.
-
-        :param jobs: how many others there are.
+        """Whether there is room for a new job, and for the deletion of it and of ``jobs``
+        others.
         """
         beside = self.reserve + (jobs + 1) * DELETE_BYTES
         plenty = 2 * body_bytes + PLENTY_BYTES
@@ -257,9 +232,7 @@ class SpaceBudget:
         return not self.is_short or self.free >= own + jobs * DELETE_BYTES
 
     def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room for one of them: large ones may not fit into what is left, although
-        it is enough for all.
-        """
+        """Whether there is room for one of them: large ones may not fit, although all would."""
         return self._takes(body_bytes, TAIL_BYTES + jobs * DELETE_BYTES)
 
     def _takes(self, body_bytes: int, beside: int) -> bool:
@@ -274,10 +247,7 @@ class SpaceBudget:
     # What the log does with it.
 
     def choose(self, least: int, usual: int) -> PreallocatedSegment:
-        """The file for a new segment.
-
-        :param least: bytes that it must have; ``usual`` if it has to be made.
-        """
+        """The file for a new segment: of ``least`` bytes, ``usual`` if it has to be made."""
         if not self.is_short:
             least = max(least, usual - usual // STALE_SHARE)
         for segment in self._preallocated:
@@ -288,13 +258,11 @@ class SpaceBudget:
         return self._another(max(least, usual), is_ready=False)
 
     def give_back(self, segment: PreallocatedSegment) -> None:
-        """A file that `choose` gave was not used."""
         if segment.is_ready:
             self._preallocated.appendleft(segment)
             self._count()
 
     def wanted(self, demand: Demand) -> PreallocatedSegment | None:
-        """A file that should be made ready ahead, if one is wanted."""
         promised = demand.jobs * DELETE_BYTES + self.reserve + demand.waiting
         wasted = self._free_rest if demand.largest > self.rest else 0
         if self.free - wasted < promised + self.room_bytes // CHANGES_SHARE:
@@ -307,18 +275,15 @@ class SpaceBudget:
         return None
 
     def add(self, segment: PreallocatedSegment) -> None:
-        """It was made ready."""
         self._preallocated.append(segment)
         self._count()
 
     def _count(self) -> None:
-        self._usable_ahead = sum(self._usable(segment.size) for segment in self._preallocated)
+        unusable = self.overhead + TAIL_BYTES
+        self._usable_ahead = sum(max(0, each.size - unusable) for each in self._preallocated)
 
     def leave(self) -> list[PreallocatedSegment]:
-        """The log ends.
-
-        :return: the files that nobody needs any more.
-        """
+        """The log ends: return the files that are no longer needed."""
         preallocated = [*self._preallocated, *self.take_stale()]
         self._preallocated.clear()
         self._count()
@@ -327,6 +292,3 @@ class SpaceBudget:
     def _another(self, size: int, is_ready: bool) -> PreallocatedSegment:
         self._number += 1
         return PreallocatedSegment(self._number, size, is_ready)
-
-    def _usable(self, size: int) -> int:
-        return max(0, size - self.overhead - TAIL_BYTES)

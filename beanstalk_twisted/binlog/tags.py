@@ -1,6 +1,5 @@
-"""What a job carries beside its body: the tags of its `put`, and where it came from.
-
-In the log these are extensions of its full records (docs/binlog-format.md, "Extensions of a job").
+"""What a job carries besides its body; in the log, extensions of its full records
+(docs/binlog-format.md, "Extensions of a job").
 """
 
 import struct
@@ -19,6 +18,7 @@ _NUMBERED: Final = struct.Struct("<BBHI")
 _DEAD: Final = struct.Struct("<Bq")
 
 _UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
+_NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
 
 
 class BadTags(ValueError):
@@ -26,15 +26,12 @@ class BadTags(ValueError):
 
 
 class Tags(NamedTuple):
-    """What a job carries; what it does not carry is empty or 0.
+    """What a job carries besides its body; what it does not carry is empty or 0.
 
-    :ivar unique_key: no other job of the tube has it.
-    :ivar unique_s: how long that holds after the job's deletion, seconds.
+    :ivar unique_s: how long no other job may have the key after the job's deletion, seconds.
     :ivar concurrency_key: at most ``concurrency_limit`` jobs with it are reserved at once.
-    :ivar group: the group that the job is of.
     :ivar after: the group whose end it waits for.
     :ivar dead_from: the tube that it is a dead letter of; ``dead_reason`` is a `Reason`.
-    :ivar dead_at_ns: since when.
     :ivar origin: the tube that it was put into, if it was moved since.
     """
 
@@ -76,7 +73,6 @@ class Tags(NamedTuple):
 
     @property
     def leaves_key(self) -> bool:
-        """Whether its unique key is remembered when it is deleted."""
         return bool(self.unique_s) and self.holds_key
 
     @property
@@ -101,9 +97,8 @@ NO_TAGS: Final = Tags()
 
 
 def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
-    """Take apart the data of a record that has extensions.
+    """Take apart the data of a record that has extensions: tags, None if there are none, and body.
 
-    :return: the tags, None if there are none, and the body.
     :raise BadTags: they cannot be understood.
     """
     end = 2 + int.from_bytes(data[:2], "little")
@@ -112,24 +107,18 @@ def split_tags(data: bytes) -> tuple[Tags | None, bytes]:
     fields: dict[str, bytes | int] = {}
     at, last = 2, 0
     while at < end:
-        number, value, at = _next(data, at, end)
+        if at + _HEAD.size > end:
+            raise BadTags("the extensions end within one")
+        number, _, length = _HEAD.unpack_from(data, at)
+        start, at = at + _HEAD.size, at + _HEAD.size + length
+        if at > end:
+            raise BadTags("the extensions end within one")
         if number <= last:
             raise BadTags("the extensions are not in order")
         last = number
-        fields |= _fields(number, value)
+        fields |= _fields(number, data[start:at])
     tags = NO_TAGS._replace(**fields)  # type: ignore[arg-type]
     return (None if tags == NO_TAGS else tags), data[end:]
-
-
-def _next(data: bytes, at: int, end: int) -> tuple[int, bytes, int]:
-    """:return: the next extension's tag and bytes, and where it ends."""
-    if at + _HEAD.size > end:
-        raise BadTags("the extensions end within one")
-    number, _, length = _HEAD.unpack_from(data, at)
-    start = at + _HEAD.size
-    if start + length > end:
-        raise BadTags("the extensions end within one")
-    return number, data[start : start + length], start + length
 
 
 def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
@@ -145,9 +134,6 @@ def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
     if number not in _NAMES:
         raise BadTags(f"extension {number} is unknown")
     return {_NAMES[number]: _name(value)}
-
-
-_NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
 
 
 def _name(name: bytes) -> bytes:

@@ -1,9 +1,4 @@
-"""Carries batches out: the one place that writes, syncs and renames segments.  One thread at a time
-calls it.
-
-The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is durable
-before its successor exists, and a segment's content is durable before its name is.
-"""
+"""The one place that writes, syncs and renames segments."""
 
 import contextlib
 import errno
@@ -20,18 +15,15 @@ NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
 
 
-NO_SEGMENT: Final = "no space for another segment: "
-NO_WRITE: Final = "no space for the newest changes: "
-CHANGES_WAIT: Final = "no space for the newest changes, which wait: "
-
-
 def spare_name(number: int) -> str:
-    """The name of a segment while it is being made."""
     return f"spare.{number:020d}.tmp"
 
 
 class Writer:
-    """Writes the newest segment of a directory.
+    """Writes the newest segment of a directory.  One thread at a time calls it.
+
+    The order of its steps is the promise (docs/binlog-format.md, "Writing"): a predecessor is
+    durable before its successor exists, and a segment's content is durable before its name is.
 
     After any `WriteFailed` but `NoSpace` it must not be used again: nothing is known about what
     reached the disk.
@@ -44,27 +36,20 @@ class Writer:
         self._is_naming = self._is_syncing = False
 
     def prepare(self, segment: PreallocatedSegment) -> None:
-        """Allocate the space for a segment ahead.
-
-        :raise WriteFailed: the disk refused; `NoSpace` if it is full.  Nothing is left behind.
-        """
+        """Allocate the space for a segment ahead.  If it raises, nothing is left behind."""
         try:
             self._make(segment).close()
         except OSError as problem:
-            raise self._refusal(problem, spare_name(segment.number), NO_SEGMENT) from problem
+            what = "no space for another segment: "
+            raise self._refusal(problem, spare_name(segment.number), what) from problem
 
     def discard(self, segments: Sequence[PreallocatedSegment]) -> None:
-        """Give the space of segments back that were made ready."""
         for segment in segments:
             # The next start removes what is left.
             with contextlib.suppress(OSError):
                 self._directory.remove(spare_name(segment.number))
 
     def resume(self, seq: int) -> None:
-        """Go on in a segment that is there.
-
-        :raise WriteFailed: it cannot be opened.
-        """
         try:
             self._file, self._seq = self._directory.open(segment_name(seq)), seq
         except OSError as problem:
@@ -75,29 +60,24 @@ class Writer:
 
         :param sync: whether to return only when it is durable.
         :return: whether it is durable now; beginning or sealing a segment always syncs.
-        :raise WriteFailed: the disk refused; `NoSpace` if it is full, and then the same batch may
-            be written again.
+        :raise WriteFailed: the disk refused; `NoSpace` if it is full: the batch may be written
+            again.
         """
         self._seq = batch.seq
         try:
             return self._write(batch, sync)
         except OSError as problem:
-            name = segment_name(batch.seq)
-            raise self._refusal(problem, name, NO_WRITE, CHANGES_WAIT) from problem
+            raise self._refusal(
+                problem, segment_name(batch.seq), "no space for the newest changes: ",
+                "no space for the newest changes, which wait: ",
+            ) from problem  # fmt: skip
 
     def end(self, batch: Batch, preallocated: Sequence[PreallocatedSegment]) -> None:
-        """Write the last batch, durably, and give the space back that was made ready ahead.
-
-        :raise WriteFailed: the disk refused the batch.
-        """
+        """Write the last batch, durably, and give the space back that was made ready ahead."""
         self.write(batch, sync=True)
         self.discard(preallocated)
 
     def sync(self) -> None:
-        """Make all that was written durable.
-
-        :raise WriteFailed: the disk refused.
-        """
         if self._file is None:
             return
         try:
@@ -106,18 +86,15 @@ class Writer:
             raise self._refusal(problem, segment_name(self._seq)) from problem
 
     def close(self) -> None:
-        """Let go of the segment, without a sync."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def displaced(self) -> str:
-        """Look whether the segment is still where the next start looks for it.
+        """Look whether the segment is still where the next start looks for it, and whether other
+        servers are still kept out.
 
-        Look also whether other servers are still kept out.
-
-        :return: empty if so, or if none is open; else what is not in place, and what has become
-            of it.
+        :return: empty if so, or if none is open; else what is not in place, and what became of it.
         """
         name = segment_name(self._seq)
         if self._file is None:
@@ -133,7 +110,9 @@ class Writer:
         else:
             self._open_file.write_at(batch.offset, batch.chunks)
         if batch.seals:
-            self._finish(batch.end)
+            self._open_file.truncate(batch.end)
+            self._sync_file()
+            self.close()
         elif sync and not batch.file:
             self._sync_file()
         return sync or batch.syncs
@@ -150,7 +129,10 @@ class Writer:
         try:
             self._file.write_at(0, batch.chunks)
         except OSError:
-            self._give_up(made, keeps=segment.is_ready)
+            with contextlib.suppress(OSError):
+                self.close()
+                if not segment.is_ready:
+                    self._directory.remove(made)
             raise
         self._sync_file()
         self._is_naming = True
@@ -171,27 +153,13 @@ class Writer:
             raise
         return file
 
-    def _give_up(self, made: str, keeps: bool) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
-            if not keeps:
-                self._directory.remove(made)
-
     def _sync_file(self) -> None:
         self._is_syncing = True
         self._open_file.sync()
         self._is_syncing = False
 
-    def _finish(self, end: int) -> None:
-        self._open_file.truncate(end)
-        self._sync_file()
-        self.close()
-
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
-        """:param name: of the file.
-        :param what: what to say if there is no space; ``waits`` in its place where it is tried
-            again, if that is something else.
-        """
+        """:param what: what to say if there is no space; ``waits`` where it is tried again."""
         path = self._directory.path
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(

@@ -1,35 +1,41 @@
-"""Sees that every finished segment gets into the archive, one after the other, oldest first.
+"""Keeps the archive of a server complete, in a directory or in object storage."""
 
-The work is done in a thread of its own, so that neither clients nor commits wait for an archive
-that is slow, or hangs.  While it fails, the log keeps all that the archive lacks.
-
-One timer may be pending here: the age at which the segment in use is finished though it is not
-full; or, while the archive fails, the next attempt.
-"""
-
+import errno
 import shlex
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import takewhile
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.archive import Archive
-from beanstalk_twisted.binlog.archive_delivery import (
+from beanstalk_twisted.binlog.archive import (
+    Archive,
     Delivered,
     Gap,
     ManifestWriter,
+    RealArchive,
     deliver,
     deliver_rest,
     gap,
     store_uuid,
 )
+from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, CannotUse
 from beanstalk_twisted.binlog.log import Log
+from beanstalk_twisted.object_storage.store import (
+    BadUrl,
+    Store,
+    again,
+    is_url,
+    join,
+    open_store,
+    shown,
+)
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.environment import Environment
 from beanstalk_twisted.storage.fail_stop import fail_stop
@@ -39,9 +45,7 @@ from beanstalk_twisted.storage.io_thread import WatchableIo
 T = TypeVar("T")
 
 DEFAULT_AGE_S: Final = 300
-"""Seconds that a change of a job waits for the archive at most: what a report may well be behind,
-and 288 files on a day that is never busy.
-"""
+"""Seconds that a change of a job waits for the archive at most: 288 files on a day without load."""
 
 MAX_AGE_S: Final = 604_800
 """A week: who can wait longer wants 0, never."""
@@ -50,9 +54,7 @@ RETRY_S: Final = 10.0
 """Seconds from the first failure to the next attempt; each further wait is twice as long."""
 
 MAX_RETRY_S: Final = 60.0
-"""Seconds between attempts at most: soon enough after somebody has made room, and no load on a disk
-or network that is in trouble.
-"""
+"""Seconds between attempts at most: soon enough after somebody has made room."""
 
 REMOTE_REST_S: Final = 20.0
 """Seconds after an ordered stop in which the delivery of a further segment to a remote archive is
@@ -62,17 +64,33 @@ begun: the next start delivers the others, and who stops a server waits 90 s at 
 _VERIFY: Final = ("binlog-inspect", "archive-verify", "--write-manifest")
 
 MANIFEST_SEGMENTS: Final = 64
-"""Segments delivered one after the other for which the manifest is written once: a log that is
-caught up with after hours does not write it for each.
+"""Segments delivered in a row for which the manifest is written once, after hours without archive.
 """
 
+CHUNK_BYTES: Final = 8 << 20
+"""Written, read back and compared at once: 8 requests for a segment, each may take long."""
+
+PAUSES_S: Final = (0.5, 1.0, 2.0)
+"""Seconds before a request that was refused is made again: a store that refuses every third one
+still takes a segment, for which it is asked some 20 times.
+"""
+
+QUICK_S: Final = 5.0
+"""Seconds after which a refused request is not made again: the store hangs, and a stop waits."""
 
 MakeArchiver = Callable[[Log, Environment, GroupCommit, Callable[[], None]], "Archiver"]
 """Makes an `Archiver` of what the server has when its log is open: the last four parameters."""
 
 
 class Archiver:
-    """Keeps an archive complete."""
+    """Sees that every finished segment gets into the archive, one after the other, oldest first.
+
+    The work is done in a thread of its own, so that neither clients nor commits wait for an archive
+    that is slow, or hangs.  While it fails, the log keeps all that the archive lacks.
+
+    One timer may be pending: the age at which the segment in use is finished though it is not full;
+    or, while the archive fails, the next attempt.
+    """
 
     log = Logger()
 
@@ -83,8 +101,7 @@ class Archiver:
         """:param age_s: how old a change of a job becomes before it is delivered; 0 lets segments
             become full.
         :param io: makes one of its own: it may have to wait for long.
-        :param compact: told when the log may be compacted: it has grown, or a segment of it was
-            archived.
+        :param compact: called when the log has grown, or a segment of it was archived.
         """
         self._fail_stop = environment.failed
         self._compact = compact
@@ -93,7 +110,7 @@ class Archiver:
         self._log = log
         self._directory = environment.directory
         self._io = io()
-        self._io.watch(_look_nowhere, self._fail_stop)
+        self._io.watch(lambda: None, self._fail_stop)
         self._committer = committer
         self._clock = environment.reactor
         self._now_ns = environment.clock.now_ns
@@ -109,7 +126,7 @@ class Archiver:
         self._is_busy = self._is_stopped = False
 
     def start(self) -> None:
-        """Deliver what is finished already: the last server may have been killed before it could.
+        """Deliver what is finished already: the last server may have been killed before.
 
         :raise CannotUse: nothing can be put into the archive, and it is not remote.
         """
@@ -140,15 +157,12 @@ class Archiver:
 
     @property
     def lacks(self) -> tuple[int, int]:
-        """:return: how many finished segments are not known to be in the archive, and their
-        bytes.
-        """
+        """:return: how many finished segments may not be in the archive, and their bytes."""
         newest_first = reversed(self._log.ends.items())
         sizes = [size for _, size in takewhile(lambda end: not self.has(end[0]), newest_first)]
         return len(sizes), sum(sizes)
 
     def has(self, seq: int) -> bool:
-        """Whether a segment is in the archive, durably."""
         return seq <= self._archived
 
     @fail_stop
@@ -163,8 +177,10 @@ class Archiver:
         self._watch_age()
         if self._is_busy:
             return
-        if self._archived + 1 < self._log.segment and self._unwritten < MANIFEST_SEGMENTS:
-            self._deliver_next()
+        seq, durable_lsn = self._archived + 1, self._log.durable_lsn
+        if seq < self._log.segment and self._unwritten < MANIFEST_SEGMENTS:
+            work = partial(deliver, self._archive, self._directory, seq, durable_lsn)
+            self._run(work, partial(self._was_delivered, durable_lsn))
         else:
             self._write_manifest()
 
@@ -174,30 +190,29 @@ class Archiver:
         self._cancel_timer()
 
     def finish(self) -> "Deferred[None]":
-        """The log has ended in order: deliver what is left, its last segment too.
-
-        :return: fires when that is done, or has failed, which is left to the next start.
+        """The log has ended in order: deliver what is left; fires when that is done, or has
+        failed.
         """
         last_ns = self._now_ns() + int(REMOTE_REST_S * NS)
 
         def goes_on() -> bool:
             return not self._archive.is_remote or self._now_ns() < last_ns
 
-        rest = self._io.run(lambda: self._deliver_rest(goes_on))
+        def deliver_all() -> None:
+            if self._manifest is None:
+                self._open()
+            first = self._archived + 1
+            deliver_rest(self._archive, self._directory, first, goes_on, self._note)
+
+        def write_manifest() -> None:
+            if self._manifest is not None and goes_on():
+                self._manifest.write()
+
+        rest = self._io.run(deliver_all)
         rest.addErrback(self._report, "It is archived at the next start.")
-        ended = self._io.run(lambda: self._write_last_manifest(goes_on))
+        ended = self._io.run(write_manifest)
         self._io.stop()
         return ended.addCallbacks(self._has_written_manifest, self._report_manifest)
-
-    def _deliver_rest(self, goes_on: Callable[[], bool]) -> None:
-        if self._manifest is None:
-            self._open()
-        first = self._archived + 1
-        deliver_rest(self._archive, self._directory, first, goes_on, self._note)
-
-    def _write_last_manifest(self, goes_on: Callable[[], bool]) -> None:
-        if self._manifest is not None and goes_on():
-            self._manifest.write()
 
     # One thing at a time, until it is done.
 
@@ -219,7 +234,6 @@ class Archiver:
 
     @fail_stop
     def _has_failed(self, failure: Failure, again: Callable[[], None]) -> None:
-        """A reason is told once, however often it is met."""
         trouble = _said(failure)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -254,11 +268,6 @@ class Archiver:
             )  # fmt: skip
         self._consider()
 
-    def _deliver_next(self) -> None:
-        seq, durable_lsn = self._archived + 1, self._log.durable_lsn
-        work = partial(deliver, self._archive, self._directory, seq, durable_lsn)
-        self._run(work, partial(self._was_delivered, durable_lsn))
-
     def _was_delivered(self, durable_lsn: int, delivered: Delivered | None) -> None:
         if delivered is not None:
             self._archived = delivered.seq
@@ -279,7 +288,6 @@ class Archiver:
             self._manifest.note(delivered.entry)
 
     def _write_manifest(self) -> None:
-        """Write it, if segments were delivered since that was last tried."""
         if self._manifest is None or not self._unwritten or self._is_stopped:
             return
         self._unwritten = 0
@@ -308,7 +316,6 @@ class Archiver:
         self._consider()
 
     def _report_manifest(self, failure: Failure) -> None:
-        """A reason is told once, however often it is met."""
         problem = failure.value
         said = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
         if said != self._manifest_trouble:
@@ -342,7 +349,7 @@ class Archiver:
 
 
 def _said(failure: Failure) -> str:
-    """What it says, never nothing: a MemoryError has no words."""
+    """Return its words, never none: a MemoryError has none."""
     problem = failure.value
     if isinstance(problem, OSError) and problem.strerror:
         where = f"{problem.filename}: " if problem.filename else ""
@@ -350,5 +357,137 @@ def _said(failure: Failure) -> str:
     return str(failure.value) or type(failure.value).__name__
 
 
-def _look_nowhere() -> None:
-    pass
+def archive_at(place: str) -> Archive:
+    if is_url(place):
+        return ObjectArchive(shown(place), partial(open_store, place))
+    return RealArchive(place)
+
+
+class ObjectArchive(Archive):
+    """An `Archive` in object storage.  Nothing is asked of the store before `open`.
+
+    An upload is complete before it has its final name: objects get the name of an unfinished copy,
+    are read back and compared, and only then renamed, which in a bucket is a copy within the store.
+    """
+
+    is_remote: ClassVar[bool] = True
+
+    def __init__(
+        self, url: str, connect: Callable[[], Store],
+        sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """:param url: as it may be shown.
+        :param connect: opens the store; called until it has once returned.
+        :param sleep: waits a number of seconds; all methods may block.
+        """
+        self._sleep = sleep
+        self._now_s = now_s
+        self.path = self._root = url
+        self._connect = connect
+        self._store: Store | None = None
+        self._folder = ""
+
+    def refuse_unusable(self) -> None:
+        """:raise CannotUse: there is no way to the store, which may be away for a while."""
+        try:
+            self._store = self._connect()
+        except (OSError, BadUrl) as problem:
+            said = getattr(problem, "strerror", None) or problem
+            raise CannotUse(f"archive {self._root}: {said}; nothing was changed.") from problem
+
+    @property
+    def _there(self) -> Store:
+        if self._store is None:
+            self._store = self._connect()
+        return self._store
+
+    def _tried(self, request: Callable[[], T]) -> T:
+        begun_s = self._now_s()
+
+        def attempt() -> T:
+            nonlocal begun_s
+            begun_s = self._now_s()
+            return request()
+
+        def was_quick(problem: OSError) -> bool:
+            is_answer = isinstance(problem, FileNotFoundError | FileExistsError)
+            return not is_answer and self._now_s() - begun_s <= QUICK_S
+
+        return again(attempt, PAUSES_S, self._sleep, was_quick)
+
+    def open(self, store_uuid: bytes) -> None:
+        """See that there is something to write into: a folder needs no making."""
+        self._tried(lambda: self._there.check())
+        self._folder = store_uuid.hex()
+        self.path = join(self._root, self._folder)
+
+    def _name(self, name: str) -> str:
+        return join(self._folder, name)
+
+    def _size(self, name: str) -> int:
+        return self._tried(lambda: self._there.size(self._name(name)))
+
+    def _read(self, name: str, start: int, end: int) -> bytes:
+        return self._tried(lambda: self._there.read(self._name(name), start, end))
+
+    def names(self) -> list[str]:
+        return [entry.name for entry in self._tried(lambda: self._there.entries(self._folder))]
+
+    def has(self, name: str) -> bool:
+        try:
+            self._size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def holds(self, name: str, source: Directory, source_name: str, size: int) -> bool:
+        if self._size(name) != size:
+            return False
+        return all(
+            self._read(name, at, at + len(chunk)) == chunk
+            for at, chunk in _chunks(source, source_name, size)
+        )
+
+    def link(self, name: str, source: Directory, source_name: str) -> None:
+        raise OSError(errno.EXDEV, "an object is no file of the log", self._name(name))
+
+    def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
+        """What was written is read back: a store that says it has it may have something else."""
+
+        def write() -> None:
+            chunks = (chunk for _, chunk in _chunks(source, source_name, size))
+            self._there.write(self._name(name), chunks)
+
+        self._tried(write)
+        if not self.holds(name, source, source_name, size):
+            raise OSError(errno.EIO, "what was uploaded reads back as other bytes", name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Only one server delivers the segments of a store, so nothing comes in between."""
+        if self.has(new):
+            raise FileExistsError(errno.EEXIST, "there is one of this name", self._name(new))
+        self._tried(lambda: self._there.move(self._name(old), self._name(new)))
+
+    def remove(self, name: str) -> None:
+        self._tried(lambda: self._there.remove(self._name(name)))
+
+    def content(self, name: str) -> bytes:
+        return self._read(name, 0, self._size(name))
+
+    def replace(self, name: str, content: bytes) -> None:
+        self._tried(lambda: self._there.write(self._name(name), [content]))
+
+    def sync(self) -> None:
+        """Do nothing: an object that was written is durable."""
+
+
+def _chunks(source: Directory, name: str, size: int) -> Iterator[tuple[int, bytes]]:
+    """Read the first ``size`` bytes of a file of the log, with offsets; OSError if it is
+    shorter.
+    """
+    for at in range(0, size, CHUNK_BYTES):
+        end = min(at + CHUNK_BYTES, size)
+        chunk = bytes(source.read_part(name, at, end))
+        if len(chunk) < end - at:
+            raise OSError(errno.EIO, f"it ends at offset {at + len(chunk)}", name)
+        yield at, chunk

@@ -1,12 +1,4 @@
-"""The bodies that a start has left, looked at in the background (``--verify-on-start records``): a
-thread of its own reads one slice after the other, oldest segment first.  No segment is compacted
-before all of it was looked at.
-
-A damaged body is its job's error alone: it is read back as for whoever asks for it, which tells of
-it.  One whose job is gone is nobody's, but a start that looks at all bodies refuses it as any: its
-segment is told of.  What no longer is a frame, or cannot be read even when it is tried again
-after `RETRIES_S`, keeps its segment from compaction.
-"""
+"""Checks of bodies that a start leaves: while it loads the jobs, or later in the background."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,6 +9,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from beanstalk_twisted.binlog.compaction import part_of
 from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged
 from beanstalk_twisted.binlog.reading.survey import Segment
@@ -24,7 +17,7 @@ from beanstalk_twisted.binlog.records.jobs import FULL, BodyPlace
 from beanstalk_twisted.binlog.records.others import DATA_LEN, DATA_OFF, JOB_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
-from beanstalk_twisted.binlog.segments.frames import Damage, Frame
+from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.body_reads import RETRIES_S, RETRY_S, is_short
 from beanstalk_twisted.storage.environment import Environment
@@ -35,13 +28,17 @@ from beanstalk_twisted.storage.io_thread import WatchableIo
 CHECK_BYTES: Final = 1 << 20
 """Bytes that are read and checked at once, or one frame if that is larger: a millisecond."""
 
+PACE_S: Final = 0.005
+"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves the disk free.
+"""
+
+CONGESTED_S: Final = 0.1
+"""The same while commits are behind."""
+
 
 class BadHeap(NamedTuple):
-    """A frame whose heap is damaged.
-
-    :ivar offset: where the frame begins.
-    :ivar jobs: those whose bodies are damaged, each with the LSN of its full record; none if the
-        damage is elsewhere.
+    """A frame whose heap is damaged, and the jobs whose bodies are, each with the LSN of its full
+    record; none if the damage is elsewhere.
     """
 
     offset: int
@@ -49,11 +46,7 @@ class BadHeap(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What was looked at.
-
-    :ivar size: bytes.
-    :ivar bad: the frames in it that are damaged.
-    """
+    """``size`` bytes that were looked at, and the damaged frames in them."""
 
     size: int
     bad: list[BadHeap]
@@ -65,9 +58,10 @@ def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
     :raise Damaged: what was found sound before, no longer is.
     :raise OSError: the disk cannot read it.
     """
+    copy_part = partial(directory.copy_part, segment.name)
     at, end = SEGMENT_HEADER_BYTES, segment.ending.offset
     while at < end:
-        part = _part(directory, segment, at, min(at + CHECK_BYTES, end))
+        part = part_of(copy_part, at, CHECK_BYTES, end, segment.header.salt)
         bad, size = [], 0
         while size < len(part):
             frame = frames.decode_header(part, size, len(part), segment.header.salt)
@@ -87,16 +81,7 @@ def check_bodies(directory: Directory, segment: Segment) -> Iterator[Slice]:
         at += size
 
 
-def _part(directory: Directory, segment: Segment, start: int, end: int) -> bytes:
-    """A part of a segment, longer if its first frame is."""
-    part = directory.copy_part(segment.name, start, end)
-    first = frames.decode_header(part, 0, len(part), segment.header.salt)
-    if isinstance(first, Frame) and first.end > len(part):
-        return directory.copy_part(segment.name, start, start + first.end)
-    return part
-
-
-def _bad_bodies(part: bytes, frame: Frame) -> list[tuple[int, int]]:
+def _bad_bodies(part: Buffer, frame: Frame) -> list[tuple[int, int]]:
     heap, jobs = frames.heap(part, frame), []
     for index, raw in enumerate(frames.raw_records(part, frame)):
         data = bytes(heap[raw[DATA_OFF] : raw[DATA_OFF] + raw[DATA_LEN]])
@@ -113,8 +98,6 @@ def _damaged(directory: Directory, segment: Segment, offset: int, why: str) -> D
 
 
 class StartCheck:
-    """Checks the bodies of segments."""
-
     def __init__(self, directory: Directory, segments: Sequence[Segment]) -> None:
         self._directory = directory
         self._segments = segments
@@ -123,7 +106,6 @@ class StartCheck:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin, in a thread if there can be one."""
         if self._segments:
             self._thread = Thread(target=self._run, name="body-check", daemon=True)
             try:
@@ -133,14 +115,11 @@ class StartCheck:
                 self._thread = None
 
     def leave(self) -> None:
-        """Nobody wants to know any more."""
+        """Look at no more; the answer is of no use."""
         self._is_left = True
 
     def is_sound(self) -> bool:
-        """Wait until all is looked at.
-
-        :raise OSError: the disk cannot read it.
-        """
+        """Wait until all is looked at; OSError if the disk cannot read it."""
         if self._thread is not None:
             self._thread.join()
         return self._check() if self._ended is None else self._ended()
@@ -169,17 +148,14 @@ def _again(problem: Exception) -> bool:
     raise problem
 
 
-PACE_S: Final = 0.005
-"""From one slice of 1 MiB to the next, seconds: up to 200 MB a second, which leaves a disk and the
-interpreter to those who wait for them.
-"""
-
-CONGESTED_S: Final = 0.1
-"""The same while commits are behind."""
-
-
 class BodyCheck:
-    """Checks the bodies of segments.
+    """Checks the bodies of segments in the background (``--verify-on-start records``), one slice
+    after the other, oldest segment first.  No segment is compacted before it was looked at.
+
+    A damaged body is its job's error alone: it is read back as for a client, which reports it.
+    One whose job is gone is needed by nobody, but a start that looks at all bodies refuses it as
+    any: its segment is reported.  What no longer is a frame, or cannot be read even when it is
+    tried again after `RETRIES_S`, keeps its segment from compaction.
 
     :ivar left_bytes: of the segments that were not looked at, or cannot be read.
     """
@@ -193,11 +169,10 @@ class BodyCheck:
     ) -> None:  # fmt: skip
         """:param unchecked: oldest first.
         :param make_io: makes what reads, and nothing else; needed if there are any.
-        :param checked: called when a segment was looked at.
         """
         self._fail_stop = environment.failed
         self._left = {segment.header.seq: segment for segment in unchecked}
-        self.left_bytes = self._all_bytes = sum(map(_size, unchecked))
+        self.left_bytes = self._all_bytes = sum(each.ending.offset for each in unchecked)
         self._directory = environment.directory
         self._reactor = environment.reactor
         self._io = make_io() if unchecked and make_io is not None else None
@@ -215,11 +190,9 @@ class BodyCheck:
         self._is_stopped = False
 
     def has_checked(self, seq: int) -> bool:
-        """Whether all of a segment was looked at, by a start or since."""
         return seq not in self._left
 
     def start(self) -> None:
-        """Begin to check."""
         if self._left:
             self.log.info(
                 "the bodies of {segments} segments, {megabytes} MB, are checked in the background",
@@ -229,24 +202,26 @@ class BodyCheck:
             self._begin_next()
 
     def stop(self) -> None:
-        """Leave the rest to the next start."""
         self._is_stopped = True
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
     def close(self) -> None:
-        """End the thread."""
         if self._io is not None:
             self._io.stop()
 
     def _begin_next(self) -> None:
         self._segment, self._tries = next(self._todo, None), 0
-        if self._segment is None:
-            self._tell_of_end()
-            return
-        self._slices = check_bodies(self._directory, self._segment)
-        self._wait()
+        if self._segment is not None:
+            self._slices = check_bodies(self._directory, self._segment)
+            self._wait()
+        elif not self._left:
+            self.log.info(
+                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
+                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
+                frames=self._nobodys,
+            )  # fmt: skip
 
     def _wait(self) -> None:
         pause_s = CONGESTED_S if self._committer.is_congested else PACE_S
@@ -276,18 +251,17 @@ class BodyCheck:
             return
         self._tell_of_nobodys(segment)
         del self._left[segment.header.seq]
-        self.left_bytes -= _size(segment)
+        self.left_bytes -= segment.ending.offset
         self._tell_of_tenth()
         self._begin_next()
         self._checked()
 
     def _is_somebodys(self, job_id: int, place: BodyPlace) -> bool:
         """Whether a job lives at a damaged place; its body is read back, which tells of it."""
-        bodies, jobs = self._queue.state.bodies, self._queue.state.jobs
-        lives = jobs.place(job_id) == place
+        lives = self._queue.state.jobs.place(job_id) == place
         if lives:
             self._damaged += 1
-            bodies.when_loaded(job_id, _nobody_waits)
+            self._queue.state.bodies.when_loaded(job_id, lambda now_ns: None)
         return lives
 
     def _tell_of_nobodys(self, segment: Segment) -> None:
@@ -303,9 +277,6 @@ class BodyCheck:
 
     @fail_stop
     def _cannot(self, failure: Failure) -> None:
-        """Look at the segment anew, after a pause; or leave it as it is, and look at the next
-        one.
-        """
         if self._is_stopped:
             return
         segment, pause_s = self._segment, self._pause_s(failure.value)
@@ -326,7 +297,7 @@ class BodyCheck:
         self._begin_next()
 
     def _pause_s(self, error: BaseException | None) -> float | None:
-        """:return: after how many seconds to try again what has failed; None for not at all."""
+        """:return: seconds until what has failed is tried again; None for not at all."""
         if is_short(error):
             return RETRY_S
         if not isinstance(error, OSError) or self._tries == len(RETRIES_S):
@@ -343,19 +314,3 @@ class BodyCheck:
                 done=done >> 20, total=self._all_bytes >> 20,
                 percent=done * 100 // self._all_bytes,
             )  # fmt: skip
-
-    def _tell_of_end(self) -> None:
-        if not self._left:
-            self.log.info(
-                "the bodies of all segments are checked: {count} bodies of jobs are damaged, and "
-                "{frames} frames that no job needs", event="bodies-checked", count=self._damaged,
-                frames=self._nobodys,
-            )  # fmt: skip
-
-
-def _size(segment: Segment) -> int:
-    return segment.ending.offset
-
-
-def _nobody_waits(now_ns: int) -> None:
-    """That it was read is enough."""

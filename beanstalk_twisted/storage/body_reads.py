@@ -1,7 +1,5 @@
-"""Bodies at work between memory and the log: a thread of its own reads them back, so that neither
-commands nor the log's writes wait for a read, and what is durable leaves memory slice by slice.
-
-A body that cannot be read is its job's error alone: docs/operations.md, "Bodies in the log".
+"""Bodies between memory and the log: a thread of its own reads them back, and what is durable
+leaves memory slice by slice; docs/operations.md, "Bodies in the log".
 """
 
 import errno
@@ -29,36 +27,31 @@ RETRY_S: Final = 1.0
 """Seconds until a read is tried again that had no memory or no file descriptor."""
 
 RETRIES_S: Final = (1.0, 2.0)
-"""The same until each further try of one that has failed otherwise, before whoever waits is told
-so: a disk that is away for a second or two costs nobody more than that.
-"""
+"""The same until each further try of one that has failed otherwise: a disk may be away for 2 s."""
 
 SEGMENT_S: Final = 60
 """Seconds from the first failed read of a segment until its bodies are lost, if others could be
-read: no less than a body has that fails alone (`failed_reads.PAUSES_S`).  Its jobs are left alone
+read: no less than a body has that fails alone (`body_room.PAUSES_S`).  Its jobs are left alone
 as long, each once: however many there are, workers pass over them twice.
 """
 
 PROBE_S: Final = 1.0
-"""Of a segment that alone cannot be read, one body is tried in so many seconds: what others ask for
-meanwhile is told to have failed, and costs the disk nothing.
+"""Seconds between tries of a segment that alone cannot be read; other reads of it fail meanwhile.
 """
 
 REFUSED_JOBS: Final = 32
-"""Bodies that this is told of in one slice: a millisecond or two, with what workers do then."""
+"""Bodies given up in one slice: a millisecond or two, with what workers do then."""
 
 SHORT: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN})
 """What says nothing of the body."""
 
 WANTED_READS: Final = 16
-"""Bodies that are read in one piece of work: twice as many are little cheaper each, and the first
-of those who ask waits for all of them.
+"""Bodies read in one piece of work: twice as many are little cheaper each, and the first one waits.
 """
 
 AHEAD_READS: Final = 64
-"""The same of those that nobody waits for: 0.4 ms, from the page cache, for who asks meanwhile.
-Next to a busy reactor a piece of work costs as much as some tens of bodies, since the thread has to
-get the interpreter back.
+"""The same of those that no client waits for: 0.4 ms, from the page cache.  Next to a busy reactor
+a piece of work costs as much as some tens of bodies: the thread has to get the interpreter back.
 """
 
 PIECE_BYTES: Final = 4 << 20
@@ -92,7 +85,7 @@ class _Asked(NamedTuple):
 class _Failing(NamedTuple):
     """A segment of which the last read has failed.
 
-    :ivar read: how many bodies had been read when the first one did; ``since_ns`` when, log time.
+    :ivar read: how many bodies had been read when the first one did, at ``since_ns``, log time.
     :ivar is_alone: whether others could be read between that and the last one, or its file is gone.
     :ivar tried_ns: when the last one failed, uptime; ``error`` how.
     """
@@ -101,13 +94,6 @@ class _Failing(NamedTuple):
     since_ns: int
     is_alone: bool
     tried_ns: int
-    error: Exception
-
-
-class FailedRead(NamedTuple):
-    """A read that says nothing of the body."""
-
-    job_id: int
     error: Exception
 
 
@@ -126,9 +112,7 @@ class BodyReads:
         when_durable: Callable[[int, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """:param io: runs the reads, and nothing else.
-        :param log: where the bodies are.
         :param ended: called when a read has ended, and its job was seen to.
-        :param when_durable: has the log synced up to an LSN, whatever the policy, and calls then.
         """
         self.times = Histogram(READ_BOUNDS_NS)
         self._reader = reader
@@ -143,7 +127,7 @@ class BodyReads:
         self._when_durable = when_durable
         self.failed_reads = 0
         self._failing: dict[int, _Failing] = {}
-        self._failures: Repeats[FailedRead] = Repeats(reactor, self._tell_of_failure)
+        self._failures: Repeats[tuple[int, Exception]] = Repeats(reactor, self._tell_of_failure)
         self._bodies.say_lost = self._tell_of_loss
         self._is_stopped = False
         self._asking = 0
@@ -157,12 +141,11 @@ class BodyReads:
         self._next_refusals: IDelayedCall | None = None
 
     def start(self, most_bytes: int) -> None:
-        """Keep no more of bodies in memory than this, from now on."""
         self._bodies.begin(most_bytes, self._ask)
         self.drop()
 
     def stop(self) -> None:
-        """Read nothing more; whoever waits for a body is told nothing."""
+        """Read nothing more; clients that wait for a body get no answer."""
         self._is_stopped = True
         self._failures.stop()
         for call in (self._next_drop, self._next_refusals, self._next_look):
@@ -171,13 +154,10 @@ class BodyReads:
         self._next_drop = self._next_refusals = self._next_look = None
 
     def close(self) -> None:
-        """End the thread."""
         self._io.stop()
 
     def drop(self) -> None:
-        """More is durable, or more is in memory: leave a slice of bodies to the log, and go on
-        later if there is more to do.
-        """
+        """Leave a slice of bodies to the log, and go on later if there is more to do."""
         if self._bodies.is_noting and self._next_drop is None and not self._is_stopped:
             self._drop_slice()
 
@@ -190,9 +170,9 @@ class BodyReads:
         lsn = self._bodies.undurable_lsn
         if lsn and not self._is_syncing:
             self._is_syncing = True
-            self._when_durable(lsn, self._is_durable)
+            self._when_durable(lsn, self._end_sync)
 
-    def _is_durable(self) -> None:
+    def _end_sync(self) -> None:
         self._is_syncing = False
 
     def _ask(self, bodies: Sequence[tuple[BodyPlace, int]], is_wanted: bool) -> None:
@@ -209,27 +189,21 @@ class BodyReads:
     def _line_up(self, new: _Asked, is_wanted: bool) -> None:
         job_id = new.job_id
         asked = self._ahead.pop(job_id, None) or self._wanted.get(job_id, new)
-        if self._failing and self._is_to_fail(new.place.segment):
+        failing = self._failing.get(new.place.segment)
+        if (
+            failing is not None
+            and failing.is_alone
+            and self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
+        ):
+            # It alone cannot be read, and that was tried a moment ago.
             self._wanted.pop(job_id, None)
-            self._refuse(asked)
+            self._refused[job_id] = asked
+            self._plan_refusals()
         else:
             (self._wanted if is_wanted else self._ahead)[job_id] = asked
 
-    def _is_to_fail(self, segment: int) -> bool:
-        """Whether it alone cannot be read, and that was tried a moment ago."""
-        failing = self._failing.get(segment)
-        if failing is None or not failing.is_alone:
-            return False
-        return self._clock.uptime_ns() < failing.tried_ns + int(PROBE_S * NS)
-
-    def _refuse(self, asked: _Asked) -> None:
-        """Tell whoever waits for a body, but not at once: very many may come one behind the
-        other.
-        """
-        self._refused[asked.job_id] = asked
-        self._plan_refusals()
-
     def _plan_refusals(self) -> None:
+        """Give bodies up, but not immediately: very many may come one after the other."""
         if self._refused and self._next_refusals is None:
             self._next_refusals = self._reactor.callLater(0, self._refuse_slice)
 
@@ -248,7 +222,7 @@ class BodyReads:
         self.drop()
 
     def _read_next(self) -> None:
-        """Read some bodies, unless others are being read; those that somebody waits for first."""
+        """Read some bodies, unless others are being read; first those that clients wait for."""
         if self._is_reading:
             return
         batch, size = self._next_piece(self._wanted, WANTED_READS)
@@ -262,14 +236,11 @@ class BodyReads:
         reading = self._io.run(
             partial(self._reader.read_all, [(each.place, each.job_id) for each in batch])
         )
-        reading.addCallbacks(
-            partial(self._were_read, batch, size), partial(self._failed, batch, size)
-        )
+        reading.addCallbacks(partial(self._took, batch, size), partial(self._failed, batch, size))
 
     def _next_piece(self, waiting: dict[int, _Asked], most: int) -> tuple[list[_Asked], int]:
-        """Take bodies that may be read together.
-
-        :return: none if there is no memory for any; otherwise those, and their bytes.
+        """Take bodies that may be read together, and count their bytes; none if there is no
+        memory.
         """
         jobs, room = self._queue.state.jobs, self._bodies.room
         batch: list[_Asked] = []
@@ -292,7 +263,6 @@ class BodyReads:
 
     @fail_stop
     def _look_again(self) -> None:
-        """There may be memory for a body by now."""
         self._next_look = None
         self.drop()
         self._read_next()
@@ -300,16 +270,11 @@ class BodyReads:
     @fail_stop
     def _failed(self, batch: Sequence[_Asked], size: int, failure: Failure) -> None:
         assert isinstance(failure.value, Exception)
-        self._took(batch, [failure.value] * len(batch), size)
+        self._took(batch, size, [failure.value] * len(batch))
 
     @fail_stop
-    def _were_read(
-        self, batch: Sequence[_Asked], size: int, bodies: Sequence[bytes | Exception]
-    ) -> None:
-        self._took(batch, bodies, size)
-
     def _took(
-        self, batch: Sequence[_Asked], bodies: Sequence[bytes | Exception], size: int
+        self, batch: Sequence[_Asked], size: int, bodies: Sequence[bytes | Exception]
     ) -> None:
         self._is_reading = False
         if self._is_stopped:
@@ -340,7 +305,6 @@ class BodyReads:
         self.drop()
 
     def _arrives(self, asked: _Asked, error: Exception) -> None:
-        """In place of a body."""
         now_ns, failing = self._clock.now_ns(), self._failing.get(asked.place.segment)
         is_lost, until_ns = not isinstance(error, OSError), 0
         if not is_lost and failing is not None and failing.is_alone:
@@ -350,13 +314,11 @@ class BodyReads:
         self._bodies.arrived(asked.job_id, Unread(_in_words(error), is_lost, until_ns), now_ns)
 
     def _is_tried_again(self, asked: _Asked, error: Exception) -> bool:
-        """Have a read that has failed tried again after a pause, unless whoever waits is to be
-        told.
-        """
+        """Have a failed read tried again after a pause, unless the body is given up."""
         if not is_short(error) and not isinstance(error, OSError):
             return False
         self.failed_reads += 1
-        self._failures.note(FailedRead(asked.job_id, error))
+        self._failures.note((asked.job_id, error))
         pause_s = RETRY_S
         if not is_short(error):
             failing = self._failing_now(asked.place.segment, error)
@@ -371,7 +333,6 @@ class BodyReads:
         return True
 
     def _failing_now(self, segment: int, error: Exception) -> _Failing:
-        """What is known of a segment when a read of it has failed once more."""
         before, read = self._failing.get(segment), self._bodies.read
         first, since_ns = before[:2] if before is not None else (read, self._clock.now_ns())
         is_alone = read > first or isinstance(error, FileNotFoundError)
@@ -385,11 +346,12 @@ class BodyReads:
         self._wanted[asked.job_id] = asked
         self._read_next()
 
-    def _tell_of_failure(self, count: int, failed: FailedRead) -> None:
+    def _tell_of_failure(self, count: int, failed: tuple[int, Exception]) -> None:
+        job_id, error = failed
         self.log.warn(
             "job {job}: its body cannot be read now: {error} It is tried again, and all jobs whose "
-            "bodies can be read are served{times}.", event="body-read-failed", job=failed.job_id,
-            error=_in_words(failed.error), times=times(count), count=count,
+            "bodies can be read are served{times}.", event="body-read-failed", job=job_id,
+            error=_in_words(error), times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_loss(self, job_id: int, why: str) -> None:
@@ -400,7 +362,6 @@ class BodyReads:
 
 
 def is_short(error: BaseException | None) -> bool:
-    """Whether a read failed for want of something, which says nothing of what was to be read."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SHORT)
 
 

@@ -1,7 +1,5 @@
-"""The server's clock: log time, in nanoseconds, which never goes back.
-
-Differs from beanstalkd: all timing is monotonic; there, setting the wall clock moves every
-deadline.
+"""Log time, in nanoseconds, which never goes back.  Differs from beanstalkd: all timing is
+monotonic; there, setting the wall clock moves every deadline.
 """
 
 import time
@@ -9,19 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 NS: Final = 1_000_000_000
-"""Nanoseconds a second."""
 
 STEP_NS: Final = NS
-"""A difference that is worth a CLOCK_STEP: clocks that are merely steered stay below it for
-days.
-"""
+"""A difference worth a CLOCK_STEP: clocks that are merely steered stay below it for days."""
 
 
 class LogClock:
-    """The server's own time: the wall clock when it started, or what another server's log had come
-    to, plus what a monotonic clock has counted.
-
-    Setting the wall clock changes neither order nor deadlines; docs/binlog-format.md, "Time".
+    """The wall clock when the server started, or the time that another server's log had come to,
+    plus what a monotonic clock has counted; docs/binlog-format.md, "Time".
     """
 
     def __init__(
@@ -39,7 +32,6 @@ class LogClock:
         return self._monotonic_ns() + self._offset_ns
 
     def uptime_ns(self) -> int:
-        """Nanoseconds since this clock was made."""
         return self._monotonic_ns() - self._made_ns
 
     def not_before(self, logged_ns: int) -> None:
@@ -48,15 +40,14 @@ class LogClock:
         self._noted_offset_ns = self.wall_offset_ns()
 
     def go_on_from(self, heard_ns: int) -> None:
-        """Go on from the time that the log of this server, or of another one that is active, has
-        now, whatever the wall clock here says.  Before anything is timed by this clock.
+        """Go on from the time that a log has now, whatever the wall clock here says.  Before
+        anything is timed by this clock.
         """
         self._offset_ns = heard_ns - self._monotonic_ns()
 
     def step(self) -> int | None:
-        """Whether the wall clock was set since the last call, or since this clock was made.
-
-        :return: the new `wall_offset_ns` if it was, by more than `STEP_NS`.
+        """Return the new `wall_offset_ns` if the wall clock was set by more than `STEP_NS` since
+        the last call.
         """
         offset_ns = self.wall_offset_ns()
         if abs(offset_ns - self._noted_offset_ns) <= STEP_NS:

@@ -1,10 +1,4 @@
-"""Compaction in the background: a slice now and then, never longer than a few milliseconds.
-
-The I/O thread reads and checks the oldest segment slice by slice; here the jobs that still live
-there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM says
-so, and when that is durable the segment is deleted.  A crash leaves at worst two copies of the
-same state, or a dead segment that the next start removes.
-"""
+"""Compaction in the background: a slice now and then, never longer than a few milliseconds."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -33,8 +27,6 @@ COPIES: Final = 100
 
 
 class Kept(StrEnum):
-    """Why the oldest segment is still there."""
-
     WRITTEN = "written"
     """It is the one that is being written."""
 
@@ -66,7 +58,13 @@ class Kept(StrEnum):
 
 
 class Compactor:
-    """Keeps a log small."""
+    """Keeps a log small.
+
+    The I/O thread reads and checks the oldest segment slice by slice; the jobs that still live
+    there are stated again, a few at a time, through the ordinary log.  When none is left, a TRIM
+    says so, and when that is durable the segment is deleted.  A crash leaves at worst two copies of
+    the same state, or a dead segment that the next start removes.
+    """
 
     log = Logger()
 
@@ -74,8 +72,8 @@ class Compactor:
         self, policy: Policy, log: Log, queue: WorkQueue, environment: Environment,
         committer: GroupCommit, kept_for: Callable[[int], Kept | None],
     ) -> None:  # fmt: skip
-        """:param kept_for: why somebody else needs a segment, None if nobody does; whoever says why
-        calls `consider` when that has changed.
+        """:param kept_for: why others need a segment, None if nobody does; they call `consider`
+        when that has changed.
         """
         self._fail_stop = environment.failed
         self._policy = policy
@@ -101,18 +99,17 @@ class Compactor:
         """The log may have grown: begin to compact if it is too large."""
         idle = self._turn is None and not self._is_waiting and not self._is_stopped
         if idle and self._should_go_on():
-            self._turn = self._clock.callLater(self._pace(), self._step)
+            is_urgent = self._policy.is_urgent(self._pressure())
+            pause_s = 0 if is_urgent else self._policy.pace_ms / 1000
+            self._turn = self._clock.callLater(pause_s, self._step)
 
     def stop(self) -> None:
-        """Leave the rest for the next start."""
         self._is_stopped = True
         if self._turn is not None and self._turn.active():
             self._turn.cancel()
 
     def _should_go_on(self) -> bool:
-        """A segment once begun is finished; the one being written is never taken, nor one that the
-        archive lacks.
-        """
+        """A segment once begun is finished; the one being written is never taken."""
         oldest = self._log.oldest
         if oldest >= self._log.written_seq or self._kept_for(oldest) is not None:
             return False
@@ -138,9 +135,7 @@ class Compactor:
 
     @property
     def kept(self) -> Kept:
-        """Why the oldest segment is still there; decided as compaction decides, changing
-        nothing.
-        """
+        """Why the oldest segment is still there, as compaction decides; changes nothing."""
         oldest = self._log.oldest
         if oldest >= self._log.written_seq:
             return Kept.WRITTEN
@@ -172,9 +167,6 @@ class Compactor:
         segments = log.segment - log.oldest
         return Pressure(log.total_bytes, live, size, segments, self._is_pressed)
 
-    def _pace(self) -> float:
-        return 0 if self._policy.is_urgent(self._pressure()) else self._policy.pace_ms / 1000
-
     @fail_stop
     def _step(self) -> None:
         self._turn = None
@@ -183,18 +175,14 @@ class Compactor:
         elif not self._queue.state.live.of(self._log.oldest)[0]:
             self._trim()
         elif self._ids:
-            self._copy_some()
+            done = self._queue.copy(self._ids[:COPIES], self._log.oldest, self._now_ns())
+            self._ids = self._ids[done:]
+            self._committer.schedule()
+            if done:
+                self.consider()
+            # Else there is no room: the next change that is on disk may have made some.
         else:
             self._read_some()
-
-    def _copy_some(self) -> None:
-        some = self._ids[:COPIES]
-        done = self._queue.copy(some, self._log.oldest, self._now_ns())
-        self._ids = self._ids[done:]
-        self._committer.schedule()
-        if done:
-            self.consider()
-        # Else there is no room: the next change that is on disk may have made some.
 
     def _read_some(self) -> None:
         oldest = self._log.oldest
@@ -207,16 +195,12 @@ class Compactor:
     @fail_stop
     def _was_read(self, ids: list[int] | None) -> None:
         self._is_waiting = False
-        if ids is None:
-            self._wait_for_deletions()
+        if ids is not None:
+            self._ids = ids
+            self.consider()
             return
-        self._ids = ids
-        self.consider()
-
-    def _wait_for_deletions(self) -> None:
-        """All was read, and jobs live there yet."""
-        oldest = self._log.oldest
-        self._left_seq = oldest
+        # All was read, and jobs live there yet.
+        oldest = self._left_seq = self._log.oldest
         self.log.critical(
             "compaction waits: jobs whose bodies are lost live in {segment}: {jobs}. It goes on "
             "when they are deleted; all other jobs are served on.", event="compaction-failed",
@@ -224,7 +208,6 @@ class Compactor:
         )  # fmt: skip
 
     def _trim(self) -> None:
-        """Nothing lives in the oldest segment any more."""
         self._slices, self._ids = None, []
         self._is_waiting = True
         lsn = self._log.append(Trim(self._log.oldest + 1, self._now_ns()))
@@ -242,7 +225,7 @@ class Compactor:
     @fail_stop
     def _was_deleted(self, ignored: None) -> None:
         self._is_waiting = False
-        self._committer.try_space()
+        self._committer.space.try_now()
         self.consider()
 
     def _give_up(self, failure: Failure) -> None:

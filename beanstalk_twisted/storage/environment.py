@@ -1,4 +1,4 @@
-"""What the parts of an open log have in common, and whom they tell what happens."""
+"""Dependencies, callbacks and figures shared by the parts of an open log."""
 
 from collections import deque
 from collections.abc import Callable
@@ -30,22 +30,16 @@ BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096)
 """Records of a batch."""
 
 MARKS: Final = 16
-"""Into so many parts an interval between syncs is divided to say since when something waits."""
+"""Parts into which an interval between syncs is divided to say since when something waits."""
 
 LEAST_NS: Final = 1_000 * US
 
 
 class CommitFigures:
-    """Counts batches and syncs.
-
-    :ivar syncs: how long they took, with the write before; nanoseconds.
-    :ivar batches: how many records they had.
-    """
+    """Counts batches by records, and syncs by how long they took with the write before, ns."""
 
     def __init__(self, lsn: int, interval_s: float | None) -> None:
-        """:param lsn: the newest one of the log.
-        :param interval_s: the longest time between two syncs; None if there are none.
-        """
+        """:param interval_s: the longest time between two syncs; None if there are none."""
         self.syncs = Histogram(SYNC_BOUNDS_NS)
         self.batches = Histogram(BATCH_BOUNDS)
         self._lsn = lsn
@@ -55,7 +49,7 @@ class CommitFigures:
         self._unsynced: deque[tuple[int, int]] = deque()
 
     def began(self, lsn: int, now_ns: int) -> None:
-        """A batch is on its way to disk, up to this LSN."""
+        """Count a batch on its way to disk, up to this LSN."""
         self.batches.note(lsn - self._lsn)
         self._lsn = lsn
         waiting = self._unsynced
@@ -66,24 +60,22 @@ class CommitFigures:
             waiting.append((lsn, now_ns))
 
     def synced(self, lsn: int, took_ns: int) -> None:
-        """All up to this LSN is durable, by a sync that took so long."""
         self.syncs.note(took_ns)
         waiting = self._unsynced
         while waiting and waiting[0][0] <= lsn:
             waiting.popleft()
 
     def unsynced_ns(self, now_ns: int) -> int:
-        """For how long the oldest change that is not durable has waited; 0 if there is none."""
+        """How long the oldest change that is not durable has waited; 0 if there is none."""
         return now_ns - self._unsynced[0][1] if self._unsynced else 0
 
 
 class Environment(NamedTuple):
-    """What an open log works with.
+    """Injected dependencies of an open log.
 
-    :ivar io: does the blocking work; ``unwatched`` is the same, for what may take as long as it
-        likes.
+    :ivar io: does the blocking work; ``unwatched`` does what may take as long as it likes.
     :ivar clock: log time; ``reactor`` has the timers.
-    :ivar failed: called when nothing can be promised any more: memory and log may no longer agree.
+    :ivar failed: called when memory and log may no longer agree.
     """
 
     directory: Directory
@@ -107,27 +99,21 @@ class Replica(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """How many bytes are published and not acknowledged."""
+        """Bytes that are published and not acknowledged."""
 
     def publish(self, batch: Batch) -> None:
         """Called with each batch once, in the order of the log, before it is written."""
 
     def trimmed(self, seq: int) -> None:
-        """A segment and all before it are dead, durably and acknowledged: they are wanted no
-        more.
-        """
+        """A segment and all before it are dead, durably and acknowledged."""
 
     def hand_over(self) -> "Deferred[None]":
-        """The log has ended in order.
-
-        :return: fires when all of it is acknowledged, or too long has passed.
-        """
+        """The log has ended in order; fires when all is acknowledged, or too long has passed."""
 
 
 class StoreEvents(NamedTuple):
-    """What a `LogStore` calls: the first and the last as `CommitEvents` do.
-
-    :ivar changed: the queue did something by itself.
+    """Callbacks of `LogStore`, the first and the last as in `CommitEvents`; ``changed`` says that
+    the queue did something by itself.
     """
 
     acknowledge: Callable[[], None]
@@ -150,7 +136,7 @@ class SlowSync(NamedTuple):
 
 
 class CommitEvents(NamedTuple):
-    """What a `GroupCommit` calls; by default nothing happens.
+    """Callbacks of `GroupCommit`; the defaults do nothing.
 
     :ivar acknowledge: more replies may be sent.
     :ivar advanced: the disk has done something.

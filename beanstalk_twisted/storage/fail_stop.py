@@ -1,24 +1,5 @@
-"""What an exception means between a command and its acknowledgement: the one place that decides.
-
-From the first change that a command makes until its record is handed to the disk, memory and log
-agree only if every step is done whole.  An exception in between, whatever it is, means that nobody
-knows what was done; so the server ends, as it does when its disk fails: at once, with the exit code
-74 and a reason.  Everything that was answered is in the log; nothing else was promised.  Going on
-instead would acknowledge what a restart may not find, or find and refuse.
-
-Steps of that kind are marked `fail_stop`.  They are those that Twisted calls, which logs and
-forgets what a timer, a socket or a Deferred has raised, and those that others call who go on
-without them.
-
-What is not of that kind costs less, and is decided where it happens; docs/durability.md, "Internal
-errors".
-
-Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of its
-instructions: it asks for an integer to remember the place, fails, and tries again for ever.  So
-functions on the way have none there (tests/storage/test_fail_stop.py).
-
-A queue without a log has promised nothing beyond the end of its process, which would be the end of
-all jobs: there exceptions go their usual way, and the command is answered with INTERNAL_ERROR.
+"""Fail-stop policy: which exceptions between a command and its acknowledgement end the server, and
+with which last words; docs/durability.md, "Internal errors".
 """
 
 import errno
@@ -38,9 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BALLAST_BYTES: Final = 4 << 20
-"""What the last words may take: a reason, a stack and what Twisted's log makes of them are some 100
-KB, and Python asks for its memory in pieces of 1 MB.
-"""
+"""What the last words may take: some 100 KB, and Python asks for its memory in pieces of 1 MB."""
 
 EXIT_CODE: Final = 74
 """Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
@@ -52,22 +31,19 @@ PACKAGE: Final = Path(__file__).parent.parent
 
 
 class Ballast:
-    """Memory that is held to be given up, so that a process that has run out of it can say so.
-
-    It is asked of the kernel, and never touched: it takes room in the address space only.
+    """Memory held to be given up, so that a process that has run out of it can say so.  It is never
+    touched: it takes room in the address space only.
     """
 
     def __init__(self) -> None:
         self._held: mmap.mmap | None = None
 
     def hold(self) -> None:
-        """Have it, if it can be had."""
         if self._held is None:
             with suppress(OSError, MemoryError):
                 self._held = mmap.mmap(-1, BALLAST_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def release(self) -> None:
-        """Give it up."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -80,11 +56,12 @@ BALLAST: Final = Ballast()
 class FailStop:
     """Ends the server, once.
 
-    :ivar is_armed: whether it does: whether there is a log that memory must agree with.
+    :ivar is_armed: whether it does: whether there is a log that memory must agree with.  A queue
+        without one has promised nothing beyond the end of its process: there exceptions go their
+        usual way, and the command is answered with INTERNAL_ERROR.
     """
 
     def __init__(self, failed: Callable[[Failure], None], *, is_armed: bool = True) -> None:
-        """:param failed: ends the server."""
         self.is_armed = is_armed
         self.has_failed = False
         self._failed = failed
@@ -112,8 +89,6 @@ class FailStop:
 
 
 class Stoppable(Protocol):
-    """Whose steps may be marked."""
-
     _fail_stop: FailStop
 
 
@@ -121,7 +96,17 @@ S = TypeVar("S", bound=Stoppable)
 
 
 def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """Mark a method that is done whole or ends the server."""
+    """Mark a method that is done whole or ends the server.
+
+    From the first change that a command makes until its record is handed to the disk, memory and
+    log agree only if every step is done whole.  Going on after an exception would acknowledge what
+    a restart may not find, or find and refuse.  Marked are the steps that Twisted calls, which logs
+    and forgets what a timer, a socket or a Deferred has raised, and those whose callers go on.
+
+    Where there is no memory at all, CPython cannot leave a function whose `try` lies beyond 256 of
+    its instructions: it asks for an integer to remember the place, fails, and tries again for ever.
+    So functions on the way have none there (tests/storage/test_fail_stop.py).
+    """
 
     @wraps(step)
     def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -135,10 +120,7 @@ def fail_stop(step: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 
 def reason(failure: Failure, acknowledgeable_lsn: int) -> str:
-    """Why the server ends, never empty: what, where, what was lost, what to do next.
-
-    :param acknowledgeable_lsn: replies to what came later were not sent.
-    """
+    """Why the server ends, never empty: what, where, what was lost, what to do next."""
     error = failure.value
     if isinstance(error, BinlogError):
         return str(error)
@@ -159,7 +141,6 @@ def is_out_of_descriptors(error: BaseException | None) -> bool:
 
 
 def _place(failure: Failure) -> str:
-    """The innermost line of ours."""
     for name, path, line, *_ in reversed(failure.frames):
         if Path(path).is_relative_to(PACKAGE):
             return f" in {Path(path).relative_to(PACKAGE)}, line {line} ({name})"
@@ -167,9 +148,8 @@ def _place(failure: Failure) -> str:
 
 
 def end_process(code: int, last_words: Callable[[], None]) -> None:
-    """End this very moment, whatever may still go wrong, in whatever thread.
-
-    :param last_words: says why.
+    """End this very moment, after ``last_words``, whatever may still go wrong, in whatever
+    thread.
     """
     try:
         BALLAST.release()

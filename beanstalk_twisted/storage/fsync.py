@@ -1,54 +1,11 @@
-"""Whether the disk is quick enough for the reactor's thread to sync by itself.
-
-A batch that one client alone waits for can share its sync with nobody.  To hand it to another
-thread and back costs more than a quick disk's sync.  So where syncs are known to be short, that one
-is done at once; where they are not, the thread keeps the loop free.  Each sync teaches, whichever
-thread does it, so what is known of a slow disk costs no trials.
-
-After a sync here that took longer than `STALL` times the limit, the thread has all of them for
-`REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
-ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
-"""
+"""When to sync, and in which thread."""
 
 from typing import Final, NamedTuple
 
 RELAXED_SYNC_S: Final = 1.0
 """Seconds from the write of relaxed records to their sync at the latest, where replies wait for
-syncs: readers of the log take what is durable, and one sync a second is a small part of any disk's.
+syncs: one sync a second is a small part of any disk's.
 """
-
-
-class FsyncPolicy(NamedTuple):
-    """When to sync.
-
-    :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
-        None never does.
-    """
-
-    interval_s: float | None
-
-    @property
-    def is_always(self) -> bool:
-        """Whether replies wait for the sync."""
-        return self.interval_s == 0
-
-    @property
-    def latest_s(self) -> float | None:
-        """Seconds from a write to its sync at the latest, also of what no reply waits for."""
-        return RELAXED_SYNC_S if self.is_always else self.interval_s
-
-    @property
-    def in_words(self) -> str:
-        """Say it as the option does."""
-        if self.is_always:
-            return "fsync always"
-        if self.interval_s is None:
-            return "fsync never"
-        return f"fsync within {round(self.interval_s * 1000)} ms"
-
-
-ALWAYS: Final = FsyncPolicy(0)
-NEVER: Final = FsyncPolicy(None)
 
 
 US: Final = 1_000
@@ -62,25 +19,64 @@ MAX_LIMIT_US: Final = 10_000
 """A hard disk's seek: there nothing is to be saved, and others wait for long."""
 
 LESSONS: Final = 8
-"""So many syncs are done by the thread before anything is known; a client makes them in 2 ms."""
+"""Syncs done by the thread before anything is known; a client makes them in 2 ms."""
 
 WEIGHT: Final = 8
-"""The newest sync counts for one part of so many: 8 of them make a disk known, or known anew."""
+"""The newest sync counts for one part in this number of the mean."""
 
 STALL: Final = 10
-"""A sync is slow by far when it takes so many times the limit: by default 3 ms, as one connection's
-commands may take 5.
-"""
+"""A sync that takes this many times the limit is slow by far: by default 3 ms."""
 
 REST: Final = 20
-"""And then others have so many times as long without another one."""
+"""And then others have this many times as long without another one."""
 
 MAX_BATCH_BYTES: Final = 64 << 10
 """What one client sends at a time; the times of longer ones say little of the others."""
 
 
+class FsyncPolicy(NamedTuple):
+    """When to sync.
+
+    :ivar interval_s: seconds from a write to its sync at the latest; 0 syncs before each reply,
+        None never does.
+    """
+
+    interval_s: float | None
+
+    @property
+    def is_always(self) -> bool:
+        return self.interval_s == 0
+
+    @property
+    def latest_s(self) -> float | None:
+        """Seconds from a write to its sync at the latest, also of what no reply waits for."""
+        return RELAXED_SYNC_S if self.is_always else self.interval_s
+
+    @property
+    def in_words(self) -> str:
+        if self.is_always:
+            return "fsync always"
+        if self.interval_s is None:
+            return "fsync never"
+        return f"fsync within {round(self.interval_s * 1000)} ms"
+
+
+ALWAYS: Final = FsyncPolicy(0)
+NEVER: Final = FsyncPolicy(None)
+
+
 class InlineSyncPolicy:
-    """Learns how long syncs take, in nanoseconds on any clock that does not go back."""
+    """Whether the disk is quick enough for the reactor's thread to sync by itself, learnt from how
+    long syncs take, in nanoseconds on any clock that does not go back.
+
+    A batch that one client alone waits for can share its sync with nobody, and to hand it to
+    another thread and back costs more than a quick disk's sync.  Each sync teaches, whichever
+    thread does it, so what is known of a slow disk costs no trials.
+
+    After a sync here that took longer than `STALL` times the limit, the thread has all of them for
+    `REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter
+    ones cause no rest, so only the mean bounds what they cost; docs/durability.md, "Inline sync".
+    """
 
     def __init__(self, limit_us: int = DEFAULT_LIMIT_US) -> None:
         """:param limit_us: up to what mean it is open, 0 to `MAX_LIMIT_US`; 0 is never."""
@@ -107,8 +103,8 @@ class InlineSyncPolicy:
         self._is_taken = False
 
     def note_sync(self, now_ns: int, took_ns: int) -> None:
-        """A sync, with the write before it, has ended.  One that took for ever is to be forgotten
-        some day, so no more than a stall is learnt from it.
+        """A sync, with the write before it, has ended.  No more than a stall is learnt from it, so
+        that one that took for ever is forgotten some day.
         """
         self.note_write(now_ns, took_ns)
         took_ns = min(took_ns, self._stall_ns)

@@ -1,26 +1,4 @@
-"""Group commit: when records go to disk, and when replies may go out.
-
-One batch at a time is with the I/O thread; what is appended meanwhile makes the next.  A batch is
-handed over at the end of the turn that began it, so it holds what all connections did in that turn.
-Relaxed records alone, which no reply waits for, do not make a batch: they go with the next, or
-after `IDLE_FLUSH_S`, and are synced with the next, or after `RELAXED_SYNC_S`.  What
-`acknowledgeable_lsn` has passed may be told to clients:
-
-- ``always``: what is durable;
-- an interval, ``never``: what is written, so that it survives the end of the process.  With an
-  interval a timer, not the next write, asks for the sync, so that it is a bound.
-
-A batch that exactly one client waits for is synced in the reactor's own thread while the disk is
-quick (`InlineSyncPolicy`), once between two turns; what is sent meanwhile is in the next batch.
-
-With a replica, each batch is published before it is written, and acknowledgeable is what both have.
-
-Between batches the I/O thread allocates segments ahead (`Space`).  Should even a batch find no
-space, it waits until the disk is tried again, and all replies with it.
-
-Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound because a
-timer keeps it; there, a sync happens only when something more is written.
-"""
+"""Group commit: when records go to disk, and when replies may go out."""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,14 +24,38 @@ from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
 from beanstalk_twisted.storage.io_thread import Clock
 
+T = TypeVar("T")
+
 SPACE_RETRY_S: Final = 1.0
 """From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
+IDLE_FLUSH_S: Final = 0.05
+"""How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes
+a second for them alone, and soon enough before a long silence.
+"""
+
+MAX_RELAXED_BYTES: Final = 16_000
+"""Bytes of relaxed records, 200 of them, above which the price of a write is a small part."""
+
+MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
+"""Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
+read: some tens of milliseconds of a disk's time.
+"""
+
+LARGE_BYTES: Final = 4 << 20
+"""Bytes of a batch that begins in a turn of its own: a frame of 16 MiB takes 10 to 20 ms."""
+
+LEAST_SLOW_NS: Final = 1_000_000
+"""Nanoseconds below which a write or sync is not slow, however long replies have waited: not for
+the disk, but for a thread, on a busy machine.
+"""
+
+IDLE: Final = -1
+"""In place of a time, ns: the disk has nothing to do."""
+
 
 class Space:
-    """Sees that a log's room is as large as the queue wants it to be.
-
-    :ivar budget: the log's."""
+    """Keeps as much space allocated as the queue wants, and tries a full disk again."""
 
     def __init__(
         self, budget: SpaceBudget, clock: Clock, events: CommitEvents, again: Callable[[], None]
@@ -66,7 +68,7 @@ class Space:
         self._pause: IDelayedCall | None = None
 
     def wanted(self) -> PreallocatedSegment | None:
-        """A file that is to be made ready now."""
+        """Return the segment to allocate now, if one is wanted."""
         return None if self._pause is not None else self.budget.wanted(self._events.demand())
 
     def next(self, is_ending: bool) -> PreallocatedSegment | None:
@@ -81,11 +83,6 @@ class Space:
             self.was_given()
         return segment
 
-    def made(self, segment: PreallocatedSegment) -> None:
-        """The file is ready."""
-        self.budget.add(segment)
-        self.was_given()
-
     def was_given(self) -> None:
         """A disk that was full no longer is when it has given all that is wanted, not before: else
         each segment that compaction frees would be news.
@@ -98,19 +95,16 @@ class Space:
     def was_refused(self, failure: Failure) -> None:
         """The disk is full: the next try is a second from now, also if another one was planned."""
         self.budget.is_short = True
-        if self._pause is not None:
-            self._pause.cancel()
+        self.stop()
         self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
         self._events.space_changed(failure)
 
     def try_now(self) -> None:
-        """There may be space again: do not wait for the next try."""
         if self._pause is not None:
             self._pause.cancel()
             self._end_pause()
 
     def stop(self) -> None:
-        """Try nothing any more."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -120,47 +114,21 @@ class Space:
         self._again()
 
 
-T = TypeVar("T")
-
-IDLE_FLUSH_S: Final = 0.05
-"""How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes
-a second for them alone, and soon enough before a long silence.
-"""
-
-MAX_RELAXED_BYTES: Final = 16_000
-"""Bytes of relaxed records, 200 of them, above which they do not wait: a write's own price is then
-a small part.
-"""
-
-MAX_UNACKNOWLEDGED_BYTES: Final = 8 << 20
-"""Bytes appended and not yet acknowledgeable above which connections that wait for replies are not
-read: some tens of milliseconds of a disk's time, and the most that a slow one makes us hold.
-"""
-
-LARGE_BYTES: Final = 4 << 20
-"""Bytes of a batch that begins in a turn of its own, behind what was given room for it: a frame of
-16 MiB takes 10 to 20 ms.
-"""
-
-LEAST_SLOW_NS: Final = 1_000_000
-"""A write or sync that took less, ns, is not told as a slow one, however long its replies have
-waited: not for the disk, but for a thread, on a machine that is busy.
-"""
-
-IDLE: Final = -1
-"""In place of a time, ns: the disk has nothing to do."""
-
-
 class GroupCommit:
-    """Takes a log's batches to disk and tells which replies may be sent.
+    """Takes a log's batches to disk, one at a time, and decides which replies may be sent.
 
-    Whatever goes wrong here ends the server, but for what the disk refuses: see `fail_stop`.  What
+    A batch is handed over at the end of the turn that began it, so it holds what all connections
+    did in that turn.  Relaxed records alone, which no reply waits for, do not make a batch: they go
+    with the next, or after `IDLE_FLUSH_S`, and are synced with the next, or after `RELAXED_SYNC_S`.
+
+    Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound
+    because a timer keeps it; there, a sync happens only when something more is written.
+
+    Whatever goes wrong here ends the server, except what the disk refuses: see `fail_stop`.  What
     others call they call in steps of their own that do.
 
-    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go.
-    :ivar space: what is wanted of the disk.
-    :ivar figures: what commits cost.
-    :ivar replica: where batches go beside the disk; None for nowhere.
+    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go: with ``always``
+        what is durable, else what is written, so that it survives the end of the process.
     """
 
     def __init__(
@@ -170,7 +138,7 @@ class GroupCommit:
     ) -> None:  # fmt: skip
         """:param shortcut: None has all done by the I/O thread that may take long.
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
-        :param replica: has all of the log that was written before.
+        :param replica: has all of the log that was written before; what both have may be told.
         """
         self.acknowledgeable_lsn = log.last_lsn
         self.replica = replica
@@ -193,8 +161,7 @@ class GroupCommit:
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
         self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
-        self._is_busy = self._is_flushing = self._is_again = False
-        self._may_shorten = False
+        self._is_busy = self._is_flushing = self._is_again = self._may_shorten = False
         self._wants_write = self._wants_sync = False
         self._in_flight_bytes = 0
         self._slow_ns = slow_ns
@@ -214,7 +181,6 @@ class GroupCommit:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """About how many bytes are appended, and not acknowledgeable yet."""
         under_way = self._in_flight_bytes
         if self.replica is not None:
             under_way = max(under_way, self.replica.waiting_bytes)
@@ -235,36 +201,42 @@ class GroupCommit:
             self._flush()
 
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
-        """Sync as soon as may be, whatever the policy; call when records up to ``lsn`` are durable,
-        and the replica has them.
-        """
+        """Sync soon, whatever the policy; call when all up to ``lsn`` is durable and replicated."""
         self._durable_calls.append((lsn, call))
         self._wants_sync = True
         self.schedule()
 
     def sync(self, call: Callable[[], None]) -> None:
-        """Sync now, even if nothing was appended; call when that has ended, whatever the
-        replica has.
-        """
+        """Sync now, even if nothing was appended; call when it ends, whatever the replica has."""
         self._synced_calls.append((self._log.last_lsn, call))
         self._wants_sync = True
         self.schedule()
         self._flush()
 
     def finish(self) -> "Deferred[None]":
-        """Sync all that was appended, then end the log in order.
-
-        :return: fires when it is durable.
-        """
+        """Sync all that was appended, then end the log in order; fires when that is durable."""
         self._cancel_calls()
         finished = self._finished = Deferred()
         self._flush()
-        self.try_space()
+        self.space.try_now()
         return finished
 
+    def _end_log(self) -> None:
+        batch = self._log.finish(self._now_ns())
+        if self.replica is not None:
+            self.replica.publish(batch)
+        end = partial(self._writer.end, batch, self._log.budget.leave())
+        self._run(end, self._ended).addErrback(self._fail_stop)
+
+    def _ended(self, ignored: None) -> None:
+        self._writer.close()
+        self._io.stop()
+        finished, self._finished = self._finished, None
+        assert finished is not None
+        finished.callback(None)
+
     def abandon(self) -> "Deferred[None]":
-        """Leave the log as it is: nothing more is written, nor acknowledged.  Called when
-        `FailStop` has failed.
+        """Write and acknowledge nothing more, since `FailStop` has failed.
 
         :return: fires when the I/O thread has done what it had begun, and the files are closed.
         """
@@ -277,14 +249,6 @@ class GroupCommit:
             if call is not None and call.active():
                 call.cancel()
         self._turn = self._interval = self._idle_flush = None
-
-    def displaced(self) -> str:
-        """Say how the directory was displaced, empty if it was not; called in the I/O thread."""
-        return self._writer.displaced()
-
-    def try_space(self) -> None:
-        """There may be space again: do not wait for the next try."""
-        self.space.try_now()
 
     @fail_stop
     def replicated(self) -> None:
@@ -302,7 +266,6 @@ class GroupCommit:
 
     @property
     def _is_due(self) -> bool:
-        """Whether what was appended is to be written now."""
         log = self._log
         if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
             return True
@@ -329,13 +292,14 @@ class GroupCommit:
             return
         if self._log.budget.stale:
             discard = partial(self._writer.discard, self._log.budget.take_stale())
-            self._run(self._io.run, discard, self._discarded).addErrback(self._fail_stop)
+            self._run(discard, lambda _: self._advance()).addErrback(self._fail_stop)
             return
         segment = self.space.next(is_ending=self._finished is not None)
         if segment is not None and self._may_prepare(segment):
-            self._prepare(segment)
-            return
-        if self._is_due:
+            self._taken_ns = self._now_ns()
+            running = self._run(partial(self._writer.prepare, segment), self._prepared, segment)
+            running.addErrback(self._not_prepared).addErrback(self._fail_stop)
+        elif self._is_due:
             self._take()
         elif self._finished is not None:
             self._end_log()
@@ -343,6 +307,15 @@ class GroupCommit:
             self._run_sync()
         else:
             self._arm_idle_flush()
+
+    def _run(
+        self, work: Callable[[], T], done: Callable[..., None], *args: object
+    ) -> "Deferred[None]":
+        """Have the I/O thread do what may take long."""
+        self._is_busy = True
+        return self._io.run(work).addCallback(done, *args)
+
+    # A batch, from the log to the replies.
 
     def _take(self) -> None:
         self._events.before_batch()
@@ -356,33 +329,21 @@ class GroupCommit:
         is_promised = self._is_always and batch.commits
         sync = is_promised or self._wants_sync or self._finished is not None
         self._wants_write = self._wants_sync = False
-        self._begin(batch, sync)
-
-    def _begin(self, batch: Batch, sync: bool) -> None:
-        """The replica has it first, and once, however often the disk has no space for it."""
         if self.replica is not None:
+            # First, and once, however often the disk has no space for it.
             self.replica.publish(batch)
-        self._start(batch, sync)
+        self._write(batch, sync)
 
-    def _start(self, batch: Batch, sync: bool) -> None:
-        """Where replies do not wait for syncs, and nothing here syncs, this need not be long."""
+    def _write(self, batch: Batch, sync: bool) -> None:
+        """Write a batch that one client waits for in this thread while the disk is quick
+        (`InlineSyncPolicy`); the second of a turn goes to the I/O thread, so that others have their
+        turn.
+        """
         self._in_flight_bytes = batch.end - batch.offset
         work = partial(self._timed, partial(self._writer.write, batch, sync))
-        if self._is_short(batch):
-            running = self._call(work, batch)
-        else:
-            is_long = sync or batch.syncs or self._is_always
-            run = self._io.run if is_long else self._io.run_brief
-            running = self._run(run, work, self._written, batch)
-        if running is not None:
-            running.addErrback(self._not_written, batch, sync)
-            running.addErrback(self._fail_stop)
-
-    def _is_short(self, batch: Batch) -> bool:
-        """The second batch of a turn goes to the thread, so that others have their turn."""
-        may_be, self._may_shorten = self._may_shorten, False
-        return (
-            may_be
+        may_shorten, self._may_shorten = self._may_shorten, False
+        if (
+            may_shorten
             and self._is_always
             and self._events.count_waiting() == 1
             and self._io.is_free
@@ -390,13 +351,19 @@ class GroupCommit:
             and self._in_flight_bytes <= MAX_BATCH_BYTES
             and self._finished is None
             and self._inline_sync.take(self._now_ns())
-        )
+        ):
+            running = self._write_here(work, batch)
+        elif sync or batch.syncs or self._is_always:
+            running = self._run(work, self._written, batch)
+        else:
+            # Nothing here syncs, and replies do not wait for syncs: this need not be long.
+            self._is_busy = True
+            running = self._io.run_brief(work).addCallback(self._written, batch)
+        if running is not None:
+            running.addErrback(self._not_written, batch, sync).addErrback(self._fail_stop)
 
-    def _call(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
-        """Write here and now.
-
-        :return: has failed, if that has.
-        """
+    def _write_here(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
+        """:return: has failed, if that has."""
         self._is_busy = True
         try:
             self._written(self._io.call(work), batch, is_here=True)
@@ -405,19 +372,11 @@ class GroupCommit:
         return None
 
     def _timed(self, work: Callable[[], T]) -> T:
-        """In whichever thread."""
         began_ns = self._now_ns()
         done = work()
         self._ended_ns = self._now_ns()
         self._took_ns = self._ended_ns - began_ns
         return done
-
-    def _run(
-        self, run: "Callable[[Callable[[], T]], Deferred[T]]", work: Callable[[], T],
-        done: Callable[..., None], *args: object,
-    ) -> "Deferred[None]":  # fmt: skip
-        self._is_busy = True
-        return run(work).addCallback(done, *args)
 
     def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
         self._in_flight_bytes = 0
@@ -438,43 +397,14 @@ class GroupCommit:
             self._arm_interval()
 
     def _let_go(self) -> None:
-        """Let replies go.  What else is to be done behind a commit comes later: by then their
-        readers have them.
+        """Let replies go.  What else follows a commit comes later: by then their readers have
+        them.
         """
-        self._tell_if_slow()
-        if not self._fail_stop.has_failed and self._acknowledge():
-            self._events.acknowledge()
-
-    def _tell_if_slow(self) -> None:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-
-    def _synced(self, ignored: None, lsn: int) -> None:
-        self._log.durable(lsn)
-        self._let_go()
-        self.figures.synced(lsn, self._took_ns)
-        self._advance()
-
-    def _advance(self, is_here: bool = False) -> None:
-        """The disk has nothing to do: give it the next batch.
-
-        :param is_here: it was a call, so a moment ago the room wanted nothing.
-        """
-        self._is_busy = False
-        if self._fail_stop.has_failed:
-            return
-        self._call_durable()
-        if self._log.open_bytes > LARGE_BYTES:
-            # What was given room just now has kept others waiting already.
-            self.schedule()
-        elif not is_here or self._has_next:
-            self._flush()
-        else:
-            self._arm_idle_flush()
-        if not self._is_busy:
-            self._taken_ns = IDLE
-        self._events.advanced()
+        if not self._fail_stop.has_failed and self._acknowledge():
+            self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
         """:return: whether more may be told to clients."""
@@ -486,29 +416,41 @@ class GroupCommit:
             self.acknowledgeable_lsn = lsn
         return grows
 
-    @property
-    def _has_next(self) -> bool:
-        is_ending = self._finished is not None
-        return self._is_due or self._log.budget.is_short or self._wants_sync or is_ending
+    def _advance(self, is_here: bool = False) -> None:
+        """The disk has nothing to do: give it the next batch.
+
+        :param is_here: it was a call, so a moment ago the room wanted nothing.
+        """
+        self._is_busy = False
+        if self._fail_stop.has_failed:
+            return
+        self._call_durable()
+        log = self._log
+        has_next = not is_here or self._is_due or log.budget.is_short or self._wants_sync
+        if log.open_bytes > LARGE_BYTES:
+            # What was given room just now has kept others waiting already.
+            self.schedule()
+        elif has_next or self._finished is not None:
+            self._flush()
+        else:
+            self._arm_idle_flush()
+        if not self._is_busy:
+            self._taken_ns = IDLE
+        self._events.advanced()
 
     def _call_durable(self) -> None:
         lsn = self._log.durable_lsn
-        self._call_up_to(self._synced_calls, lsn)
+        while self._synced_calls and self._synced_calls[0][0] <= lsn:
+            self._synced_calls.pop(0)[1]()
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
-        self._call_up_to(self._durable_calls, lsn)
-
-    def _call_up_to(self, calls: list[tuple[int, Callable[[], None]]], lsn: int) -> None:
-        while calls and calls[0][0] <= lsn:
-            _, call = calls.pop(0)
-            call()
+        while self._durable_calls and self._durable_calls[0][0] <= lsn:
+            self._durable_calls.pop(0)[1]()
 
     # Space.
 
     def _may_prepare(self, segment: PreallocatedSegment) -> bool:
-        """Where a limit on the log's bytes is reached it is as if the disk were full, but for what
-        has to be written.
-        """
+        """At the limit on the log's bytes it is as on a full disk, but for what must be written."""
         log = self._log
         if log.may_allocate(segment.size):
             return True
@@ -519,19 +461,9 @@ class GroupCommit:
         self.space.was_refused(Failure(problem))
         return False
 
-    def _discarded(self, ignored: None) -> None:
-        self._advance()
-
-    def _prepare(self, segment: PreallocatedSegment) -> None:
-        self._taken_ns = self._now_ns()
-        running = self._run(
-            self._io.run, partial(self._writer.prepare, segment), self._prepared, segment
-        )
-        running.addErrback(self._not_prepared)
-        running.addErrback(self._fail_stop)
-
     def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
-        self.space.made(segment)
+        self.space.budget.add(segment)
+        self.space.was_given()
         self._advance()
 
     def _not_prepared(self, failure: Failure) -> None:
@@ -549,43 +481,39 @@ class GroupCommit:
     @fail_stop
     def _try_again(self) -> None:
         if self._refused is not None:
-            self._start(*self._refused)
+            self._write(*self._refused)
         else:
             self._flush()
 
-    # The sync interval.
+    # What no batch brings: the sync after an interval, and the idle flush.
 
     def _arm_interval(self) -> None:
+        """Have what was written synced; a sync mark is nothing that has to be durable."""
         latest_s = self._policy.latest_s
-        if latest_s is None or not self._needs_sync:
+        if latest_s is None or self._log.durable_lsn >= self._written_lsn:
             return
         if self._interval is None and self._finished is None:
             self._interval = self._reactor.callLater(latest_s, self._sync_due)
 
-    @property
-    def _needs_sync(self) -> bool:
-        """Whether something is written that is not durable; a sync mark is nothing that has to
-        be.
-        """
-        return self._log.durable_lsn < self._written_lsn
-
     @fail_stop
     def _sync_due(self) -> None:
         self._interval = None
-        if not self._needs_sync:
-            return
-        self._wants_sync = True
-        if not self._is_busy:
-            self._run_sync()
+        if self._log.durable_lsn < self._written_lsn:
+            self._wants_sync = True
+            if not self._is_busy:
+                self._run_sync()
 
     def _run_sync(self) -> None:
         self._wants_sync = False
         self._taken_ns = self._waits_from_ns = self._now_ns()
         sync = partial(self._timed, self._writer.sync)
-        running = self._run(self._io.run, sync, self._synced, self._written_lsn)
-        running.addErrback(self._fail_stop)
+        self._run(sync, self._synced, self._written_lsn).addErrback(self._fail_stop)
 
-    # The idle flush.
+    def _synced(self, ignored: None, lsn: int) -> None:
+        self._log.durable(lsn)
+        self._let_go()
+        self.figures.synced(lsn, self._took_ns)
+        self._advance()
 
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self._finished is None
@@ -610,21 +538,7 @@ class GroupCommit:
             self._flush()
         else:
             self._waits_from_ns = self._taken_ns = self._now_ns()
-            self._begin(self._log.mark(), False)
-
-    # The end.
-
-    def _end_log(self) -> None:
-        batch = self._log.finish(self._now_ns())
-        if self.replica is not None:
-            self.replica.publish(batch)
-        end = partial(self._writer.end, batch, self._log.budget.leave())
-        running = self._run(self._io.run, end, self._ended)
-        running.addErrback(self._fail_stop)
-
-    def _ended(self, ignored: None) -> None:
-        self._writer.close()
-        self._io.stop()
-        finished, self._finished = self._finished, None
-        assert finished is not None
-        finished.callback(None)
+            mark = self._log.mark()
+            if self.replica is not None:
+                self.replica.publish(mark)
+            self._write(mark, sync=False)

@@ -1,15 +1,4 @@
-"""Where blocking work is done, so that the reactor's thread does not wait for a disk.
-
-A write without a sync goes to the kernel's memory: it takes 10 µs, and to have another thread do it
-takes 60 more.  So such *brief* work is done at once, as long as it is brief: when the disk cannot
-keep up the kernel lets writers wait, and then the thread has the work for a while.  On a busy
-machine work takes long also because somebody else has the processor; therefore, after the first
-that did, the kernel is asked whether it was a wait.  Should work hang, the reactor hangs with it;
-so meanwhile the thread looks once a second, for whoever wants to be told.
-
-Work that the caller knows to be short (`InlineSyncPolicy`) is done at once too, and watched like
-that: as a plain call, since Deferreds would take a tenth of its command.
-"""
+"""Where blocking work is done, so that the reactor's thread does not wait for a disk."""
 
 import resource
 import signal
@@ -33,10 +22,10 @@ BRIEF_S: Final = 0.002
 """Brief work that took longer may have waited for a disk: 2 ms hold up others as commands do."""
 
 WARY_S: Final = 1.0
-"""For so long the thread then has all of it: a disk that is behind may be so for many seconds."""
+"""How long the thread then has all of it: a disk that is behind may be so for many seconds."""
 
 WATCHFUL_S: Final = 1.0
-"""For so long after work that was not brief the kernel is asked, which costs 1 µs a time."""
+"""How long after work that was not brief the kernel is asked, which costs 1 µs a time."""
 
 LOOK_S: Final = 1.0
 """How often a thread that has nothing to do looks at brief work: a second is nothing to a hang."""
@@ -47,18 +36,15 @@ class Clock(Protocol):
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *args: object
-    ) -> IDelayedCall:
-        """Call a function after so many seconds."""
+    ) -> IDelayedCall: ...
 
 
 class Reactor(Clock, Protocol):
     """What is needed of a reactor."""
 
-    def seconds(self) -> float:
-        """The time, seconds."""
+    def seconds(self) -> float: ...
 
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """Call a function in the reactor's thread."""
+    def callFromThread(self, callable: Callable[..., object], *args: object) -> None: ...
 
 
 class Io(Protocol):
@@ -75,9 +61,8 @@ class Io(Protocol):
         """Whether no work is under way, so that there may be a `call`."""
 
     def call(self, work: Callable[[], T]) -> T:
-        """Do work in this thread, however long it takes.  Only while this is free.
-
-        :raise Exception: what ``work`` has raised.
+        """Do work in this thread, however long it takes; only while this is free.  A plain call:
+        Deferreds would take a tenth of the command.
         """
 
     def stop(self) -> None:
@@ -88,18 +73,15 @@ class WatchableIo(Io, Protocol):
     """One that can be watched also while it keeps the reactor's thread."""
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """Be watched.
-
-        :param look: called about once a second, in another thread, while the reactor's thread does
-            work itself.
-        :param failed: called, in whatever thread, when an outcome cannot be told: whoever waits for
-            it would wait for ever.
+        """:param look: called about once a second, in another thread, while the reactor does work
+            itself.
+        :param failed: called, in whatever thread, when an outcome cannot be reported.
         """
 
 
 def count_waits() -> int:
-    """How often this thread has waited for something, and not only for a processor; where the
-    kernel does not tell (outside Linux), it has since the last call.
+    """Return how often this thread has waited for something, and not only for a processor; where
+    the kernel does not say (outside Linux), it has since the last call.
     """
     if sys.platform == "linux":
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -107,15 +89,22 @@ def count_waits() -> int:
 
 
 class IoThread(WatchableIo):
-    """A `WatchableIo` of one thread."""
+    """A `WatchableIo` of one thread.
+
+    A write without a sync goes to the kernel's memory: it takes 10 µs, and to have another thread
+    do it takes 60 more.  So such *brief* work is done at once, as long as it is brief: when the
+    disk cannot keep up the kernel lets writers wait, and then the thread has the work for a while.
+    On a busy machine work takes long also because others have the processor; so after the first
+    that did, the kernel is asked whether it was a wait.  Should work hang, the reactor hangs with
+    it; so meanwhile the thread looks once a second.
+    """
 
     def __init__(self, reactor: Reactor, waits: Callable[[], int] = count_waits) -> None:
-        """:param waits: see `count_waits`."""
         self._reactor = reactor
         self._waits = waits
         self._under_way = 0
-        self._look: Callable[[], None] = _nothing
-        self._failed: Callable[[Failure], None] = _fail
+        self._look: Callable[[], None] = lambda: None
+        self._failed: Callable[[Failure], None] = Failure.raiseException
         self._is_here = self._is_looking = False
         self._wary_until_s = self._watchful_until_s = reactor.seconds()
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -137,7 +126,9 @@ class IoThread(WatchableIo):
         result = execute(self.call, work)
         ended_s = self._reactor.seconds()
         if ended_s - began_s > BRIEF_S:
-            self._note_slow(ended_s, waits)
+            if waits is not None and self._waits() > waits:
+                self._wary_until_s = ended_s + WARY_S
+            self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
         return result
 
     @property
@@ -153,12 +144,6 @@ class IoThread(WatchableIo):
         finally:
             self._is_here = False
 
-    def _note_slow(self, ended_s: float, waits: int | None) -> None:
-        """:param waits: how many there were before the work, if that is known."""
-        if waits is not None and self._waits() > waits:
-            self._wary_until_s = ended_s + WARY_S
-        self._watchful_until_s = max(ended_s, self._wary_until_s) + WATCHFUL_S
-
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         self._look, self._failed = look, failed
 
@@ -166,7 +151,7 @@ class IoThread(WatchableIo):
         self._work.put(None)
 
     def _main(self) -> None:
-        """What work raises is told as its outcome; so this is about the telling, and the looks."""
+        """Report what ends the thread; what work raises is its outcome."""
         # Signals are the main thread's, which has to see a stop before what comes after it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -208,14 +193,6 @@ class IoThread(WatchableIo):
         tell(outcome)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _fail(failure: Failure) -> None:
-    failure.raiseException()
-
-
 class InlineIo(WatchableIo):
     """A `WatchableIo` that does the work at once, for tests without threads."""
 
@@ -233,7 +210,7 @@ class InlineIo(WatchableIo):
         return work()
 
     def stop(self) -> None:
-        """Nothing runs."""
+        pass
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """There is no other thread to look."""
+        pass

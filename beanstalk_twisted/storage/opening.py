@@ -1,8 +1,5 @@
-"""From a directory to a loaded queue and an open log.
-
-The order is the promise: lock, look at every byte (bodies while the jobs are loaded from their
-records, or later), refuse or keep aside, and only when the new segment is durable is anything of
-the old log cut.  No Twisted here: it runs before any port is open.
+"""From a directory to a loaded queue and an open log.  The order is the promise: only when the new
+segment is durable is anything of the old log cut.  No Twisted: it runs before any port is open.
 """
 
 import errno
@@ -51,18 +48,15 @@ class Verify(StrEnum):
 
 
 class Report(Protocol):
-    """Hears how far a start has come."""
-
     def read(self, done: int, total: int) -> None:
-        """So many bytes of the log are read, of so many."""
+        """``done`` of ``total`` bytes of the log are read."""
 
-    def loaded(self, jobs: int) -> None:
-        """So many jobs are loaded."""
+    def loaded(self, jobs: int) -> None: ...
 
 
 class Predecessor(Protocol):
-    """What a new segment goes on from: a log that was read (`replay.Replay`), or one that was
-    followed (`replication.followed_log.FollowedLog`).
+    """A log that a new segment continues: read (`replay.Replay`), or followed
+    (`replication.followed_log.FollowedLog`).
     """
 
     @property
@@ -70,42 +64,28 @@ class Predecessor(Protocol):
         """The names of the tubes of its records."""
 
     def position(self, store_uuid: bytes) -> Position:
-        """How it goes on.
-
-        :param store_uuid: names the store if it is a new one.
-        """
+        """:param store_uuid: names the store if it is a new one."""
 
     def tidy(self, directory: Directory) -> str:
         """Make durable what the new segment builds on, before that is written; keep a copy of what
-        it cuts off.
-
-        :return: where the copy is, or an empty string.
+        it cuts off, and return where, or an empty string.
         """
 
     def notes(self, kept_at: str) -> list[str]:
-        """What there is to say of the log, a sentence each, for the server's log.
-
-        :param kept_at: what `tidy` has returned.
-        """
+        """Return sentences for the server's log; ``kept_at`` is what `tidy` has returned."""
 
     def give_space(self, directory: Directory) -> None:
         """The disk is full: give back space that was never written."""
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """Remove what was being made, before the new segment is; dead segments when it is
-        durable.
-        """
+        """Remove what was being made, before the new segment is; dead segments after it."""
 
     def release(self, directory: Directory) -> None:
         """Cut what the new segment has taken over; it is durable."""
 
 
 class Beginning(NamedTuple):
-    """A log that goes on, and its first batch, which nobody has written yet.
-
-    :ivar found: the log as it was.
-    :ivar demand: the room that the queue wants.
-    """
+    """A log that goes on, and its first batch, which is not written yet."""
 
     log: Log
     batch: Batch
@@ -114,10 +94,7 @@ class Beginning(NamedTuple):
 
 
 class OpenLog(NamedTuple):
-    """A log that is open for appending, and what was found when it was opened.
-
-    :ivar notes: sentences for the server's log.
-    """
+    """A log that is open for appending, and sentences for the server's log."""
 
     log: Log
     writer: Writer
@@ -125,8 +102,6 @@ class OpenLog(NamedTuple):
 
 
 class _Filling(NamedTuple):
-    """What `load` is to fill, and how."""
-
     queue: WorkQueue
     clock: LogClock
     report: Report
@@ -155,7 +130,6 @@ def load(
     filling = _Filling(queue, clock, report, body_cache, is_followed)
     try:
         with _without_garbage_collection():
-            _distrust_cache(directory)
             return _filled(filling, directory, read, leaves_bodies)
     except (OSError, MemoryError) as problem:
         raise cannot_use(directory, problem) from problem
@@ -165,7 +139,12 @@ def _filled(
     filling: _Filling, directory: Directory,
     read: Callable[[Directory, Progress], replay.Replay], leaves_bodies: bool,
 ) -> replay.Replay:  # fmt: skip
-    directory.expect_gaps(_segments(directory)[:-1] if leaves_bodies else ())
+    segments = [name for name in directory.names() if parse_segment_name(name) is not None]
+    for newest in segments[-1:]:
+        # After a failed write-back the cache may show what the disk never got, in the segment that
+        # was being written.
+        directory.forget_cached(newest)
+    directory.expect_gaps(segments[:-1] if leaves_bodies else ())
     found = read(directory, filling.report.read)
     filling.clock.not_before(found.small.time_ns)
     if leaves_bodies:
@@ -179,7 +158,7 @@ def _filled(
 def _load_and_check(filling: _Filling, found: replay.Replay, directory: Directory) -> None:
     """Have bodies looked at that were left, while the jobs are loaded.
 
-    :raise Damaged: one is damaged; what else is found on the way counts only if none is.
+    :raise Damaged: one is damaged; what else is found counts only if none is.
     """
     cache = filling.body_cache
     check = StartCheck(directory, found.unchecked)
@@ -210,7 +189,7 @@ def begin(
     """Open the log that was loaded for appending, in a new segment.
 
     :param most_bytes: that its files may have together; 0 for no limit.
-    :param chance: gives so many random bytes: a new store's UUID, and the salt of each segment.
+    :param chance: gives random bytes: a new store's UUID, and the salt of each segment.
     :raise CannotUse: it cannot be written.
     """
     notes = tidied(directory, found)
@@ -222,10 +201,8 @@ def begin(
 
 
 def tidied(directory: Directory, found: Predecessor) -> list[str]:
-    """Make what is there durable, as the new segment will say that it is, and keep a torn tail
-    aside.
+    """Make what is there durable, and keep a torn tail aside; return what the start has to say.
 
-    :return: what the start has to say.
     :raise CannotUse: it cannot be written.
     """
     try:
@@ -243,16 +220,19 @@ def prepare(
     """
     position = found.position(chance(16))._replace(time_ns=clock.now_ns())
 
-    def opening(seq: int, now_ns: int) -> Opening:
-        return Opening(*queue.opening(seq, now_ns))
-
-    def salt() -> int:
-        return int.from_bytes(chance(4), "little")
-
-    log = Log(position, segment_bytes, opening, salt, WRITER)
+    log = Log(
+        position, segment_bytes, lambda seq, now_ns: Opening(*queue.opening(seq, now_ns)),
+        lambda: int.from_bytes(chance(4), "little"), WRITER,
+    )  # fmt: skip
     log.most_bytes = most_bytes
     queue.keep_in(log)
-    _name_rehomed_tubes(log, position, queue, found)
+    # A segment names all tubes of its records, also those that have ended since.
+    known = found.tubes
+    log.name_tubes({
+        tube_id: known[tube_id]
+        for tube_id in position.rehomed_tubes & known.keys()
+        if not queue.state.tubes.is_defined(tube_id, log.segment)
+    })  # fmt: skip
     start = Start(
         clock.now_ns(), queue.state.next_job_id, queue.state.tubes.next_tube_id,
         clock.wall_offset_ns(),
@@ -281,8 +261,29 @@ def write_beginning(
         raise cannot_use(directory, problem) from problem
 
 
+def _write_beginning(
+    directory: Directory, beginning: Beginning, notes: list[str], is_witnessed: bool
+) -> OpenLog:  # fmt: skip
+    log, batch, found, demand = beginning
+    writer = Writer(directory)
+    found.remove_dead(directory, segments=False)
+    try:
+        writer.write(batch, sync=True)
+    except NoSpace:
+        found.give_space(directory)
+        batch = _write_where_it_fits(writer, log, batch)
+    log.durable(batch.last_lsn)
+    if not (log.has_open or is_witnessed):
+        # A witness that this batch is durable, before any commit is.
+        writer.write(log.mark(), sync=False)
+    found.release(directory)
+    found.remove_dead(directory, segments=True)
+    _allocate(writer, log, demand)
+    return OpenLog(log, writer, notes)
+
+
 def refuse_beanstalkd(directory: RealDirectory) -> None:
-    """Look for a log of the C beanstalkd, before so much as a lock is put beside it.
+    """Look for a log of the C beanstalkd, before even a lock is put there.
 
     :raise LockHeld: there is one, in use.
     :raise Incompatible: there is one.
@@ -293,7 +294,6 @@ def refuse_beanstalkd(directory: RealDirectory) -> None:
 
 
 def cannot_use(directory: Directory, problem: BaseException | None) -> CannotUse:
-    """Say that a start cannot use the directory, why, and what to do."""
     why = problem.strerror if isinstance(problem, OSError) else str(problem)
     return CannotUse(
         f"binlog directory {directory.path} cannot be used: {why or type(problem).__name__}; "
@@ -357,42 +357,7 @@ def _load(filling: _Filling, found: replay.Replay, bodies_below: int) -> None:
     )  # fmt: skip
 
 
-def _write_beginning(
-    directory: Directory, beginning: Beginning, notes: list[str], is_witnessed: bool
-) -> OpenLog:  # fmt: skip
-    log, batch, found, demand = beginning
-    writer = Writer(directory)
-    found.remove_dead(directory, segments=False)
-    try:
-        writer.write(batch, sync=True)
-    except NoSpace:
-        found.give_space(directory)
-        batch = _write_where_it_fits(writer, log, batch)
-    log.durable(batch.last_lsn)
-    if not (log.has_open or is_witnessed):
-        # A witness that this batch is durable, before any commit is.
-        writer.write(log.mark(), sync=False)
-    found.release(directory)
-    found.remove_dead(directory, segments=True)
-    _allocate(writer, log, demand)
-    return OpenLog(log, writer, notes)
-
-
-def _name_rehomed_tubes(log: Log, position: Position, queue: WorkQueue, found: Predecessor) -> None:
-    """A segment names all tubes of its records, also those that have ended since."""
-    known = found.tubes
-    log.name_tubes({
-        tube_id: known[tube_id]
-        for tube_id in position.rehomed_tubes & known.keys()
-        if not queue.state.tubes.is_defined(tube_id, log.segment)
-    })  # fmt: skip
-
-
 def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
-    """The disk is full: a start needs only a small segment.
-
-    :return: what was written.
-    """
     while True:
         try:
             writer.write(batch, sync=True)
@@ -405,7 +370,6 @@ def _write_where_it_fits(writer: Writer, log: Log, batch: Batch) -> Batch:
 
 
 def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
-    """So that the first job does not have to wait."""
     while (segment := log.budget.wanted(demand)) is not None:
         # What is not given, the committer asks for again, and tells of it.
         log.budget.is_short = not log.may_allocate(segment.size)
@@ -417,15 +381,3 @@ def _allocate(writer: Writer, log: Log, demand: Demand) -> None:
             log.budget.is_short = True
             return
         log.budget.add(segment)
-
-
-def _distrust_cache(directory: Directory) -> None:
-    """After a failed write-back the cache may show what the disk never got, in the segment that was
-    being written.
-    """
-    for newest in _segments(directory)[-1:]:
-        directory.forget_cached(newest)
-
-
-def _segments(directory: Directory) -> list[str]:
-    return [name for name in directory.names() if parse_segment_name(name) is not None]

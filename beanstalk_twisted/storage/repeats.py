@@ -1,4 +1,4 @@
-"""What would be logged again and again: the first at once, then once a minute how often."""
+"""Rate limits of log lines: the first at once, then once a minute how often."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,35 +11,23 @@ from beanstalk_twisted.storage.io_thread import Clock
 T = TypeVar("T")
 
 TELL_S: Final = 60.0
-"""Seconds between two lines about the same anomaly: one that lasts for a day is 1,440 lines
-then.
-"""
-
-
-def newest(told: T, later: T) -> T:
-    """Choose the later of two."""
-    return later
+"""Seconds between two lines about the same anomaly: 1,440 lines for one that lasts a day."""
 
 
 def times(count: int, which: str = "newest") -> str:
-    """What a line ends with that stands for several: nothing if it stands for one.
-
-    :param which: of them the line describes.
-    """
+    """Return the end of a line that stands for several; ``which`` of them it describes."""
     return "" if count == 1 else f"; the {which} of {count} since the last such line"
 
 
 class Repeats(Generic[T]):
-    """Counts what is noted, and tells the first at once and the count of others each `TELL_S` while
-    there are more.
-    """
+    """Reports the first event at once, and the count of further ones each `TELL_S`."""
 
     def __init__(
         self, clock: Clock, tell: Callable[[int, T], None],
-        choose: Callable[[T, T], T] = newest,
+        choose: Callable[[T, T], T] = lambda told, later: later,
     ) -> None:  # fmt: skip
         """:param tell: called with how many there were since it was called last, and one of them.
-        :param choose: which of two is told; ``max`` for the worst.
+        :param choose: which of two is reported; ``max`` for the worst.
         """
         self._clock = clock
         self._tell = tell
@@ -49,10 +37,7 @@ class Repeats(Generic[T]):
         self._timer: IDelayedCall | None = None
 
     def note(self, what: T) -> bool:
-        """Count one more.
-
-        :return: whether it was told at once.
-        """
+        """Count one more; return whether it was reported now."""
         self._count += 1
         self._noted = [self._choose(self._noted[0], what)] if self._noted else [what]
         if self._timer is not None:
@@ -61,7 +46,6 @@ class Repeats(Generic[T]):
         return True
 
     def stop(self) -> None:
-        """Tell what was counted and not told yet; leave no timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,8 +70,8 @@ class Repeats(Generic[T]):
 
 
 class Trouble:
-    """A state that comes and goes: its beginning is told at once, its end when it has been over for
-    `TELL_S`, with how often it came.  So the last line tells what holds.
+    """Reports the beginning of a state that comes and goes now, its end when it has been over for
+    `TELL_S`, with how often it came.  So the last line says what holds.
     """
 
     def __init__(
@@ -100,7 +84,6 @@ class Trouble:
         self._timer: IDelayedCall | None = None
 
     def changed(self, has_begun: bool) -> None:
-        """It has begun, or ended."""
         self.stop()
         if not has_begun:
             self._timer = self._clock.callLater(TELL_S, self._tell_end)
@@ -110,7 +93,6 @@ class Trouble:
             self._begun()
 
     def stop(self) -> None:
-        """Leave no timer."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -1,8 +1,4 @@
-"""The segments of an open log, as monitoring shows them.
-
-Sizes and living jobs are known in memory.  When a segment began, and with which LSN, stands in its
-header: that is read in the I/O thread, a few at a time, and kept once it cannot change.
-"""
+"""The segments of an open log, as monitoring shows them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,14 +20,11 @@ SLICE_HEADERS: Final = 10
 """Headers that are read in one piece of work of the I/O thread, 0.3 ms: commits wait no longer."""
 
 MAX_KNOWN: Final = 10_000
-"""Headers of which it is kept what they say, some 2 MB; more segments than that are read anew."""
+"""Headers that are remembered, some 2 MB; those of more segments are read again."""
 
 
 class Begun(NamedTuple):
-    """What a header says.
-
-    :ivar created_ns: log time.
-    """
+    """What a header says; times are log time."""
 
     first_lsn: int
     created_ns: int
@@ -40,10 +33,9 @@ class Begun(NamedTuple):
 class SegmentFacts(NamedTuple):
     """A segment.
 
-    :ivar size: bytes of its header and frames, those too that are about to be written.
+    :ivar size: bytes of its header and frames, also of those about to be written.
     :ivar jobs: living jobs, and remembered keys, whose newest full record is here; ``live_bytes``
         the bytes of these records.
-    :ivar is_sealed: whether it is finished.
     :ivar is_archived: None without an archive.
     :ivar first_lsn: None if the header cannot be read (yet); ``last_lsn``, ``created_ns`` likewise.
     """
@@ -61,13 +53,16 @@ class SegmentFacts(NamedTuple):
 
 
 class SegmentList:
-    """Describes segments, oldest first."""
+    """Describes segments, oldest first.
+
+    Sizes and living jobs are known in memory.  When a segment began, and with which LSN, stands in
+    its header: that is read in the I/O thread, a few at a time, and kept once it cannot change.
+    """
 
     def __init__(
         self, log: Log, live: LiveBytes, directory: Directory, io: Io,
         is_archived: Callable[[int], bool | None],
     ) -> None:  # fmt: skip
-        """:param is_archived: whether the archive has a segment; None if there is no archive."""
         self._log = log
         self._live = live
         self._directory = directory
@@ -77,9 +72,7 @@ class SegmentList:
         self._is_reading = False
 
     async def page(self, after: int, most: int) -> list[SegmentFacts]:
-        """:param after: the number behind which the page begins; 0 for the first page.
-        :param most: how many segments it has at most.
-        """
+        """:param after: the number after which the page begins; 0 for the first page."""
         log = self._log
         numbers = list(islice((seq for seq in log.ends if seq > after), most))
         if len(numbers) < most and log.segment > after:
@@ -130,7 +123,6 @@ class SegmentList:
 
 
 def _read(directory: Directory, numbers: Sequence[int]) -> dict[int, Begun]:
-    """:return: what those headers say that are there, and sound."""
     found = {}
     for seq in numbers:
         try:

@@ -1,6 +1,4 @@
-"""An open log at work: its committer and its compactor, wired to the queue, and what they have to
-say to the server's log.
-"""
+"""An open log at work: its parts wired to the queue, and what they say to the server's log."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +14,7 @@ from beanstalk_twisted.binlog.directory import DiskSpace
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.binlog.records.others import ClockStep
+from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.archiver import Archiver, MakeArchiver
 from beanstalk_twisted.storage.body_checks import BodyCheck
@@ -41,41 +40,36 @@ CHECK_S: Final = 1.0
 a check takes 20 us of processor time.
 """
 
+SPACE_NEWS_S: Final = 2.0
+"""Seconds that there has to be space before that is reported: on a full disk each segment that
+compaction frees is taken again, some 45 times a second if segments are small.
+"""
+
+MS: Final = 1_000_000
+
 
 class DirectoryCheck:
-    """Looks once a second whether the log is where it should be, as long as it is.
-
-    One timer or one piece of work may be pending here.
-    """
+    """Looks once a second whether the log is where it should be, as long as it is."""
 
     log = Logger()
 
-    def __init__(
-        self, environment: Environment, committer: GroupCommit,
-        wall_s: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        """:param environment: its ``failed`` is called when the log is not where it should be.
-        :param wall_s: Unix time, for people.
-        """
+    def __init__(self, environment: Environment, committer: GroupCommit, writer: Writer) -> None:
+        """:param environment: its ``failed`` is called when the log is not where it should be."""
         self._io = environment.unwatched
         self._clock = environment.reactor
         self._path = environment.directory.path
         self._failed = environment.failed
         self._committer = committer
-        self._displaced = committer.displaced
-        self._wall_s = wall_s
+        self._displaced = writer.displaced
         self._seen = ""
         self._timer: IDelayedCall | None = None
         self._is_stopped = False
 
     def start(self) -> None:
-        """Check at once, when the segment has just been begun, and then in a second, and so on.
-
-        A file system that even now shows another file at the path than the one that is open has no
-        lasting inode numbers: checks would say nothing there.
-        """
+        """Check now, when the segment has just been begun, and then once a second."""
         seen = self._now()
         if displaced := self._displaced():
+            # The file system has no lasting inode numbers: checks would say nothing there.
             self.log.warn(
                 "binlog {path}: {displaced}, its file system says at once; so it cannot be noticed "
                 "there if the directory is removed or renamed", event="directory-unwatched",
@@ -85,7 +79,6 @@ class DirectoryCheck:
             self._end("", seen)
 
     def stop(self) -> None:
-        """Begin no further check."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -100,31 +93,28 @@ class DirectoryCheck:
         """:param seen: when this check began, and what was acknowledgeable then."""
         if self._is_stopped:
             return
-        if displaced:
-            self._failed(Failure(self._error(displaced)))
-        else:
+        if not displaced:
             self._seen = seen
             self._timer = self._clock.callLater(CHECK_S, self._begin)
-
-    def _now(self) -> str:
-        time_ = time.strftime("%FT%TZ", time.gmtime(self._wall_s()))
-        return f"{time_} (LSN {self._committer.acknowledgeable_lsn})"
-
-    def _error(self, displaced: str) -> WriteFailed:
-        return WriteFailed(
+            return
+        error = WriteFailed(
             f"the binlog is not at {self._path} any more: {displaced}. The directory was removed, "
             f"renamed, replaced or mounted over, or files in it were. All was in place at "
             f"{self._seen}; what was acknowledged since is only in the files that were. "
             f"Put that directory, or a copy of it, back at {self._path}, run 'binlog-inspect check "
             f"{self._path}', start again."
         )
+        self._failed(Failure(error))
+
+    def _now(self) -> str:
+        time_ = time.strftime("%FT%TZ", time.gmtime())
+        return f"{time_} (LSN {self._committer.acknowledgeable_lsn})"
 
 
 class LogOptions(NamedTuple):
     """How a log is kept.
 
-    :ivar fsync_inline_us: see `InlineSyncPolicy`.
-    :ivar slow_ns: replies that waited longer for the disk are told of.
+    :ivar slow_ns: replies that waited longer for the disk are reported.
     :ivar body_cache: bytes of bodies that are kept in memory; None for all.
     """
 
@@ -133,15 +123,6 @@ class LogOptions(NamedTuple):
     fsync_inline_us: int
     slow_ns: int
     body_cache: int | None = None
-
-
-SPACE_NEWS_S: Final = 2.0
-"""How long there has to be space before that is told, seconds: on a full disk each segment that
-compaction frees is taken again, some 45 times a second if segments are small.
-"""
-
-
-MS: Final = 1_000_000
 
 
 class LogFacts:
@@ -158,17 +139,14 @@ class LogFigures(NamedTuple):
     """What monitoring shows of a log, as of now; sizes in bytes.
 
     :ivar total_bytes: of all segments; ``live_bytes`` of the records of living jobs.
-    :ivar debt_bytes: by how much it is larger than ``may_be_bytes``, from which on it is compacted.
-    :ivar unsynced_bytes: what is appended and not known durable; ``unsynced_ns`` how long the
-        oldest of it has waited.
+    :ivar debt_bytes: how much is compacted: what is above ``may_be_bytes``.
+    :ivar unsynced_bytes: what is not known durable; ``unsynced_ns`` how long the oldest has waited.
     :ivar preallocated_bytes: what records can still take of files that are there.
     :ivar allocated_bytes: of all its files; ``most_bytes`` that they may have, 0 for no limit.
     :ivar disk_free_bytes: what the file system had left when it was last asked; None before.
-        ``disk_size_bytes`` what it has when it is empty.
-    :ivar oldest_segment: its number.
     :ivar oldest_jobs: living jobs, and remembered keys, of the oldest segment;
         ``oldest_live_bytes`` the bytes of their records; ``oldest_kept`` why it is not deleted.
-    :ivar unchecked_bytes: of segments whose bodies a start has left, and nobody has looked at yet.
+    :ivar unchecked_bytes: of segments whose bodies a start has left, and no check has reached.
     :ivar unarchived: finished segments that the archive lacks, and their bytes; None without one.
     """
 
@@ -197,7 +175,6 @@ class LogFigures(NamedTuple):
 class LogStore:
     """Owns an open log: group commit, compaction and archiving for one queue.  Logs their states.
 
-    :ivar committer: takes to disk what was appended.
     :ivar reads: reads bodies that are in the log only; None where all are in memory.
     """
 
@@ -211,7 +188,7 @@ class LogStore:
     ) -> None:  # fmt: skip
         """:param unchecked: segments whose bodies a start has not looked at.
         :param read_io: makes what reads and checks bodies; needed with a `body_cache`.
-        :param replica: where the log goes beside the disk; jobs leave only when it has their
+        :param replica: where the log goes besides the disk; jobs leave only with their
             reservations.
         """
         opened.log.commits_reserves = replica is not None
@@ -228,20 +205,24 @@ class LogStore:
         self._refusal = ""
         self._news: IDelayedCall | None = None
         self._slow: Repeats[SlowSync] = Repeats(environment.reactor, self._tell_of_slow, max)
+        commit_events = CommitEvents(
+            events.acknowledge, self._advanced, self._note_clock_step, events.count_waiting,
+            queue.demand, self._note_room, self._slow.note,
+        )  # fmt: skip
         self.committer = GroupCommit(
-            opened.log, opened.writer, environment, options.fsync, self._commit_events(events),
+            opened.log, opened.writer, environment, options.fsync, commit_events,
             InlineSyncPolicy(options.fsync_inline_us), options.slow_ns, replica,
         )  # fmt: skip
         self._compactor = compactor(
             options.compaction, opened.log, queue, environment, self.committer, self._kept_for
         )
-        self._check = DirectoryCheck(environment, self.committer)
+        self._check = DirectoryCheck(environment, self.committer, opened.writer)
         self.body_check = BodyCheck(
             unchecked, environment, read_io, queue, self.committer, self._compactor.consider
         )  # fmt: skip
         self._segments = SegmentList(
             opened.log, queue.state.live, environment.directory, environment.unwatched,
-            self._is_archived,
+            lambda seq: None if self._archiver is None else self._archiver.has(seq),
         )  # fmt: skip
         self.reads: BodyReads | None = None
         self._body_cache = options.body_cache
@@ -257,22 +238,20 @@ class LogStore:
                 opened.log, environment, self.committer, self._compactor.consider
             )
 
-    def _commit_events(self, events: StoreEvents) -> CommitEvents:
-        return CommitEvents(
-            events.acknowledge, self._advanced, self._note_clock_step, events.count_waiting,
-            self._queue.demand, self._note_room, self._slow.note,
-        )  # fmt: skip
-
     def tell(self, facts: LogFacts) -> None:
-        """Have `stats` ask here."""
         facts.oldest = lambda: self._log.oldest
         facts.current = lambda: self._log.segment
         facts.migrated = lambda: self._queue.tally.copies
         facts.written = lambda: self._log.records_written
 
     def figures(self) -> LogFigures:
-        """The log as it is now.  The disk is asked how much is free for the next call."""
-        self._look_for_space()
+        """The log as it is now.  The disk is asked for the next call, in the I/O thread: a file
+        system may keep the caller waiting.
+        """
+        if not self._is_asking:
+            self._is_asking = True
+            asking = self._io.run(self._ask_space)
+            asking.addCallbacks(self._note_space, lambda failure: self._note_space(None))
         disk = self._disk
         log, committer = self._log, self.committer
         live, may_be = self._queue.state.live.live_bytes, self._compactor.may_be_bytes
@@ -292,31 +271,15 @@ class LogStore:
         """A page of its segments; see `SegmentList.page`."""
         return await self._segments.page(after, most)
 
-    def _is_archived(self, seq: int) -> bool | None:
-        return None if self._archiver is None else self._archiver.has(seq)
-
-    def _look_for_space(self) -> None:
-        """In the I/O thread: a file system may keep the caller waiting."""
-        if not self._is_asking:
-            self._is_asking = True
-            self._io.run(self._ask_space).addCallbacks(self._note_space, self._note_no_answer)
-
-    def _note_space(self, space: DiskSpace) -> None:
+    def _note_space(self, space: DiskSpace | None) -> None:
         self._is_asking, self._disk = False, space
-
-    def _note_no_answer(self, failure: Failure) -> None:
-        self._is_asking, self._disk = False, None
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk gives no more space."""
         return self._log.budget.is_short
 
     def start(self) -> None:
-        """Begin to work.
-
-        :raise CannotUse: there is an archive, and nothing can be put into it.
-        """
+        """:raise CannotUse: there is an archive, and nothing can be put into it."""
         self._check.start()
         if self.reads is not None and self._body_cache is not None:
             self.reads.start(self._body_cache)
@@ -338,10 +301,8 @@ class LogStore:
             self._archiver.stop()
 
     def hold_up(self, is_held_up: bool) -> None:
-        """The replica takes nothing: records that nobody waits for are left out, since all that is
+        """While the replica takes nothing, leave out records that nobody waits for: all that is
         appended has to be kept for it.
-
-        :param is_held_up: whether that is so from now on, or no longer.
         """
         self._log.hold_up(is_held_up)
 
@@ -357,7 +318,6 @@ class LogStore:
             await self._archiver.finish()
 
     def close(self) -> None:
-        """Nothing is read any more: end the thread that did so."""
         self.body_check.close()
         if self.reads is not None:
             self.reads.close()
@@ -386,13 +346,12 @@ class LogStore:
         self.log.warn(
             "a write or sync in {path} took {ms} ms; {who} waited up to {waited_ms} ms for the "
             "disk{times}", event="fsync-slow", path=self._path, ms=slow.took_ns // MS,
-            who=connections_in_words(slow.connections), connections=slow.connections,
-            waited_ms=slow.waited_ns // MS,
+            who="1 connection" if slow.connections == 1 else f"{slow.connections} connections",
+            connections=slow.connections, waited_ms=slow.waited_ns // MS,
             times=times(count, "slowest"), count=count,
         )  # fmt: skip
 
     def _note_clock_step(self) -> None:
-        """Readers of the log want to know what the wall clock said."""
         offset_ns = self._clock.step()
         if offset_ns is not None:
             self._log.append(ClockStep(self._clock.now_ns(), offset_ns))
@@ -403,19 +362,16 @@ class LogStore:
             self._forget_news()
             problem = refusal.value
             assert isinstance(problem, NoSpace), problem
-            self._tell_of_refusal(problem.meanwhile)
+            if problem.meanwhile != self._refusal:
+                self._refusal = problem.meanwhile
+                self.log.critical(
+                    "{what} {free} bytes are left.", event="disk-full",
+                    what=problem.meanwhile, free=self._log.budget.free,
+                )  # fmt: skip
         elif self._refusal and self._news is None:
             self._news = self._reactor.callLater(SPACE_NEWS_S, self._tell_of_space)
         self._queue.room_changed(self._clock.now_ns())
         self._changed()
-
-    def _tell_of_refusal(self, said: str) -> None:
-        if said != self._refusal:
-            self._refusal = said
-            self.log.critical(
-                "{what} {free} bytes are left.", event="disk-full",
-                what=said, free=self._log.budget.free,
-            )  # fmt: skip
 
     def _tell_of_space(self) -> None:
         self._news, self._refusal = None, ""
@@ -428,20 +384,13 @@ class LogStore:
 
 
 def jobs_in_words(count: int) -> str:
-    """Say how many jobs: ``1 job``, ``2 jobs``."""
     return "1 job" if count == 1 else f"{count} jobs"
-
-
-def connections_in_words(count: int) -> str:
-    """The same of connections."""
-    return "1 connection" if count == 1 else f"{count} connections"
 
 
 class StartProgress:
     """An `opening.Report`: logs how far a long start has come, at each tenth of what is read."""
 
     def __init__(self, log: Logger, others: Sequence[Report] = ()) -> None:
-        """:param others: told all that this is told."""
         self._log = log
         self._others = others
         self._next_tenth = 1
@@ -458,7 +407,6 @@ class StartProgress:
             )  # fmt: skip
 
     def loaded(self, jobs: int) -> None:
-        """Log the number of jobs."""
         for other in self._others:
             other.loaded(jobs)
         self._log.info(

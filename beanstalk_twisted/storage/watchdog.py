@@ -1,14 +1,4 @@
 """Watches the disk: says when it takes very long, and gives up when it hangs.
-
-A write or sync that neither returns nor fails would keep all clients waiting for ever.  The thread
-that waits for it cannot be helped, nor ended: so nothing here waits for that thread.
-
-Seconds are counted in looks, one a second, and not by a clock: a process that was itself stopped
-for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
-
-While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that thread
-that may hang, and the I/O thread that looks and gives up.
-
 Differs from beanstalkd: it writes in its only thread, and hangs with the disk for ever.
 """
 
@@ -33,8 +23,8 @@ SLOW_S: Final = 5
 """Seconds after which it is said: no sound disk takes that long, and no client waits so gladly."""
 
 DEFAULT_LIMIT_S: Final = 60
-"""Seconds after which nothing is to be hoped for: twice what Linux gives a SCSI disk to answer, so
-that its own error, which says more, comes first.
+"""Twice what Linux gives a SCSI disk to answer, s, so that its own error, which says more, comes
+first.
 """
 
 MAX_LIMIT_S: Final = 86_400
@@ -63,26 +53,24 @@ NEWEST_DOUBTFUL: Final = (
 class WatchedIo(Io):
     """An `Io` that is watched.
 
-    Two timers may be pending here: the next look, only while work is under way, and that of
-    `Repeats`.
+    The thread that waits for a disk cannot be helped, nor ended: so nothing here waits for it.
+    Seconds are counted in looks, one a second, and not by a clock: a process that was itself
+    stopped for an hour (SIGSTOP, a paused container or machine) does not blame the disk for it.
+
+    While the reactor's thread writes or syncs by itself (`Io.run_brief`, `Io.call`), it is that
+    thread that may hang, and the I/O thread that looks and gives up.
     """
 
     log = Logger()
 
     def __init__(
-        self,
-        io: WatchableIo,
-        clock: Clock,
-        path: str,
-        limit_s: int,
-        failed: Callable[[Failure], None],
-        syncs_first: bool = True,
-    ) -> None:
-        """:param io: does the work, one piece after the other.
-        :param path: of the directory that is worked on.
-        :param limit_s: how long one piece may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
+        self, io: WatchableIo, clock: Clock, path: str, limit_s: int,
+        failed: Callable[[Failure], None], syncs_first: bool = True,
+    ) -> None:  # fmt: skip
+        """:param path: of the directory that is worked on.
+        :param limit_s: how long one piece of work may take, 0 to `MAX_LIMIT_S`; 0 is for ever.
         :param failed: called once, when one has taken longer, in the thread that still can be.
-        :param syncs_first: whether replies wait until what they tell is synced.
+        :param syncs_first: whether replies wait until what they report is synced.
         """
         io.watch(self._look_aside, failed)
         self._io = io
@@ -126,7 +114,7 @@ class WatchedIo(Io):
         running.addBoth(self._note_end)
         if self._is_busy and self._timer is None and not self._has_given_up:
             self._ended_before, self._seconds = self._ended, 0
-            self._arm()
+            self._timer = self._clock.callLater(LOOK_S, self._look)
         return running
 
     def stop(self) -> None:
@@ -152,13 +140,10 @@ class WatchedIo(Io):
         self._seconds = 0
         return result
 
-    def _arm(self) -> None:
-        self._timer = self._clock.callLater(LOOK_S, self._look)
-
     def _look(self) -> None:
         self._timer = None
         if self._is_busy and not self._gives_up(self._waits):
-            self._arm()
+            self._timer = self._clock.callLater(LOOK_S, self._look)
 
     def _look_aside(self) -> None:
         """The reactor's thread, whose timers look else, has been in one call for a while."""
@@ -166,30 +151,31 @@ class WatchedIo(Io):
             self._gives_up(self._waits_aside)
 
     def _gives_up(self, meanwhile: str) -> bool:
-        """The oldest work is as old as the looks at which none had ended since the one before.
-
-        :param meanwhile: what is to be said of the others.
+        """The oldest work is as old as the looks at which none had ended since the one before;
+        ``meanwhile`` is what to say of the others.
         """
         is_same = self._ended == self._ended_before
         self._seconds = self._seconds + 1 if is_same else 0
         self._ended_before = self._ended
         if self._limit_s and self._seconds >= self._limit_s:
             self._has_given_up = True
-            self._failed(Failure(self._hung()))
-        else:
-            self._warn(meanwhile)
+            lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
+            error = WriteFailed(
+                f"the disk hangs: a write or sync in {self._path} has not ended for "
+                f"{self._seconds} s; {lost}. "
+                f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
+            )
+            self._failed(Failure(error))
+        elif self._seconds == SLOW_S:
+            self._warn((SLOW_S, meanwhile))
         return self._has_given_up
 
-    def _warn(self, meanwhile: str) -> None:
-        """:param meanwhile: see `_gives_up`."""
-        if self._seconds != SLOW_S:
-            return
-        slow = self._seconds, meanwhile
-        if meanwhile is self._waits:
+    def _warn(self, slow: tuple[int, str]) -> None:
+        if slow[1] is self._waits:
             self._is_told = self._repeats.note(slow)
         else:
             # In the other thread, so without a timer.  It does not come again soon: after a stall
-            # the reactor's thread does no work for `inline_sync.REST` times as long.
+            # the reactor's thread does no work for `fsync.REST` times as long.
             self._is_told = True
             self._tell_slow(1, slow)
 
@@ -201,21 +187,11 @@ class WatchedIo(Io):
             meanwhile=meanwhile, times=times(count), count=count,
         )  # fmt: skip
 
-    def _hung(self) -> WriteFailed:
-        lost = NOTHING_LOST if self._syncs_first else NEWEST_DOUBTFUL
-        return WriteFailed(
-            f"the disk hangs: a write or sync in {self._path} has not ended for "
-            f"{self._seconds} s; {lost}. "
-            f"Mend the disk, run 'binlog-inspect check {self._path}', start again."
-        )
-
 
 def close_sockets() -> None:
-    """Part from all clients and close all ports, at once.
-
-    A process that ends keeps its sockets while one of its threads hangs in the kernel, and the
-    kernel would go on to accept connections for it.  The log's files stay open, so that its lock
-    holds until the disk has let go of that thread.
+    """Part from all clients and close all ports: a process that ends keeps its sockets while one of
+    its threads hangs in the kernel.  The log's files stay open, so that its lock holds until the
+    disk has let go of that thread.
     """
     for name in os.listdir("/dev/fd"):
         # Standard input and output may be sockets too, and are not ours.

@@ -10,7 +10,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
-from beanstalk_twisted.binlog.reading.small_state import SmallState
+from beanstalk_twisted.binlog.reading.survey import SmallState
 from beanstalk_twisted.binlog.records.others import NotUnderstood
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (

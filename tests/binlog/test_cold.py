@@ -1,18 +1,25 @@
 """Jobs without tags, cut from the records of many in columns."""
 
-import pytest
+from dataclasses import dataclass
 
-from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records, values
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beanstalk_twisted.binlog.cold import MAX_COUNT, ColdJobs, Records, kicks, values
 from beanstalk_twisted.binlog.records.jobs import (
+    MAX_COUNTER,
     NEVER_NS,
     WITHHELD_NS,
     Flag,
     JobImage,
     Kind,
+    Reason,
     State,
     as_loaded,
 )
-from tests.binlog.scribe import NS, T0, image, put
+from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
+from tests.binlog.scribe import NS, T0, image, put, records_of, run_of
 
 NOW = T0 + 100 * NS
 
@@ -176,3 +183,56 @@ def test_the_values_of_a_column_are_told_once_each(numbers: list[int]) -> None:
     column = memoryview(b"".join(n.to_bytes(4, "little") for n in numbers)).cast("I")
     assert sorted(values(column)) == sorted(set(numbers))
     assert sorted(values(column[::2])) == sorted(set(numbers[::2]))
+
+
+TUBE = 3
+CONNECTION = 9
+NOW_NS = 1 << 60
+
+U32 = st.integers(0, (1 << 32) - 1)
+COUNTER = st.one_of(st.integers(0, 9), st.integers(MAX_COUNTER - 1, MAX_COUNTER + 1))
+
+
+@dataclass
+class Kicked:
+    """What is asked of a job."""
+
+    job_id: int
+    priority: int
+    delay_s: int
+    ttr_s: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+
+
+JOBS = st.builds(
+    Kicked, st.integers(1, (1 << 64) - 1), U32, U32, U32, COUNTER, COUNTER, COUNTER, COUNTER,
+    COUNTER,
+)  # fmt: skip
+
+
+@given(st.lists(JOBS, min_size=1, max_size=9))
+def test_kicks_are_packed_as_their_images_are_one_by_one(jobs: list[Kicked]) -> None:
+    images = [
+        image(
+            Kind.KICK, job.job_id, state=State.READY, reason=Reason.CLIENT, priority=job.priority,
+            ts_ns=NOW_NS, deadline_ns=0, delay_s=job.delay_s, ttr_s=job.ttr_s, tube_id=TUBE,
+            reserves=job.reserves, timeouts=job.timeouts, releases=job.releases,
+            buries=job.buries, kicks=job.kicks + 1, connection=CONNECTION,
+        )
+        for job in jobs
+    ]  # fmt: skip
+    run = kicks(jobs, TUBE, CONNECTION, NOW_NS)
+    assert run == run_of(images)
+    assert (run.n_rec, run.data_bytes) == (len(jobs), (len(jobs) - 1) * RECORD_BYTES)
+
+
+def test_a_run_of_kicks_is_waited_for() -> None:
+    job = Kicked(1, 2, 3, 4, 5, 6, 7, 8, 9)
+    run = kicks([job], TUBE, CONNECTION, NOW_NS)
+    assert run.commits
+    (record,) = records_of(run)
+    assert record.commits and record.kind is Kind.KICK

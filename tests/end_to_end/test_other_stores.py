@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from beanstalk_twisted.object_storage.store import open_store
-from beanstalk_twisted.storage.object_archive import ObjectArchive
+from beanstalk_twisted.storage.archiver import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.opening import load, open_source
 from binlog_tools.spark.definitions.addresses import within

@@ -22,13 +22,14 @@ from beanstalk_twisted.binlog.segments.format import archive_name, segment_name
 from beanstalk_twisted.storage.archiver import (
     MANIFEST_SEGMENTS,
     MAX_RETRY_S,
+    QUICK_S,
     REMOTE_REST_S,
     RETRY_S,
+    ObjectArchive,
 )
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
-from beanstalk_twisted.storage.object_archive import QUICK_S, ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.archived import check_archive, check_manifest, sequence_numbers
 from tests.binlog.independent_reader import Fields

@@ -1,5 +1,5 @@
-"""What at the end of a sound log may be a trace of a loss, and may be one of a crash at the wrong
-moment: no reason to refuse it, but one to look; docs/binlog-format.md, "What is no proof".
+"""Traces at the end of a sound log that may be of a loss, or of a crash at the wrong moment:
+docs/binlog-format.md, "What is no proof".
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,20 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 
 SEAL_BYTES: Final = FRAME_HEADER_BYTES + RECORD_BYTES + TRAILER_BYTES
-"""Behind the newest frame a server always keeps more than this free: the seal takes it."""
+"""After the newest frame a server always keeps more than this free: the seal takes it."""
 
 LOCK: Final = LOCKS[0]
 """Lies where a server has run: a copy of the segments alone has none that is preallocated."""
 
 PAGE_BYTES: Final = 4096
-"""As a rule segments are allocated in whole pages; cut to its length, one file in 512 has whole
-pages too.
-"""
+"""Segments are allocated in whole pages; cut to its length, one file in 512 has whole pages too."""
 
 
 class LossWarning(NamedTuple):
     """A trace of what may have been a loss.
 
     :ivar name: of the newest segment, or of a preallocated one if there is none.
-    :ivar what: what is seen there, and what it may be; goes on behind ``name``.
-    :ivar advice: what to do.
+    :ivar what: what is seen there, and what it may be; follows ``name``.
     """
 
     name: str
@@ -48,21 +45,11 @@ class LossWarning(NamedTuple):
 
 
 def loss_warnings(survey: Survey) -> Iterator[LossWarning]:
-    """What is to be told of a log that a server starts on; nothing of an archive."""
+    """Warn of a log that a server starts on; never of an archive."""
     if survey.problems or not survey.is_whole:
         return
     ahead = [name for name in survey.dead if parse_segment_name(name) is None]
-    if not survey.segments:
-        yield from _of_nothing(survey, ahead)
-    for newest in survey.segments[-1:]:
-        if survey.small.is_clean or _is_sealed(survey, newest):
-            yield from _of_an_end(survey, newest, ahead)
-        else:
-            yield from _of_the_space(survey, newest, ahead)
-
-
-def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[LossWarning]:
-    if ahead and not any(_begins(survey, name, 1) for name in ahead):
+    if not survey.segments and ahead and not any(_begins(survey, name, 1) for name in ahead):
         what = (
             "is of an earlier start, and no segment is here: they are lost, or that start was "
             "killed at its very beginning"
@@ -70,6 +57,11 @@ def _of_nothing(survey: Survey, ahead: list[str]) -> Iterator[LossWarning]:
         yield LossWarning(
             ahead[0], what, "look for files named as segments are before jobs are put"
         )
+    for newest in survey.segments[-1:]:
+        if survey.small.is_clean or _is_sealed(survey, newest):
+            yield from _of_an_end(survey, newest, ahead)
+        else:
+            yield from _of_the_space(survey, newest, ahead)
 
 
 def _of_the_space(survey: Survey, newest: Segment, ahead: list[str]) -> Iterator[LossWarning]:

@@ -1,9 +1,4 @@
-"""What a sound log holds and how it goes on, for a server that starts.
-
-`Replay.survivors` gives the newest image of each job, which `selection` has chosen.
-`Replay.survivors_in_bulk` gives the same jobs to a server that starts, most of them many at once.
-Whoever wants the jobs applies them; this package knows nothing of queues.
-
+"""Recovery: the surviving jobs of a sound log, and the position to append at.
 Differs from beanstalkd: priorities, counters, pauses and the order of burial outlive a restart.
 """
 
@@ -34,7 +29,18 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 
-NS = 1_000_000_000
+NS: Final = 1_000_000_000
+
+PART_BYTES: Final = 1 << 20
+"""How much of a segment is mapped or copied at a time while jobs are loaded: a server that starts
+needs little more memory than it did when it ended.  Most frames have this size
+(`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
+"""
+
+OPEN_PARTS: Final = 32
+"""Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that
+of the segments: each takes a file descriptor.
+"""
 
 
 class Survivor(NamedTuple):
@@ -48,23 +54,9 @@ class Survivor(NamedTuple):
     lsn: int = 0
 
 
-PART_BYTES: Final = 1 << 20
-"""How much of a segment is mapped at a time while jobs are loaded, and how much is copied before it
-is where it stays: a server that starts needs little more memory than it did when it ended.  It is
-that of most frames (`FRAME_TARGET_BYTES`); a larger one is mapped by itself.
-"""
-
-OPEN_PARTS: Final = 32
-"""Parts that are mapped at once while jobs are gone through in the order of their ids, mostly that
-of the segments: each takes a file descriptor.
-"""
-
-
 class Part(NamedTuple):
-    """Some frames of a segment, one behind the other.
-
-    :ivar offsets: where they are in the segment; the part begins with the first.
-    :ivar end: where the last one ends.
+    """Some frames of a segment, one after the other: their offsets there, and where the last one
+    ends.
     """
 
     segment: Segment
@@ -73,11 +65,9 @@ class Part(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where the first one begins."""
         return self.offsets[0]
 
     def frames(self, buffer: Buffer) -> Iterator[Frame]:
-        """The frames as they lie in the part, the last one first."""
         start = self.start
         return (frames.known(buffer, offset - start) for offset in reversed(self.offsets))
 
@@ -90,25 +80,6 @@ def parts(segment: Segment, most: int = PART_BYTES) -> Iterator[Part]:
         first = min(bisect_left(offsets, end - most), last - 1)
         yield Part(segment, offsets[first:last], end)
         last, end = first, offsets[first]
-
-
-class _Buffers:
-    """The parts that were read last."""
-
-    def __init__(self, survey: Survey) -> None:
-        self._survey = survey
-        self._open: dict[tuple[str, int], Buffer] = {}
-
-    def of(self, place: Place) -> Buffer:
-        """The part that a frame is in."""
-        key = place.segment.name, place.start
-        buffer = self._open.get(key)
-        if buffer is None:
-            if len(self._open) >= OPEN_PARTS:
-                del self._open[next(iter(self._open))]
-            buffer = self._survey.read_part(place.segment, place.start, place.end)
-            self._open[key] = buffer
-        return buffer
 
 
 def read(directory: Directory, progress: Progress) -> "Replay":
@@ -125,7 +96,7 @@ def read(directory: Directory, progress: Progress) -> "Replay":
 
 def read_records(directory: Directory, progress: Progress) -> "Replay":
     """As `read`, but for the bodies of the segments that are then ``unchecked``.  A log that is
-    refused is read whole, so that all is said that is wrong with it.
+    refused is read whole, to report all that is wrong.
     """
     survey = Survey(directory, progress, leaves_bodies=True)
     return read(directory, progress) if survey.problems else Replay(survey)
@@ -134,8 +105,7 @@ def read_records(directory: Directory, progress: Progress) -> "Replay":
 class Replay:
     """A log that was found sound.
 
-    :ivar unchecked: the segments whose bodies nobody has looked at yet; whoever does takes them
-        out.
+    :ivar unchecked: the segments whose bodies were not looked at yet; who does takes them out.
     """
 
     def __init__(self, survey: Survey) -> None:
@@ -146,12 +116,10 @@ class Replay:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is no log yet."""
         return not self._segments
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """The names of the tubes that the log names, by their ids."""
         return self.small.tubes
 
     @property
@@ -161,32 +129,24 @@ class Replay:
         return max(sizes, default=0)
 
     def position(self, store_uuid: bytes) -> Position:
-        """How the log goes on: in a new segment that begins with all that is not known durable.
-
-        :param store_uuid: names the store if it is a new one.
-        """
+        """Continue in a new segment that begins with all that is not known durable."""
         if not self._segments:
             return Position(1, 1, 0, 1, store_uuid, 0, 1, 0)
         newest = self._segments[-1]
         rehomed = list(self._undurable(newest))[::-1]
         flags = (0 if self.small.is_clean else AFTER_UNCLEAN_STOP) | (REHOMED if rehomed else 0)
+        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
+        durable_end = ends[newest.header.seq] = self._end_of(newest, self.survey.durable_lsn)
         return Position(
             newest.header.seq + 1, rehomed[0].base_lsn if rehomed else newest.ending.next_lsn,
-            self._durable_end(newest), max(self.small.trim_seq, 1), newest.header.store_uuid,
-            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, self._ends(),
+            durable_end, max(self.small.trim_seq, 1), newest.header.store_uuid,
+            flags, newest.header.incarnation + 1, self.small.time_ns, rehomed, ends,
             newest.header.incompat if rehomed else 0,
         )  # fmt: skip
 
-    def _ends(self) -> dict[int, int]:
-        ends = {segment.header.seq: segment.ending.offset for segment in self._segments}
-        newest = self._segments[-1]
-        ends[newest.header.seq] = self._durable_end(newest)
-        return ends
-
     def tidy(self, directory: Directory) -> str:
         """Keep a copy of a torn tail, and make durable what the next segment builds on, in case the
-        last server was killed before it could: the names of the segments, and an orderly end.
-        Call this before the next segment is written.
+        last server was killed before it could.  Called before the next segment is written.
 
         :return: where the copy is, or an empty string.
         """
@@ -213,10 +173,7 @@ class Replay:
         directory.cut(newest.name, size)
 
     def notes(self, kept_at: str) -> list[str]:
-        """What there is to say of the log, a sentence each.
-
-        :param kept_at: what `tidy` has returned.
-        """
+        """Return sentences for the server's log; ``kept_at`` is what `tidy` has returned."""
         notes = [str(warning) for warning in loss_warnings(self.survey)]
         if self.survey.torn is not None:
             notes.append(f"{self.survey.torn}. They were cut off; a copy is in {kept_at}")
@@ -225,16 +182,14 @@ class Replay:
         return notes
 
     def give_space(self, directory: Directory) -> None:
-        """The disk is full: give back the space of the newest segment that was never written.  It
-        reads as before.
-        """
+        """The disk is full: give back the space of the newest segment that was never written."""
         for newest in self._segments[-1:]:
             end = file_content_end(directory, newest.name, newest.ending.offset, newest.size)
             directory.cut(newest.name, end)
 
     def remove_dead(self, directory: Directory, segments: bool) -> None:
-        """Remove what was being made before the next segment is, and segments when that is durable:
-        the TRIM that they are dead by may not have been until then.
+        """Remove what was being made before the next segment is, and dead segments when that is
+        durable, since their TRIM may not have been until then.
         """
         for name in self.survey.dead:
             if (parse_segment_name(name) is not None) == segments:
@@ -244,13 +199,10 @@ class Replay:
         """Cut what the next segment has taken over.  Call this when that is durable."""
         if self._segments and not self.small.is_clean:
             newest = self._segments[-1]
-            directory.cut(newest.name, self._durable_end(newest))
+            directory.cut(newest.name, self._end_of(newest, self.survey.durable_lsn))
 
     def pauses(self, now_ns: int) -> Iterator[Pause]:
-        """The pauses that are still in force, none longer than it was asked for.
-
-        :param now_ns: log time now.
-        """
+        """The pauses that are still in force, none longer than it was asked for."""
         for pause in self.small.pauses.values():
             until_ns = min(pause.until_ns, now_ns + pause.seconds * NS)
             if until_ns > now_ns:
@@ -259,8 +211,6 @@ class Replay:
     def keys(self, now_ns: int) -> Iterator[tuple[RememberedKey, int]]:
         """The keys that are still remembered, none longer than it was asked for, each with the
         segment that holds it, or is about to.
-
-        :param now_ns: log time now.
         """
         for record, seq, lsn in self.small.keys.values():
             until_ns = min(record.until_ns, now_ns + record.until_ns - record.ts_ns)
@@ -272,7 +222,6 @@ class Replay:
         """Each surviving job, ascending by id, as a server is to load it: reserved jobs are ready
         again, and no delay is longer than it was asked for, whatever the clock did.
 
-        :param now_ns: log time now.
         :raise Damaged: the log has state of jobs without their bodies.
         """
         selection = Selection()
@@ -283,20 +232,25 @@ class Replay:
         self._refuse_without_bodies(selection)
         found += selection.changed
         found.sort(key=itemgetter(0))
-        buffers = _Buffers(self.survey)
+        buffers: dict[tuple[str, int], Buffer] = {}
         for job in found:
-            yield self._survivor(job, buffers.of(job[2]), now_ns)
+            segment, start, end, _, _ = job[2]
+            buffer = buffers.get((segment.name, start))
+            if buffer is None:
+                if len(buffers) >= OPEN_PARTS:
+                    del buffers[next(iter(buffers))]
+                buffer = buffers[segment.name, start] = self.survey.read_part(segment, start, end)
+            yield self._survivor(job, buffer, now_ns)
 
     def survivors_in_bulk(
         self, now_ns: int, with_lsns: bool = False, bodies_below: int = 1 << 63
     ) -> Iterator[ColdJobs | Survivor]:  # fmt: skip
-        """The same jobs in another order, those that can be had many at once together.  Each is
-        gone through where it stands in the log, newest first: nothing is kept of it, and no more of
-        the log is mapped than a part.
+        """The same jobs in another order, most of them together, newest part of the log first; no
+        more than a part is mapped.
 
         :param with_lsns: whether the LSNs of those had together are wanted.
-        :param bodies_below: so many bytes at the beginning of the log are read with the bodies of
-            these jobs; those behind are left where they are, if LSNs are wanted.
+        :param bodies_below: bytes at the beginning of the log that are read with the bodies of
+            these jobs; those after them are left where they are, if LSNs are wanted.
         """
         if not frames.CAN_CUT_COLUMNS:
             yield from self.survivors(now_ns)
@@ -324,7 +278,6 @@ class Replay:
             yield self._survivor(job, buffer, now_ns)
 
     def _parts(self) -> Iterator[Part]:
-        """All of the log, newest first."""
         for segment in reversed(self._segments):
             yield from parts(segment)
 
@@ -332,10 +285,10 @@ class Replay:
         return self.survey.read_part(part.segment, part.start, part.end)
 
     def _picks(self, selection: Selection, part: Part, buffer: Buffer) -> Iterator[Pick]:
-        """The frames of a part, newest first, shown to a selection."""
-        segment = part.segment
+        segment, durable_lsn = part.segment, self.survey.durable_lsn
         for frame in part.frames(buffer):
-            place = Place(segment, part.start, part.end, frame, self._home(segment, frame))
+            home = segment.header.seq + (1 if frame.base_lsn > durable_lsn else 0)
+            place = Place(segment, part.start, part.end, frame, home)
             indexes, job_ids = selection.pick(buffer, place)
             if indexes:
                 yield Pick(buffer, place, indexes, job_ids)
@@ -370,7 +323,11 @@ class Replay:
             if newest is not None or image.state is not READY:
                 image = _newest_state(image, newest, now_ns)
         except NotUnderstood as problem:
-            raise self._not_understood(job_id, place, problem) from None
+            offset = place.start + place.frame.offset
+            raise Incompatible(
+                f"not a usable binlog: {self.survey.path}; nothing was changed: "
+                f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
+            ) from None
         if image.tube_id not in self.small.tubes:
             raise self._damaged(
                 f"job {image.job_id} is in tube number {image.tube_id}, "
@@ -391,21 +348,8 @@ class Replay:
             f"'{self.survey.salvage_command}' to get all that is not damaged."
         )
 
-    def _not_understood(self, job_id: int, place: Place, problem: NotUnderstood) -> Incompatible:
-        offset = place.start + place.frame.offset
-        return Incompatible(
-            f"not a usable binlog: {self.survey.path}; nothing was changed: "
-            f"{place.segment.name}: offset {offset}: job {job_id}: {problem}"
-        )
-
-    def _home(self, segment: Segment, frame: Frame) -> int:
-        moves = frame.base_lsn > self.survey.durable_lsn
-        return segment.header.seq + (1 if moves else 0)
-
     def _undurable(self, newest: Segment) -> Iterator[RehomedFrame]:
-        """Frames above the watermark, the last one first: all in the newest segment, whose header
-        vouches for the others.
-        """
+        """Frames above the watermark, the last one first: all in the newest segment."""
         for part in parts(newest):
             buffer = self._read(part)
             for frame in part.frames(buffer):
@@ -413,15 +357,11 @@ class Replay:
                     return
                 if not frame.n_rec:
                     continue
-                heap_end = frame.heap_at + frame.heap_len
                 yield RehomedFrame(
                     bytes(buffer[frame.records_at : frame.heap_at]),
-                    bytes(buffer[frame.heap_at : heap_end]),
-                    frame.n_rec, frame.rec_size, frame.base_lsn, frame.durable_lsn, frame.time_ns,
+                    bytes(frames.heap(buffer, frame)), frame.n_rec, frame.rec_size,
+                    frame.base_lsn, frame.durable_lsn, frame.time_ns,
                 )  # fmt: skip
-
-    def _durable_end(self, segment: Segment) -> int:
-        return self._end_of(segment, self.survey.durable_lsn)
 
     def _end_of(self, segment: Segment, lsn: int) -> int:
         """Where the last frame ends of those with records up to an LSN.  A sync mark is never
@@ -435,10 +375,7 @@ class Replay:
 
 
 def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
-    """Picks of one home, enough for `cold.RUN_RECORDS`, oldest first.
-
-    :param picks: of one part, newest first.
-    """
+    """Picks of one home, enough for `cold.RUN_RECORDS`, oldest first; ``picks`` newest first."""
     run: list[Pick] = []
     count = 0
     for pick in picks:
@@ -452,7 +389,6 @@ def _runs(picks: Iterable[Pick]) -> Iterator[list[Pick]]:
 
 
 def _newest_state(image: JobImage, newest: bytes | None, now_ns: int) -> JobImage:
-    """What a start makes of a job's full record, and of its newest one if that is another."""
     if newest is not None:
         state = decode_job(RECORD.unpack(newest), b"")
         # What `_replace` would do in three times the time; there may be many.

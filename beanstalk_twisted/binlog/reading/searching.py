@@ -1,8 +1,4 @@
-"""Frames at any byte of a segment, and what they prove about the bytes before them.
-
-Frames are written at multiples of eight, and there a server goes on reading.  Bytes that were put
-in or taken out move them anywhere; the checksum and the salt of a header say there as surely what
-it is.  So a tail is called torn only when every byte behind it was searched for a witness:
+"""Frames at any byte of a segment, and what they prove about the bytes before them:
 docs/binlog-format.md, "Torn or damaged".
 """
 
@@ -33,7 +29,8 @@ _AT_THE_BEGINNING: Final = frozenset({int(Start.kind), int(Counters.kind)})
 
 
 def frames_anywhere(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[Frame]:
-    """Every place from ``at`` on where a frame's header checks.  Payloads are not looked at.
+    """Every place from ``at`` on where a frame's header checks; payloads are not looked at.  Bytes
+    that were put in or taken out move frames from multiples of eight to anywhere.
 
     :param salt: the segment's; None for frames of any.
     """
@@ -58,12 +55,16 @@ def salt_at(buffer: Buffer, at: int) -> int:
 
 
 def _places(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[int]:
-    """Where headers may begin, so that they end before ``end``: at a magic, and the salt in its
-    place.  Whoever fills bodies with magics does not know the salt, and costs no more than other
-    bytes.
+    """Where headers may begin that end before ``end``: at a magic, and the salt in its place.
+    Bodies full of magics do not have the salt, and cost no more than other bytes.
     """
     view = memoryview(buffer)
-    wanted = re.compile(re.escape(FRAME_MAGIC) + _between(salt), re.DOTALL)
+    between = b".{%d}" % (FRAME_HEADER_BYTES - len(FRAME_MAGIC))
+    if salt is not None:
+        behind = FRAME_HEADER_BYTES - _SALT_AT - U32.size
+        own = re.escape(U32.pack(salt))
+        between = b".{%d}%b.{%d}" % (_SALT_AT - len(FRAME_MAGIC), own, behind)
+    wanted = re.compile(re.escape(FRAME_MAGIC) + between, re.DOTALL)
     while at + FRAME_HEADER_BYTES <= end:
         chunk = bytes(view[at : min(end, at + WINDOW_BYTES + FRAME_HEADER_BYTES - 1)])
         found = wanted.search(chunk)
@@ -73,22 +74,11 @@ def _places(buffer: Buffer, at: int, end: int, salt: int | None) -> Iterator[int
         at += WINDOW_BYTES
 
 
-def _between(salt: int | None) -> bytes:
-    """What follows a magic in a header, as a regular expression."""
-    if salt is None:
-        return b".{%d}" % (FRAME_HEADER_BYTES - len(FRAME_MAGIC))
-    behind = _SALT_AT + U32.size
-    return b".{%d}%b.{%d}" % (
-        _SALT_AT - len(FRAME_MAGIC), re.escape(U32.pack(salt)), FRAME_HEADER_BYTES - behind,
-    )  # fmt: skip
-
-
 def proven_lsn(buffer: Buffer, header: SegmentHeader, at: int, end: int, lsn: int) -> int:
     """The highest LSN that was durable for certain, by what stands from ``at`` on, where a segment
-    cannot be read any further; ``lsn`` or more is damage.
+    cannot be read any further; ``lsn`` or more is damage, 0 proves nothing.
 
     :param at: where the frame of ``lsn`` should stand.
-    :return: 0 when nothing is proven.
     """
     found = list(frames_anywhere(buffer, at, end, header.salt))
     durable_lsn = max((frame.durable_lsn for frame in found), default=0)
@@ -96,18 +86,13 @@ def proven_lsn(buffer: Buffer, header: SegmentHeader, at: int, end: int, lsn: in
         # Its first frame, or all of it, was durable before it had a name.
         durable_lsn = max(durable_lsn, lsn)
     if durable_lsn < lsn:
-        whole = [
-            frame for frame in found if frame.base_lsn >= lsn and _is_whole(buffer, frame, end)
-        ]
+        later = [frame.offset for frame in found if frame.base_lsn >= lsn]
+        decoded = (frames.decode(buffer, at, end, salt_at(buffer, at)) for at in later)
+        whole = [frame for frame in decoded if isinstance(frame, Frame)]
         durable_lsn = max([durable_lsn, *_beginnings(buffer, whole)])
         if any(_displaced(whole, found)):
             durable_lsn = max(durable_lsn, lsn)
     return durable_lsn
-
-
-def _is_whole(buffer: Buffer, frame: Frame, end: int) -> bool:
-    salt = salt_at(buffer, frame.offset)
-    return isinstance(frames.decode(buffer, frame.offset, end, salt), Frame)
 
 
 def _beginnings(buffer: Buffer, whole: Iterable[Frame]) -> Iterator[int]:
@@ -120,9 +105,7 @@ def _beginnings(buffer: Buffer, whole: Iterable[Frame]) -> Iterator[int]:
 
 def _displaced(whole: Iterable[Frame], found: Iterable[Frame]) -> Iterator[Frame]:
     """Frames where none was ever written.  A copy in a body is of an older frame than the one that
-    it stands in.
-
-    :param found: all that may hold copies.
+    it stands in; ``found`` are all that may hold copies.
     """
     for frame in whole:
         if frame.offset % ALIGN_BYTES and not any(

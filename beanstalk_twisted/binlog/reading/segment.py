@@ -29,8 +29,8 @@ class Ending(NamedTuple):
     :ivar offset: where the last good frame ends.
     :ivar next_lsn: the first LSN that was not read.
     :ivar problem: what stands at ``offset`` instead of a frame; empty at a regular end.
-    :ivar witness_lsn: up to where all was durable, by what stands behind the problem; 0 if nothing
-        says so.
+    :ivar witness_lsn: up to where all was durable, by what follows the problem; 0 if nothing says
+        so.
     """
 
     offset: int
@@ -47,7 +47,8 @@ def walk(
     :param end: where the successor says that the data end; None for the newest segment.
     :param leaves_bodies: see `frames.decode`.
     """
-    at, lsn, last = SEGMENT_HEADER_BYTES, header.first_lsn, None
+    last: Frame | None = None
+    at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
     limit = len(buffer) if end is None else min(end, len(buffer))
     for last in frames.in_order(buffer, at, limit, header.salt, lsn, leaves_bodies):
         yield last
@@ -56,28 +57,22 @@ def walk(
     if continues(buffer, at, limit):
         problem = no_frame(frames.decode(buffer, at, limit, header.salt), lsn)
     if end is None:
-        problem = _at_the_end(buffer, header, last, problem)
+        # Of the newest segment the last good frame says what follows.
+        if last is None:
+            problem = problem or NO_FRAME
+        elif is_sealed(buffer, header, last):
+            problem = ""
+        elif header.flags & MADE_BY_TOOL:
+            problem = problem or NO_SEAL
     elif not problem and at != end:
         problem = f"the segment ends here, {end - at} bytes short"
     witness = proven_lsn(buffer, header, at, limit, lsn) if problem else 0
     yield Ending(at, lsn, problem, witness)
 
 
-def _at_the_end(buffer: Buffer, header: SegmentHeader, last: Frame | None, problem: str) -> str:
-    """What is wrong behind the last good frame of the newest segment, by what that frame says."""
-    if last is None:
-        return problem or NO_FRAME
-    if is_sealed(buffer, header, last):
-        return ""
-    if header.flags & MADE_BY_TOOL:
-        return problem or NO_SEAL
-    return problem
-
-
 def is_sealed(buffer: Buffer, header: SegmentHeader, last: Frame) -> bool:
-    """Whether a frame is the last one of its segment for certain, as its last record is a SEAL.
-    One that was re-homed says nothing; it was not durable when it was framed, as a tool's always
-    is.
+    """Whether a frame is certainly the last one of its segment, its last record a SEAL.  One that
+    was re-homed says nothing, if it was not durable when it was framed.
     """
     if not last.n_rec or frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] != Seal.kind:
         return False
@@ -97,12 +92,10 @@ def continues(buffer: Buffer, at: int, limit: int) -> bool:
 
 
 def is_trailer(buffer: Buffer, at: int, limit: int) -> bool:
-    """Whether a trailer, and nothing else, stands there."""
     return limit - at == TRAILER_BYTES and bytes(buffer[limit - 8 : limit]) == TRAILER_MAGIC
 
 
 def has_content(buffer: Buffer, at: int, limit: int) -> bool:
-    """Whether anything but zeros follows."""
     view = memoryview(buffer)
     for start in range(at, limit, len(_ZEROS)):
         part = view[start : min(start + len(_ZEROS), limit)]

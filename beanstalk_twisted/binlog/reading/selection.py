@@ -1,7 +1,5 @@
-"""Which records of a log say how its jobs are now, chosen newest-first.
-
-The newest record of a job says all but its body, which is in its newest full record: so dead jobs
-and old states are never decoded.
+"""Which records of a log say how its jobs are now, chosen newest-first: dead jobs and old states
+are never decoded.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,6 +12,14 @@ from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+
+_PAGE_BITS: Final = 8
+_PAGE_SIZE: Final = 1 << _PAGE_BITS
+_PAGE_MASK: Final = _PAGE_SIZE - 1
+_BITS: Final = tuple(1 << at for at in range(_PAGE_SIZE))
+
+_FULL_KINDS: Final = bytes(sorted(FULL))
+_DELETE: Final = int(Kind.DELETE)
 
 
 class Place(NamedTuple):
@@ -32,8 +38,8 @@ class Place(NamedTuple):
 
 
 Found = tuple[int, int, Place, bytes | None]
-"""A surviving job: its id, where its full record is in which frame, and the bytes of its newest
-record if that is another one.  A plain tuple, since there may be millions.
+"""A surviving job: its id, where its full record is in which frame, and its newest record if that
+is another one.  A plain tuple, since there may be millions.
 """
 
 
@@ -51,36 +57,20 @@ class Pick(NamedTuple):
     newest: Sequence[bytes] = ()
 
     def found(self) -> Iterator[Found]:
-        """Each by itself."""
         newest = self.newest or repeat(None)
         return zip(self.job_ids, self.indexes, repeat(self.place), newest)
 
 
 def picks_of(changed: list[tuple[int, int, Place, bytes]], buffer: Buffer) -> Iterator[Pick]:
-    """The same of jobs whose newest records are others.
-
-    :param changed: those of a frame one behind the other.
-    :param buffer: the part that all of them are in.
-    """
-    for _, group in groupby(changed, key=_frame_of):
+    """The same of jobs whose newest records are others, those of a frame one after the other."""
+    for _, group in groupby(changed, key=lambda found: found[2].frame.offset):
         job_ids, indexes, places, newest = zip(*sorted(group, key=itemgetter(1)), strict=True)
         yield Pick(buffer, places[0], indexes, job_ids, newest)
 
 
-def _frame_of(found: tuple[int, int, Place, bytes]) -> int:
-    return found[2].frame.offset
-
-
-_PAGE_BITS: Final = 8
-_PAGE_SIZE: Final = 1 << _PAGE_BITS
-_PAGE_MASK: Final = _PAGE_SIZE - 1
-_BITS: Final = tuple(1 << at for at in range(_PAGE_SIZE))
-
-
 class JobIds:
-    """A set of job ids, a bit for each, in pages: a log may speak of millions, which a set would
-    keep as long as the jobs are loaded, at 60 to 100 bytes each.  Ids are dense, so that most pages
-    are full: then it is less than one.
+    """A set of job ids, a bit for each, in pages: a set would take 60 to 100 bytes for each of
+    millions.  Ids are dense, so that most pages are full.
     """
 
     def __init__(self) -> None:
@@ -90,15 +80,11 @@ class JobIds:
         return bool(self._pages.get(job_id >> _PAGE_BITS, 0) >> (job_id & _PAGE_MASK) & 1)
 
     def add(self, job_id: int) -> None:
-        """One enters, which may be there."""
         number = job_id >> _PAGE_BITS
         self._pages[number] = self._pages.get(number, 0) | 1 << (job_id & _PAGE_MASK)
 
     def add_run(self, first: int, count: int) -> bool:
-        """Ids one after the other enter, if none of them is there.
-
-        :return: whether they did.
-        """
+        """Add ids one after the other, if none of them is there; return whether it did."""
         pages, masks = self._pages, list(_masks(first, count))
         if any(pages.get(number, 0) & mask for number, mask in masks):
             return False
@@ -107,11 +93,7 @@ class JobIds:
         return True
 
     def add_all(self, job_ids: Sequence[int]) -> list[int]:
-        """Ids enter.
-
-        :param job_ids: at least one.
-        :return: where those are in ``job_ids`` that were not there.
-        """
+        """Add ids, at least one; return the indexes of those that were not there."""
         pages, new = self._pages, []
         number = job_ids[0] >> _PAGE_BITS
         page = pages.get(number, 0)
@@ -129,7 +111,6 @@ class JobIds:
 
 
 def _masks(first: int, count: int) -> Iterator[tuple[int, int]]:
-    """The pages that ids one after the other are in, and their bits there."""
     end = first + count
     while first < end:
         at = first & _PAGE_MASK
@@ -138,15 +119,12 @@ def _masks(first: int, count: int) -> Iterator[tuple[int, int]]:
         first += here
 
 
-_FULL_KINDS: Final = bytes(sorted(FULL))
-_DELETE: Final = int(Kind.DELETE)
-
-
 class Selection:
-    """What has been met of each job; frames are shown to it newest-first.
+    """What has been met of each job; frames are shown to it newest-first.  The newest record of a
+    job says all but its body, which is in its newest full record.
 
-    :ivar changed: the surviving jobs whose newest record is not their full one.  Whoever takes
-        them out has them only.
+    :ivar changed: the surviving jobs whose newest record is not their full one, for the caller to
+        take out.
     """
 
     def __init__(self) -> None:
@@ -182,15 +160,12 @@ class Selection:
         return indexes, [job_ids[at] for at in indexes]
 
     def _is_changed(self, job_id: int, index: int, place: Place) -> bool:
-        """Whether a newer record of a job was met than its full one, which is this."""
         newest = self._newest.pop(job_id, None)
         if newest is not None:
             self.changed.append((job_id, index, place, newest))
         return newest is not None
 
-    def _pick_each(
-        self, buffer: Buffer, place: Place
-    ) -> tuple[Sequence[int], Sequence[int]]:  # fmt: skip
+    def _pick_each(self, buffer: Buffer, place: Place) -> tuple[Sequence[int], Sequence[int]]:
         finished, newest = self._finished, self._newest
         indexes: list[int] = []
         job_ids: list[int] = []

@@ -1,21 +1,31 @@
-"""Looking at every byte of a log that carries meaning, and saying what is wrong.  Changes nothing.
-
-The server refuses or cuts on what a `Survey` says; a tool prints it.  The rule that tells a torn
-tail from damage is in docs/binlog-format.md, "Reading".
-
+"""Looks at every byte of a log that carries meaning, and says what is wrong.  Changes nothing.
 Differs from beanstalkd: a damaged log is refused; there, the rest of a damaged file is skipped.
 """
 
 import shlex
 from array import array
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.errors import BinlogError, Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.segment import Ending, file_content_end, is_trailer, walk
-from beanstalk_twisted.binlog.reading.small_state import SmallState
-from beanstalk_twisted.binlog.records.others import NotUnderstood, UnknownRecord
+from beanstalk_twisted.binlog.records.others import (
+    AUX,
+    JOB_ID,
+    JOB_KINDS,
+    CleanStop,
+    NotUnderstood,
+    Pause,
+    RememberedKey,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    TubePolicy,
+    UnknownRecord,
+    decode_record,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -30,17 +40,111 @@ from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes in all."""
 
-PROGRESS_FRAMES = 4096
-"""How many frames pass between two calls of a `Progress`: a few milliseconds."""
+PROGRESS_FRAMES: Final = 4096
+"""Frames between two calls of a `Progress`: a few milliseconds."""
 
 NamedHeader = tuple[str, SegmentHeader | HeaderProblem]
 """A file's name, and what it begins with."""
+
+_KINDS_OF_JOBS: Final = bytes(sorted(JOB_KINDS))
+
+
+class FoundKey(NamedTuple):
+    record: RememberedKey
+    segment: int
+    lsn: int
+
+
+class SmallState:
+    """All that a log says besides its jobs; the newest record of a thing holds.
+
+    :ivar next_job_id: every lower id has been given out.
+    :ivar next_tube_id: every lower tube id has been given out.
+    :ivar time_ns: newest time in the log, 0 in a new one.
+    :ivar trim_seq: segments below are dead.
+    :ivar is_clean: the last server ended in order.
+    :ivar keys: remembered keys, by tube id and key.
+    """
+
+    def __init__(self) -> None:
+        self.next_job_id = 1
+        self.next_tube_id = 1
+        self.time_ns = 0
+        self.trim_seq = 0
+        self.is_clean = True
+        self._seq = 0
+        self.tubes: dict[int, bytes] = {}
+        self.pauses: dict[int, Pause] = {}
+        self.policies: dict[int, TubePolicy] = {}
+        self.keys: dict[tuple[int, bytes], FoundKey] = {}
+        self.records = 0
+
+    def absorb(self, newer: "SmallState") -> None:
+        """Take in what the next segment says."""
+        self.next_job_id = max(self.next_job_id, newer.next_job_id)
+        self.next_tube_id = max(self.next_tube_id, newer.next_tube_id)
+        self.time_ns = max(self.time_ns, newer.time_ns)
+        self.trim_seq = max(self.trim_seq, newer.trim_seq)
+        self.is_clean = newer.is_clean and newer.records > 0
+        self.tubes.update(newer.tubes)
+        self.pauses.update(newer.pauses)
+        self.policies.update(newer.policies)
+        self.keys.update(newer.keys)
+        self.records += newer.records
+
+    def note_header(self, header: SegmentHeader) -> None:
+        """Take in what a segment's header says."""
+        self._seq = header.seq
+        self.next_job_id = max(self.next_job_id, header.next_job_id)
+        self.trim_seq = max(self.trim_seq, header.trim_seq)
+
+    def note_frame(self, buffer: Buffer, frame: Frame) -> None:
+        """:raise NotUnderstood: it holds what this version does not know."""
+        self.time_ns = max(self.time_ns, frame.time_ns)
+        self.records += frame.n_rec
+        job_ids = frames.ids_if_all(buffer, frame, _KINDS_OF_JOBS)
+        kinds: list[tuple[int, int]] = []
+        if not job_ids:
+            kinds = list(frames.kinds_and_ids(buffer, frame))
+            job_ids = [job_id for kind, job_id in kinds if kind in JOB_KINDS]
+        if job_ids:
+            self.is_clean = False
+            self.next_job_id = max(self.next_job_id, max(job_ids) + 1)
+        if len(job_ids) < len(kinds):
+            # The last record says how it ends.
+            for at, (kind, _) in enumerate(kinds):
+                if kind in JOB_KINDS:
+                    self.is_clean = False
+                else:
+                    self._note_other(buffer, frame, at)
+
+    def _note_other(self, buffer: Buffer, frame: Frame, at: int) -> None:
+        raw, data = frames.whole_record(buffer, frame, at)
+        record = decode_record(raw, data)
+        self.is_clean = isinstance(record, CleanStop) or (
+            self.is_clean and isinstance(record, Seal)
+        )
+        match record:
+            case TubeDef():
+                self.tubes[record.tube_id] = record.name
+                self.next_tube_id = max(self.next_tube_id, record.tube_id + 1)
+            case Pause():
+                self.pauses[record.tube_id] = record
+            case TubePolicy():
+                self.policies[record.tube_id] = record
+            case RememberedKey():
+                lsn = frame.base_lsn + at
+                self.keys[record.tube_id, record.key] = FoundKey(record, self._seq, lsn)
+            case Trim():
+                self.trim_seq = max(self.trim_seq, record.seq)
+            case Start():
+                self.next_job_id = max(self.next_job_id, raw[JOB_ID])
+                self.next_tube_id = max(self.next_tube_id, raw[AUX])
 
 
 class Segment(NamedTuple):
     """A segment whose header is sound.
 
-    :ivar size: of the file, bytes.
     :ivar frame_offsets: where its good frames start, in order.
     :ivar has_trailer: whether it was sealed, and a trailer, and nothing else, follows its frames.
     """
@@ -53,16 +157,14 @@ class Segment(NamedTuple):
     has_trailer: bool
 
     def frame(self, buffer: Buffer, offset: int) -> Frame:
-        """The frame at one of ``frame_offsets``.
-
-        :param buffer: what `Survey.read` gives.  Only one segment should be held at a time: each
-            costs a file descriptor.
+        """The frame at one of ``frame_offsets`` of what `Survey.read` gives.  Only one segment
+        should be held at a time: each costs a file descriptor.
         """
         return frames.known(buffer, offset)
 
 
 class TornTail(NamedTuple):
-    """What the end of the log has that is not known to have been durable."""
+    """The bytes at the end of the log that are not known to have been durable."""
 
     name: str
     offset: int
@@ -80,9 +182,8 @@ class TornTail(NamedTuple):
 class Problem(NamedTuple):
     """Why a server refuses this log.
 
-    :ivar seq: the segment it is about.
     :ivar foreign: the bytes are sound, but of another version, kind or store.
-    :ivar option: what ``binlog-inspect salvage`` has to be told, to go on all the same.
+    :ivar option: what lets ``binlog-inspect salvage`` continue all the same.
     :ivar lsns: the first and the last of those that were not read; 0 and 0 if it is not about some.
     :ivar is_newer: the bytes are of a format that this version does not know.
     """
@@ -96,10 +197,9 @@ class Problem(NamedTuple):
 
 
 class Survey:
-    """A log as found.
+    """A log as found.  The rule that tells a torn tail from damage is in docs/binlog-format.md,
+    "Reading".
 
-    :ivar directory: where it is, ``names`` the files in it; ``is_whole`` says whether its first
-        segments must be there.
     :ivar segments: those whose header is sound and which still count, oldest first.
     :ivar dead: names of files that a TRIM has freed, or that were being made.
     :ivar problems: why a server must not use it; empty when it may.
@@ -113,8 +213,8 @@ class Survey:
     ) -> None:  # fmt: skip
         """:param is_whole: whether the first segments must be there; not so in an archive.
         :param is_archive: whether the newest segment is finished, too: a crash has torn nothing.
-        :param leaves_bodies: whether heaps with nothing but bodies are left to somebody else, in
-            segments with a successor; that of the newest says what is torn.
+        :param leaves_bodies: whether heaps with nothing but bodies are not looked at, in segments
+            with a successor; that of the newest says what is torn.
         """
         self._leaves_bodies = leaves_bodies
         self.unchecked: list[Segment] = []
@@ -131,24 +231,28 @@ class Survey:
         self._read_done = 0
         self._store_uuid: bytes | None = None
         self.names = directory.names()
-        self._refuse_beanstalkd(self.names)
+        theirs = beanstalkd_file(self.names)
+        if theirs:
+            what = (
+                f"it holds {theirs}, a log of the C beanstalkd. Convert it: "
+                f"{import_command(self.path)}, "
+                f"then start with --binlog {shlex.quote(_converted(self.path))}"
+            )
+            self.problems.append(Problem(0, what, foreign=True))
         self._survey(directory, self.names)
         self._settle()
 
     def read(self, segment: Segment) -> Buffer:
-        """The whole segment."""
         return self.directory.read(segment.name)
 
     def read_part(self, segment: Segment, start: int, end: int) -> Buffer:
-        """A part of a segment; frames in it are found at their offsets less ``start``."""
         return self.directory.read_part(segment.name, start, end)
 
     def refuse_if_unsound(self) -> None:
         """:raise Damaged: durable records cannot be read.
         :raise Incompatible: it is of another version, kind or store.
         """
-        error = self.refusal()
-        if error:
+        if error := self.refusal():
             raise error
 
     def refusal(self) -> BinlogError | None:
@@ -183,16 +287,6 @@ class Survey:
         ending = newest.ending
         end = file_content_end(self.directory, newest.name, ending.offset, newest.size)
         return TornTail(newest.name, ending.offset, end, ending.next_lsn, ending.problem)
-
-    def _refuse_beanstalkd(self, names: list[str]) -> None:
-        theirs = beanstalkd_file(names)
-        if theirs:
-            what = (
-                f"it holds {theirs}, a log of the C beanstalkd. Convert it: "
-                f"{import_command(self.path)}, "
-                f"then start with --binlog {shlex.quote(_converted(self.path))}"
-            )
-            self.problems.append(Problem(0, what, foreign=True))
 
     def _survey(self, directory: Readable, names: list[str]) -> None:
         """Headers first, since each says where its predecessor ends; then all frames."""
@@ -364,10 +458,7 @@ def under_their_numbers(named: Mapping[int, NamedHeader]) -> dict[int, NamedHead
 
 
 def unknown_format(path: str, what: str) -> Incompatible:
-    """The error of a log in a format that this version does not know.
-
-    :param what: which file says so, and how.
-    """
+    """The error of a log in a format that this version does not know; ``what`` says where."""
     return Incompatible(
         f"not a usable binlog: {path}; nothing was changed:\n  {what}\nThe log is not damaged as "
         f"far as this version can tell. Install the version that wrote it, or a newer one, then "
@@ -377,7 +468,6 @@ def unknown_format(path: str, what: str) -> Incompatible:
 
 
 def salvage_command(path: str) -> str:
-    """The command that makes a sound log of what is left of the one in ``path``."""
     return f"binlog-inspect salvage {shlex.quote(path)} -o NEW_DIRECTORY"
 
 

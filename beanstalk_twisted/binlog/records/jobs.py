@@ -9,8 +9,6 @@ from beanstalk_twisted.binlog.tags import Tags
 
 
 class Kind(IntEnum):
-    """The types of records of jobs."""
-
     PUT = 1
     RESERVE = 2
     RELEASE = 3
@@ -63,10 +61,7 @@ REASONS: Final = {
 
 
 class BodyPlace(NamedTuple):
-    """Where a job's full record is in the log.
-
-    :ivar segment: 0 without a log; ``lsn`` 0 if it is not known.
-    """
+    """Where a job's full record is in the log: segment 0 without a log, LSN 0 if not known."""
 
     segment: int
     lsn: int
@@ -88,10 +83,10 @@ GONE: Final = State.GONE
 _EXT: Final = int(Flag.EXT)
 
 RECORD_BYTES: Final = RECORD.size
-"""What a record takes, beside its data; for those who know nothing of segments."""
+"""What a record takes, besides its data."""
 
 FULL: Final = frozenset({Kind.PUT, Kind.MOVE, Kind.UPDATE, Kind.COPY})
-"""The kinds that carry the body, and all that the job carries beside it."""
+"""The kinds that carry the body and the tags."""
 
 KEY: Final = 34
 """The type of `RememberedKey`."""
@@ -114,15 +109,12 @@ WAITED_FOR: Final = frozenset({
 """The kinds that replies wait for."""
 
 RELAXED: Final = frozenset({Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE})
-"""The kinds no reply waits for: losing the last few of them in a power loss costs counters, never a
-job.
-"""
+"""The kinds no reply waits for: losing the last few of them costs counters, never a job."""
 
 _FLAGS: Final = {
     kind: (Flag.COPY if kind is Kind.COPY else 0) | (Flag.RELAXED if kind in RELAXED else 0)
     for kind in Kind
 }
-
 
 MAX_COUNTER: Final = (1 << 32) - 1
 """The largest counter of a record; beyond it beanstalkd's begin again with 0, ours stay."""
@@ -173,7 +165,6 @@ class JobImage(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The length of `data`."""
         tags = self.tags
         return len(self.body) if tags is None else len(self.body) + tags.encoded_bytes
 
@@ -183,7 +174,6 @@ class JobImage(NamedTuple):
         return self.kind in WAITED_FOR
 
     def encode(self, data: Data) -> bytes:
-        """:return: the record's 80 bytes."""
         (kind, state, reason, priority, job_id, ts_ns, deadline_ns, delay_s, ttr_s, tube_id,
          reserves, timeouts, releases, buries, kicks, connection, _, tags) = self  # fmt: skip
         offset, length, crc = data
@@ -195,24 +185,17 @@ class JobImage(NamedTuple):
                 connection,
             )  # fmt: skip
         except struct.error:
-            saturated = self._saturated()
+            # With counters that a record can hold: an import may bring a job with the largest.
+            counts: dict[str, Any] = {at: min(getattr(self, at), MAX_COUNTER) for at in COUNTERS}
+            saturated = self._replace(**counts)
             if saturated == self:
                 raise
         return saturated.encode(data)
 
-    def _saturated(self) -> "JobImage":
-        """The same with counters that a record can hold: an import may bring a job with the
-        largest.
-        """
-        counts: dict[str, Any] = {name: min(getattr(self, name), MAX_COUNTER) for name in COUNTERS}
-        return self._replace(**counts)
-
 
 def as_loaded(image: JobImage, now_ns: int) -> JobImage:
-    """A job as a server takes it over that knows none of the sessions of the one before: it is
-    ready if it was reserved, and its delay no longer than it was asked for.
-
-    :param now_ns: log time.
+    """Return a job as the next server loads it: ready if it was reserved, and its delay no longer
+    than it was asked for.
     """
     if image.state is RESERVED:
         return image._replace(state=READY, reason=Reason.RESTART, deadline_ns=0)

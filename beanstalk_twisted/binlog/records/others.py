@@ -12,8 +12,6 @@ from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
 
 @dataclass(frozen=True, slots=True)
 class _NotOfAJob:
-    """What records that are not of jobs have in common."""
-
     kind: ClassVar[int]
 
     @property
@@ -28,7 +26,6 @@ class _NotOfAJob:
 
     @property
     def data_bytes(self) -> int:
-        """The length of `data`."""
         return len(self.data)
 
     def encode(self, data: Data) -> bytes:
@@ -39,7 +36,6 @@ class _NotOfAJob:
         self, data: Data, *, ts_ns: int, reason: int = 0, job_id: int = 0, deadline_ns: int = 0,
         delay_s: int = 0, tube_id: int = 0, aux: int = 0,
     ) -> bytes:  # fmt: skip
-        """The record's 80 bytes; unused fields are 0."""
         return RECORD.pack(
             self.kind, 0, 0, reason, 0, job_id, ts_ns, deadline_ns, delay_s, 0, tube_id,
             0, 0, 0, 0, 0, *data, aux,
@@ -57,7 +53,6 @@ class TubeDef(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """The tube's name."""
         return self.name
 
     def encode(self, data: Data) -> bytes:
@@ -89,9 +84,7 @@ class Pause(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class RememberedKey(_NotOfAJob):
-    """The KEY record: the unique key of a job of the tube that was deleted is remembered until
-    then.
-    """
+    """The KEY record: the unique key of a deleted job of the tube is remembered until then."""
 
     kind: ClassVar[int] = KEY
     tube_id: int
@@ -102,14 +95,11 @@ class RememberedKey(_NotOfAJob):
 
     @property
     def commits(self) -> bool:
-        """It stands with the DELETE that replies wait for; what compaction writes again waits
-        too.
-        """
+        """It stands with the DELETE that replies wait for; compaction's copies wait too."""
         return True
 
     @property
     def data(self) -> bytes:
-        """The key."""
         return self.key
 
     def encode(self, data: Data) -> bytes:
@@ -136,7 +126,6 @@ class TubePolicy(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """The rules as JSON."""
         return json.dumps(dict(self.rules), separators=(",", ":")).encode()
 
     def encode(self, data: Data) -> bytes:
@@ -154,7 +143,6 @@ class Counters(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """The counters as JSON."""
         return json.dumps(dict(self.counts), separators=(",", ":")).encode()
 
     def encode(self, data: Data) -> bytes:
@@ -188,7 +176,6 @@ class Seal(_NotOfAJob):
 
     @property
     def data(self) -> bytes:
-        """The index."""
         return self.contents
 
     def encode(self, data: Data) -> bytes:
@@ -197,10 +184,7 @@ class Seal(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class Start(_NotOfAJob):
-    """A server has started.
-
-    :ivar wall_offset_ns: wall clock minus ``ts_ns``.
-    """
+    """A server has started; ``wall_offset_ns`` is wall clock minus ``ts_ns``."""
 
     kind: ClassVar[int] = 51
     ts_ns: int
@@ -289,10 +273,7 @@ class UnknownRecord(NotUnderstood):
 
 
 def decode_record(raw: Raw, data: bytes) -> Record:
-    """The record that ``raw`` and its ``data`` say.
-
-    :raise NotUnderstood: type, state or data are not of this version.
-    """
+    """:raise NotUnderstood: type, state or data are not of this version."""
     if raw[TYPE] in JOB_KINDS:
         return decode_job(raw, data)
     try:
@@ -305,9 +286,8 @@ def decode_record(raw: Raw, data: bytes) -> Record:
 
 
 def decode_job(raw: Raw, data: bytes) -> JobImage:
-    """The same for a record of a job.
+    """Decode a record whose type is in `JOB_KINDS`.
 
-    :param raw: its type is in `JOB_KINDS`.
     :raise NotUnderstood: state or data are not of this version.
     """
     state = _STATES.get(raw[STATE])

@@ -107,11 +107,7 @@ _COLUMNS: Final = (
 
 
 class SegmentHeader(NamedTuple):
-    """The fields of a segment header that differ between segments; docs/binlog-format.md names
-    them.
-
-    :ivar incompat: what a reader has to know, `EXTENSIONS` or 0.
-    """
+    """The fields of a segment header that differ between segments: docs/binlog-format.md."""
 
     seq: int
     first_lsn: int
@@ -137,10 +133,9 @@ class SegmentHeader(NamedTuple):
             self.store_uuid, self.salt, RECORD_BYTES, CRC_ZLIB, ALIGN_LOG2, self.flags,
             self.incarnation, 0, 0, self.incompat, 0, self.writer.encode("ascii"),
         )  # fmt: skip
-        description: dict[str, object] = {"record": _COLUMNS}
-        if origin is not None:
-            description["origin"] = origin
-        described = json.dumps(description).encode()
+        described = json.dumps(
+            {"record": _COLUMNS} if origin is None else {"record": _COLUMNS, "origin": origin}
+        ).encode()
         if len(described) > MAX_DESCRIPTION_BYTES:
             raise ValueError(
                 f"the description is {len(described)} bytes, {MAX_DESCRIPTION_BYTES} fit"
@@ -150,9 +145,8 @@ class SegmentHeader(NamedTuple):
 
 
 def decode_description(raw: bytes) -> Mapping[str, object]:
-    """The JSON of a segment header that checks: `record`, and in logs made by tools `origin`.
-
-    :return: empty when it is not a JSON object; nothing depends on it.
+    """The JSON of a sound segment header: `record`, and in logs made by tools `origin`; empty when
+    it is not a JSON object.
     """
     described = raw[SEGMENT_HEADER.size : SEGMENT_HEADER_BYTES - 4].rstrip(b"\0")
     try:
@@ -173,10 +167,7 @@ class HeaderProblem(NamedTuple):
 
 
 def decode_segment_header(raw: bytes) -> SegmentHeader | HeaderProblem:
-    """Read a segment header.  Never raises for bad bytes.
-
-    :param raw: the first 4096 bytes of a segment, or fewer if the file is shorter.
-    """
+    """Read the first 4096 bytes of a segment, or fewer.  Never raises for bad bytes."""
     if len(raw) < SEGMENT_HEADER_BYTES:
         return HeaderProblem(f"the file is {len(raw)} bytes long, shorter than its header")
     if raw[:8] != SEGMENT_MAGIC:
@@ -226,14 +217,11 @@ def parse_segment_name(name: str) -> int | None:
 
 
 def archive_name(seq: int, first_lsn: int) -> str:
-    """The file name of segment ``seq`` in an archive."""
     return f"{seq:020d}-{first_lsn:020d}.tql"
 
 
 def parse_archive_name(name: str) -> tuple[int, int] | None:
-    """The sequence number and first LSN in the name of an archived segment, or None if it is
-    not one.
-    """
+    """The sequence number and first LSN in an archived segment's name, None if it is not one."""
     numbers, _, suffix = name.partition(".")
     left, _, right = numbers.partition("-")
     seq, first_lsn = _twenty_digits(left), _twenty_digits(right)

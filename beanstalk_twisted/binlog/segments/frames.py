@@ -1,8 +1,5 @@
-"""Records into frames and back.  A frame counts as a whole or not at all.
-
-A reader has three answers and no policy: `Frame` (this), `Incomplete` (not yet: the bytes end, or
-are still zero) and `Damage` (this cannot be right, and why).  What to do about it is the caller's:
-replay refuses or cuts, a recovery tool goes on behind it.
+"""Records into frames and back.  A frame counts as a whole or not at all: a reader has three
+answers and no policy, `Frame`, `Incomplete` and `Damage`.
 """
 
 import sys
@@ -57,13 +54,15 @@ MAX_LSN: Final = (1 << 63) - 1
 CAN_CUT_COLUMNS: Final = sys.byteorder == "little"
 """Memoryviews know the byte order of the machine only; a log's is little-endian."""
 
+PIECEWISE_BYTES: Final = 256 << 10
+"""A heap of this size is not joined before its frame is: to copy 15 MiB once takes 20 ms."""
+
+OTHER_SEGMENT: Final = "it belongs to another segment"
+"""Why a frame is damage whose salt is not that of the segment."""
+
 
 class Frame(NamedTuple):
-    """A frame whose checksums hold.
-
-    :ivar offset: where it starts; ``end`` is where the next one does.
-    :ivar records_at: where its record array starts; ``heap_at`` where its heap does.
-    """
+    """A frame whose checksums hold, and where it, its record array and its heap start."""
 
     offset: int
     end: int
@@ -79,7 +78,6 @@ class Frame(NamedTuple):
 
     @property
     def next_lsn(self) -> int:
-        """The LSN of the first record behind this frame."""
         return self.base_lsn + self.n_rec
 
 
@@ -96,17 +94,12 @@ class Damage(NamedTuple):
     why: str
 
 
-PIECEWISE_BYTES: Final = 256 << 10
-"""A heap of so many bytes is not joined before its frame is: to copy 15 MiB once takes 20 ms."""
-
-
 def encode(
     records: Sequence[Appended], *, base_lsn: int, durable_lsn: int | None, time_ns: int, salt: int
 ) -> bytes:
-    """One frame.  The caller keeps within the limits (see `split`).
+    """One frame; no records make a sync mark.  The caller keeps within the limits (see `split`).
 
-    :param records: none make a sync mark.
-    :param durable_lsn: None for the LSN of the last of them.
+    :param durable_lsn: None for the LSN of the last record.
     """
     rows = []
     heap = []
@@ -131,7 +124,7 @@ def encode(
 
 
 def records_in(frame: bytes) -> int:
-    """How many records a frame has, which we encoded."""
+    """How many records a frame has that `encode` made."""
     return int(U32.unpack_from(frame, _N_REC_AT)[0])
 
 
@@ -139,10 +132,7 @@ def assemble(
     array: Buffer, heap: Sequence[Buffer], *, n_rec: int, base_lsn: int, durable_lsn: int,
     time_ns: int, salt: int, rec_size: int = RECORD_BYTES, flags: int = 0,
 ) -> bytes:  # fmt: skip
-    """A frame around a record array and a heap that are already bytes.
-
-    :param heap: in pieces.
-    """
+    """A frame around a record array and a heap, in pieces, that are already bytes."""
     heap_len = heap_crc = 0
     for piece in heap:
         heap_len += len(piece)
@@ -160,9 +150,8 @@ def assemble(
 def split(
     records: Sequence[Appended], all_bytes: int = 0, whole: Sequence[Span] = ()
 ) -> Iterator[Sequence[Appended]]:
-    """Cut a batch into parts that make one frame each.
-
-    A part ends before it would pass `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
+    """Cut a batch into parts that make one frame each.  A part ends before it would pass
+    `FRAME_TARGET_BYTES`; a larger record has a frame of its own.
 
     :param all_bytes: what they take, data included, if that is known: as a rule it is one part.
     :param whole: parts that are not cut, ascending: each is treated as one large record.
@@ -221,13 +210,11 @@ def decode(
 
 
 def has_sound_records(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the checksum of a frame's records holds."""
     records = memoryview(buffer)[frame.records_at : frame.heap_at]
     return zlib.crc32(records) == int(U32.unpack_from(buffer, frame.offset + _REC_CRC_AT)[0])
 
 
 def has_sound_heap(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the checksum of a frame's heap holds."""
     expected = int(U32.unpack_from(buffer, frame.offset + _HEAP_CRC_AT)[0])
     return zlib.crc32(heap(buffer, frame)) == expected
 
@@ -238,9 +225,8 @@ def has_sound_data(raw: Raw, data: bytes) -> bool:
 
 
 def holds_bodies_only(buffer: Buffer, frame: Frame) -> bool:
-    """Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: no name
-    of a tube, no tags of a job, nothing that is needed before a body is asked for.  It is not said
-    of a frame whose columns cannot be cut.
+    """Whether the heap of a frame, whose records are sound, has nothing but bodies of jobs: nothing
+    that is needed before a body is asked for.  False where columns cannot be cut.
     """
     if frame.rec_size != RECORD_BYTES or not CAN_CUT_COLUMNS:
         return False
@@ -264,7 +250,7 @@ def has_sound_others(buffer: Buffer, frame: Frame) -> bool:
 def in_order(
     buffer: Buffer, at: int, end: int, salt: int, lsn: int, leaves_bodies: bool = False
 ) -> Iterator[Frame]:
-    """The frames from ``at`` on, up to the first place where none stands whose LSN follows.
+    """The frames from ``at`` on, up to the first place where none has the LSN that follows.
 
     :param lsn: the first frame's; the other parameters are those of `decode`.
     """
@@ -274,10 +260,6 @@ def in_order(
             return
         yield frame
         at, lsn = frame.end, frame.next_lsn
-
-
-OTHER_SEGMENT: Final = "it belongs to another segment"
-"""Why a frame counts for nothing whose salt is not that of the segment."""
 
 
 def decode_header(buffer: Buffer, at: int, end: int, salt: int) -> Frame | Incomplete | Damage:
@@ -330,12 +312,10 @@ def _impossible(frame_len: int, n_rec: int, rec_size: int, heap_len: int, codec:
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
-    """The fields of each record of a frame, in LSN order."""
     return (raw_record(buffer, frame, index) for index in range(frame.n_rec))
 
 
 def raw_record(buffer: Buffer, frame: Frame, index: int) -> Raw:
-    """The fields of one record of a frame."""
     return RECORD.unpack_from(buffer, frame.records_at + index * frame.rec_size)
 
 
@@ -346,9 +326,7 @@ def record_bytes(buffer: Buffer, frame: Frame, index: int) -> bytes:
 
 
 def kinds_and_ids(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, int]]:
-    """Type and job id of each record of a frame, in LSN order: all that most of a replay looks
-    at.
-    """
+    """Type and job id of each record of a frame, in LSN order: what most of a replay looks at."""
     array = memoryview(buffer)[frame.records_at : frame.heap_at]
     if frame.rec_size == RECORD_BYTES:
         return KIND_AND_ID.iter_unpack(array)
@@ -387,7 +365,6 @@ def lsns(frame: Frame, indexes: Sequence[int]) -> Sequence[int]:
 
 
 def heap(buffer: Buffer, frame: Frame) -> memoryview:
-    """All data of a frame."""
     return memoryview(buffer)[frame.heap_at : frame.heap_at + frame.heap_len]
 
 
@@ -398,10 +375,7 @@ def whole_record(buffer: Buffer, frame: Frame, index: int) -> tuple[Raw, bytes]:
 
 
 def data_of(buffer: Buffer, frame: Frame, raw: Raw) -> bytes:
-    """A record's data.
-
-    :raise NotUnderstood: it points outside its frame's heap.
-    """
+    """A record's data.  NotUnderstood if it points outside its frame's heap."""
     offset, length = raw[DATA_OFF], raw[DATA_LEN]
     if offset + length > frame.heap_len:
         raise NotUnderstood("a record's data lie outside its frame")

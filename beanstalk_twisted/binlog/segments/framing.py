@@ -1,13 +1,4 @@
-"""The bytes of one segment behind its header: frames, one after the other, then the seal, which
-says what is in them (docs/binlog-format.md, "Seal and trailer").
-
-Whoever writes segments appends through `Framing`, the server's log as well as the tools: so what a
-seal says of its segment is collected in one place, while the frames are made.
-
-Bytes are made first.  Only when all of a call's are there does the state change, in one step: so an
-exception, for want of memory above all, leaves no place in the segment that was counted and never
-written.
-"""
+"""The bytes of one segment after its header: frames, one after the other, then the seal."""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -37,6 +28,7 @@ from beanstalk_twisted.binlog.segments.format import (
     TUBE_IN_SEAL_BYTES,
     TYPE_IN_SEAL_BYTES,
 )
+from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex
 
 TYPES: Final = 32
 """More than there are types of records."""
@@ -57,9 +49,7 @@ class SegmentIndex:
     What is added is added whole: the last line of each method changes all that counts, by the
     exchange of references, and whatever ends it before that, all is as it was.
 
-    :ivar end: the offset behind the newest frame.
-    :ivar indexed: how many frames are indexed.
-    :ivar tubes: the names of the tubes in it.
+    :ivar end: the offset after the newest frame.
     """
 
     def __init__(self) -> None:
@@ -72,7 +62,6 @@ class SegmentIndex:
         self._tube_bytes = 0
 
     def copy(self) -> "SegmentIndex":
-        """Another one, that says the same."""
         other = SegmentIndex()
         other.end, other.indexed, other.tubes = self.end, self.indexed, self.tubes.copy()
         other._frames, other._types = self._frames.copy(), self._types
@@ -81,7 +70,6 @@ class SegmentIndex:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
         return sum(self._types.values())
 
     @property
@@ -90,9 +78,8 @@ class SegmentIndex:
         return not CHANGES.isdisjoint(self._types)
 
     def add(self, places: Sequence[Place], end: int, records: Sequence[Appended]) -> None:
-        """New frames, and what is in them: as a rule one of one or two records.
-
-        :param end: where they end.
+        """New frames, and what is in them: as a rule one of one or two records; they end at
+        ``end``.
         """
         types = self._types.copy()
         first, last = self._jobs
@@ -121,7 +108,6 @@ class SegmentIndex:
         )  # fmt: skip
 
     def add_rehomed(self, places: Sequence[Place], end: int, records: Iterable[Raw]) -> None:
-        """Frames that have moved here, and what is in them."""
         types = self._types.copy()
         (first, last), (oldest, newest) = self._jobs, self._times
         for raw in records:
@@ -135,7 +121,7 @@ class SegmentIndex:
         )  # fmt: skip
 
     def _index(self, places: Sequence[Place]) -> int:
-        """Note those frames that are far enough behind the one before.
+        """Note frames that are far enough after the one before.
 
         :return: how many are noted then; more do not count.
         """
@@ -157,26 +143,12 @@ class SegmentIndex:
         return SEAL_HEAD.size + frames + TYPE_IN_SEAL_BYTES * TYPES + self._tube_bytes
 
     def encode(self) -> bytes:
-        """:return: the data of the SEAL record."""
-        spans = (0, 0, 0, 0) if self._jobs == NO_SPAN else (*self._jobs, *self._times)
-        head = SEAL_HEAD.pack(
-            1, self.indexed, self.records, *spans, len(self._types), len(self.tubes)
-        )
-        frames = self._frames[: self.indexed]
-        columns = (
-            [lsn.to_bytes(8, "little") for _, lsn, _ in frames]
-            + [time.to_bytes(8, "little", signed=True) for _, _, time in frames]
-            + [(offset // 8).to_bytes(4, "little") for offset, _, _ in frames]
-        )
-        types = [
-            kind.to_bytes(4, "little") + count.to_bytes(4, "little")
-            for kind, count in sorted(self._types.items())
-        ]
-        tubes = [
-            tube_id.to_bytes(4, "little") + len(name).to_bytes(2, "little") + name
-            for tube_id, name in self.tubes.items()
-        ]
-        return b"".join([head, *columns, *types, *tubes])
+        has_jobs = self._jobs != NO_SPAN
+        indexed = tuple(IndexedFrame(*place) for place in self._frames[: self.indexed])
+        return SealIndex(
+            self.records, self._jobs if has_jobs else (0, 0), self._times if has_jobs else (0, 0),
+            indexed, self._types, self.tubes,
+        ).encode()  # fmt: skip
 
 
 def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) -> bytes:
@@ -187,7 +159,11 @@ def encode_trailer(seal_offset: int, last_lsn: int, n_rec: int, n_index: int) ->
 
 
 class Framing:
-    """Frames records for one segment.
+    """Frames records for one segment, for the server's log as well as the tools.
+
+    Bytes are made first.  Only when all of a call's are there does the state change, in one step:
+    so an exception, for want of memory above all, leaves no place in the segment that was counted
+    and never written.
 
     :ivar index: what the seal will say.
     """
@@ -198,14 +174,12 @@ class Framing:
         self._salt = salt
 
     def copy(self) -> "Framing":
-        """Another one, to go on from here, or not."""
         other = Framing(self._salt)
         other.index = self.index.copy()
         return other
 
     @property
     def end(self) -> int:
-        """The offset behind the newest frame."""
         return self.index.end
 
     def add(
@@ -230,8 +204,8 @@ class Framing:
         return made
 
     def add_rehomed(self, moved: Sequence[RehomedFrame]) -> list[bytes]:
-        """:param moved: frames that have moved here, with the LSNs and times they had.
-        :return: the same, bound to this segment.
+        """:return: frames that have moved here, bound to this segment, with their LSNs and
+        times.
         """
         made, places, end = [], [], self.index.end
         for frame in moved:
@@ -244,18 +218,13 @@ class Framing:
         return made
 
     def mark(self, next_lsn: int, time_ns: int, durable_lsn: int) -> bytes:
-        """:return: a sync mark: an empty frame that carries the watermark."""
         frame = self._frame((), next_lsn, time_ns, durable_lsn)
         self.index.end += len(frame)
         return frame
 
-    def seal(
-        self, lsn: int, time_ns: int, durable_lsn: int | None = None
-    ) -> tuple[bytes, bytes]:  # fmt: skip
-        """The end of the segment.
-
-        :param lsn: the SEAL's.
-        :return: its frame and the trailer; ``end`` is between them.
+    def seal(self, lsn: int, time_ns: int, durable_lsn: int | None = None) -> tuple[bytes, bytes]:
+        """:return: the frame with the SEAL of this LSN, and the trailer; ``end`` is between
+        them.
         """
         index = self.index
         frame = self._frame([Seal(time_ns, index.encode())], lsn, time_ns, durable_lsn)

@@ -1,6 +1,4 @@
-"""What the seal of a finished segment says of it (docs/binlog-format.md, "Seal and trailer"), read
-from the end of the file: two short reads.
-"""
+"""The seal and the trailer of a finished segment: docs/binlog-format.md, "Seal and trailer"."""
 
 import struct
 import zlib
@@ -37,12 +35,10 @@ class IndexedFrame(NamedTuple):
 class SealIndex(NamedTuple):
     """The data of a SEAL record.
 
-    :ivar records: how many there are in the segment before the SEAL.
     :ivar jobs: smallest and largest job id; ``times_ns``, likewise of the times of jobs' records;
         both (0, 0) if there are none.
     :ivar indexed: some of the frames, the first one among them.
     :ivar types: how many records there are of each type.
-    :ivar tubes: names by id.
     """
 
     records: int
@@ -53,7 +49,6 @@ class SealIndex(NamedTuple):
     tubes: Mapping[int, bytes]
 
     def encode(self) -> bytes:
-        """:return: the data that `decode_seal` reads."""
         head = SEAL_HEAD.pack(
             VERSION, len(self.indexed), self.records, *self.jobs, *self.times_ns,
             len(self.types), len(self.tubes),
@@ -73,7 +68,6 @@ class FoundSeal(NamedTuple):
     """A seal as it stands in a segment.
 
     :ivar end: where its frame ends, and the trailer begins.
-    :ivar next_lsn: the LSN behind the segment.
     :ivar sealed_ns: when that frame was built: no frame of the segment is younger.
     """
 
@@ -84,7 +78,8 @@ class FoundSeal(NamedTuple):
 
 
 def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | None:
-    """:param size: of the file.
+    """Read a seal from the end of a file of ``size`` bytes, in two short reads.
+
     :return: None if there is no seal that can be understood.
     :raise OSError: the file cannot be read.
     """
@@ -98,23 +93,17 @@ def read_seal(read: ReadPart, size: int, header: SegmentHeader) -> FoundSeal | N
     frame = frames.decode(raw, 0, len(raw), header.salt)
     if not isinstance(frame, Frame) or not frame.n_rec or frame.end != len(raw):
         return None
-    content = _content(raw, frame)
+    try:
+        record, data = frames.whole_record(raw, frame, frame.n_rec - 1)
+    except NotUnderstood:
+        return None
+    content = decode_seal(data) if record[TYPE] == Seal.kind else None
     return content and FoundSeal(end, frame.next_lsn, frame.time_ns, content)
 
 
-def _content(raw: bytes, frame: Frame) -> SealIndex | None:
-    """:return: what the last record of a frame says, if it is a SEAL."""
-    record = frames.raw_record(raw, frame, frame.n_rec - 1)
-    try:
-        data = frames.data_of(raw, frame, record)
-    except NotUnderstood:
-        return None
-    return decode_seal(data) if record[TYPE] == Seal.kind else None
-
-
 def seal_offset(trailer: bytes) -> int | None:
-    """:param trailer: the last 40 bytes of a file.
-    :return: where the frame of the seal begins; None if this is no trailer.
+    """Return where the frame of the seal begins, by the last 40 bytes of a file; None if these are
+    no trailer.
     """
     if len(trailer) != TRAILER_BYTES:
         return None
@@ -124,9 +113,7 @@ def seal_offset(trailer: bytes) -> int | None:
 
 
 def decode_seal(data: bytes) -> SealIndex | None:
-    """:return: None if it is of another version, or ends too early.  What follows it is not looked
-    at.
-    """
+    """:return: None if it is of another version, or ends too early; what follows is ignored."""
     try:
         return _decode(data)
     except struct.error:

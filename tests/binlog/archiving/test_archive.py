@@ -13,7 +13,7 @@ import pytest
 from beanstalk_twisted.binlog.archive import CHUNK_BYTES, Archive, RealArchive
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import CannotUse
-from beanstalk_twisted.storage.object_archive import ObjectArchive, archive_at
+from beanstalk_twisted.storage.archiver import ObjectArchive, archive_at
 from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.binlog.scribe import UUID
 from tests.binlog.test_directory import exit_code_without_rights

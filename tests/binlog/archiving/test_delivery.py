@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beanstalk_twisted.binlog.archive_delivery import Gap, deliver, deliver_rest, gap, store_uuid
+from beanstalk_twisted.binlog.archive import Gap, deliver, deliver_rest, gap, store_uuid
 from beanstalk_twisted.binlog.errors import CannotArchive
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from beanstalk_twisted.binlog import archive_manifest as manifest
-from beanstalk_twisted.binlog.archive_delivery import deliver_rest
+from beanstalk_twisted.binlog.archive import deliver_rest
 from beanstalk_twisted.binlog.archive_manifest import (
     MAX_ENTRIES,
     MAX_INDEXED,

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from beanstalk_twisted.binlog.archive_delivery import RECENT_ENTRIES, ManifestWriter
+from beanstalk_twisted.binlog.archive import RECENT_ENTRIES, ManifestWriter
 from beanstalk_twisted.binlog.archive_manifest import (
     MANIFEST,
     NAMES,

@@ -755,12 +755,12 @@ def test_space_that_was_freed_is_not_waited_for() -> None:
     bench.committer.schedule()
     bench.finish_io()
     bench.directory.space = None
-    bench.committer.try_space()
+    bench.committer.space.try_now()
     bench.finish_io()
     assert bench.told[-1] is None
     assert not bench.clock.getDelayedCalls()
     operations = len(bench.operations)
-    bench.committer.try_space()
+    bench.committer.space.try_now()
     bench.finish_io()
     assert len(bench.operations) == operations, "nobody waits"
 
@@ -774,7 +774,7 @@ def test_no_sync_mark_is_written_on_a_full_disk_but_when_there_is_space_again() 
     bench.finish_io()
     assert bench.operations[-2:] == ["write", "sync"]
     bench.directory.space = None
-    bench.committer.try_space()
+    bench.committer.space.try_now()
     bench.finish_io()
     bench.clock.advance(IDLE_FLUSH_S)
     bench.finish_io()

@@ -12,7 +12,7 @@ import pytest
 
 from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.object_storage.store import open_store
-from beanstalk_twisted.storage.object_archive import ObjectArchive
+from beanstalk_twisted.storage.archiver import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.cli.opening import open_source_at
 from binlog_tools.logs.live_set import Point

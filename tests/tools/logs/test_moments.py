@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
+from beanstalk_twisted.storage.archiver import ObjectArchive
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
-from beanstalk_twisted.storage.object_archive import ObjectArchive
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.live_set import Bodies, Point, live_at, promoted, stored
