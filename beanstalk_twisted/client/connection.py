@@ -28,20 +28,28 @@ from zope.interface import implementer
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
-from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.methods import Args, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.commands.tags import check_seconds
-from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.exchange import RESERVING, WAITING, Announcement, Exchange
-from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
+from beanstalk_twisted.client.exchange import (
+    MAX_WAITING_BYTES,
+    PIECE_BYTES,
+    RESERVING,
+    WAITING,
+    Announcement,
+    Exchange,
+    Outbox,
+    overfull,
+)
 from beanstalk_twisted.client.pending import (
+    Deadline,
     Ended,
     FlowControl,
     GivingBack,
     Implicit,
     Pending,
+    cancel,
     lose_all,
     reservation_lost,
 )
@@ -61,7 +69,7 @@ MAX_UNANSWERED: Final = 4096
 
 
 @implementer(IPushProducer)
-class Connection(Protocol, ExtensionCommands):
+class Connection(Protocol, Commands):
     """One connection.
 
     :ivar is_open: whether commands may be sent on it.

@@ -28,26 +28,32 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
-from beanstalk_twisted.client.commands.methods import Args, first_error
+from beanstalk_twisted.client.commands.methods import Args, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     Connection,
 )
-from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, cost, overfull
+from beanstalk_twisted.client.endpoints import (
+    Backoff,
+    LoggedEndpoint,
+    endpoint_of,
+    shown,
+    the_reactor,
+    without_token,
+)
+from beanstalk_twisted.client.exchange import MAX_WAITING_BYTES, cost, overfull
 from beanstalk_twisted.client.pending import (
     Ended,
     FlowControl,
     Implicit,
     Pending,
+    first_error,
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
 
 
@@ -64,7 +70,7 @@ class Losses(NamedTuple):
     reason: BaseException
 
 
-class Client(ClientService, ExtensionCommands):
+class Client(ClientService, Commands):
     """A client, as a service: it connects when it is started.
 
     Commands may be called at any time; without a connection they wait for one.

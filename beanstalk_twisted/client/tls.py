@@ -31,8 +31,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.client import tls_faults as faults
 from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.errors import TlsFailed
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, Files, Seen, TlsFault
 
 # No block reaches over five dashes, so that a beginning without an end costs little.

@@ -23,10 +23,13 @@ from beanstalk_twisted.exports import lazily
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.attempt import Attempt as Attempt
     from beanstalk_twisted.worker.attempt import Ending as Ending
+    from beanstalk_twisted.worker.handlers import InlineThreads as InlineThreads
+    from beanstalk_twisted.worker.handlers import NeedsAsyncio as NeedsAsyncio
+    from beanstalk_twisted.worker.handlers import PoolThreads as PoolThreads
+    from beanstalk_twisted.worker.handlers import Threads as Threads
     from beanstalk_twisted.worker.hooks import Hooks as Hooks
     from beanstalk_twisted.worker.hooks import Logged as Logged
     from beanstalk_twisted.worker.hooks import Tally as Tally
-    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio as NeedsAsyncio
     from beanstalk_twisted.worker.policy import Bury as Bury
     from beanstalk_twisted.worker.policy import Decided as Decided
     from beanstalk_twisted.worker.policy import Delete as Delete
@@ -51,9 +54,6 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.service import Worker as Worker
     from beanstalk_twisted.worker.shell import CommandFailed as CommandFailed
     from beanstalk_twisted.worker.shell import Shell as Shell
-    from beanstalk_twisted.worker.threads import InlineThreads as InlineThreads
-    from beanstalk_twisted.worker.threads import PoolThreads as PoolThreads
-    from beanstalk_twisted.worker.threads import Threads as Threads
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
@@ -63,7 +63,6 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run Schedule read_schedules",
-        "threads": "InlineThreads PoolThreads Threads",
-        "on_asyncio": "NeedsAsyncio",
+        "handlers": "InlineThreads NeedsAsyncio PoolThreads Threads",
         "shell": "CommandFailed Shell",
     })  # fmt: skip

@@ -25,7 +25,7 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted.client.addresses import FORMS, token_of
-from beanstalk_twisted.client.reconnecting import SERVER_LOG
+from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.version import VERSION

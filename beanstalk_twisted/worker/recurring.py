@@ -24,8 +24,8 @@ from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_whole, name_bytes
-from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.toml import BadToml, parse_toml

@@ -14,14 +14,13 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.endpoints import the_reactor
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff, the_reactor
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.worker.attempt import Ending
-from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
+from beanstalk_twisted.worker.handlers import Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
 from beanstalk_twisted.worker.job_run import JobRun
-from beanstalk_twisted.worker.policy import Policy, Retry
+from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy, Retry
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 from beanstalk_twisted.worker.settings import (
@@ -33,28 +32,33 @@ from beanstalk_twisted.worker.settings import (
     hooks_of,
     threads_of,
 )
-from beanstalk_twisted.worker.threads import Threads
+
+T = TypeVar("T")
+
+Jobs = Reserver[JobRun[Any]]
+"""A connection with its jobs."""
 
 LAST_ANSWER_S: Final = 5.0
 """How long a worker that stops waits for the answers to its polls, seconds."""
 
+FINISH_S: Final = 25.0
+"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
+
+CONNECTIONS: Final = 2
+"""One for jobs, and one on which a `reserve` can wait meanwhile."""
+
 
 class ReserveScheduler:
-    """Sends the `reserve`s of one worker.
-
-    :ivar reservers: its connections.
-    """
+    """Sends the `reserve`s of one worker."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[Any], reserved: Callable[[Job, Reserver], object],
+        self, settings: Settings[Any], reserved: Callable[[Job, Jobs], object],
         quiet: Callable[[], object],
     ) -> None:  # fmt: skip
-        """:param reserved: called with each job that comes.
-        :param quiet: called when it was stopped, and no job can come any more.
-        """
-        self.reservers = [
+        """:param quiet: called when it was stopped, and no job can come any more."""
+        self.reservers: list[Jobs] = [
             Reserver(settings, number, self.look)
             for number in range(min(settings.connections, settings.concurrency))
         ]
@@ -71,22 +75,18 @@ class ReserveScheduler:
         self._waiting: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """Connect, and take jobs from now on."""
         self._is_over = False
         for reserver in self.reservers:
             reserver.start()
 
     @property
     def jobs_in_hand(self) -> int:
-        """How many jobs the connections have."""
         return sum(len(reserver.jobs) for reserver in self.reservers)
 
     @property
     def stuck(self) -> int:
         """How many handlers still run though their attempts were given up."""
         return sum(len(reserver.stuck) for reserver in self.reservers)
-
-    # Looking.
 
     def look(self) -> None:
         """Ask for jobs, where and as often as it is worthwhile now."""
@@ -100,7 +100,6 @@ class ReserveScheduler:
             self._is_looking = False
 
     def ended(self) -> None:
-        """There is one job less in hand."""
         self._demand.ended(self._clock.seconds())
         self.look()
 
@@ -108,7 +107,7 @@ class ReserveScheduler:
         asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
         return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
 
-    def _place(self) -> tuple[Reserver, int] | None:
+    def _place(self) -> tuple[Jobs, int] | None:
         """Say on which connection to ask next, and how long to wait there; None to leave it."""
         up = [reserver for reserver in self.reservers if reserver.session is not None]
         now_s = self._clock.seconds()
@@ -134,13 +133,13 @@ class ReserveScheduler:
         cancel(self._timer)
         self._timer = self._clock.callLater(wait_s, self.look)
 
-    def _ask(self, reserver: Reserver, seconds: int) -> None:
+    def _ask(self, reserver: Jobs, seconds: int) -> None:
         asked = reserver.ask(seconds)
         asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
         asked.addErrback(lambda failure: self._log.failure("a fault in the worker", failure))
         asked.addCallback(self._answered)
 
-    def _job(self, job: Job, reserver: Reserver) -> None:
+    def _job(self, job: Job, reserver: Jobs) -> None:
         self._demand.got()
         self._reserved(job, reserver)
         self.look()
@@ -154,11 +153,9 @@ class ReserveScheduler:
             self._settings.hooks.call("troubled", failure.value)
         self.look()
 
-    # Stopping.
-
     def stop(self) -> None:
-        """Ask no more, and see to it that nothing more is given to us: a job that is given back
-        must not come to another connection of ours.
+        """Ask no more, and have nothing more given to us: a job that is given back must not come to
+        another connection of ours.
         """
         self._is_over = True
         cancel(self._timer)
@@ -178,7 +175,7 @@ class ReserveScheduler:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every `reserve` has its answer."""
+        """Return True if every `reserve` has its answer."""
         return not any(reserver.asked for reserver in self.reservers)
 
     def _answered(self, _: object) -> None:
@@ -195,20 +192,8 @@ class ReserveScheduler:
             reserver.cancel_reserves()
 
 
-T = TypeVar("T")
-
-FINISH_S: Final = 25.0
-"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
-
-CONNECTIONS: Final = 2
-"""One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-
 class Worker(Service, Generic[T]):
-    """Takes jobs from tubes, and has a function do them, so many at once.
-
-    :ivar concurrency: how many.
-    """
+    """Takes jobs from tubes, and has a function do up to ``concurrency`` of them at a time."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -275,7 +260,6 @@ class Worker(Service, Generic[T]):
 
     @property
     def jobs_in_hand(self) -> int:
-        """How many jobs it has."""
         return self._scheduler.jobs_in_hand
 
     @property
@@ -330,7 +314,7 @@ class Worker(Service, Generic[T]):
     def _runs(self) -> list[JobRun[T]]:
         return [run for reserver in self._scheduler.reservers for run in reserver.jobs]
 
-    def _reserved(self, job: Job, reserver: Reserver) -> None:
+    def _reserved(self, job: Job, reserver: Jobs) -> None:
         if reserver.is_closing:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
@@ -344,7 +328,7 @@ class Worker(Service, Generic[T]):
         ended = Deferred.fromCoroutine(run.carry_out())
         ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
 
-    def _hand_over(self, job: Job, reserver: Reserver) -> None:
+    def _hand_over(self, job: Job, reserver: Jobs) -> None:
         """End the attempt at this very job that is still in hand: its TTR has ended without our
         knowing, for the process stood still, or something kept the reactor busy for too long.
         """
@@ -353,13 +337,12 @@ class Worker(Service, Generic[T]):
             if (run := each.holder(job.id)) is not None:
                 run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
 
-    def _ended(self, _: None, reserver: Reserver, number: int, run: JobRun[T]) -> None:
+    def _ended(self, _: None, reserver: Jobs, number: int, run: JobRun[T]) -> None:
         reserver.drop(number, run)
         self._scheduler.ended()
         self._look_whether_idle()
 
-    def _left(self, reserver: Reserver, number: int, run: JobRun[T]) -> None:
-        """An attempt was given up, and its handler still runs."""
+    def _left(self, reserver: Jobs, number: int, run: JobRun[T]) -> None:
         reserver.leave(number, run)
         stuck = self.stuck_slots
         self._settings.hooks.call("stuck", run.attempt, stuck, self.concurrency)
@@ -383,7 +366,6 @@ class Worker(Service, Generic[T]):
             self._leave()
 
     def _give_back(self) -> None:
-        """The jobs in hand take too long."""
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)

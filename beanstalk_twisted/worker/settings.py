@@ -6,20 +6,19 @@ from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.handlers import PoolThreads, Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.threads import PoolThreads, Threads
 
 T = TypeVar("T")
 
@@ -33,6 +32,11 @@ FIFO: Final = "fifo"
 
 MAX_CONCURRENCY: Final = 1000
 """Jobs at once: each is at least one timer and a function that waits."""
+
+STUCK_S: Final = 1.0
+"""From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
+its being cancelled ends at once, and whoever waits for the job waits for this too.
+"""
 
 
 @dataclass(frozen=True)
@@ -186,34 +190,3 @@ def _has_methods(name: str, given: object, example: str, methods: Sequence[str])
     for method in methods:
         if not callable(getattr(given, method, None)):
             raise TypeError(f"{name} is {example}, or has {method}() as that has; not {given!r}")
-
-
-STUCK_S: Final = 1.0
-"""From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
-its being cancelled ends at once, and whoever waits for the job waits for this too.
-"""
-
-
-class TimeLimit:
-    """Cancels an attempt that takes too long, and gives it up if its handler does not end."""
-
-    def __init__(
-        self, settings: Settings[Any], attempt: Attempt[Any], give_up: Callable[[], object]
-    ) -> None:
-        """:param give_up: called when the handler has not ended ``stuck_s`` after the limit."""
-        self._settings = settings
-        self._attempt = attempt
-        self._give_up = give_up
-        self._timer: IDelayedCall | None = None
-
-    def start(self) -> None:
-        if self._settings.limit_s is not None:
-            self._timer = self._settings.clock.callLater(self._settings.limit_s, self._is_over)
-
-    def stop(self) -> None:
-        cancel(self._timer)
-
-    def _is_over(self) -> None:
-        # Before it is cancelled: it may end at once, and stop this timer.
-        self._timer = self._settings.clock.callLater(self._settings.stuck_s, self._give_up)
-        self._attempt.cancel(Ending.LIMIT)

@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 
-from beanstalk_twisted.client.deadline import Deadline
+from beanstalk_twisted.client.pending import Deadline
 
 GRACE_S = 10.0
 

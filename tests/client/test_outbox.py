@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands.specs import DELETE, PUT
-from beanstalk_twisted.client.exchange import Request
-from beanstalk_twisted.client.outbox import PIECE_BYTES, Outbox, cost
+from beanstalk_twisted.client.exchange import PIECE_BYTES, Outbox, Request, cost
 
 
 def put(size: int) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from beanstalk_twisted.client.reconnecting import FACTOR, FIRST_S, MOST_S, Backoff
+from beanstalk_twisted.client.endpoints import FACTOR, FIRST_S, MOST_S, Backoff
 
 
 def test_each_wait_is_longer_up_to_a_bound() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.worker.demand import POLL_FIRST_S, POLL_MOST_S, Demand
+from beanstalk_twisted.worker.policy import POLL_FIRST_S, POLL_MOST_S, Demand
 
 
 def test_as_long_as_jobs_come_twice_as_many_are_asked_for_up_to_the_room_there_is() -> None:

@@ -24,14 +24,12 @@ from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pool.connections import (
+    PATIENCE_S,
     Entrance,
     JobConnection,
     JobConnections,
-    PoolJob,
-)
-from beanstalk_twisted.client.pool.fleet import (
-    PATIENCE_S,
     Misplaced,
+    PoolJob,
     PoolMember,
     PoolStats,
     misplaced_on,
@@ -179,7 +177,7 @@ class Pool(Service):
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """Put a job into a tube.  See `ExtensionCommands.put`.  Concurrency keys and groups count
+        """Put a job into a tube.  See `Commands.put`.  Concurrency keys and groups count
         within one server.
 
         :return: a job whose `id` is an `Inserted`, if there are tags.
@@ -200,7 +198,7 @@ class Pool(Service):
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
         """Put a job that is ready at that moment of the wall clock.  See
-        `ExtensionCommands.put_at`.
+        `Commands.put_at`.
         """
         name = self.server_of(tube)
         number = self._members[name].send(
@@ -215,7 +213,7 @@ class Pool(Service):
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
-        """Put jobs into a tube, all or none.  See `ExtensionCommands.put_batch`."""
+        """Put jobs into a tube, all or none.  See `Commands.put_batch`."""
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
@@ -234,19 +232,19 @@ class Pool(Service):
     def list_jobs(
         self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
     ) -> Deferred[JobPage]:
-        """Describe some jobs of a tube.  See `ExtensionCommands.list_jobs`."""
+        """Describe some jobs of a tube.  See `Commands.list_jobs`."""
         return self._at(tube).send(
             "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
         )
 
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
         """Delete all jobs of a tube that nobody has reserved.  See
-        `ExtensionCommands.flush_tube`.
+        `Commands.flush_tube`.
         """
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
-        """Forget the unique key of a deleted job.  See `ExtensionCommands.forget_key`."""
+        """Forget the unique key of a deleted job.  See `Commands.forget_key`."""
         return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
 
     def room(self, tube: Tube) -> Deferred[None]:
@@ -258,7 +256,7 @@ class Pool(Service):
         return self._in(tube, specs.KICK, (bound,))
 
     def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        """Let dead letters of a tube be tried again.  See `ExtensionCommands.kick_dead`."""
+        """Let dead letters of a tube be tried again.  See `Commands.kick_dead`."""
         return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:

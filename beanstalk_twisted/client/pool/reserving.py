@@ -14,9 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
-from beanstalk_twisted.client.pool.fleet import PoolMember
+from beanstalk_twisted.client.pending import cancel
+from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob, PoolMember
 
 REST_S: Final = 1.0
 """After an error, before a server is asked for jobs again, seconds."""

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from beanstalk_twisted.worker.threads import PoolThreads
+from beanstalk_twisted.worker.handlers import PoolThreads
 from tests.conftest import the_reactor
 
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio, in_a_task
+from beanstalk_twisted.worker.handlers import NeedsAsyncio, in_a_task
 from beanstalk_twisted.worker.policy import NoResult, Retry
 from tests.worker.world import Shop
 
