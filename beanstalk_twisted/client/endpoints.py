@@ -1,5 +1,5 @@
-"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own
-texts.
+"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own texts;
+when to try again.
 """
 
 import re
@@ -38,11 +38,37 @@ from beanstalk_twisted.client.errors import NoHost, TlsFailed, without_server
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import TlsFault
 
+ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
+"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
+
+_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:/@]*:")
+"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
+
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+
+FIRST_S: Final = 0.1
+"""Before the first try again, seconds: a server that is restarted is often back at once."""
+
+MOST_S: Final = 30.0
+"""At most, seconds: a server that is back is found within half a minute."""
+
+FACTOR: Final = 2.0
+"""Each wait is longer than the one before by this factor."""
+
+UNANSWERED: Final = (
+    "the server has closed it before any answer; if it speaks TLS, write tls://HOST:PORT"
+)
+"""Why a plain connection was lost."""
+
+SERVER_LOG: Final = "beanstalk_twisted.client.server"
+"""The namespace in which a client logs that its server is not there, and that it is again."""
+
+# One that belongs to a class is renamed after it.
+_log = Logger(namespace=SERVER_LOG)
+
 
 class Host(NamedTuple):
-    """:ivar name: as it is told.
-    :ivar endpoint: the way to it.
-    """
+    """A host and the way to it."""
 
     name: str
     endpoint: IStreamClientEndpoint
@@ -67,31 +93,27 @@ class HostsEndpoint:
         return f"<HostsEndpoint {', '.join(host.name for host in self._hosts)}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Try the hosts, beginning with the one that has answered last; the protocol is made for
-        the one that answers.
+        """Try the hosts, first the one that has answered last; the protocol is made for the one
+        that answers.
         """
         search = _Search(self._clock, self._hosts, self._last, limit_s(self._lost))
         search.begin_next()
-        return search.found.addCallbacks(
-            self._hand_over, self._not_found, callbackArgs=(protocolFactory,)
-        )
 
-    def _not_found(self, failure: Failure) -> Failure:
-        self._lost += 1
-        return failure
+        def hand_over(found: tuple[int, Greeting]) -> Any:
+            self._last, greeting = found
+            self._lost = 0
+            self.host = self._hosts[self._last].name
+            return greeting.hand_over(protocolFactory)
 
-    def _hand_over(self, found: "tuple[int, Greeting]", factory: IProtocolFactory) -> Any:
-        self._last, greeting = found
-        self._lost = 0
-        self.host = self._hosts[self._last].name
-        return greeting.hand_over(factory)
+        def not_found(failure: Failure) -> Failure:
+            self._lost += 1
+            return failure
+
+        return search.found.addCallbacks(hand_over, not_found)
 
 
 class _Search:
-    """One round.
-
-    :ivar found: fires with the number of the host that has answered, and its connection.
-    """
+    """:ivar found: fires with the number of the host that has answered, and its connection."""
 
     def __init__(
         self, clock: IReactorTime, hosts: Sequence[Host], first: int, host_limit_s: float
@@ -106,7 +128,7 @@ class _Search:
         self._is_over = False
 
     def begin_next(self) -> None:
-        """Try another host, beside those that are still being tried."""
+        """Try another host, besides those that are still being tried."""
         cancel(self._timer)
         host = self._round.begin()
         more = self._round.has_more
@@ -140,11 +162,10 @@ class _Search:
         reasons = self._round.reasons
         for why in reasons.values():
             if isinstance(why, TlsFailed) and not why.fault.may_pass:
-                return why  # It stays so until somebody has seen to it.
+                return why  # It stays so until that is changed.
         return NoHost({self._hosts[host].name: why for host, why in reasons.items()})
 
     def _end(self) -> None:
-        """Drop what is still being tried."""
         self._is_over = True
         cancel(self._timer)
         self._timer = None
@@ -188,44 +209,28 @@ class Greeting(Protocol):
             self._protocol.dataReceived(data)
         elif not self.done.called:
             self._received += data
-            self._look()
-
-    def _look(self) -> None:
-        try:
-            has_answered = is_answer(self._received)
-        except ValueError as problem:
-            self.transport.abortConnection()
-            self.done.errback(problem)
-        else:
-            if has_answered:
-                self.done.callback(self)
+            try:
+                has_answered = is_answer(self._received)
+            except ValueError as problem:
+                self.transport.abortConnection()
+                self.done.errback(problem)
+            else:
+                if has_answered:
+                    self.done.callback(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._protocol is not None:
             self._protocol.connectionLost(reason)
         elif not self.done.called:
-            self.done.errback(_before_any_answer(reason))
-
-
-def _before_any_answer(reason: Failure) -> Failure:
-    if reason.check(ConnectionDone, ConnectionLost):
-        return Failure(ConnectionAbortedError("it has closed the connection before any answer"))
-    return reason
-
-
-ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
-"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
-
-_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:/@]*:")
-"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
-
-_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+            if reason.check(ConnectionDone, ConnectionLost):
+                why = ConnectionAbortedError("it has closed the connection before any answer")
+                reason = Failure(why)
+            self.done.errback(reason)
 
 
 def without_token(text: str) -> tuple[str, str | None]:
-    """Part the token from an address.
+    """Part an address into one without a token, and the token, if there is one.
 
-    :return: the address, without the token; and the token, None if there is none.
     :raise ValueError: it may have one, and is no address; then it is not shown.
     """
     if not text.startswith(URLS):
@@ -278,9 +283,8 @@ def _check_place(text: str) -> None:
 
 
 def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """Make the endpoint that a text describes.
+    """Make the endpoint that a text describes, an address or Twisted's own.
 
-    :param text: an address, or an endpoint of Twisted's.
     :raise ValueError: there is no such kind here, it does not take these options, or a file that it
         names is not what it should be.
     """
@@ -302,9 +306,8 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 
 def _url(text: str) -> Address | None:
-    """Read an address of TLS, or one with ``://``.
-
-    :return: None if it is of something else, or has what only Twisted knows.
+    """Read an address of TLS, or one with ``://``; None if it is another, or has what only Twisted
+    knows.
     """
     if not text.startswith(("tls:", *URLS)):
         return None
@@ -329,9 +332,8 @@ def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
 
 
 def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """Give an endpoint as an object.
+    """Give an endpoint as an object, from text as `connectable` takes it if need be.
 
-    :param place: an object, or text as `connectable` takes it.
     :raise ValueError: the text names no server.
     :raise TypeError: it is neither.
     """
@@ -356,22 +358,12 @@ def the_reactor() -> Any:
     return reactor
 
 
-FIRST_S: Final = 0.1
-"""Before the first try again, seconds: a server that is restarted is often back at once."""
-
-MOST_S: Final = 30.0
-"""At most, seconds: a server that is back is found within half a minute."""
-
-FACTOR: Final = 2.0
-"""Each wait is so much longer than the one before."""
-
-
 class Backoff:
     """A retry policy for Twisted's `ClientService`.
 
-    That counts failed tries, and begins anew with each connection made.  Here a connection counts
-    as made only when the server has answered on it (`succeeded`): one that accepts and hangs up
-    is not tried faster and faster.
+    That counts failed tries, and starts again with each connection made.  Here a connection counts
+    as made only when the server has answered on it (`succeeded`): one that accepts and hangs up is
+    not tried faster and faster.
     """
 
     def __init__(
@@ -386,38 +378,22 @@ class Backoff:
     def __call__(self, attempt: int = 0) -> float:
         """Give the seconds to wait: between half and all of what is due, so that a thousand clients
         of a server that was restarted do not come back as one.
-
-        :param attempt: as `ClientService` counts; not looked at.
         """
         due_s, self._next_s = self._next_s, min(self._next_s * FACTOR, self._most_s)
         return due_s * (1 + self._random()) / 2
 
     def succeeded(self) -> None:
-        """The server is there: begin anew."""
         self._next_s, self._before_s = self._first_s, self._next_s
 
     def turned_away(self) -> None:
-        """The server has refused our token, or a tube: wait as long as ever.  No restart mends
+        """The server has refused our token, or a tube: wait as long as ever.  No restart changes
         that, and each try has the next token from our address wait longer.
         """
         self._next_s = self._most_s
 
     def disappointed(self) -> None:
-        """What was there was no server of our protocol: go on where `succeeded` came too early."""
+        """What was there was no server of our protocol: `succeeded` came too early."""
         self._next_s = max(self._next_s, self._before_s)
-
-
-SERVER_LOG: Final = "beanstalk_twisted.client.server"
-"""The namespace in which a client logs that its server is not there, and that it is again."""
-
-# One that belongs to a class is renamed after it.
-_log = Logger(namespace=SERVER_LOG)
-
-
-UNANSWERED: Final = (
-    "the server has closed it before any answer; if it speaks TLS, write tls://HOST:PORT"
-)
-"""Of a plain connection."""
 
 
 @implementer(IStreamClientEndpoint)
@@ -432,13 +408,10 @@ class LoggedEndpoint:
         self, endpoint: IStreamClientEndpoint, name: str, logs: bool,
         failed: Callable[[BaseException], object] = lambda why: None,
     ) -> None:  # fmt: skip
-        """:param name: the server, as the application has named it.
-        :param logs: whether anything is told.
-        :param failed: called when there is no connection, with the reason, each time.
-        """
+        """:param failed: called with the reason, each time that there is no connection."""
         self.name = name
         self.trouble: BaseException | None = None
-        self._tell_failed = failed
+        self._on_failure = failed
         self._endpoint = endpoint
         self._logs = logs
         self._is_unavailable = False
@@ -458,23 +431,21 @@ class LoggedEndpoint:
         return failure
 
     def unavailable(self, why: BaseException) -> None:
-        """It cannot be used, or not yet."""
         was_unavailable, self._is_unavailable = self._is_unavailable, True
         self.trouble = why
         if self._logs and not was_unavailable:
             _log.warn("no connection to {server}: {why}; retrying",
                       server=self.name, why=self._in_words(why))  # fmt: skip
-        self._tell_failed(why)
+        self._on_failure(why)
 
     def _in_words(self, why: BaseException) -> object:
-        """Why it cannot be used; a server that expects TLS closes what is plain without a word."""
+        """A server that expects TLS closes what is plain without a word."""
         is_plain = not self.name.startswith(("tls:", "ssl:"))
         if is_plain and isinstance(why, ConnectionDone | ConnectionLost):
             return UNANSWERED
         return without_server(why)
 
     def available(self) -> None:
-        """It has answered."""
         was_unavailable, self._is_unavailable = self._is_unavailable, False
         self.trouble = None
         host = self._endpoint.host if isinstance(self._endpoint, HostsEndpoint) else None
@@ -484,5 +455,4 @@ class LoggedEndpoint:
             _log.info("connected to {server}{at}", server=self.name, at=at)
 
     def reset(self) -> None:
-        """Begin anew."""
         self._is_unavailable = False

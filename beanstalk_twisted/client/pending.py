@@ -1,20 +1,18 @@
-"""Requests whose answers somebody waits for, and what becomes of them when a connection ends."""
+"""Requests with Deferreds, what becomes of them when a connection ends, and the deadline of it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred, FirstError
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args, Commands
+from beanstalk_twisted.client.commands.methods import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
-from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 
 
@@ -35,9 +33,9 @@ class Deadline:
         self, clock: Any, grace_s: float, patience_s: Callable[[float], float | None],
         passed: Callable[[float], None],
     ) -> None:  # fmt: skip
-        """:param patience_s: says for how long the server may be silent from its last sign of life
-            on, given the grace; at least the grace, None if for ever.
-        :param passed: called with that time when it is over.
+        """:param patience_s: gives the seconds of silence after the last sign of life, given the
+            grace; at least the grace, None if for ever.
+        :param passed: called with these seconds when they are over.
         """
         self._clock = clock
         self._grace_s = grace_s
@@ -48,12 +46,12 @@ class Deadline:
         self._timer: IDelayedCall | None = None
 
     def heard(self) -> None:
-        """The server has given a sign of life, or begins to owe us one."""
+        """Note that the server has given a sign of life, or begins to owe one."""
         self._heard_s = self._clock.seconds()
         self.look()
 
     def look(self) -> None:
-        """What is asked has changed: see that the timer is due in time."""
+        """See that the timer is due in time for what is asked now."""
         if self._timer is not None and self._due_s <= self._heard_s + self._grace_s:
             return
         patience_s = self._patience_s(self._grace_s)
@@ -89,14 +87,13 @@ def first_error(failure: Failure) -> BaseException | None:
 
 
 class FlowControl:
-    """Where those wait who would send more."""
+    """Those who wait until there is room to send more."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Deferred[None], None] = OrderedDict()
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits."""
         return bool(self._waiting)
 
     def wait(self) -> Deferred[None]:
@@ -106,7 +103,7 @@ class FlowControl:
         return waiter
 
     def let_in(self, has_room: Callable[[], bool]) -> None:
-        """Let in who waits, one by one, as long as there is room."""
+        """Fire what waits, one by one, as long as there is room."""
         while self._waiting and has_room():
             self._waiting.popitem(last=False)[0].callback(None)
 
@@ -120,9 +117,9 @@ class Pending(Request):
     """A request with a Deferred.
 
     :ivar tube: the one in which it is to be carried out; None if that does not matter.
-    :ivar choice: for a `use`, what was told of it; None for anything else.
-    :ivar reserved_on: the only connection to send it on; None if it may be sent on any.
-    :ivar forget: called with it when nobody wants to hear of it any more.
+    :ivar choice: for a `use` only, where it was noted.
+    :ivar reserved_on: the only connection to send it on; None for any.
+    :ivar forget: called with it when it is cancelled.
     :ivar repeat_until_s: until then, by the reactor's clock, it may be sent again although it was
         sent before: a put with a unique key that is remembered for longer.
     :ivar lost: why it has lost its first answer, if it was sent again, or waits for that.  Whatever
@@ -147,11 +144,7 @@ class Pending(Request):
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def mean(self, choice: UsedTube, tube: bytes | None) -> None:
-        """Say for which tube it is meant.
-
-        :param choice: which tube the application uses.
-        :param tube: the one that the command names itself.
-        """
+        """Note for which tube it is meant: the one that it names itself, or the one in use."""
         self.tube = choice.of(self, self.spec, self.args, tube)
         if self.spec is specs.USE:
             self.choice = choice
@@ -172,9 +165,8 @@ class Pending(Request):
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """The connection has ended.
-
-        :return: what the application is told; None if it is what was wanted, or nobody listens.
+        """Give the error for the end of the connection; None if that was wanted, or it is
+        forgotten.
         """
         if self.is_forgotten:
             return None
@@ -195,7 +187,7 @@ class Implicit(Pending):
 
 
 class Ended(NamedTuple):
-    """How a connection was when it ended.
+    """State of a connection that has ended.
 
     :ivar left: what has no answer, oldest first.
     :ivar reserved: the jobs reserved on it; the server makes them ready again.
@@ -208,7 +200,7 @@ class Ended(NamedTuple):
 
 
 def lose_all(ended: Ended) -> None:
-    """Tell all who wait for an answer that none will come."""
+    """Fail all that has no answer."""
     for request in ended.left:
         error = request.lose(ended.reason)
         if error is not None:
@@ -216,67 +208,6 @@ def lose_all(ended: Ended) -> None:
 
 
 def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
-    """What a command about a job fails with when the job is of another connection."""
+    """Give the error of a command about a job of another connection."""
     over = errors.Closed("the connection that had reserved it has ended")
     return errors.ReservationLost(spec.name, spec.job_id(args), over)
-
-
-# That of the connection, whose log line it was first.
-_log: Final = Logger(namespace="beanstalk_twisted.client.connection.Connection")
-
-
-class GivingBack:
-    """Releases jobs of one connection, with the priorities that they have.
-
-    A `reserve` that is wanted meanwhile would be in the way of a release, and wait for another job:
-    as long as ``awaited`` is not 0 it is postponed, and what follows it too.
-
-    :ivar awaited: how many answers have to come before all is released.
-    """
-
-    def __init__(
-        self, commands: Commands,
-        send_first: Callable[[Callable[[], Deferred[Any]]], Deferred[Any]],
-        send_postponed: Callable[[], object],
-    ) -> None:  # fmt: skip
-        """:param commands: where the jobs are reserved.
-        :param send_first: has what is sent in a function go ahead of what is postponed.
-        :param send_postponed: called when there may be no reason to postpone any more.
-        """
-        self.awaited = 0
-        self._commands = commands
-        self._send_first = send_first
-        self._send_postponed = send_postponed
-
-    def give(self, job_id: int) -> None:
-        """Release a job."""
-
-        def release(stats: JobStats) -> Deferred[None]:
-            self.awaited -= 1
-            released = self._send_first(lambda: self._commands.release(job_id, priority=stats.pri))
-            self._send_postponed()
-            return released
-
-        def give_up(failure: Failure) -> Failure:
-            self.awaited -= 1
-            self._send_postponed()
-            return failure
-
-        def note(failure: Failure) -> None:
-            _log.info("job {job}, which nobody wants, not released: {why}",
-                      job=job_id, why=failure.getErrorMessage())  # fmt: skip
-
-        self.awaited += 1
-        asked = self._send_first(lambda: self._commands.stats_job(job_id))
-        asked.addErrback(give_up).addCallback(release).addErrback(note)
-
-    def expect(self) -> None:
-        """Jobs of a `reserve-batch` are to be released when they have come."""
-        self.awaited += 1
-
-    def give_all(self, job_ids: Iterable[int]) -> None:
-        """Release those that were expected, if any have come."""
-        for job_id in job_ids:
-            self.give(job_id)
-        self.awaited -= 1
-        self._send_postponed()

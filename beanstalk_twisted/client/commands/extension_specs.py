@@ -1,8 +1,5 @@
 """The specs of the commands that beanstalkd does not have (docs/extensions.md), derived from their
 rows as `specs` does it, and the values that are theirs alone.
-
-They are sent only to a server that has announced them (`connection.Connection`).  None of them is
-frequent for each job, so lines are written field by field, without a template.
 """
 
 import re
@@ -34,6 +31,7 @@ from beanstalk_twisted.client.commands.tags import (
     STATES,
     Inserted,
     Tags,
+    check_whole,
     name_bytes,
     on_wire,
     words_of,
@@ -51,19 +49,11 @@ from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U6
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
 FLUSH_S: Final = 600.0
-"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take some 30 s beside
-others.
-"""
+"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
 
 
 class NewJob(NamedTuple):
-    """A job of a batch that is to be put.
-
-    :ivar priority: None: as the batch's others.
-    :ivar delay: seconds; None: likewise.
-    :ivar ttr: seconds; None: likewise.
-    :ivar tags: None: likewise.
-    """
+    """A job of a batch to put; what is None is as the arguments of `put_batch`."""
 
     body: bytes
     priority: int | None = None
@@ -73,10 +63,7 @@ class NewJob(NamedTuple):
 
 
 class JobCount(int):
-    """How many jobs follow a `put-batch`.
-
-    :ivar tags: of each; None for one without.
-    """
+    """How many jobs follow a `put-batch`, and the tags of each."""
 
     tags: tuple[PutTags | None, ...] = ()
 
@@ -88,11 +75,7 @@ class JobCount(int):
 
 
 class BatchDeleted(NamedTuple):
-    """What became of the jobs of a `delete-batch`.
-
-    :ivar deleted: how many were deleted.
-    :ivar not_found: how many were not there, or are reserved by others.
-    """
+    """:ivar not_found: how many jobs were not there, or are reserved by others."""
 
     deleted: int
     not_found: int
@@ -116,28 +99,14 @@ _Write = Callable[[str, Any], bytes]
 
 def _whole(least: int, most: int) -> _Write:
     def write(what: str, value: object) -> bytes:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{what} is a whole number, not {value!r}")
-        if not least <= value <= most:
-            raise ValueError(f"{what} is {least} to {most}, not {value}")
-        return b"%d" % value
+        check_whole(what, value, least, most)
+        return b"%d" % cast(int, value)
 
     return write
 
 
 def _optional(write: _Write) -> _Write:
     return lambda what, value: b"" if value is None else write(what, value)
-
-
-def _one_of(*names: str) -> _Write:
-    def write(what: str, value: object) -> bytes:
-        if not isinstance(value, str):
-            raise TypeError(f"{what} is text, not {value!r}")
-        if value not in names:
-            raise ValueError(f"{what} is one of {', '.join(names)}, not {value!r}")
-        return value.encode()
-
-    return write
 
 
 def _token(what: str, value: object) -> bytes:
@@ -181,25 +150,26 @@ def _tags(what: str, value: object) -> bytes:
     return write_tags(value)
 
 
-def _cursor(what: str, value: object) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is text, not {value!r}")
-    if not re.fullmatch("[a-z0-9-]+", value):
-        raise ValueError(f"{what} is what list-jobs has given, not {value!r}")
-    return value.encode()
+def _text_of(pattern: str, wanted: str) -> _Write:
+    def write(what: str, value: object) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError(f"{what} is text, not {value!r}")
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{what} is {wanted}, not {value!r}")
+        return value.encode()
+
+    return write
 
 
-def _standby(what: str, value: object) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is text, not {value!r}")
-    if not re.fullmatch(r"[\x21-\x7e]+", value):
-        raise ValueError(f"{what} is a name such as host:11300, not {value!r}")
-    return value.encode()
+def _one_of(*names: str) -> _Write:
+    return _text_of("|".join(names), f"one of {', '.join(names)}")
 
 
 _job_id: Final = _whole(0, MAX_U64)
 _u32: Final = _whole(0, MAX_U32)
 _wait: Final = _whole(0, grammar.MAX_TIMEOUT_S)
+_cursor: Final = _text_of("[a-z0-9-]+", "what list-jobs has given")
+_standby: Final = _text_of(r"[\x21-\x7e]+", "a name such as host:11300")
 _WRITES: Final[Mapping[Field, _Write]] = {
     grammar.JOB_ID: _job_id, grammar.PRIORITY: _u32, grammar.DELAY: _u32, grammar.TTR: _u32,
     grammar.BYTES: _u32, grammar.UNIX_SECONDS: _whole(0, MAX_U64),
@@ -223,7 +193,9 @@ _WAITS: Final = (grammar.SECONDS, extensions.OPTIONAL_SECONDS)
 
 
 class ExtensionSpec(CommandSpec):
-    """A command that beanstalkd does not have.
+    """A command that beanstalkd does not have; it is sent only to a server that has announced it.
+
+    None of them is frequent for each job, so lines are written field by field, without a template.
 
     :ivar form: as `capabilities` calls it, but for tags.
     """
@@ -233,13 +205,12 @@ class ExtensionSpec(CommandSpec):
         *failures: type[errors.ErrorReply], is_repeatable: bool = False, also: bytes = b"",
         takes_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """:param form: as `capabilities` calls it.
-        :param also: another word that is no error.
+        """:param also: another word that is no error.
         :param takes_s: how long the server may work, seconds.
         """
-        shapes = {kind.word: _FAILURES.get(kind, BARE) for kind in failures} | (
-            {also: BARE} if also else {}
-        )
+        shapes = {kind.word: _FAILURES.get(kind, BARE) for kind in failures}
+        if also:
+            shapes[also] = BARE
         row = _ROWS[form]
         super().__init__(row, success, shape, result, shapes, is_repeatable=is_repeatable)
         self.successes = frozenset((success, also or success))
@@ -279,7 +250,7 @@ class ExtensionSpec(CommandSpec):
 
 
 def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
-    """Give the tags of each job that is put, None for one of a batch that has none."""
+    """Give the tags of each job that is put; None for one of a batch without."""
     for value in args:
         if isinstance(value, JobCount):
             yield from value.tags
@@ -291,25 +262,24 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
 
 
 def job_lines(jobs: Iterable[NewJob]) -> bytes:
-    """Write what follows a `put-batch`, but for the CR LF of the last body.
+    """Write what follows a `put-batch`, except the CR LF of the last body.
 
     :raise TypeError, ValueError: a job is not what it should be.
     """
-    return CRLF.join([_job_lines(job) for job in jobs])
-
-
-def _job_lines(job: NewJob) -> bytes:
-    # The fields and limits are those of a `put`.
-    values = (job.priority, job.delay, job.ttr, len(job.body))
-    tags = on_wire(job.tags)
-    line = PUT.line(values) if tags is None else PUT_TAGGED.line((*values, tags))
-    return line.removeprefix(PUT.row.prefix) + job.body
+    written = []
+    for job in jobs:
+        # The fields and limits are those of a `put`.
+        values = (job.priority, job.delay, job.ttr, len(job.body))
+        tags = on_wire(job.tags)
+        line = PUT.line(values) if tags is None else PUT_TAGGED.line((*values, tags))
+        written.append(line.removeprefix(PUT.row.prefix) + job.body)
+    return CRLF.join(written)
 
 
 def new_job(
     job: "bytes | NewJob", priority: int, delay: int, ttr: int, tags: Tags | None = None
 ) -> NewJob:
-    """Say all of a job.
+    """Fill in what a job leaves out.
 
     :raise TypeError: its body is not bytes.
     """
@@ -387,7 +357,7 @@ _ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
 _PUT_FAILS: Final = (errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
 CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_repeatable=True)
-"""Asks for the words that a server knows beside beanstalkd's.  It is one bare line, so a server
+"""Asks for the words that a server knows besides beanstalkd's.  It is one bare line, so a server
 that does not know it does no more than say so.
 """
 
@@ -420,7 +390,7 @@ PROMOTE: Final = ExtensionSpec(
 UNDRAIN: Final = ExtensionSpec("undrain", b"NOT_DRAINING", BARE, no_result)
 
 # These may be sent again, as beanstalkd's that reserve or only look.  `cancel-reserve` comes right
-# behind the `reserve` that is sent again, or finds none: jobs are asked for anew behind it.
+# after the `reserve` that is sent again, or finds none: jobs are asked for again after it.
 RESERVE_BATCH: Final = ExtensionSpec(
     "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon,
     is_repeatable=True,

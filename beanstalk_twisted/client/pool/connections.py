@@ -1,13 +1,5 @@
-"""The connections on which a pool reserves from one server, and the jobs that are reserved on them.
-
-A `reserve` that may wait is sent only on a connection that holds no job, since the server answers
-nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one connection for
-*polls*, reserves that do not wait, which may hold many jobs; one that is *blocking* in a `reserve`
-as long as somebody waits; and those that were blocking and have got their job, until that has
-ended.
-
-A blocking `reserve` that nobody wants any more is ended by closing its connection, the only way
-that beanstalkd's protocol has.  A job given out in the same moment is ready again at once.
+"""The servers of a pool: the way to each, what all of them answer, and the connections on which it
+reserves from one of them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -43,11 +35,20 @@ PATIENCE_S: Final = 5.0
 """How long a server may be missing before it is down, seconds: longer than a restart."""
 
 
+SUMMED: Final = (
+    "current-", "cmd-", "total-", "job-timeouts", "binlog-records-", "rusage-",
+)  # fmt: skip
+"""How the keys of `stats` begin that can be added up."""
+
+BLOCKING_RESERVE_S: Final = 30
+"""How long a `reserve` waits, seconds; it is then sent again, so a dead server is noticed."""
+
+
 class PoolMember:
     """The way to one server.
 
     :ivar is_up: there is a connection.
-    :ivar is_down: there was none for so long that nobody waits for one.
+    :ivar is_down: there was none for so long that nothing waits for one.
     """
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
@@ -56,8 +57,7 @@ class PoolMember:
         self, name: str, clock: Any, make_client: Callable[..., Client], patience_s: float,
         changed: Callable[["PoolMember"], object],
     ) -> None:  # fmt: skip
-        """:param make_client: makes the client, given what it is to call when it has a connection,
-            and when it has lost one.
+        """:param make_client: given ``connected`` and ``lost``, as of `Client`.
         :param changed: called with this when the server is up, missing or down.
         """
         self.name = name
@@ -81,21 +81,17 @@ class PoolMember:
         return self.client.stopService()
 
     def send(self, name: str, ask: Callable[[Client], Deferred[T]]) -> Deferred[T]:
-        """Send a command.
+        """Send a command, and give it up when the server is down.
 
-        :param name: the command's, for errors.
         :raise ServerDown: through the Deferred: it is down, or was before the command was sent.
         """
         if self.is_down:
             return fail(self._is_gone(name))
-        return self._bind(name, ask(self.client))
-
-    def _bind(self, name: str, sent: Deferred[T]) -> Deferred[T]:
-        """Give this up when the server is down."""
+        sent = ask(self.client)
         self._bound.add(sent)
 
         def answered(answer: Any) -> Any:
-            # Whatever is taken out by `_give_up` has no other end than this one.
+            # What is taken out by `_give_up` has no other end than this one.
             is_given_up = sent not in self._bound
             self._bound.discard(sent)
             if is_given_up and isinstance(answer, Failure) and answer.check(CancelledError):
@@ -106,8 +102,6 @@ class PoolMember:
 
     def _is_gone(self, command: str) -> errors.ServerDown:
         return errors.ServerDown(command, self.name, reason=self.client.trouble)
-
-    # Up and down.
 
     def _connected(self) -> None:
         self._stop_timer()
@@ -144,16 +138,9 @@ class PoolMember:
         self._timer = None
 
 
-SUMMED: Final = (
-    "current-", "cmd-", "total-", "job-timeouts", "binlog-records-", "rusage-",
-)  # fmt: skip
-"""How the keys of `stats` begin that can be added up."""
-
-
 class PoolStats(NamedTuple):
-    """What the servers say of themselves.
+    """Statistics of the servers that have answered, by their names.
 
-    :ivar servers: each that has answered, by its name.
     :ivar total: the sums of what can be added up, by the keys of the protocol.
     :ivar failed: why the others have not answered.
     """
@@ -176,7 +163,6 @@ class Misplaced(NamedTuple):
 
 
 async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
-    """Ask all."""
     members = list(members)
     asked = [member.send("stats", lambda client: client.stats()) for member in members]
     servers: dict[str, ServerStats] = {}
@@ -187,31 +173,25 @@ async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
             servers[member.name] = answer
         else:
             failed[member.name] = answer.value
-    return PoolStats(servers, added_up(servers.values()), failed)
-
-
-def added_up(servers: Iterable[ServerStats]) -> dict[str, float]:
-    """Add up what can be."""
     total: dict[str, float] = {}
-    for stats in servers:
+    for stats in servers.values():
         for key, value in stats.items():
             if key.startswith(SUMMED) and isinstance(value, int | float):
                 total[key] = total.get(key, 0) + value
-    return total
+    return PoolStats(servers, total, failed)
 
 
 async def misplaced_on(members: Iterable[PoolMember], split: Split) -> tuple[Misplaced, ...]:
-    """Look on all servers that are there."""
     found = []
     for member in [member for member in members if not member.is_down]:
         for tube in await member.send("list-tubes", lambda client: client.list_tubes()):
             home = split.server_of(tube)
-            if home != member.name and (stats := await stats_of_tube(member, tube)) is not None:
+            if home != member.name and (stats := await _stats_of_tube(member, tube)) is not None:
                 found.append(Misplaced(tube, member.name, home, stats))
     return tuple(found)
 
 
-async def stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
+async def _stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
     """Ask for a tube with jobs; None if it has none."""
     try:
         stats = await member.send("stats-tube", lambda client: client.stats_tube(tube))
@@ -222,15 +202,10 @@ async def stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
     return stats if ready or reserved or delayed or buried else None
 
 
-BLOCKING_RESERVE_S: Final = 30
-"""How long a `reserve` waits, seconds; it is then sent anew, so a dead server is noticed."""
-
-
 @dataclass(frozen=True, slots=True)
 class PoolJob:
     """A job, and where it is.
 
-    :ivar server: the name of its server.
     :ivar id: its number there.  Other servers have jobs of that number too.
     :ivar body: empty if it is not known.
     :ivar job_connection: the connection that has reserved it; None if none of ours has.
@@ -252,9 +227,7 @@ class Entrance(NamedTuple):
     token: str | None
 
     @classmethod
-    def of(
-        cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None
-    ) -> "Entrance":  # fmt: skip
+    def of(cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None) -> "Entrance":
         """:param token: for an address that has none.
         :raise ValueError: the text names no server.
         """
@@ -270,7 +243,6 @@ class Entrance(NamedTuple):
 class JobConnection:
     """One connection.
 
-    :ivar connection: with its tubes watched.
     :ivar jobs: the numbers of those that are reserved on it, as far as we know.
     :ivar polls: how many polls were sent on it that have no answer yet.
     """
@@ -304,19 +276,16 @@ class JobConnection:
         return PoolJob(self._job_connections.name, job.id, job.body, self)
 
     def end(self, job_id: int, asked: Deferred[T]) -> Deferred[T]:
-        """Note what a command that ends a job says of it."""
+        """Note the answer to a command that ends a job."""
 
         def ended(answer: Any) -> Any:
-            over = (errors.NotFound, errors.Buried)
-            if not isinstance(answer, Failure) or answer.check(*over):
+            if not isinstance(answer, Failure) or answer.check(errors.NotFound, errors.Buried):
                 self._forget(job_id)
             return answer
 
         return asked.addBoth(ended)
 
     def touch(self, job_id: int) -> Deferred[None]:
-        """Let the TTR of a job begin anew."""
-
         def not_touched(failure: Failure) -> Failure:
             if failure.check(errors.NotFound):
                 self._forget(job_id)
@@ -325,7 +294,7 @@ class JobConnection:
         return self.connection.touch(job_id).addErrback(not_touched)
 
     def hang_up(self) -> None:
-        """Cut the connection.  Whatever was reserved on it is ready again."""
+        """Cut the connection.  What was reserved on it is ready again."""
         self.connection.abort(errors.Closed("the pool does not need it any more"))
 
     def _forget(self, job_id: int) -> None:
@@ -343,6 +312,15 @@ class JobConnection:
 class JobConnections:
     """All connections to one server for jobs.
 
+    A `reserve` that may wait is sent only on a connection that holds no job, since the server
+    answers nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one
+    connection for *polls*, reserves that do not wait, which may hold many jobs; one that is
+    *blocking* in a `reserve` as long as a caller waits; and those that were blocking and have got
+    their job, until that has ended.
+
+    A blocking `reserve` that is not wanted any more is ended by closing its connection, the only
+    way that beanstalkd's protocol has.  A job given out in the same moment is ready again.
+
     :ivar polls: how many polls have no answer yet.
     """
 
@@ -350,9 +328,8 @@ class JobConnections:
         self, name: str, clock: Any, entrance: Entrance, tubes: Sequence[str | bytes],
         grace_s: float, lost: Callable[[str, tuple[int, ...]], object],
     ) -> None:  # fmt: skip
-        """:param tubes: where jobs come from.
-        :param lost: called with the server's name and the jobs that were reserved on a connection
-            that is lost.
+        """:param lost: called with the server's name and the jobs reserved on a connection when it
+        is lost.
         """
         self.name = name
         self.clock = clock
@@ -368,14 +345,12 @@ class JobConnections:
 
     @property
     def can_poll(self) -> bool:
-        """Whether a poll would be sent at once; the first one opens its connection, and others
-        wait.
-        """
+        """Return True if a poll would be sent now; the first one opens its connection, others wait."""
         return self._poller is not None or not self.polls
 
     @property
     def is_blocking(self) -> bool:
-        """Whether a `reserve` waits, or is about to."""
+        """Return True if a `reserve` waits, or is about to."""
         return any(self._asking.values())
 
     def poll(self) -> Deferred[PoolJob | None]:
@@ -388,14 +363,11 @@ class JobConnections:
         return self._ask(self._block(), waits=True)
 
     def cancel_blocking(self) -> None:
-        """Cancel the `reserve` that waits."""
         for asked in [asked for asked, waits in self._asking.items() if waits]:
             asked.cancel()
 
     def give_back(self, job: PoolJob) -> None:
-        """Let the server have a job again that nobody wants: by hanging up if that ends nothing
-        else.
-        """
+        """Let the server have an unwanted job again, by hanging up if that ends nothing else."""
         job_connection = job.job_connection
         assert job_connection is not None
         if job_connection.jobs == {job.id} and not job_connection.polls:
@@ -421,7 +393,6 @@ class JobConnections:
         return gatherResults([job_connection.gone for job_connection in job_connections])
 
     def start(self) -> None:
-        """JobConnections may be opened again."""
         self._is_stopping = False
 
     # What a `JobConnection` calls.
@@ -459,9 +430,8 @@ class JobConnections:
     async def _poll(self) -> PoolJob | None:
         job_connection = self._poller
         if job_connection is None:
-            self.is_free(
-                await self._new_job_connection()
-            )  # It polls, if none has come free meanwhile.
+            # It polls, if none has come free meanwhile.
+            self.is_free(await self._new_job_connection())
             job_connection = self._poller
             assert job_connection is not None
         job_connection.polls += 1
@@ -486,7 +456,7 @@ class JobConnections:
             self.is_free(job_connection)
             return None
         except Exception:
-            job_connection.hang_up()  # Above all when nobody waits any more.
+            job_connection.hang_up()  # Above all when nothing waits any more.
             raise
         self._poller = self._poller or job_connection
         return taken

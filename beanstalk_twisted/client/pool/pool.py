@@ -1,10 +1,4 @@
-"""A client for several servers, over which tubes are split.
-
-Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a server that is
-down keeps its tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers
-that have any of the pool's tubes (`client.pool.reserving`), to callers in the order in which they
-have asked.
-"""
+"""A client for several servers, over which tubes are split."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -43,15 +37,12 @@ from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 
 Tube = str | bytes
 
-
 A_SERVER: Final = '["127.0.0.1:11300"]'
 """What to write, in an error message."""
 
 
 class Server(NamedTuple):
-    """One server of a pool.
-
-    :ivar endpoint: where it is, an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
+    """:ivar endpoint: an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
     :ivar name: which tubes it has follows from this.  None: the address, written in full,
         ``tcp:10.0.0.1:11300`` or ``tls://queue.example:11300``, without a token and files.
     :ivar weight: its share of the tubes, against those of the others.
@@ -65,7 +56,9 @@ class Server(NamedTuple):
 class Pool(Service):
     """The client, as a service: it connects when it is started.
 
-    :ivar split: which tube is on which server.
+    Each tube is on one server, by its name, whatever happens: a server that is down keeps its
+    tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers that have
+    any of the pool's tubes, to callers in the order in which they have asked.
     """
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
@@ -78,7 +71,7 @@ class Pool(Service):
         reactor: Any = None, grace_s: float = GRACE_S,
         make_client: Callable[..., Client] = Client, token: str | None = None,
     ) -> None:  # fmt: skip
-        """:param servers: all servers; everybody who uses the same tubes has to name the same.
+        """:param servers: all servers; all clients of the same tubes have to name the same.
         :param tubes: where `reserve` takes jobs from.
         :param former: the servers over which tubes were split before.  `reserve` takes jobs from
             those too; nothing is put there.
@@ -86,7 +79,6 @@ class Pool(Service):
         :param changed: called when a server is up, missing or down.
         :param lost: called with a server's name and the jobs that we had reserved there, when a
             connection is lost; the server gives them to others.
-        :param make_client: makes the client of each server, as `Client` itself does.
         :param token: shown on each connection before anything else, unless the server's address has
             one; None for none.
         :raise ValueError: there is no server, two have the same name, or something about one, or
@@ -131,7 +123,6 @@ class Pool(Service):
     # Where things are.
 
     def server_of(self, tube: Tube) -> str:
-        """Name the server that a tube is on."""
         return self.split.server_of(tube)
 
     def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
@@ -149,12 +140,11 @@ class Pool(Service):
 
     @property
     def up(self) -> list[str]:
-        """The servers that there is a connection to."""
+        """Give the servers that there is a connection to."""
         return [name for name, member in self._members.items() if member.is_up]
 
     @property
     def down(self) -> list[str]:
-        """The servers that are down."""
         return [name for name, member in self._members.items() if member.is_down]
 
     # Starting and stopping.
@@ -177,8 +167,7 @@ class Pool(Service):
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """Put a job into a tube.  See `Commands.put`.  Concurrency keys and groups count
-        within one server.
+        """See `Commands.put`.  Concurrency keys and groups count within one server.
 
         :return: a job whose `id` is an `Inserted`, if there are tags.
         :raise ServerDown: its server is down.
@@ -197,9 +186,7 @@ class Pool(Service):
         self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """Put a job that is ready at that moment of the wall clock.  See
-        `Commands.put_at`.
-        """
+        """See `Commands.put_at`."""
         name = self.server_of(tube)
         number = self._members[name].send(
             "put-at",
@@ -213,7 +200,7 @@ class Pool(Service):
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
-        """Put jobs into a tube, all or none.  See `Commands.put_batch`."""
+        """See `Commands.put_batch`."""
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
@@ -232,19 +219,17 @@ class Pool(Service):
     def list_jobs(
         self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
     ) -> Deferred[JobPage]:
-        """Describe some jobs of a tube.  See `Commands.list_jobs`."""
+        """See `Commands.list_jobs`."""
         return self._at(tube).send(
             "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
         )
 
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
-        """Delete all jobs of a tube that nobody has reserved.  See
-        `Commands.flush_tube`.
-        """
+        """See `Commands.flush_tube`."""
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
-        """Forget the unique key of a deleted job.  See `Commands.forget_key`."""
+        """See `Commands.forget_key`."""
         return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
 
     def room(self, tube: Tube) -> Deferred[None]:
@@ -252,31 +237,31 @@ class Pool(Service):
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        """Make up to so many jobs of a tube ready.  See `Commands.kick`."""
+        """See `Commands.kick`."""
         return self._in(tube, specs.KICK, (bound,))
 
     def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        """Let dead letters of a tube be tried again.  See `Commands.kick_dead`."""
+        """See `Commands.kick_dead`."""
         return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
-        """Let nobody reserve from a tube for so long."""
+        """See `Commands.pause_tube`."""
         return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
 
     def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
-        """Ask the tube's server for facts about it."""
+        """See `Commands.stats_tube`."""
         return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the first ready job of a tube."""
+        """See `Commands.peek_ready`."""
         return self._peek(tube, specs.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the delayed job of a tube that is due first."""
+        """See `Commands.peek_delayed`."""
         return self._peek(tube, specs.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the job of a tube that was buried first."""
+        """See `Commands.peek_buried`."""
         return self._peek(tube, specs.PEEK_BURIED)
 
     def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
@@ -284,7 +269,7 @@ class Pool(Service):
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
     def _in(self, tube: Tube, spec: CommandSpec, args: Args = ()) -> Deferred[Any]:
-        """Send a command that is about the tube in use, for this one."""
+        """Send a command about the tube in use, for this one."""
         name = tube_name(tube)
         return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
@@ -299,8 +284,8 @@ class Pool(Service):
 
     def reserve_with_timeout(self, seconds: float) -> Deferred[PoolJob]:
         """Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
-        that are there and does not wait for others; only while none is, it waits for one, as
-        other commands do.
+        that are there and does not wait for others; only while none is, it waits for one, as other
+        commands do.
 
         :raise TimedOut: through the Deferred: there was none on the servers that are there.
         :raise ServerDown: through the Deferred: none of them was there.
@@ -365,12 +350,10 @@ class Pool(Service):
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
-        """Look for tubes with jobs on a server that is not theirs, as there are after a server was
-        added, on all servers that are there.
+        """Look on all servers that are there for tubes with jobs on a server that is not theirs, as
+        there are after a server was added.
         """
         return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
-
-    # Within.
 
     def _member_changed(self, member: PoolMember) -> None:
         self._reserves.server_changed(member)
@@ -409,9 +392,7 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
 
 
 def tube_name(tube: Tube) -> bytes:
-    """Give the name of a tube as bytes.
-
-    :raise ValueError: there can be no such tube.
+    """:raise ValueError: there can be no such tube.
     :raise TypeError: it is no text.
     """
     name = tube.encode() if isinstance(tube, str) else tube
@@ -420,10 +401,7 @@ def tube_name(tube: Tube) -> bytes:
 
 
 def reserved_on(job: PoolJob, command: str) -> JobConnection:
-    """Give the connection that has reserved a job.
-
-    :raise ValueError: none of the pool's has.
-    """
+    """:raise ValueError: no connection of the pool's has reserved the job."""
     if job.job_connection is None:
         raise ValueError(f"{command}: {job} was not reserved through a pool")
     return job.job_connection
