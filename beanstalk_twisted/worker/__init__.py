@@ -1,19 +1,5 @@
 """The worker.  `service.Worker` takes jobs out of tubes and has a function of the application do
 them.
-
-A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile, and
-only that connection may touch, release or bury the jobs reserved on it (docs/worker.md, "Reserve
-blocks a connection").  Hence one rule::
-
-    A reserve that may wait is sent only on a connection that holds no job.
-
-With jobs in hand and room for more, `scheduler` polls instead.  Turned down were:
-
-- the same with a short time-out: the protocol counts whole seconds, so a `delete` waits up to one;
-- one connection for reserving, one for the rest: the server lets nobody else touch the job;
-- a connection for each job: no stall, no polling, and a hundred connections for a hundred slots;
-- waking the waiting `reserve` by a job of our own, put into a tube that only we watch: a write to
-  the disk for each wake-up, refused by a server that drains, and litter when a worker is killed.
 """
 
 from typing import TYPE_CHECKING

@@ -37,7 +37,7 @@ AT_ONCE: Final = Release()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
 
 AFTER_A_FAULT: Final = Release(delay=60)
-"""The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
+"""The same when it was the worker's fault, which may happen again: not in a busy loop."""
 
 RESERVED: Final = "reserved"
 """What `stats-job` says of the state of a job that somebody has."""
@@ -91,7 +91,7 @@ class KeepAlive:
 
     def touch(self) -> Deferred[None]:
         """Ask for the whole TTR once more."""
-        # It begins anew when the server reads this, so not before now.
+        # It begins again when the server reads this, so not before now.
         deadline_s = self._clock.seconds() + self._ttr_s
         return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
 
@@ -154,8 +154,6 @@ class JobRun(Reservation, Generic[T]):
         self._giving_up: Deferred[None] | None = None
         self._has_handler_ended = False
 
-    # What the worker calls.
-
     async def carry_out(self) -> None:
         """Do all of it."""
         stats = await self._ask_for_stats()
@@ -205,22 +203,20 @@ class JobRun(Reservation, Generic[T]):
             self.cancel(ending)
 
     def do_not_begin(self) -> None:
-        """The worker stops: what has not begun yet is given back."""
+        """Give it back if it has not begun yet: the worker stops."""
         if self.attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
     async def abandon(self) -> None:
-        """It was cancelled and goes on.  It can be left, but its job is given back."""
+        """Give its job back, although its handler was cancelled and still runs."""
         attempt = self.attempt
         if attempt is not None and not self.is_settled and not _is_lost(attempt):
             self._stop()
             await self.settle(attempt, AT_ONCE)
 
-    # Its parts.
-
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
-            asked_s = self._settings.clock.seconds()
+            asked_s = self._clock.seconds()
             self._asked = self._reserver.client.stats_job(self._job)
             try:
                 stats = await self._asked
@@ -233,13 +229,12 @@ class JobRun(Reservation, Generic[T]):
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
-                self._settings.hooks.call("troubled", error)
+                self._hooks.call("troubled", error)
         await self.give_back_unseen()
         return None
 
     def _begin(self, stats: JobStats) -> Attempt[T]:
-        clock = self._settings.clock
-        attempt: Attempt[T] = Attempt(clock, self._job, stats, self._deadline_s)
+        attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
         self._keep = KeepAlive(self._settings, attempt, self.touch)
         attempt.begin(self._keep.touch)
         self.attempt = attempt
@@ -250,10 +245,7 @@ class JobRun(Reservation, Generic[T]):
             self._keep.stop()
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
-        """Try it.
-
-        :return: what is to become of it; None if that is not ours to say any more.
-        """
+        """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
         early = self._before(attempt)
@@ -261,10 +253,10 @@ class JobRun(Reservation, Generic[T]):
             return early
         assert self._keep is not None
         self._keep.plan()
-        self._settings.hooks.call("began", attempt)
-        clock, limit_s = self._settings.clock, self._settings.limit_s
+        self._hooks.call("began", attempt)
+        limit_s = self._settings.limit_s
         if limit_s is not None:
-            self._limit = clock.callLater(limit_s, self._limit_is_over, attempt)
+            self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
             verdict = verdict_of(await self._run(attempt))
         except GeneratorExit:
@@ -275,23 +267,21 @@ class JobRun(Reservation, Generic[T]):
             return self._failed(attempt, error)
         finally:
             cancel(self._limit)
-        # Done is done, whoever has the job now: a delete may still be in time.
+        # Done is done, though another worker may have the job: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        def ask() -> Verdict | None:
-            return self._settings.policy.before(attempt.stats)
-
-        verdict = self._decide(attempt, "before", ask, Verdict | None)
+        ask = partial(self._settings.policy.before, attempt.stats)
+        verdict: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
-            self._settings.hooks.call("failed", attempt, TooManyAttempts(why))
+            self._hooks.call("failed", attempt, TooManyAttempts(why))
         return verdict
 
     def _decide(
         self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
     ) -> V | Bury:
-        """Ask the policy; one with a fault, or that says nothing, buries."""
+        """Ask the policy; one that fails, or gives no verdict, buries."""
         try:
             verdict = ask()
             if not isinstance(verdict, kinds):
@@ -304,7 +294,7 @@ class JobRun(Reservation, Generic[T]):
     def _limit_is_over(self, attempt: Attempt[T]) -> None:
         # Before it is cancelled: it may end at once, and stop this timer.
         stuck_s = self._settings.stuck_s
-        self._limit = self._settings.clock.callLater(stuck_s, self._begin_to_give_up, attempt)
+        self._limit = self._clock.callLater(stuck_s, self._begin_to_give_up, attempt)
         attempt.cancel(Ending.LIMIT)
 
     def _begin_to_give_up(self, attempt: Attempt[T]) -> None:
@@ -315,7 +305,7 @@ class JobRun(Reservation, Generic[T]):
         )
 
     async def _give_up(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
-        """Let the attempt end although its handler still runs; its result counts no more."""
+        """End the attempt although its handler still runs, whose result counts no longer."""
         self._stop()
         await self._conclude(attempt, verdict)
         attempt.end()
@@ -334,7 +324,7 @@ class JobRun(Reservation, Generic[T]):
             running = threads.run(partial(in_this_process, partial(handler, attempt)))
         else:
             running = execute(in_this_process, partial(handler, attempt))
-        return running.addCallback(awaited, attempt, self._settings.clock)
+        return running.addCallback(awaited, attempt, self._clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if self._giving_up is not None or _is_lost(attempt):
@@ -343,14 +333,14 @@ class JobRun(Reservation, Generic[T]):
             return AT_ONCE
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
-        self._settings.hooks.call("failed", attempt, error)
+        self._hooks.call("failed", attempt, error)
         chance = self._settings.chance()
         ask = partial(self._settings.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
 
 
 def no_exit(failure: Failure) -> Failure:
-    """A function that raises GeneratorExit has failed as any other; it must not end us."""
+    """A function that raises GeneratorExit has failed as any other; it must not end ours."""
     if failure.check(GeneratorExit):
         raise NoResult("raised GeneratorExit") from failure.value
     return failure
@@ -361,14 +351,13 @@ def _is_lost(attempt: Attempt[Any]) -> bool:
 
 
 def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
-    """Say when a TTR ends at the earliest, by our clock.
+    """Give the earliest end of a TTR, by our clock.
 
-    It began when the server gave us the job, and we may have read that late.  How much was left
-    the server has told later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
+    It began when the server gave us the job, and we may have read that late.  The server's answer
+    on how much is left is later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
     less a second may be full.
 
     :param began_s: when the job was read.
-    :param asked_s: when the server was asked about it.
     """
     ttr_s = max(1, stats.ttr)
     left_s = stats.time_left

@@ -97,7 +97,6 @@ class Reserver(Generic[H]):
         return self._closed is not None
 
     def start(self) -> None:
-        """Connect, and watch the worker's tubes alone."""
         self._is_stopped = False
         self._closed = None
         self.stuck.clear()  # Threads of a former start are none of the new ones.
@@ -175,12 +174,12 @@ class Reserver(Generic[H]):
             self._closed = self.client.hang_up()
 
     def cancel_reserves(self) -> None:
-        """No job is wanted any more.  One that comes all the same, the client gives back."""
+        """A job that comes all the same, the client gives back."""
         for asked in list(self.asked):
             asked.cancel()
 
     def stop(self) -> Deferred[Any]:
-        """Part, when all that was sent is answered; at once if it has nothing to lose."""
+        """Part, when all that was sent is answered; now if it has nothing to lose."""
         self.session = None
         self._is_stopped = True
         self._stop_timer()
@@ -236,7 +235,7 @@ class Reserver(Generic[H]):
         error = first_error(failure)
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
-            return  # The next connection is told anew.
+            return  # The next connection is asked again.
         self._settings.hooks.call("troubled", error)
         self._timer = self._clock.callLater(REST_S, self._watch)
 
@@ -283,7 +282,7 @@ class Reservation:
         raise NotImplementedError
 
     async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
-        """Carry out a verdict, and tell the hooks what came of it."""
+        """Carry out a verdict."""
         self.is_settled = True
         try:
             await self._tell_server(attempt, verdict)
@@ -328,8 +327,8 @@ class Reservation:
 
     async def _delete(self) -> None:
         """Delete it; if the connection is lost before the answer, once more on the next: the server
-        has made the job ready, and anybody may delete that.  But only if it is the same process
-        of a server: another one may have given the number to another job.
+        has made the job ready, and anybody may delete that.  But only if it is the same process of
+        a server: another one may have given the number to another job.
         """
         session, unanswered = self._session, None
         while session.knows_jobs_of(self._session) and not self._is_handed_over:
@@ -346,11 +345,10 @@ class Reservation:
             except errors.NotFound:
                 break
             session = await self._reserver.when_up()
-        # It was deleted the first time, or somebody else has it, or may have: nobody knows.
+        # It was deleted the first time, or another worker has it, or may: that is not known.
         raise unanswered or errors.NotFound("delete", self._job.id) from None
 
     def _send(self, name: str, send: Callable[[Client], Deferred[None]]) -> Deferred[None]:
-        """Send a command that is about the job only where it is known to be."""
         if self._is_handed_over:
             return fail(errors.NotFound(name, self._job.id))
         return self._reserver.send_in(self._session, name, self._job, send)

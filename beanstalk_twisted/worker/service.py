@@ -49,7 +49,19 @@ CONNECTIONS: Final = 2
 
 
 class ReserveScheduler:
-    """Sends the `reserve`s of one worker."""
+    """Sends the `reserve`s of one worker.
+
+    A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile,
+    and only that connection may touch, release or bury the jobs reserved on it (docs/worker.md,
+    "Reserve blocks a connection").  Hence one rule: a reserve that may wait is sent only on a
+    connection that holds no job.  With jobs in hand and room for more, it polls.  Turned down were:
+
+    - the same with a short time-out: the protocol counts whole seconds, so a `delete` waits;
+    - one connection for reserving, one for the rest: the server lets no other touch the job;
+    - a connection for each job: no stall, no polling, and 100 connections for 100 slots;
+    - waking the waiting `reserve` by a job of our own in a tube that only we watch: a write to the
+      disk for each, refused by a server that drains, and litter when a worker is killed.
+    """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -85,7 +97,7 @@ class ReserveScheduler:
 
     @property
     def stuck(self) -> int:
-        """How many handlers still run though their attempts were given up."""
+        """Count handlers that still run though their attempts were given up."""
         return sum(len(reserver.stuck) for reserver in self.reservers)
 
     def look(self) -> None:
@@ -108,7 +120,7 @@ class ReserveScheduler:
         return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
 
     def _place(self) -> tuple[Jobs, int] | None:
-        """Say on which connection to ask next, and how long to wait there; None to leave it."""
+        """Give the connection to ask next, and the seconds to wait there; None to ask none."""
         up = [reserver for reserver in self.reservers if reserver.session is not None]
         now_s = self._clock.seconds()
         if not up or any(reserver.is_blocking for reserver in up):
@@ -165,9 +177,7 @@ class ReserveScheduler:
         self._answered(None)
 
     def may_give_back(self) -> Deferred[None]:
-        """Wait until a job may be released: at once as long as jobs are wanted, and otherwise when
-        none can come any more.
-        """
+        """Wait, once the worker stops, until no job can come any more."""
         if not self._is_over or self.is_quiet:
             return succeed(None)
         self._waiting.append(Deferred())
@@ -213,21 +223,19 @@ class Worker(Service, Generic[T]):
         :param tubes: where jobs come from; one, or several.
         :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
-            A `verdicts.Verdict` that it gives says what becomes of the job.
+            A `policy.Verdict` that it gives decides what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param weights: of tubes, 1 to 1,000; those without one have 1.
-        :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all;
-            ``weighted``, so many jobs of each tube as the weights say; ``weighted-fair``, so much
-            time of workers.
+        :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
+            weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
-        :param hooks: told what happens.
-        :param logs: tell `hooks.Logged` as well, which writes to Twisted's log.
+        :param logs: call `hooks.Logged` as well, which writes to Twisted's log.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
-        :param stuck_s: how long a handler that was cancelled so may take to end, seconds.  Then its
-            attempt has failed all the same, and its slot is stuck.
+        :param stuck_s: how long a handler may take to end then, seconds.  After that its attempt
+            has failed all the same, and its slot is stuck.
         :param all_stuck: called when all slots are stuck, so that no job is taken any more: end the
             process.  Without it, that is logged.
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
@@ -237,7 +245,6 @@ class Worker(Service, Generic[T]):
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
             tube can have, there are weights without a mode in which they count, a coroutine is to
             run in threads, or anything on a clock.
-        :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
         self._settings: Settings[T] = Settings(
@@ -264,13 +271,13 @@ class Worker(Service, Generic[T]):
 
     @property
     def stuck_slots(self) -> int:
-        """How many handlers still run though their attempts were given up."""
+        """Count handlers that still run though their attempts were given up."""
         return self._scheduler.stuck
 
     # What Twisted calls.
 
     def startService(self) -> None:
-        """Begin to take jobs; if it stops just now, when it has stopped."""
+        """Take jobs; if it is stopping, when it has stopped."""
         super().startService()
         if self._when_stopped is None:
             self._begin()
@@ -288,7 +295,7 @@ class Worker(Service, Generic[T]):
         :return: fires when all is settled and the connections are closed.
         """
         if self._when_stopped is not None:
-            super().stopService()  # It may have been told to start meanwhile.
+            super().stopService()  # It may have been started meanwhile.
             again: Deferred[None] = Deferred()
             self._when_stopped.append(again)
             return again
@@ -329,8 +336,8 @@ class Worker(Service, Generic[T]):
         ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
 
     def _hand_over(self, job: Job, reserver: Jobs) -> None:
-        """End the attempt at this very job that is still in hand: its TTR has ended without our
-        knowing, for the process stood still, or something kept the reactor busy for too long.
+        """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
+        the process stood still, or something kept the reactor busy for too long.
         """
         assert reserver.session is not None, "a job comes by a connection"
         for each in self._scheduler.reservers:
@@ -361,7 +368,6 @@ class Worker(Service, Generic[T]):
     # Stopping.
 
     def _look_whether_idle(self) -> None:
-        """A worker that stops is done when it has no job, and none can come."""
         if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
@@ -377,7 +383,7 @@ class Worker(Service, Generic[T]):
         given_back.addCallback(self._leave)
 
     def _leave(self, _: object = None) -> None:
-        """What heeds no cancelling is left behind."""
+        """Leave what still runs although it was cancelled."""
         if self._when_idle is not None and not self._when_idle.called:
             self._when_idle.callback(None)
 
@@ -392,7 +398,7 @@ class Worker(Service, Generic[T]):
         return parted.addCallback(lambda results: None)
 
     def _stopped(self, outcome: Any) -> Any:
-        """Tell those who have asked for it once more, and begin anew if that was asked for last."""
+        """Start again if that was asked for last."""
         waiting, self._when_stopped = self._when_stopped or [], None
         if self.running:
             self._begin()

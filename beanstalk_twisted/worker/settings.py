@@ -34,17 +34,15 @@ MAX_CONCURRENCY: Final = 1000
 """Jobs at once: each is at least one timer and a function that waits."""
 
 STUCK_S: Final = 1.0
-"""From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
-its being cancelled ends at once, and whoever waits for the job waits for this too.
+"""From the end of the limit until a handler that has not ended is given up, seconds: one that can
+be cancelled ends immediately, and all that waits for the job waits for this too.
 """
 
 
 @dataclass(frozen=True)
 class Settings(Generic[T]):
-    """What a worker is made with; `service.Worker` describes each.
+    """Arguments of `service.Worker`.
 
-    :ivar weights: of some of the tubes; without any, weights count for nothing.
-    :ivar mode: how reserves choose among the tubes: ``fifo``, ``weighted``, ``weighted-fair``.
     :ivar clock: the reactor, or a clock in its place.
     :ivar backoff: makes the retry policy of a connection; None for the client's own.
     :ivar threads: where the handler runs; None for the reactor's thread.
@@ -103,10 +101,8 @@ class Settings(Generic[T]):
                 raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
 
     def watch_tubes(self, client: Client) -> list[Deferred[Any]]:
-        """Let a new connection reserve from the tubes alone, and as the mode says.
-
-        :return: what each of the commands gives.  Each fails with `NotAnnounced` that a server
-            without weights or modes does not know.
+        """Let a new connection reserve from the tubes alone, and as the mode says.  Commands for
+        weights and modes fail with `NotAnnounced` on a server without them.
         """
         asked = watch_only(client, self.tubes)
         asked += [client.watch(tube, weight) for tube, weight in self.weights.items()]
@@ -117,8 +113,7 @@ class Settings(Generic[T]):
     def make_client(self, number: int, **callbacks: Any) -> Client:
         """Make the client of a connection.
 
-        :param number: from 0; all go to the same server, so the first one alone logs that it is
-            not there.
+        :param number: from 0, which alone logs that the server is not there.
         :param callbacks: ``connected`` and ``lost``, as of `Client`.
         """
         return Client(
@@ -146,7 +141,7 @@ def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
 def threads_of(
     wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
 ) -> Threads | None:
-    """Give what handlers run in; None for the reactor's own thread.
+    """Give the threads of handlers; None for the reactor's own.
 
     :raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
@@ -167,7 +162,7 @@ def threads_of(
 
 
 def _check_handler(handler: Callable[..., object]) -> None:
-    """What has no signature that Python can tell is taken as it is."""
+    """One whose signature Python does not know is taken as it is."""
     if not callable(handler):
         raise TypeError(f"handler is a function that is given an Attempt, not {handler!r}")
     try:

@@ -345,7 +345,7 @@ class JobConnections:
 
     @property
     def can_poll(self) -> bool:
-        """Return True if a poll would be sent now; the first one opens its connection, others wait."""
+        """Return True if a poll would be sent now: the first opens its connection, others wait."""
         return self._poller is not None or not self.polls
 
     @property

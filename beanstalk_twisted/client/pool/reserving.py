@@ -197,8 +197,8 @@ class BlockingReserves:
         return errors.TimedOut(waiter.command)
 
     def _end_who_only_ask(self) -> None:
-        """Fail those that do not wait, since the servers that are there have nothing.  While none is
-        there, but one may be up in a moment, they wait for it as any other command does.
+        """Fail those that do not wait, since nothing was found on the servers that are there.  But
+        while none is there, and one may be up in a moment, they wait as any other command does.
         """
         members = [source.member for source in self._sources]
         if not any(member.is_up for member in members) and not all(
