@@ -196,12 +196,7 @@ class Client(ClientService, Commands):
         """Close the connection.  What waits for one, or for an answer, fails."""
         self._has_stopped = True
         closed = errors.Closed("the client was stopped")
-        waiting, self._waiting = self._waiting, OrderedDict()
-        self._waiting_bytes = 0
-        for request in waiting:
-            if (error := request.lose(closed)) is not None:
-                request.fail(error)
-        self._flow.close(closed)
+        self._fail_waiting(closed, lambda each: each.lose(closed))
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
@@ -308,12 +303,14 @@ class Client(ClientService, Commands):
         if self._ready is None:
             self._fail_waiting(why, lambda each: why.of(each.spec.name, each.job_id))
 
-    def _fail_waiting(self, error: Exception, of: Callable[[Pending], errors.ClientError]) -> None:
+    def _fail_waiting(
+        self, error: Exception, of: Callable[[Pending], errors.ClientError | None]
+    ) -> None:
         waiting, self._waiting = self._waiting, OrderedDict()
         self._waiting_bytes = 0
         for request in waiting:
-            if not request.is_forgotten:
-                request.fail(of(request))
+            if not request.is_forgotten and (why := of(request)) is not None:
+                request.fail(why)
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:

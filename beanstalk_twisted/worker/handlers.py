@@ -104,15 +104,9 @@ class PoolThreads(Threads):
 class InlineThreads(Threads):
     """None: the work is done in the thread that asks for it, before `run` returns.  For tests."""
 
-    def start(self) -> None:
-        pass
-
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         done: Deferred[T] = execute(work)
         return done
-
-    def stop(self) -> None:
-        pass
 
 
 # What a function gives.

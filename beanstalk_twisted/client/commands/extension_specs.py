@@ -4,6 +4,7 @@ rows as `specs` does it, and the values that are theirs alone.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, cast
 
 from beanstalk_twisted.client import errors
@@ -193,7 +194,7 @@ _WAITS: Final = (grammar.SECONDS, extensions.OPTIONAL_SECONDS)
 
 
 class ExtensionSpec(CommandSpec):
-    """A command that beanstalkd does not have; it is sent only to a server that has announced it.
+    """A command that beanstalkd does not have.
 
     None of them is frequent for each job, so lines are written field by field, without a template.
 
@@ -356,68 +357,51 @@ _ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
 }
 _PUT_FAILS: Final = (errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
-CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_repeatable=True)
+_form: Final = ExtensionSpec
+_again: Final = partial(ExtensionSpec, is_repeatable=True)
+
+CAPABILITIES: Final = _again("capabilities", b"OK", DOCUMENT, _words)
 """Asks for the words that a server knows besides beanstalkd's.  It is one bare line, so a server
 that does not know it does no more than say so.
 """
 
-AUTH_TOKEN: Final = ExtensionSpec("auth", b"AUTHORIZED", BARE, no_result, is_repeatable=True)
+AUTH_TOKEN: Final = _again("auth", b"AUTHORIZED", BARE, no_result)
 """Shows a token.  A server that trusts everybody does not know it, and says so."""
 
-PUT_TAGGED: Final = ExtensionSpec(
-    "put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS
-)  # fmt: skip
-PUT_AT: Final = ExtensionSpec("put-at", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
-PUT_BATCH: Final = ExtensionSpec("put-batch", b"INSERTED_BATCH", _INSERTED, _ids_of, *_PUT_FAILS)
-DELETE_BATCH: Final = ExtensionSpec("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
-FLUSH_TUBE: Final = ExtensionSpec(
+PUT_TAGGED: Final = _form("put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
+PUT_AT: Final = _form("put-at", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
+PUT_BATCH: Final = _form("put-batch", b"INSERTED_BATCH", _INSERTED, _ids_of, *_PUT_FAILS)
+DELETE_BATCH: Final = _form("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
+FLUSH_TUBE: Final = _form(
     "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
-)  # fmt: skip
-FORGET_KEY: Final = ExtensionSpec("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
-MOVE_JOB: Final = ExtensionSpec(
-    "move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound
-)  # fmt: skip
-UPDATE_JOB: Final = ExtensionSpec(
+)
+FORGET_KEY: Final = _form("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
+MOVE_JOB: Final = _form("move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound)
+UPDATE_JOB: Final = _form(
     "update-job", b"UPDATED", BARE, no_result, errors.NotFound, errors.ExpectedCrlf,
     errors.JobTooBig,
 )  # fmt: skip
-KICK_DEAD: Final = ExtensionSpec("kick-dead", b"KICKED", NUMBER, value_of, takes_s=FLUSH_S)
-TUBE_POLICY: Final = ExtensionSpec("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
-DRAIN: Final = ExtensionSpec("drain", b"DRAINING", BARE, no_result)
-PROMOTE: Final = ExtensionSpec(
-    "promote", b"HANDING_OVER", TEXT, value_of, errors.CannotHandOver
-)  # fmt: skip
-UNDRAIN: Final = ExtensionSpec("undrain", b"NOT_DRAINING", BARE, no_result)
+KICK_DEAD: Final = _form("kick-dead", b"KICKED", NUMBER, value_of, takes_s=FLUSH_S)
+TUBE_POLICY: Final = _form("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
+DRAIN: Final = _form("drain", b"DRAINING", BARE, no_result)
+PROMOTE: Final = _form("promote", b"HANDING_OVER", TEXT, value_of, errors.CannotHandOver)
+UNDRAIN: Final = _form("undrain", b"NOT_DRAINING", BARE, no_result)
 
 # These may be sent again, as beanstalkd's that reserve or only look.  `cancel-reserve` comes right
 # after the `reserve` that is sent again, or finds none: jobs are asked for again after it.
-RESERVE_BATCH: Final = ExtensionSpec(
-    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon,
-    is_repeatable=True,
-)  # fmt: skip
-LIST_JOBS: Final = ExtensionSpec(
-    "list-jobs", b"OK", DOCUMENT, _page, errors.NotFound, is_repeatable=True
-)  # fmt: skip
-WAIT_JOB: Final = ExtensionSpec(
-    "wait-job", b"DELETED", BARE, _end, errors.TimedOut, errors.NotFound, is_repeatable=True,
-    also=b"BURIED",
-)  # fmt: skip
-CANCEL_RESERVE: Final = ExtensionSpec(
-    "cancel-reserve", b"CANCELLED", BARE, no_result, is_repeatable=True
+RESERVE_BATCH: Final = _again(
+    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon
 )
-WATCH_WEIGHTED: Final = ExtensionSpec(
-    "watch <weight>", b"WATCHING", NUMBER, value_of, is_repeatable=True
-)  # fmt: skip
-RESERVE_MODE: Final = ExtensionSpec("reserve-mode", b"USING", NAME, value_of, is_repeatable=True)
-STATS_GROUP: Final = ExtensionSpec(
-    "stats-group", b"OK", DOCUMENT, stats_as(GroupStats), errors.NotFound, is_repeatable=True
-)  # fmt: skip
-LIST_CONNECTIONS: Final = ExtensionSpec(
-    "list-connections", b"OK", DOCUMENT, _connections, is_repeatable=True
+LIST_JOBS: Final = _again("list-jobs", b"OK", DOCUMENT, _page, errors.NotFound)
+WAIT_JOB: Final = _again(
+    "wait-job", b"DELETED", BARE, _end, errors.TimedOut, errors.NotFound, also=b"BURIED"
 )
-STATS_REPLICATION: Final = ExtensionSpec(
-    "stats-replication", b"OK", DOCUMENT, stats_as(ReplicationStats), is_repeatable=True
-)
+CANCEL_RESERVE: Final = _again("cancel-reserve", b"CANCELLED", BARE, no_result)
+WATCH_WEIGHTED: Final = _again("watch <weight>", b"WATCHING", NUMBER, value_of)
+RESERVE_MODE: Final = _again("reserve-mode", b"USING", NAME, value_of)
+STATS_GROUP: Final = _again("stats-group", b"OK", DOCUMENT, stats_as(GroupStats), errors.NotFound)
+LIST_CONNECTIONS: Final = _again("list-connections", b"OK", DOCUMENT, _connections)
+STATS_REPLICATION: Final = _again("stats-replication", b"OK", DOCUMENT, stats_as(ReplicationStats))
 
 SPECS: Final = {
     spec.form: spec for spec in list(globals().values()) if isinstance(spec, ExtensionSpec)

@@ -3,6 +3,7 @@ mean, whether the command may be sent again, and how long the server may take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
@@ -11,6 +12,7 @@ from beanstalk_twisted.wire import grammar, yaml
 from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.extensions import WATCHED
 from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
+
 
 STOCK: Final = frozenset((
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
@@ -260,6 +262,7 @@ def _form(
     return CommandSpec(_ROWS[name], success, shape, result, shapes, is_repeatable=is_repeatable)
 
 
+_again: Final = partial(_form, is_repeatable=True)
 _MISSING: Final = errors.NotFound
 _NO_JOB_YET: Final = (errors.TimedOut, errors.DeadlineSoon)
 _PUT_FAILS: Final = (errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
@@ -276,30 +279,22 @@ QUIT: Final = _form("quit", b"", BARE, no_result)
 
 # These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
 # brought is ready again; tubes are those of the connection, too; the others change nothing.
-RESERVE: Final = _form("reserve", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True)
-RESERVE_WITH_TIMEOUT: Final = _form(
-    "reserve-with-timeout", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True
-)
-RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, job_of, _MISSING, is_repeatable=True)
-USE: Final = _form("use", b"USING", NAME, value_of, is_repeatable=True)
-WATCH: Final = _form("watch", b"WATCHING", NUMBER, value_of, is_repeatable=True)
-IGNORE: Final = _form(
-    "ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored, is_repeatable=True
-)  # fmt: skip
-PEEK: Final = _form("peek", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-STATS: Final = _form("stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
-STATS_TUBE: Final = _form(
-    "stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING, is_repeatable=True
-)
-STATS_JOB: Final = _form(
-    "stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
-)
-LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, value_of, is_repeatable=True)
+RESERVE: Final = _again("reserve", b"RESERVED", JOB, job_of, *_NO_JOB_YET)
+RESERVE_WITH_TIMEOUT: Final = _again("reserve-with-timeout", b"RESERVED", JOB, job_of, *_NO_JOB_YET)
+RESERVE_JOB: Final = _again("reserve-job", b"RESERVED", JOB, job_of, _MISSING)
+USE: Final = _again("use", b"USING", NAME, value_of)
+WATCH: Final = _again("watch", b"WATCHING", NUMBER, value_of)
+IGNORE: Final = _again("ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored)
+PEEK: Final = _again("peek", b"FOUND", JOB, job_of, _MISSING)
+PEEK_READY: Final = _again("peek-ready", b"FOUND", JOB, job_of, _MISSING)
+PEEK_DELAYED: Final = _again("peek-delayed", b"FOUND", JOB, job_of, _MISSING)
+PEEK_BURIED: Final = _again("peek-buried", b"FOUND", JOB, job_of, _MISSING)
+STATS: Final = _again("stats", b"OK", DOCUMENT, stats_as(ServerStats))
+STATS_TUBE: Final = _again("stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING)
+STATS_JOB: Final = _again("stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING)
+LIST_TUBES: Final = _again("list-tubes", b"OK", DOCUMENT, _names)
+LIST_TUBES_WATCHED: Final = _again("list-tubes-watched", b"OK", DOCUMENT, _names)
+LIST_TUBE_USED: Final = _again("list-tube-used", b"USING", NAME, value_of)
 
 SPECS: Final = {
     spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)
