@@ -13,7 +13,6 @@ from beanstalk_twisted.wire.commands import COMMANDS, Command
 from beanstalk_twisted.wire.extensions import WATCHED
 from beanstalk_twisted.wire.grammar import CRLF, Field, ParseError
 
-
 STOCK: Final = frozenset((
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout",
     "reserve-job", "delete", "release", "bury", "kick", "kick-job", "touch", "stats", "stats-job",
