@@ -277,17 +277,12 @@ def is_answer(received: bytes) -> bool:
 
 
 def limit_s(lost: int) -> float:
-    """Give the seconds that a host may take: each round that was lost since the last answer doubles
-    them, so that a slow server is found too.
-    """
+    """Give the seconds that a host may take; each lost round doubles them, for slow servers."""
     return min(FIRST_LIMIT_S * 2.0 ** min(lost, 10), LIMIT_S)
 
 
 class Round(Generic[E]):
-    """One try of all hosts, which are numbers from 0: from the one that has served last, each once.
-
-    :ivar reasons: why hosts have failed, in that order.
-    """
+    """One try of all hosts, numbers from 0: from the one that has served last, each once."""
 
     def __init__(self, count: int, first: int = 0) -> None:
         self.reasons: dict[int, E] = {}

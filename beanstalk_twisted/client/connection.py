@@ -225,9 +225,7 @@ class Connection(Protocol, Commands):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Let small commands leave immediately, and find out a peer that is gone even without a
-        deadline.
-        """
+        """Let small commands leave at once, and find a peer that is gone without a deadline, too."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             keep_alive(socket_below(self.transport))

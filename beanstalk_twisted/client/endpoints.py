@@ -93,9 +93,7 @@ class HostsEndpoint:
         return f"<HostsEndpoint {', '.join(host.name for host in self._hosts)}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Try the hosts, first the one that has answered last; the protocol is made for the one
-        that answers.
-        """
+        """Try the hosts; the protocol is made for the one that answers."""
         search = _Search(self._clock, self._hosts, self._last, limit_s(self._lost))
         search.begin_next()
 
@@ -180,10 +178,7 @@ def _late(outcome: Any, seconds: float) -> Any:
 
 
 class Greeting(Protocol):
-    """Waits for a host's first answer, then gives everything to the protocol that is made for it.
-
-    :ivar done: fires with this when it has answered; fails with why it has not.
-    """
+    """:ivar done: fires with this when the host has answered; fails with why it has not."""
 
     transport: Any
 
@@ -265,9 +260,7 @@ def _tcp(address: Address) -> str:
 
 
 def _check_place(text: str) -> None:
-    """Refuse an endpoint that would be tried for ever, as Twisted takes any number for a port, and
-    one that would trust anybody.
-    """
+    """Refuse what would be tried for ever (Twisted takes any port), or would trust anybody."""
     kind, *parts = re.split(r"(?<!\\):", text)
     named = dict(part.split("=", 1) for part in parts if "=" in part)
     unnamed = [part for part in parts if "=" not in part]
@@ -306,9 +299,7 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 
 def _url(text: str) -> Address | None:
-    """Read an address of TLS, or one with ``://``; None if it is another, or has what only Twisted
-    knows.
-    """
+    """Read an address of TLS, or with ``://``; None for another, or what only Twisted knows."""
     if not text.startswith(("tls:", *URLS)):
         return None
     try:

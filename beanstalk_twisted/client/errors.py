@@ -78,10 +78,7 @@ class DeadlineSoon(ErrorReply):
 
 
 class Duplicate(ErrorReply):
-    """DUPLICATE, in answer to a `move-job`.
-
-    :ivar job_id: the other job.
-    """
+    """DUPLICATE, in answer to a `move-job`; ``job_id`` is the other job."""
 
     word = b"DUPLICATE"
     meaning = "this job of that tube has, or had, the unique key; nothing was moved"
@@ -262,10 +259,7 @@ class TlsFailed(ClientError):
 
 
 class NoHost(ClientError):
-    """No host of a queue has answered.  Nothing was carried out.
-
-    :ivar reasons: why, by the hosts.
-    """
+    """No host of a queue has answered, for these reasons.  Nothing was carried out."""
 
     def __init__(self, reasons: Mapping[str, BaseException]) -> None:
         told = "; ".join(f"{host}: {without_server(why)}" for host, why in reasons.items())
@@ -279,10 +273,7 @@ def without_server(reason: BaseException) -> object:
 
 
 class _Lost(ClientError):
-    """A command that got no answer.
-
-    :ivar reason: why, such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`.
-    """
+    """:ivar reason: such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`."""
 
     fate: ClassVar[str]
 
@@ -295,17 +286,13 @@ class _Lost(ClientError):
 
 
 class Unanswered(_Lost):
-    """The command was sent, and the connection ended without an answer.  It may have been carried
-    out or not.
-    """
+    """The connection ended after the command was sent.  It may have been carried out or not."""
 
     fate = "sent, but the connection ended before the answer: it may have been carried out or not"
 
 
 class NotCarriedOut(_Lost):
-    """The connection ended before the command was sent whole.  The server has not carried it
-    out.
-    """
+    """The connection ended before the command was sent whole."""
 
     fate = "not carried out: the connection ended before it was sent"
 

@@ -95,9 +95,7 @@ class ReplyReader:
         return reply
 
     def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
-        """Read parts, each a reply of its own.  Those that have come are kept: what comes next is
-        not looked at twice.
-        """
+        """Read parts, each a reply of its own; those that have come are kept."""
         self._batch = None
         while len(batch.parts) < batch.first.value:
             part = self.next(batch.shapes)
@@ -302,9 +300,7 @@ class Exchange(Generic[R]):
             self.tubes.confirm(spec, request.args)
 
     def _note_put(self, request: R, reply: Reply) -> None:
-        """After some refusals the server takes the body for commands: no reply can be trusted
-        then.
-        """
+        """After some refusals the server takes the body for commands: no reply can be trusted."""
         name, is_extended = request.spec.name, request.spec.is_extended
         out_of_step = errors.EXTENSIONS_OUT_OF_STEP if is_extended else errors.OUT_OF_STEP
         if reply.word in out_of_step or not request.is_sent:
@@ -318,9 +314,7 @@ class Exchange(Generic[R]):
 
     @property
     def has_unwanted(self) -> bool:
-        """Return True if what waits in the server may be unwanted, and a `cancel-reserve` sent now
-        would end it.
-        """
+        """Return True if a `cancel-reserve` sent now would end what is not wanted any more."""
         last = self.unanswered[-1] if self.unanswered else None
         return last is not None and last.is_forgotten and last.is_sent and _may_wait(last)
 
@@ -347,10 +341,7 @@ NOT_ASKED: Final = (
 
 
 class Announcement:
-    """The answer to `capabilities`.
-
-    :ivar words: what the server knows; None as long as it has not said so.
-    """
+    """:ivar words: what the server knows, by its `capabilities`; None until it has answered."""
 
     def __init__(self, server: str) -> None:
         """:param server: what to call it in errors."""

@@ -165,9 +165,7 @@ class Pending(Request):
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """Give the error for the end of the connection; None if that was wanted, or it is
-        forgotten.
-        """
+        """Give the error for the end of the connection; None if it was wanted, or is forgotten."""
         if self.is_forgotten:
             return None
         if self.spec is specs.QUIT and self.is_sent:
@@ -179,9 +177,7 @@ class Pending(Request):
 
 
 class Implicit(Pending):
-    """A `use`, `capabilities` or `cancel-reserve` that the application has not asked for: the next
-    connection needs another one, or none.
-    """
+    """A command that the application has not asked for; it is not sent again."""
 
     __slots__ = ()
 

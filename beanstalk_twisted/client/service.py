@@ -292,9 +292,7 @@ class Client(ClientService, Commands):
             connection.abort(error)
 
     def _not_there(self, why: BaseException) -> None:
-        """Let commands fail if a certificate is wrong, for it stays so until it is replaced; what
-        else is wrong, such as that the server is being restarted, is waited for.
-        """
+        """Fail what waits if a certificate is wrong, for that lasts; a restart, say, does not."""
         if isinstance(why, errors.TlsFailed) and not why.fault.may_pass:
             # In another turn, as of `_in_another_turn`: the application may ask for anything then.
             self._reactor.callLater(0, self._not_trusted, why)

@@ -42,9 +42,9 @@ _PEM: Final = re.compile(
 
 
 def read_pem(path: str) -> bytes:
-    """Read a file, or all ``*.pem`` of a folder in one.
+    """Read a file, or all ``*.pem`` of a folder.
 
-    :raise OSError: it cannot be read, or there is none.
+    :raise OSError: there is none that can be read.
     """
     if not os.path.isdir(path):
         with open(path, "rb") as file:
@@ -242,11 +242,7 @@ class _Creator:
 
 @implementer(IHandshakeListener)
 class Handshake(Protocol):
-    """Waits for TLS to begin, then gives everything to the protocol that is made for it.
-
-    :ivar done: fires with that protocol; fails with `errors.TlsFailed`, or with what has ended the
-        connection.
-    """
+    """:ivar done: fires with the protocol; fails with `TlsFailed`, or why the connection ended."""
 
     transport: Any
 

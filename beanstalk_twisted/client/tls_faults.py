@@ -111,9 +111,7 @@ _CUT: Final = ("unexpected eof while reading",)
 
 
 def of_reason(reason: str, tls: Tls) -> TlsFault:
-    """:param reason: OpenSSL's own word, such as ``tlsv13 alert certificate required``, or the same
-    with capitals and underscores.
-    """
+    """:param reason: OpenSSL's own words, also with capitals and underscores."""
     said = reason.lower().replace("_", " ")
     alert = said.partition("alert ")[2]
     if alert == "certificate required" or (alert == "handshake failure" and tls.cert is None):

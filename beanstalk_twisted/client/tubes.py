@@ -50,8 +50,8 @@ class TubeChoice:
             self.mode = args[0]
 
     def commands(self) -> list[tuple[CommandSpec, tuple[Any, ...]]]:
-        """Give what brings a new connection here.  The first is always a `use`, so that there is
-        always an answer that tells a beanstalkd from anything else.
+        """Give what brings a new connection here.  The first is always a `use`: there has to be an
+        answer that tells a beanstalkd from anything else.
         """
         wanted: list[tuple[CommandSpec, tuple[Any, ...]]] = [(specs.USE, (self.used,))]
         for tube, weight in self.watched.items():

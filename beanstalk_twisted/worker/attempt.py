@@ -74,9 +74,7 @@ class Attempt(Generic[T]):
 
     @property
     def is_cancelled(self) -> bool:
-        """Return True if it has to end now.  A function in a thread looks at this now and then; one
-        in the reactor is cancelled.
-        """
+        """Return True if it has to end now: a function in a thread cannot be cancelled."""
         return self.ending is not None
 
     def time_left_s(self) -> float:
@@ -85,9 +83,7 @@ class Attempt(Generic[T]):
         return max(0.0, left)
 
     def when_cancelled(self, callback: Callable[[], object]) -> None:
-        """Have this called, in the reactor's thread, when the attempt has to end; now if that is so
-        already.
-        """
+        """Have this called, in the reactor's thread, when the attempt has to end, or now."""
         if self.ending is None:
             self._cancels.append(callback)
         else:

@@ -60,10 +60,7 @@ commands that were cancelled may take 6.
 
 
 class Doing(NamedTuple):
-    """What does the jobs.
-
-    :ivar stuck_s: how long it may take to end when it was cancelled.
-    """
+    """:ivar stuck_s: how long it may take to end when it was cancelled."""
 
     doer: Callable[..., Any]
     in_threads: bool
@@ -135,10 +132,7 @@ def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
 
 
 def show_runs(path: str, count: int) -> None:
-    """Print when the next runs of the recurring jobs of a file are due.
-
-    :raise click.UsageError: the file, or what is in it, is wrong.
-    """
+    """:raise click.UsageError: the file, or what is in it, is wrong."""
     try:
         from beanstalk_twisted.worker.recurring import read_schedules
 
@@ -320,10 +314,7 @@ def line_of(event: LogEvent) -> str | None:
 
 
 class Process:
-    """A worker and a scheduler, running until the process is told to stop, or hangs.
-
-    :ivar watchdog: its hooks are the worker's.
-    """
+    """A worker and a scheduler, running until the process is told to stop, or hangs."""
 
     def __init__(self, verbose: int, finish_s: float) -> None:
         self._verbose = verbose

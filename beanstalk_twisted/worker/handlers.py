@@ -152,10 +152,7 @@ def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[
 
 
 def verdict_of(result: Any) -> Verdict:
-    """Decide what becomes of a job, from what its function has given.
-
-    :raise NoResult: this cannot have been meant: nothing was done, or it has failed.
-    """
+    """:raise NoResult: this cannot have been meant: nothing was done, or it has failed."""
     if isinstance(result, Verdict):
         return result
     if isgenerator(result) or isasyncgen(result) or isawaitable(result):
@@ -290,10 +287,7 @@ class _Guarded(Coroutine[Any, Any, Any]):
 def _stepped(
     running: Any, wait: Callable[[Any], Generator[Any, Any, None]]
 ) -> Generator[Any, Any, Any]:
-    """Run a coroutine from one `await` to the next.
-
-    :param wait: waits for what it awaits, or raises what that is to end with.
-    """
+    """Run a coroutine; ``wait`` waits for what it awaits, or raises what that ends with."""
     error: BaseException | None = None
     while True:
         try:

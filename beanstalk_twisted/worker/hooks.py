@@ -44,10 +44,7 @@ class Hooks:
         """An attempt has failed; `ended` follows, with what becomes of the job."""
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """The server has confirmed what becomes of the job.
-
-        :param seconds: from the reservation until now.
-        """
+        """The server has confirmed what becomes of the job, ``seconds`` after its reservation."""
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         """Another worker has the job, or will: its reservation has ended before it was done."""
@@ -69,15 +66,11 @@ class Hooks:
         """A connection was lost; another one will be made."""
 
     def troubled(self, error: BaseException) -> None:
-        """The server has answered a `reserve`, or a command before it, with an error; it will be
-        asked again.
-        """
+        """A `reserve`, or a command before it, has failed; it will be sent again."""
 
 
 class Logged(Hooks):
-    """Writes to Twisted's log: what fails, is buried or is lost as warnings, the rest as
-    information or for debugging.
-    """
+    """Logs what fails, is buried or is lost as warnings, the rest as information or debugging."""
 
     log = Logger(namespace="beanstalk_twisted.worker")
 

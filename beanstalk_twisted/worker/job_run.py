@@ -130,10 +130,7 @@ class KeepAlive:
 
 
 class JobRun(Reservation, Generic[T]):
-    """One job in the worker's hands.
-
-    :ivar attempt: what its handler was given; None if it has not begun.
-    """
+    """:ivar attempt: what the handler was given; None if it has not begun."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 

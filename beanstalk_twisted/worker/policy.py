@@ -54,10 +54,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """It is put aside until it is kicked.
-
-    :ivar priority: None for the one it has.
-    """
+    """It is put aside until it is kicked; a priority of None is the one it has."""
 
     priority: int | None = None
 
@@ -136,23 +133,16 @@ class Policy(Protocol):
         """Decide what becomes of a job that is not even tried; None to try it."""
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
-        """Decide what becomes of a job that failed.
-
-        :param chance: a number from 0 up to 1, another one each time.
-        """
+        """:param chance: a number from 0 up to 1, another one each time."""
 
 
 def times_reserved(stats: JobStats) -> int:
-    """Count an attempt whenever the job was given to a worker: also to one that has died of it, and
-    to one that has released it by choice (see `Retry`).
-    """
+    """Count what was given to any worker, also to one that has died of it or released by choice."""
     return stats.reserves
 
 
 def times_given_back(stats: JobStats) -> int:
-    """Count an attempt when the job was released or its TTR has ended, but not when its worker, or
-    the server, was ended in between.
-    """
+    """Count releases and ends of the TTR, but not ends of a worker or the server in between."""
     return stats.releases + stats.timeouts + 1
 
 

@@ -92,10 +92,7 @@ class Signals:
 
 
 def in_this_process(call: Callable[[], T]) -> T:
-    """Call a function, and end each child that returns from it.
-
-    Such a child would act as a second worker on the parent's connections.
-    """
+    """Call a function, and end each child that returns: it would use the parent's connections."""
     pid = os.getpid()
     try:
         return call()

@@ -197,9 +197,7 @@ class Schedule:
         return list(newest)
 
     def tags(self, time_s: int) -> Tags:
-        """Give what makes one job of those that several schedulers put for this time: its key is
-        remembered for as long as one of them may still put it.
-        """
+        """Give a key that is remembered for as long as any scheduler may still put this run."""
         return Tags(unique=f"{self.name}/{time_s}", unique_seconds=self.window_s + SKEW_S)
 
     def body_for(self, time_s: int) -> bytes:

@@ -65,9 +65,7 @@ class Reserver(Generic[H]):
     """
 
     def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
-        """:param number: from 0.
-        :param changed: called when it has a session, or has none any more.
-        """
+        """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
         self.jobs: set[H] = set()
@@ -153,10 +151,7 @@ class Reserver(Generic[H]):
         return self._bind(send(self.client)).addErrback(lost)
 
     def when_up(self) -> Deferred[Session]:
-        """Wait for a session.
-
-        :raise Closed: through the Deferred: there will be none.
-        """
+        """:raise Closed: through the Deferred: there will be no session."""
         waiting: Deferred[Session] = Deferred()
         if self.session is not None:
             waiting.callback(self.session)
@@ -167,9 +162,7 @@ class Reserver(Generic[H]):
         return waiting
 
     def take_no_more(self) -> None:
-        """End a `reserve` that waits, with the connection, which holds no job; others are answered
-        soon.
-        """
+        """End a `reserve` that waits, with the connection, which holds no job."""
         if self.is_blocking:
             self._closed = self.client.hang_up()
 
@@ -212,9 +205,7 @@ class Reserver(Generic[H]):
         return sent.addBoth(answered)
 
     def _watch(self) -> None:
-        """Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
-        another tube is not ours to do.
-        """
+        """Watch the tubes; all are confirmed before a reserve, since no other jobs are ours."""
         if self._is_stopped:
             return
         asked = self._settings.watch_tubes(self.client)
@@ -256,10 +247,7 @@ class Reserver(Generic[H]):
 
 
 class Reservation:
-    """A job in hand, as the server has to be told of it.
-
-    :ivar is_settled: the server was told what becomes of it, or need not be.
-    """
+    """:ivar is_settled: the server was told what becomes of the job, or need not be."""
 
     def __init__(
         self, settings: Settings[Any], reserver: Reserver[Any], job: Job,

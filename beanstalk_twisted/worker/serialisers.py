@@ -91,9 +91,7 @@ class _OfAnotherKind(Unreadable):
 
 
 def _reader(kind: Any, ignores_unknown: bool) -> _Read:
-    """Make what checks a value of JSON, and makes it one of that type; the second argument says
-    where it stands.
-    """
+    """Make what checks a value of JSON at a place, and makes it one of that type."""
     reader = partial(_reader, ignores_unknown=ignores_unknown)
     if is_dataclass(kind) and isinstance(kind, type):
         return _object(kind, ignores_unknown)

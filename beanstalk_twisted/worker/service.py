@@ -166,9 +166,7 @@ class ReserveScheduler:
         self.look()
 
     def stop(self) -> None:
-        """Ask no more, and have nothing more given to us: a job that is given back must not come to
-        another connection of ours.
-        """
+        """Ask no more; nothing that is given back must come to another connection of ours."""
         self._is_over = True
         cancel(self._timer)
         for reserver in self.reservers:
@@ -310,9 +308,7 @@ class Worker(Service, Generic[T]):
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     def drop(self) -> None:
-        """Cancel the jobs in hand: the process ends now, and its connections with it, so that the
-        server gives them to others.
-        """
+        """Cancel the jobs in hand: the process ends now, and the server gives them to others."""
         for run in self._runs():
             run.cancel(Ending.STOPPED)
 

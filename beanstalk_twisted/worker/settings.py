@@ -101,9 +101,7 @@ class Settings(Generic[T]):
                 raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
 
     def watch_tubes(self, client: Client) -> list[Deferred[Any]]:
-        """Let a new connection reserve from the tubes alone, and as the mode says.  Commands for
-        weights and modes fail with `NotAnnounced` on a server without them.
-        """
+        """Let a new connection reserve from the tubes alone, and as the mode says."""
         asked = watch_only(client, self.tubes)
         asked += [client.watch(tube, weight) for tube, weight in self.weights.items()]
         if self.mode != FIFO:
@@ -111,11 +109,7 @@ class Settings(Generic[T]):
         return asked
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
-        """Make the client of a connection.
-
-        :param number: from 0, which alone logs that the server is not there.
-        :param callbacks: ``connected`` and ``lost``, as of `Client`.
-        """
+        """Make the client of a connection; number 0 alone logs that the server is not there."""
         return Client(
             self.endpoint, reactor=self.clock, grace_s=self.grace_s,
             backoff=None if self.backoff is None else self.backoff(),

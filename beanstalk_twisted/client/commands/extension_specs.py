@@ -83,10 +83,7 @@ class BatchDeleted(NamedTuple):
 
 
 class JobPage(NamedTuple):
-    """A page of a list of jobs; it may be empty, and there may be more all the same.
-
-    :ivar cursor: where the next one begins; None if this is the last.
-    """
+    """Maybe empty; ``cursor`` is where the next page begins, None after the last."""
 
     jobs: tuple[ListedJob, ...]
     cursor: str | None
@@ -280,10 +277,7 @@ def job_lines(jobs: Iterable[NewJob]) -> bytes:
 def new_job(
     job: "bytes | NewJob", priority: int, delay: int, ttr: int, tags: Tags | None = None
 ) -> NewJob:
-    """Fill in what a job leaves out.
-
-    :raise TypeError: its body is not bytes.
-    """
+    """Fill in what a job leaves out.  :raise TypeError: its body is not bytes."""
     said = job if isinstance(job, NewJob) else NewJob(job)
     if not isinstance(said.body, bytes):
         raise TypeError(f"put-batch: a body is bytes, not {type(said.body).__name__}: encode it")

@@ -205,9 +205,7 @@ class CommandSpec:
         return self._words
 
     def unique_s(self, args: Sequence[Any]) -> int:
-        """Give the seconds for which sending this again puts no second job, whatever becomes of the
-        first.
-        """
+        """Give the seconds for which sending this again certainly puts no second job."""
         return 0
 
     def server_time_s(self, args: Sequence[Any]) -> float | None:

@@ -160,10 +160,7 @@ def words_of(tags: PutTags) -> list[str]:
 
 
 def name_bytes(what: str, value: object) -> bytes:
-    """Give a key or the name of a group as it stands on a line.
-
-    :raise TypeError, ValueError: there can be no such name.
-    """
+    """:raise TypeError, ValueError: there can be no such key or name of a group."""
     if not isinstance(value, str | bytes):
         raise TypeError(f"{what} is text or bytes, not {value!r}")
     try:

@@ -151,10 +151,7 @@ class PoolStats(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """A tube that has jobs on a server which is not the tube's.
-
-    :ivar home: where the tube belongs: there go new jobs.
-    """
+    """A tube that has jobs on a server which is not its ``home``: there go new jobs."""
 
     tube: str
     server: str
@@ -218,10 +215,7 @@ class PoolJob:
 
 
 class Entrance(NamedTuple):
-    """The way into one server.
-
-    :ivar token: shown on each connection before anything else; None for none.
-    """
+    """The way into one server; the token, if any, is shown on each connection before all else."""
 
     endpoint: Any
     token: str | None
@@ -241,11 +235,7 @@ class Entrance(NamedTuple):
 
 
 class JobConnection:
-    """One connection.
-
-    :ivar jobs: the numbers of those that are reserved on it, as far as we know.
-    :ivar polls: how many polls were sent on it that have no answer yet.
-    """
+    """:ivar jobs: the numbers of those that are reserved on it, as far as we know."""
 
     def __init__(self, job_connections: "JobConnections") -> None:
         self.jobs: set[int] = set()
@@ -257,8 +247,8 @@ class JobConnection:
         )
 
     async def watch(self) -> None:
-        """Show the token, if there is one, and watch the tubes.  Nothing is reserved before the
-        server has confirmed them all: a job of another tube is not ours to do.
+        """Show the token, and watch the tubes; all are confirmed before a reserve, since no other
+        jobs are ours.
         """
         try:
             token, tubes = self._job_connections.entrance.token, self._job_connections.tubes

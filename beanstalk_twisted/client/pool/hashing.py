@@ -26,10 +26,7 @@ A_TUBE: Final = '["mail"]'
 
 
 class Split:
-    """Tubes, split over servers.
-
-    :ivar weights: of the servers, by their names.
-    """
+    """Tubes, split over servers with weights."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         """:raise ValueError: there is no server, or one has a name or weight that cannot be."""

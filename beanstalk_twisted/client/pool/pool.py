@@ -303,7 +303,7 @@ class Pool(Service):
     # By jobs.
 
     def delete(self, job: PoolJob) -> Deferred[None]:
-        """End a job: one that is reserved by us, or any that nobody has.
+        """See `Commands.delete`.
 
         :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
         """
@@ -350,9 +350,7 @@ class Pool(Service):
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
-        """Look on all servers that are there for tubes with jobs on a server that is not theirs, as
-        there are after a server was added.
-        """
+        """Look for tubes with jobs on a server that is not theirs, as after a server was added."""
         return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
 
     def _member_changed(self, member: PoolMember) -> None:

@@ -20,10 +20,7 @@ LATE_S: Final = 0.25
 
 
 class Waiter:
-    """A caller that waits for a job.
-
-    :ivar is_patient: it waits until there is one, or for a time; else it only asks.
-    """
+    """:ivar is_patient: it waits until there is a job, or for a time; else it only asks."""
 
     def __init__(
         self, forget: Callable[["Waiter"], None], command: str, is_patient: bool
