@@ -225,7 +225,7 @@ class Connection(Protocol, Commands):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Let small commands leave at once, and find a peer that is gone without a deadline, too."""
+        """Let small commands leave now; find out a peer that is gone even without a deadline."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             keep_alive(socket_below(self.transport))
@@ -357,7 +357,7 @@ class Connection(Protocol, Commands):
         except errors.ClientError as error:
             request.fail(error)
             return
-        request.succeed(result)
+        request.deferred.callback(result)
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
         """Note what came of a `use` of the application's.  If it is refused, what was sent after it

@@ -77,9 +77,7 @@ class Host(NamedTuple):
 @implementer(IStreamClientEndpoint)
 class HostsEndpoint:
     """The way to whichever host answers first.  It fails with `errors.NoHost` when none does, or
-    with `errors.TlsFailed` if one cannot be trusted.
-
-    :ivar host: the name of the one that has answered last; None if none has.
+    with `errors.TlsFailed` if one cannot be trusted.  ``host`` is the last that has answered.
     """
 
     def __init__(self, clock: IReactorTime, hosts: Sequence[Host]) -> None:
@@ -323,10 +321,8 @@ def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
 
 
 def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """Give an endpoint as an object, from text as `connectable` takes it if need be.
-
-    :raise ValueError: the text names no server.
-    :raise TypeError: it is neither.
+    """:raise ValueError: the text names no server.
+    :raise TypeError: it is neither text nor an endpoint.
     """
     if isinstance(place, str):
         return connectable(reactor, place)
@@ -389,8 +385,7 @@ class Backoff:
 
 @implementer(IStreamClientEndpoint)
 class LoggedEndpoint:
-    """An endpoint that logs when its server becomes unavailable, and when it is available again, or
-    on another host.
+    """Logs when its server becomes unavailable, and when it is available again or on another host.
 
     :ivar trouble: why it could not be used the last time; None when it could.
     """
@@ -425,16 +420,12 @@ class LoggedEndpoint:
         was_unavailable, self._is_unavailable = self._is_unavailable, True
         self.trouble = why
         if self._logs and not was_unavailable:
-            _log.warn("no connection to {server}: {why}; retrying",
-                      server=self.name, why=self._in_words(why))  # fmt: skip
+            # A server that expects TLS closes what is plain without a word.
+            is_plain = not self.name.startswith(("tls:", "ssl:"))
+            is_silent = is_plain and isinstance(why, ConnectionDone | ConnectionLost)
+            _log.warn("no connection to {server}: {why}; retrying", server=self.name,
+                      why=UNANSWERED if is_silent else without_server(why))  # fmt: skip
         self._on_failure(why)
-
-    def _in_words(self, why: BaseException) -> object:
-        """A server that expects TLS closes what is plain without a word."""
-        is_plain = not self.name.startswith(("tls:", "ssl:"))
-        if is_plain and isinstance(why, ConnectionDone | ConnectionLost):
-            return UNANSWERED
-        return without_server(why)
 
     def available(self) -> None:
         was_unavailable, self._is_unavailable = self._is_unavailable, False

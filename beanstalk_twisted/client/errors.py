@@ -13,7 +13,7 @@ from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 
 
 class ClientError(Exception):
-    """All that this client raises, except for wrong arguments.
+    """Base of all errors, except for wrong arguments.
 
     :ivar command: its name, as in the protocol; empty if it is not about one.
     :ivar job_id: the job it was about, if it was about one.

@@ -25,8 +25,8 @@ def cancel(timer: IDelayedCall | None) -> None:
 class Deadline:
     """Calls when a server was silent for longer than it may be.
 
-    The timer is not moved with each command.  It is left where it is as long as it is due no later
-    than the deadline, and when it is due it looks again.  So a quick exchange costs none.
+    The timer is not moved with each command: it stays as long as it is due no later than the
+    deadline, and when it is due it looks again.  So a quick exchange costs none.
     """
 
     def __init__(
@@ -154,9 +154,6 @@ class Pending(Request):
         if self.lost is not None:
             deferred.errback(errors.Unanswered(self.spec.name, self.job_id, self.lost))
 
-    def succeed(self, result: Any) -> None:
-        self.deferred.callback(result)
-
     def fail(self, error: Exception) -> None:
         if self.choice is not None:
             self.choice.take_back(self)
@@ -169,7 +166,7 @@ class Pending(Request):
         if self.is_forgotten:
             return None
         if self.spec is specs.QUIT and self.is_sent:
-            self.succeed(None)
+            self.deferred.callback(None)
             return None
         may_be_done = self.is_sent or self.lost is not None
         kind = errors.Unanswered if may_be_done else errors.NotCarriedOut
@@ -183,9 +180,7 @@ class Implicit(Pending):
 
 
 class Ended(NamedTuple):
-    """State of a connection that has ended.
-
-    :ivar left: what has no answer, oldest first.
+    """:ivar left: what has no answer, oldest first.
     :ivar reserved: the jobs reserved on it; the server makes them ready again.
     """
 

@@ -44,9 +44,7 @@ from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
 
 
 class Losses(NamedTuple):
-    """What the end of a connection has cost.
-
-    :ivar reservations: the jobs that were reserved by us; the server has made them ready again.
+    """:ivar reservations: the jobs that were reserved by us; the server has made them ready again.
     :ivar unanswered: what each command that was sent without an answer has failed with.
     """
 
@@ -171,13 +169,12 @@ class Client(ClientService, Commands):
         return super().quit().addBoth(lambda _: self.stopService())
 
     def hang_up(self) -> Deferred[None]:
-        """Stop the service although a `reserve` may wait in the server: no job is given to us from
-        now on.  The server learns that nothing more will be sent; it ends the `reserve`, and then
-        the connection.  Jobs that are still reserved on it are ready again; what has no answer
-        fails with `Unanswered`.
+        """Stop the service although a `reserve` may wait in the server, and have no more jobs given
+        to us.  The server learns that nothing more will be sent; it ends the `reserve`, and then the
+        connection.  Jobs still reserved are ready again; what has no answer fails with `Unanswered`.
 
-        :return: fires when the server has ended the connection; one that does not within
-            `connection.PART_S` seconds is cut off.
+        :return: fires when the server has ended the connection; after `connection.PART_S` seconds
+            it is cut off.
         """
         if self._ready is None or not self._ready.is_open:
             return self.stopService()

@@ -77,16 +77,15 @@ class Verdict:
 class Contexts:
     """Gives what new connections need; files that have changed are taken over by the next one."""
 
-    def __init__(self, address: Address, read: Callable[[str], bytes] = read_pem) -> None:
+    def __init__(self, address: Address) -> None:
         self._tls = address.tls or Tls()
         self._name = address.name
-        self._read = read
         self._files: Files | None = None
         self._context: SSL.Context | None = None
 
     def context(self) -> SSL.Context:
         """:raise TlsFault: a file is not what it should be."""
-        files = faults.read_files(self._tls, self._read)
+        files = faults.read_files(self._tls, read_pem)
         if self._context is None or files != self._files:
             self._context, self._files = self._make(files), files
         return self._context

@@ -158,10 +158,8 @@ class Files(NamedTuple):
 
 
 def read_files(tls: Tls, read: Callable[[str], bytes]) -> Files:
-    """Read the files of an address.
-
-    :param read: gives a file, or all ``*.pem`` of a folder in one; raises OSError.
-    :raise TlsFault: one is not what it should be.
+    """:param read: gives a file, or all ``*.pem`` of a folder in one; raises OSError.
+    :raise TlsFault: a file of the address is not what it should be.
     """
     ca, cert, key = (
         None if path is None else _read(path, read)

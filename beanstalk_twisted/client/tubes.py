@@ -25,10 +25,8 @@ _FIRST_MODE: Final = "fifo"
 
 
 class TubeChoice:
-    """The tubes of one connection, as the server's replies have confirmed them.
-
-    :ivar watched: in the order of watching, with the tubes' weights.
-    :ivar mode: how reserves choose among them.
+    """The tubes of one connection, as the server's replies have confirmed them; those watched in
+    their order, with weights.
     """
 
     def __init__(self) -> None:

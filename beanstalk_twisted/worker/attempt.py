@@ -90,8 +90,7 @@ class Attempt(Generic[T]):
             self._call(callback)
 
     def touch(self) -> Deferred[None]:
-        """Let the TTR begin again.  The worker does this by itself, unless made with
-        ``touches=False``.  To be called in the reactor's thread.
+        """Let the TTR begin again, in the reactor's thread; with ``touches`` the worker does.
 
         :raise NotFound: through the Deferred: the job is not ours any more.
         :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.

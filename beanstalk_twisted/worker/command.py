@@ -120,17 +120,6 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
-    """Make the scheduler of the recurring jobs of a file.
-
-    :raise ValueError: something is wrong in the file.
-    :raise ImportError: cronsim is not installed.
-    """
-    from beanstalk_twisted.worker.recurring import Recurring, read_schedules
-
-    return Recurring(server, read_schedules(path), token=token)
-
-
 def show_runs(path: str, count: int) -> None:
     """:raise click.UsageError: the file, or what is in it, is wrong."""
     try:
@@ -288,7 +277,7 @@ def cli(
         if what is not None:
             names, weights = weighed(tubes or ("default",))
             if limit_s is not None:
-                process.watchdog.limit(limit_s + what.stuck_s)
+                process.watchdog.most_s = limit_s + what.stuck_s
             worker = service.Worker(
                 server, names, what.doer, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, hooks=[process.watchdog],
@@ -297,7 +286,11 @@ def cli(
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for a function or a --shell command")
-        recurring = None if recurring_path is None else scheduler_of(recurring_path, server, token)
+        recurring: Service | None = None
+        if recurring_path is not None:
+            from beanstalk_twisted.worker.recurring import Recurring, read_schedules
+
+            recurring = Recurring(server, read_schedules(recurring_path), token=token)
     except (ImportError, TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     sys.exit(process.run(worker, told, recurring))

@@ -104,9 +104,15 @@ class PoolThreads(Threads):
 class InlineThreads(Threads):
     """None: the work is done in the thread that asks for it, before `run` returns.  For tests."""
 
+    def start(self) -> None:
+        pass
+
     def run(self, work: Callable[[], T]) -> Deferred[T]:
         done: Deferred[T] = execute(work)
         return done
+
+    def stop(self) -> None:
+        pass
 
 
 # What a function gives.
@@ -225,10 +231,7 @@ def in_a_task(awaitable: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Def
 
 
 async def without_asyncio(awaitable: Awaitable[Any]) -> Any:
-    """Run a coroutine in which only Deferreds may be awaited.
-
-    :raise NeedsAsyncio: it has tried something else.
-    """
+    """:raise NeedsAsyncio: the coroutine awaits something else than Deferreds."""
     try:
         return await _stepped(_all_of(awaitable), _no_future)
     except RuntimeError as error:

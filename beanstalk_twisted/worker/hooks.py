@@ -58,9 +58,7 @@ class Hooks:
         """
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """The server has refused or not answered the command that ends the job.  It gives the job
-        out again when the TTR ends, or has done so.
-        """
+        """The command that ends the job was refused or not answered; the TTR gives it out again."""
 
     def disconnected(self, losses: Losses) -> None:
         """A connection was lost; another one will be made."""

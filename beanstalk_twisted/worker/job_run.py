@@ -156,7 +156,10 @@ class JobRun(Reservation, Generic[T]):
         stats = await self._ask_for_stats()
         if stats is None:
             return  # It was lost before it was begun.
-        attempt = self._begin(stats)
+        attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
+        self._keep = KeepAlive(self._settings, attempt, self.touch)
+        attempt.begin(self._keep.touch)
+        self.attempt = attempt
         try:
             verdict = await self._verdict(attempt)
         except Exception:
@@ -230,13 +233,6 @@ class JobRun(Reservation, Generic[T]):
         await self.give_back_unseen()
         return None
 
-    def _begin(self, stats: JobStats) -> Attempt[T]:
-        attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
-        self._keep = KeepAlive(self._settings, attempt, self.touch)
-        attempt.begin(self._keep.touch)
-        self.attempt = attempt
-        return attempt
-
     def _stop(self) -> None:
         if self._keep is not None:
             self._keep.stop()
@@ -255,7 +251,9 @@ class JobRun(Reservation, Generic[T]):
         if limit_s is not None:
             self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
-            verdict = verdict_of(await self._run(attempt))
+            read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
+            read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
+            verdict = verdict_of(await read)
         except GeneratorExit:
             raise
         except Decided as decided:
@@ -308,10 +306,6 @@ class JobRun(Reservation, Generic[T]):
         attempt.end()
         if not self._has_handler_ended:
             self._left(self)
-
-    def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
-        read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
-        return read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
 
     def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
         handler, threads = self._settings.handler, self._settings.threads

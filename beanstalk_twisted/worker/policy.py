@@ -32,9 +32,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It will be tried again.
-
-    :ivar delay: whole seconds, as the protocol has it, and `Client.release`.
+    """:ivar delay: whole seconds, as the protocol has it, and `Client.release`.
     :ivar priority: None for the one it has.
     """
 

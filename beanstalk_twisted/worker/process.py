@@ -129,11 +129,13 @@ class Watchdog(Hooks):
 
     A function that blocks it for too long is interrupted by `TookTooLong`.  If it keeps blocking,
     the process ends.
+
+    :ivar most_s: how long the reactor may be blocked, seconds; None for ever.
     """
 
     def __init__(self, drop: Callable[[], object]) -> None:
         """:param drop: called just before the process ends, from any thread."""
-        self._most_s: float | None = None
+        self.most_s: float | None = None
         self._drop = drop
         self._beats = 0
         self._blamed: int | None = None
@@ -141,10 +143,6 @@ class Watchdog(Hooks):
         self._end_s: float | None = None
         self._end_code = STUCK
         self._end_why = ""
-
-    def limit(self, most_s: float) -> None:
-        """:param most_s: how long the reactor may be blocked, seconds."""
-        self._most_s = most_s
 
     def start(self, reactor: Any) -> None:
         signal.signal(INTERRUPT, self._interrupt)
@@ -155,7 +153,7 @@ class Watchdog(Hooks):
         """End the process after ``most_s`` seconds, or if the reactor is blocked for ``blocked_s``
         of them; may be called by a handler of signals.
         """
-        self._most_s = blocked_s if self._most_s is None else min(self._most_s, blocked_s)
+        self.most_s = blocked_s if self.most_s is None else min(self.most_s, blocked_s)
         self._beats += 1  # From now on.
         self.end_within(most_s, STUCK, f"did not stop within {most_s:g} s")
 
@@ -181,7 +179,11 @@ class Watchdog(Hooks):
     def _watch(self) -> None:
         seen, silent_s, tries = -1, 0.0, 0
         while True:
-            self._limit_interpreter()
+            if self.most_s is not None and sys.__stderr__ is not None:
+                # Ends the process unless it is called again: while one thread holds the
+                # interpreter, as a regular expression may, no other Python thread runs.
+                wait_s = self.most_s + HELD_S
+                faulthandler.dump_traceback_later(wait_s, file=sys.__stderr__, exit=True)
             before_s = monotonic()
             sleep(BEAT_S)
             now_s = monotonic()
@@ -192,7 +194,7 @@ class Watchdog(Hooks):
                 continue
             # The whole process may have stood still.
             silent_s += min(now_s - before_s, 2 * BEAT_S)
-            if self._most_s is None or silent_s < self._most_s + tries * TRY_S:
+            if self.most_s is None or silent_s < self.most_s + tries * TRY_S:
                 continue
             if tries == TRIES:
                 why = "a function blocks the reactor, and does not end when it is interrupted"
@@ -203,19 +205,12 @@ class Watchdog(Hooks):
             self._blamed = seen
             signal.pthread_kill(self._main, INTERRUPT)
 
-    def _limit_interpreter(self) -> None:
-        """End the process unless this is called again: while one thread holds the interpreter, as a
-        regular expression may, no other Python thread runs.
-        """
-        if self._most_s is not None and sys.__stderr__ is not None:
-            faulthandler.dump_traceback_later(self._most_s + HELD_S, file=sys.__stderr__, exit=True)
-
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise in code of the application that still blocks the reactor."""
         is_blocked = self._blamed == self._beats
         self._blamed = None
         if is_blocked and frame is not None and is_of_application(frame.f_code.co_filename):
-            raise TookTooLong(f"blocked the reactor for more than {self._most_s:g} s")
+            raise TookTooLong(f"blocked the reactor for more than {self.most_s:g} s")
 
     def _end(self, code: int, why: str) -> None:
         last = threading.Thread(target=self._report, args=(code, why), daemon=True)

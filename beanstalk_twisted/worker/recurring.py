@@ -272,9 +272,7 @@ def _schedule_of(where: str, name: str, table: Any) -> Schedule:
 
 
 class Run(NamedTuple):
-    """A recurring job for one time.
-
-    :ivar time_s: when it was due, seconds since 1970 UTC.
+    """:ivar time_s: when it was due, seconds since 1970 UTC.
     :ivar job: its number; ``is_new`` says whether this scheduler has put it, and no other one.
     """
 

@@ -60,6 +60,7 @@ class Reserver(Generic[H]):
     :ivar polls: how many of them do not wait.
     :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar newest: the newest reservations of jobs, by their numbers.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
@@ -78,7 +79,7 @@ class Reserver(Generic[H]):
         self._clock = settings.clock
         self._is_stopped = True
         self._closed: Deferred[None] | None = None
-        self._newest: dict[int, H] = {}
+        self.newest: dict[int, H] = {}
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
@@ -113,7 +114,7 @@ class Reserver(Generic[H]):
 
     def hold(self, number: int, held: H) -> None:
         self.jobs.add(held)
-        self._newest[number] = held
+        self.newest[number] = held
 
     def leave(self, number: int, held: H) -> None:
         """Forget a reservation that has ended, but not its handler, which still runs."""
@@ -124,12 +125,8 @@ class Reserver(Generic[H]):
         """Forget a reservation that has ended."""
         self.jobs.discard(held)
         self.stuck.discard(held)
-        if self._newest.get(number) is held:
-            del self._newest[number]
-
-    def holder(self, number: int) -> H | None:
-        """Give the newest reservation of the job of that number; None if there is none."""
-        return self._newest.get(number)
+        if self.newest.get(number) is held:
+            del self.newest[number]
 
     def send_in(
         self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]

@@ -243,6 +243,7 @@ class Worker(Service, Generic[T]):
         :raise ValueError: a number is out of its range, there is no tube, one has a name that no
             tube can have, there are weights without a mode in which they count, a coroutine is to
             run in threads, or anything on a clock.
+        :raise TypeError: something is of another kind.
         """
         clock = reactor or the_reactor()
         self._settings: Settings[T] = Settings(
@@ -337,7 +338,7 @@ class Worker(Service, Generic[T]):
         """
         assert reserver.session is not None, "a job comes by a connection"
         for each in self._scheduler.reservers:
-            if (run := each.holder(job.id)) is not None:
+            if (run := each.newest.get(job.id)) is not None:
                 run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
 
     def _ended(self, _: None, reserver: Jobs, number: int, run: JobRun[T]) -> None:

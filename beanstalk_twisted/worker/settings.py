@@ -135,9 +135,7 @@ def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
 def threads_of(
     wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
 ) -> Threads | None:
-    """Give the threads of handlers; None for the reactor's own.
-
-    :raise ValueError: a coroutine is to run in threads, or the reactor is none.
+    """:raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
     """
     if wanted is False or wanted is None:

@@ -316,10 +316,6 @@ _RESERVED: Final = Shape(_count, parts={b"RESERVED": JOB})
 _DELETED: Final = Shape(_two_counts)
 
 
-def _ids_of(reply: Reply) -> tuple[Inserted, ...]:
-    return tuple(part.value for part in reply.parts)
-
-
 def _jobs_of(reply: Reply) -> tuple[Job, ...]:
     return tuple(map(job_of, reply.parts))
 
@@ -342,10 +338,6 @@ def _policy_of(reply: Reply) -> TubePolicy | None:
     return TubePolicy(reply.body) if reply.word == b"OK" else None
 
 
-def _end(reply: Reply) -> str:
-    return reply.word.decode().lower()
-
-
 _ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
     "put <tags>": TAGGED_PUT
 }
@@ -364,7 +356,10 @@ AUTH_TOKEN: Final = _again("auth", b"AUTHORIZED", BARE, no_result)
 
 PUT_TAGGED: Final = _form("put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
 PUT_AT: Final = _form("put-at", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
-PUT_BATCH: Final = _form("put-batch", b"INSERTED_BATCH", _INSERTED, _ids_of, *_PUT_FAILS)
+PUT_BATCH: Final = _form(
+    "put-batch", b"INSERTED_BATCH", _INSERTED,
+    lambda reply: tuple(part.value for part in reply.parts), *_PUT_FAILS,
+)  # fmt: skip
 DELETE_BATCH: Final = _form("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
 FLUSH_TUBE: Final = _form(
     "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
@@ -388,8 +383,9 @@ RESERVE_BATCH: Final = _again(
 )
 LIST_JOBS: Final = _again("list-jobs", b"OK", DOCUMENT, _page, errors.NotFound)
 WAIT_JOB: Final = _again(
-    "wait-job", b"DELETED", BARE, _end, errors.TimedOut, errors.NotFound, also=b"BURIED"
-)
+    "wait-job", b"DELETED", BARE, lambda reply: reply.word.decode().lower(), errors.TimedOut,
+    errors.NotFound, also=b"BURIED",
+)  # fmt: skip
 CANCEL_RESERVE: Final = _again("cancel-reserve", b"CANCELLED", BARE, no_result)
 WATCH_WEIGHTED: Final = _again("watch <weight>", b"WATCHING", NUMBER, value_of)
 RESERVE_MODE: Final = _again("reserve-mode", b"USING", NAME, value_of)

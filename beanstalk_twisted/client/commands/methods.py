@@ -238,27 +238,21 @@ class Commands:
         return self.send(specs.PAUSE_TUBE, (tube_bytes(tube), seconds))
 
     def stats(self) -> Deferred[ServerStats]:
-        """Ask for facts about the server."""
         return self.send(specs.STATS)
 
     def stats_tube(self, tube: str | bytes) -> Deferred[TubeStats]:
-        """Ask for facts about a tube."""
         return self.send(specs.STATS_TUBE, (tube_bytes(tube),))
 
     def stats_job(self, job: AnyJob) -> Deferred[JobStats]:
-        """Ask for facts about a job."""
         return self.send(specs.STATS_JOB, (job_number(job),))
 
     def list_tubes(self) -> Deferred[tuple[str, ...]]:
-        """Ask for the names of all tubes."""
         return self.send(specs.LIST_TUBES)
 
     def list_tube_used(self) -> Deferred[str]:
-        """Ask for the name of the tube in use."""
         return self.send(specs.LIST_TUBE_USED)
 
     def list_tubes_watched(self) -> Deferred[tuple[str, ...]]:
-        """Ask for the names of the tubes watched."""
         return self.send(specs.LIST_TUBES_WATCHED)
 
     def quit(self) -> Deferred[None]:
@@ -458,7 +452,6 @@ class Commands:
         return self.send(extended.STATS_GROUP, (group,))
 
     def list_connections(self) -> Deferred[tuple[ConnectionStats, ...]]:
-        """Describe all connections of the server."""
         return self.send(extended.LIST_CONNECTIONS)
 
     def drain(self) -> Deferred[None]:

@@ -182,9 +182,7 @@ class CommandSpec:
                 raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
 
     def result(self, args: Sequence[Any], reply: Reply) -> Any:
-        """Give what the reply means to the caller.
-
-        :raise ErrorReply: it is an error.
+        """:raise ErrorReply: the reply is an error.
         :raise BadReply: its body is not what it should be.
         """
         if reply.word not in self.successes:

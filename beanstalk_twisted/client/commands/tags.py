@@ -15,7 +15,7 @@ MAX_SECONDS: Final = MAX_U32
 
 
 def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
-    """:raise TypeError: the value is not an int; a bool is none.
+    """:raise TypeError: the value is no int, or a bool.
     :raise ValueError: it is out of range.
     """
     if not isinstance(value, int) or isinstance(value, bool):

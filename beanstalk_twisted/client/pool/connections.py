@@ -45,9 +45,7 @@ BLOCKING_RESERVE_S: Final = 30
 
 
 class PoolMember:
-    """The way to one server.
-
-    :ivar is_up: there is a connection.
+    """:ivar is_up: there is a connection.
     :ivar is_down: there was none for so long that nothing waits for one.
     """
 
@@ -139,10 +137,8 @@ class PoolMember:
 
 
 class PoolStats(NamedTuple):
-    """Statistics of the servers that have answered, by their names.
-
-    :ivar total: the sums of what can be added up, by the keys of the protocol.
-    :ivar failed: why the others have not answered.
+    """:ivar total: the sums of what can be added up, by the keys of the protocol.
+    :ivar failed: why servers have not answered, by their names.
     """
 
     servers: Mapping[str, ServerStats]
@@ -201,9 +197,7 @@ async def _stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
 
 @dataclass(frozen=True, slots=True)
 class PoolJob:
-    """A job, and where it is.
-
-    :ivar id: its number there.  Other servers have jobs of that number too.
+    """:ivar id: its number there.  Other servers have jobs of that number too.
     :ivar body: empty if it is not known.
     :ivar job_connection: the connection that has reserved it; None if none of ours has.
     """

@@ -33,7 +33,12 @@ class Split:
         if not weights:
             raise ValueError("there is no server to split tubes over")
         for name, weight in weights.items():
-            _check(name, weight)
+            if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
+                what = f"the name of a server is 1 to {MAX_NAME} bytes to print"
+                raise ValueError(f"{what}, not {name!r}")
+            if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+                what = f"the weight of a server is 1 to {MAX_WEIGHT}, whole"
+                raise ValueError(f"{what}, not {weight!r}")
         self.weights = dict(weights)
         self._copies = [
             (b"%b\n%d\n" % (name.encode(), copy), name)
@@ -58,10 +63,3 @@ def listed(name: str, given: Iterable[T], example: str) -> list[T]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{name}: give a list, such as {example}, not {given!r}")
     return list(given)
-
-
-def _check(name: str, weight: int) -> None:
-    if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
-        raise ValueError(f"the name of a server is 1 to {MAX_NAME} bytes to print, not {name!r}")
-    if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
-        raise ValueError(f"the weight of a server is 1 to {MAX_WEIGHT}, whole, not {weight!r}")

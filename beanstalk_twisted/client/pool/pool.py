@@ -59,6 +59,8 @@ class Pool(Service):
     Each tube is on one server, by its name, whatever happens: a server that is down keeps its
     tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers that have
     any of the pool's tubes, to callers in the order in which they have asked.
+
+    Methods are those of `Client`, given the tube or a `PoolJob`.
     """
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
@@ -186,7 +188,6 @@ class Pool(Service):
         self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """See `Commands.put_at`."""
         name = self.server_of(tube)
         number = self._members[name].send(
             "put-at",
@@ -200,7 +201,6 @@ class Pool(Service):
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
-        """See `Commands.put_batch`."""
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
@@ -219,49 +219,38 @@ class Pool(Service):
     def list_jobs(
         self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
     ) -> Deferred[JobPage]:
-        """See `Commands.list_jobs`."""
         return self._at(tube).send(
             "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
         )
 
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
-        """See `Commands.flush_tube`."""
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
-        """See `Commands.forget_key`."""
         return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
 
     def room(self, tube: Tube) -> Deferred[None]:
-        """Wait until the tube's server takes more.  See `Client.room`."""
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        """See `Commands.kick`."""
         return self._in(tube, specs.KICK, (bound,))
 
     def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        """See `Commands.kick_dead`."""
         return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
-        """See `Commands.pause_tube`."""
         return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
 
     def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
-        """See `Commands.stats_tube`."""
         return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
-        """See `Commands.peek_ready`."""
         return self._peek(tube, specs.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
-        """See `Commands.peek_delayed`."""
         return self._peek(tube, specs.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
-        """See `Commands.peek_buried`."""
         return self._peek(tube, specs.PEEK_BURIED)
 
     def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
@@ -314,39 +303,32 @@ class Pool(Service):
     def release(
         self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
     ) -> Deferred[None]:
-        """Give back a job that we have reserved."""
         job_connection = reserved_on(job, "release")
         sent = job_connection.connection.release(job.id, priority=priority, delay=delay)
         return job_connection.end(job.id, sent)
 
     def bury(self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
-        """Put aside a job that we have reserved, until it is kicked."""
         job_connection = reserved_on(job, "bury")
         return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
 
     def touch(self, job: PoolJob) -> Deferred[None]:
-        """Let the TTR of a job that we have reserved begin anew."""
         return reserved_on(job, "touch").touch(job.id)
 
     def kick_job(self, job: PoolJob) -> Deferred[None]:
-        """Make a buried or delayed job ready."""
         return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
 
     def peek(self, job: PoolJob) -> Deferred[PoolJob]:
-        """Look at a job, in any tube and state."""
         found = self._of(job).send("peek", lambda client: client.peek(job.id))
         return found.addCallback(
             lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
         )
 
     def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
-        """Ask for facts about a job."""
         return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
 
     # All servers.
 
     def stats(self) -> Deferred[PoolStats]:
-        """Ask all servers for facts."""
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
@@ -368,9 +350,7 @@ class Pool(Service):
 
 
 def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
-    """Give servers by their names.
-
-    :raise ValueError: one has none, or two have the same.
+    """:raise ValueError: a server has no name, or two have the same.
     :raise TypeError: it is one server instead of a list, or what is in it is none.
     """
     if isinstance(servers, Server):

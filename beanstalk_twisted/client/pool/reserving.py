@@ -32,9 +32,7 @@ class Waiter:
 
 
 class Source:
-    """A server that jobs may come from.
-
-    :ivar is_fresh: it was not found empty since the last caller has begun to ask.
+    """:ivar is_fresh: it was not found empty since the last caller has begun to ask.
     :ivar is_late: it owes an answer to a poll for a while.
     """
 
