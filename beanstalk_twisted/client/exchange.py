@@ -195,10 +195,8 @@ class Exchange(Generic[R]):
         self._orphan: R | None = None
 
     def ask(self, request: R) -> bool:
-        """Take a command, to be sent after all before it.
-
-        :return: False if it need not be sent: a `reserve` takes the place of one that was forgotten
-            and still waits in the server.
+        """Take a command, to be sent after all before it; False if it need not be sent: a `reserve`
+        takes the place of one that was forgotten and still waits in the server.
         """
         orphan = self._orphan
         if orphan is not None and request.spec in _NOT_PASSED:

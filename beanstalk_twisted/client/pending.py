@@ -35,7 +35,6 @@ class Deadline:
     ) -> None:  # fmt: skip
         """:param patience_s: gives the seconds of silence after the last sign of life, given the
             grace; at least the grace, None if for ever.
-        :param passed: called with these seconds when they are over.
         """
         self._clock = clock
         self._grace_s = grace_s

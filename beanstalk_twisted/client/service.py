@@ -169,9 +169,10 @@ class Client(ClientService, Commands):
         return super().quit().addBoth(lambda _: self.stopService())
 
     def hang_up(self) -> Deferred[None]:
-        """Stop the service although a `reserve` may wait in the server, and have no more jobs given
-        to us.  The server learns that nothing more will be sent; it ends the `reserve`, and then the
-        connection.  Jobs still reserved are ready again; what has no answer fails with `Unanswered`.
+        """Stop the service although a `reserve` may wait in the server: no job is given to us any
+        more.  The server learns that nothing more will be sent; it ends the `reserve`, then the
+        connection.  Jobs still reserved are ready again; what has no answer fails with
+        `Unanswered`.
 
         :return: fires when the server has ended the connection; after `connection.PART_S` seconds
             it is cut off.

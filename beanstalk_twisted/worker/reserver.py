@@ -32,10 +32,9 @@ class Session:
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """Return True if a number that was a job's there is the same job's here.
-
-        No process gives a number twice.  Another one may: a server without a log begins with 1
-        again, and behind one address there may be several servers.
+        """Return True if a number that was a job's there is the same job's here.  No process gives a
+        number twice.  Another one may: a server without a log begins with 1 again, and behind one
+        address there may be several servers.
         """
         return self is other or (self._server is not None and self._server == other._server)
 
