@@ -34,7 +34,7 @@ class Deadline:
         passed: Callable[[float], None],
     ) -> None:  # fmt: skip
         """:param patience_s: gives the seconds of silence after the last sign of life, given the
-            grace; at least the grace, None if for ever.
+        grace; at least the grace, None if for ever.
         """
         self._clock = clock
         self._grace_s = grace_s

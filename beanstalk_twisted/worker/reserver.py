@@ -32,7 +32,7 @@ class Session:
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """Return True if a number that was a job's there is the same job's here.  No process gives a
+        """Return True if a number that was a job's there is the same job's here.  A process gives no
         number twice.  Another one may: a server without a log begins with 1 again, and behind one
         address there may be several servers.
         """
