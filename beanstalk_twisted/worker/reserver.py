@@ -32,8 +32,8 @@ class Session:
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """Return True if a number that was a job's there is the same job's here.  A process gives no
-        number twice.  Another one may: a server without a log begins with 1 again, and behind one
+        """Return True if a number that was a job's there is the same job's here.  One process gives
+        no number twice, but another may: a server without a log begins with 1 again, and behind one
         address there may be several servers.
         """
         return self is other or (self._server is not None and self._server == other._server)
