@@ -53,14 +53,14 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "client.addresses", "client.commands.extension_specs", "client.commands.specs",
-    "client.commands.tags", "client.errors", "client.exchange", "client.outbox",
+    "client.commands.tags", "client.errors", "client.exchange",
     "client.pool.hashing", "client.stats", "client.tls_faults", "client.tubes",
     "daemon.removed_options", "exports", "printable", "replication.roster",
     "replication.stream.addresses", "replication.stream.door", "replication.stream.messages",
     "replication.stream.settings", "server.access.admissions", "server.access.guard",
     "server.access.quotas", "server.bindings", "server.execution_context", "server.executor",
     "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
-    "web.routes", "worker.demand", "worker.policy",
+    "web.routes", "worker.policy",
     "worker.serialisers",
 )  # fmt: skip
 

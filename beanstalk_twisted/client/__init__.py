@@ -1,9 +1,5 @@
 """The client.  `service.Client` keeps a connection up; `connection.connect` makes one that is not;
 `pool.Pool` splits tubes over several servers.
-
-What is below the Twisted line has no clock, no socket and no Deferred: bytes and times go in,
-values come out (`addresses`, `announcement`, `commands`, `errors`, `exchange`, `outbox`, `reading`,
-`stats`, `tls.faults`, `tubes`).
 """
 
 from typing import TYPE_CHECKING
@@ -20,15 +16,15 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.commands.tags import hashed_key as hashed_key
     from beanstalk_twisted.client.connection import Connection as Connection
     from beanstalk_twisted.client.connection import connect as connect
+    from beanstalk_twisted.client.endpoints import SERVER_LOG as SERVER_LOG
+    from beanstalk_twisted.client.endpoints import Backoff as Backoff
     from beanstalk_twisted.client.errors import ClientError as ClientError
     from beanstalk_twisted.client.errors import ErrorReply as ErrorReply
+    from beanstalk_twisted.client.pool.connections import Misplaced as Misplaced
     from beanstalk_twisted.client.pool.connections import PoolJob as PoolJob
-    from beanstalk_twisted.client.pool.fleet import Misplaced as Misplaced
-    from beanstalk_twisted.client.pool.fleet import PoolStats as PoolStats
+    from beanstalk_twisted.client.pool.connections import PoolStats as PoolStats
     from beanstalk_twisted.client.pool.pool import Pool as Pool
     from beanstalk_twisted.client.pool.pool import Server as Server
-    from beanstalk_twisted.client.reconnecting import SERVER_LOG as SERVER_LOG
-    from beanstalk_twisted.client.reconnecting import Backoff as Backoff
     from beanstalk_twisted.client.service import Client as Client
     from beanstalk_twisted.client.service import Losses as Losses
     from beanstalk_twisted.client.stats import ConnectionStats as ConnectionStats
@@ -41,7 +37,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.client.stats import TubeStats as TubeStats
 else:
     __getattr__ = lazily(__name__, {
-        "reconnecting": "Backoff SERVER_LOG",
+        "endpoints": "Backoff SERVER_LOG",
         "service": "Client Losses",
         "connection": "Connection connect",
         "commands.specs": "Job",
@@ -51,6 +47,5 @@ else:
         "commands.tags": "Inserted Tags hashed_key",
         "errors": "ClientError ErrorReply",
         "pool.pool": "Pool Server",
-        "pool.connections": "PoolJob",
-        "pool.fleet": "Misplaced PoolStats",
+        "pool.connections": "Misplaced PoolJob PoolStats",
     })  # fmt: skip

@@ -1,15 +1,4 @@
-"""Where a server is, as text, for the client, the worker and all tools:
-
-- ``HOST:PORT``, ``HOST``, ``[::1]:PORT``, ``tcp:HOST:PORT``: TCP;
-- ``unix:PATH``: a UNIX socket;
-- ``tls://[TOKEN@]HOST[:PORT][?ca=FILE&cert=FILE&key=FILE&name=NAME]``: TLS;
-- ``tls:HOST:PORT``, with ``:trustRoots=FOLDER``, ``:certificate=FILE`` and ``:privateKey=FILE``
-  behind it if need be: the same as Twisted writes it;
-- ``beanstalk://[TOKEN@]HOST[:PORT]``: TCP, with a token.
-
-In those with ``://``, ``%`` and two hexadecimal digits stand for any byte, and several hosts of one
-queue have commas between them: ``beanstalk://a,b:11301,c``.
-"""
+"""Where a server is, as text, for the client, the worker and all tools; which host to try next."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,14 +37,39 @@ MAX_TOKEN_LINE: Final = 1024
 """Characters of a file that are looked at for a token; a token has 200 at most."""
 
 
-class Tls(NamedTuple):
-    """How TLS is spoken.
+NEXT_S: Final = 0.25
+"""How long a host is waited for before the next one is tried too, seconds: the delay of RFC 8305,
+more than the way around the world and back.
+"""
 
-    :ivar ca: the certificates that are trusted, a file or a folder of ``*.pem``; None for those
-        that the system trusts.
-    :ivar cert: our own certificate, a file, and those of its chain behind it; None for none.
-    :ivar key: its private key, a file; None if it is in the file of the certificate.
-    :ivar name: the name that the server's certificate must have; None for the host's.
+FIRST_LIMIT_S: Final = 1.0
+"""How long a host may take for its connection and its answer in the first round, seconds: while one
+is silent because its machine is dead, another one may become active, and is to be asked again.
+"""
+
+LIMIT_S: Final = 4.0
+"""The same at most, seconds: a packet that asks for a connection is sent again after 1 and 3 s, so
+two may be lost.
+"""
+
+ASK: Final = b"list-tube-used\r\n"
+"""What a host is asked first: it needs no right and no disk, and its reply is one line."""
+
+MAX_ANSWER_BYTES: Final = 1024
+"""Of the answer's line: no reply of the protocol has a longer one."""
+
+_ANSWER: Final = re.compile(rb"[A-Z][A-Z_]{1,39}( [!-~]{1,200})?\r\n")
+
+E = TypeVar("E", bound=Exception)
+
+
+class Tls(NamedTuple):
+    """Settings of TLS.
+
+    :ivar ca: a file, or a folder of ``*.pem``; None for what the system trusts.
+    :ivar cert: a file with our certificate and its chain.
+    :ivar key: a file; None if the key is in the file of the certificate.
+    :ivar name: that the server's certificate must have; None for the host's.
     """
 
     ca: str | None = None
@@ -64,21 +78,28 @@ class Tls(NamedTuple):
     name: str | None = None
 
 
-OPTIONS: Final = Tls._fields
-"""Of an address that begins with ``tls://``."""
-
 TWISTED_OPTIONS: Final = {"trustRoots": "ca", "certificate": "cert", "privateKey": "key"}
-"""Of one that begins with ``tls:``, and what they are called here."""
+"""Options of an address that begins with ``tls:``, and what they are called here."""
 
 
 class Address(NamedTuple):
     """Where a server is: a host and port, or the path of a UNIX socket; or several hosts, of which
     one is the server at a time.
 
+    - ``HOST:PORT``, ``HOST``, ``[::1]:PORT``, ``tcp:HOST:PORT``: TCP;
+    - ``unix:PATH``: a UNIX socket;
+    - ``tls://[TOKEN@]HOST[:PORT][?ca=FILE&cert=FILE&key=FILE&name=NAME]``: TLS;
+    - ``tls:HOST:PORT``, with ``:trustRoots=FOLDER``, ``:certificate=FILE`` and ``:privateKey=FILE``
+      if need be: the same as Twisted writes it;
+    - ``beanstalk://[TOKEN@]HOST[:PORT]``: TCP, with a token.
+
+    In those with ``://``, ``%`` and two hexadecimal digits stand for any byte, and several hosts of
+    one queue have commas between them: ``beanstalk://a,b:11301,c``.
+
     :ivar port: 0 for a UNIX socket.
-    :ivar tls: how it is spoken; None for plain TCP.
+    :ivar tls: None for plain TCP.
     :ivar token: shown before anything else; None for none.
-    :ivar others: hosts and ports beside the first.
+    :ivar others: further hosts and ports.
     """
 
     host: str
@@ -105,23 +126,16 @@ class Address(NamedTuple):
 
     @property
     def hosts(self) -> "tuple[Address, ...]":
-        """The address of each host alone."""
         places = ((self.host, self.port), *self.others)
         return tuple(self._replace(host=host, port=port, others=()) for host, port in places)
 
     def showing(self, token: Callable[[], str | None]) -> "Address":
-        """Give the same with a token, unless it has one.
-
-        :param token: gives it, or None for none; called only if it is needed.
-        """
+        """Give the same with a token, which is asked for only if there is none."""
         return self if self.token else self._replace(token=token())
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read an address.
-
-        :raise ValueError: it is none; what may have a token in it is not shown.
-        """
+        """:raise ValueError: it is no address; what may have a token in it is not shown."""
         for scheme in URLS:
             if text.startswith(scheme):
                 return _parse_url(text.removeprefix(scheme), scheme == TLS_URL)
@@ -139,13 +153,13 @@ class Address(NamedTuple):
 
 _IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+(%\w+)?")
 _PARTS: Final = re.compile(r":(?=\w+=)")
+_BEGINNINGS: Final = ("tcp:", "unix:", "tls:", PLAIN_URL)
 
 
 def place(text: str, whole: str = "") -> tuple[str, int]:
-    """Read ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
+    """Read the host and port of ``HOST:PORT``, ``HOST`` or ``[::1]:PORT``.
 
     :param whole: what to show if it is none.
-    :return: the host and the port.
     :raise ValueError: it is none.
     """
     host, colon, port = text.rpartition(":")
@@ -159,10 +173,7 @@ def place(text: str, whole: str = "") -> tuple[str, int]:
 
 
 def _parse_url(text: str, is_tls: bool) -> Address:
-    """Read what stands behind the scheme.
-
-    :raise ValueError: it is wrong, and not shown, since it may have a token.
-    """
+    """:raise ValueError: it is wrong, and not shown, since it may have a token."""
     where, has_query, query = text.partition("?")
     login, at, where = where.rpartition("@")
     token = login.removeprefix(":")
@@ -190,7 +201,7 @@ def _shown(host: str, port: int) -> str:
 
 
 def listed(text: str) -> tuple[Address, ...]:
-    """Read addresses of several queues with commas between them.  Behind one with ``://`` a comma
+    """Read addresses of several queues with commas between them.  After one with ``://`` a comma
     begins another host of its queue, unless what follows begins with ``tcp:``, ``unix:``, ``tls:``
     or a scheme.
 
@@ -205,15 +216,12 @@ def listed(text: str) -> tuple[Address, ...]:
     return tuple(map(Address.parse, parts))
 
 
-_BEGINNINGS: Final = ("tcp:", "unix:", "tls:", PLAIN_URL)
-
-
 def _parse_query(text: str | None) -> Tls:
     pairs = [part.partition("=") for part in text.split("&")] if text is not None else []
     names = [name for name, _, _ in pairs]
     for name, _, value in pairs:
-        if name not in OPTIONS or names.count(name) > 1 or not value:
-            known = ", ".join(f"{each}=" for each in OPTIONS)
+        if name not in Tls._fields or names.count(name) > 1 or not value:
+            known = ", ".join(f"{each}=" for each in Tls._fields)
             raise ValueError(f"no server: behind ? stand {known} each once, & between them")
     return _tls({name: unquote(value) for name, _, value in pairs})
 
@@ -237,8 +245,7 @@ def _parse_tls(rest: str, text: str) -> Address:
 
 
 def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
-    """Give the token that is to be shown: the first line of a file, else that of the environment;
-    None if there is none.
+    """Give the token to show: the first line of a file, else that of the environment, if any.
 
     :raise ValueError: the file cannot be read, or its first line is more than a token.
     """
@@ -257,37 +264,9 @@ def token_of(path: str | None, environment: Mapping[str, str]) -> str | None:
     return token
 
 
-E = TypeVar("E", bound=Exception)
-
-NEXT_S: Final = 0.25
-"""How long a host is waited for before the next one is tried too, seconds: the delay of RFC 8305,
-more than the way around the world and back.
-"""
-
-FIRST_LIMIT_S: Final = 1.0
-"""How long a host may take for its connection and its answer in the first round, seconds: while one
-is silent because its machine is dead, another one may become active, and is to be asked again.
-"""
-
-LIMIT_S: Final = 4.0
-"""The same at most, seconds: a packet that asks for a connection is sent again after 1 and 3 s, so
-two may be lost.
-"""
-
-ASK: Final = b"list-tube-used\r\n"
-"""What a host is asked first: it needs no right and no disk, and its reply is one line."""
-
-MAX_ANSWER_BYTES: Final = 1024
-"""Of the answer's line: no reply of the protocol has a longer one."""
-
-_ANSWER: Final = re.compile(rb"[A-Z][A-Z_]{1,39}( [!-~]{1,200})?\r\n")
-
-
 def is_answer(received: bytes) -> bool:
-    """Whether a host has answered: ``USING default``, or a refusal.
+    """Return True if a host has answered, ``USING default`` or a refusal; False if more must come.
 
-    :param received: all that has come from it.
-    :return: False if more has to come.
     :raise ValueError: it is no server of the protocol.
     """
     if _ANSWER.fullmatch(received):
@@ -298,42 +277,29 @@ def is_answer(received: bytes) -> bool:
 
 
 def limit_s(lost: int) -> float:
-    """Give the seconds that a host may take.
-
-    :param lost: how many rounds were lost since the last answer; each doubles the time, so that a
-        slow server is found too.
-    """
+    """Give the seconds that a host may take; each lost round doubles them, for slow servers."""
     return min(FIRST_LIMIT_S * 2.0 ** min(lost, 10), LIMIT_S)
 
 
 class Round(Generic[E]):
-    """One try of all hosts, which are numbers from 0: from the one that has served last, each once.
-
-    :ivar reasons: why hosts have failed, in that order.
-    """
+    """One try of all hosts, numbers from 0: from the one that has served last, each once."""
 
     def __init__(self, count: int, first: int = 0) -> None:
-        """:param count: of the hosts.
-        :param first: the one that has served last.
-        """
         self.reasons: dict[int, E] = {}
         self._count = count
         self._left = [(first + turn) % count for turn in range(count)]
 
     @property
     def has_more(self) -> bool:
-        """Whether a host was not tried yet."""
         return bool(self._left)
 
     @property
     def is_lost(self) -> bool:
-        """Whether all have failed."""
         return len(self.reasons) == self._count
 
     def begin(self) -> int:
-        """Give the host that is to be tried now."""
+        """Give the host to try now."""
         return self._left.pop(0)
 
     def failed(self, host: int, why: E) -> None:
-        """Note that a host that was begun is not there."""
         self.reasons[host] = why

@@ -1,10 +1,6 @@
 """One connection to a server, on Twisted.
 
-Commands are sent as they come, without waiting for answers; the answers come in their order.  The
-connection ends, and says why, when the server is silent past a deadline or says what it cannot say.
 `connect` makes one that is used as it is; `service.Client` makes one after the other.
-
-What was sent whole and not answered fails with `Unanswered`; what was not, with `NotCarriedOut`.
 """
 
 from collections.abc import Callable
@@ -22,29 +18,38 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
-from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.methods import Args, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.commands.tags import check_seconds
-from beanstalk_twisted.client.deadline import Deadline, cancel
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.exchange import RESERVING, WAITING, Announcement, Exchange
-from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, PIECE_BYTES, Outbox, overfull
+from beanstalk_twisted.client.exchange import (
+    MAX_WAITING_BYTES,
+    PIECE_BYTES,
+    RESERVING,
+    WAITING,
+    Announcement,
+    Exchange,
+    Outbox,
+    overfull,
+)
 from beanstalk_twisted.client.pending import (
+    Deadline,
     Ended,
     FlowControl,
-    GivingBack,
     Implicit,
     Pending,
+    cancel,
     lose_all,
     reservation_lost,
 )
+from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import DEFAULT, UsedTube
 from beanstalk_twisted.tcp_keepalive import keep_alive, socket_below
 
@@ -61,13 +66,18 @@ MAX_UNANSWERED: Final = 4096
 
 
 @implementer(IPushProducer)
-class Connection(Protocol, ExtensionCommands):
+class Connection(Protocol, Commands):
     """One connection.
 
+    Commands are sent as they come, without waiting for answers; the answers come in their order.
+    The connection ends, and says why, when the server is silent past a deadline or says what it
+    cannot say.  What was sent whole and not answered fails with `Unanswered`; what was not, with
+    `NotCarriedOut`.
+
     :ivar is_open: whether commands may be sent on it.
-    :ivar flow: where those wait who would send more.
     """
 
+    _log = Logger()
     transport: Any
 
     def __init__(
@@ -76,14 +86,14 @@ class Connection(Protocol, ExtensionCommands):
         ended: Callable[[Ended], object] = lose_all, server: str = "",
     ) -> None:  # fmt: skip
         """:param made: called when the connection is there.
-        :param ended: called when it is no more, with what is left to be told.
-        :param server: what to call it in errors.
+        :param ended: called when it has ended.
+        :param server: its name in errors.
         """
         check_seconds("grace_s", grace_s)
         self.is_open = False
         self._announcement = Announcement(server)
         self._clock: Any = clock
-        # The service puts its own in the place of this one: there, who waits goes on waiting.
+        # The service puts its own in the place of this one: there, waits outlast a connection.
         self.flow = self._own_flow = FlowControl()
         self._made = made
         self._ended = ended
@@ -92,7 +102,8 @@ class Connection(Protocol, ExtensionCommands):
         self._postponed: list[Pending] = []
         self._choice = UsedTube()
         self._last_used = DEFAULT
-        self._giving_back = GivingBack(self, self._send_first, self._send_postponed)
+        # Answers that have to come before all that is given back is released.
+        self._awaited = 0
         self._is_full = False
         self._send_now: Callable[[bytes], object] | None = None
         self._reason: Exception | None = None
@@ -100,7 +111,7 @@ class Connection(Protocol, ExtensionCommands):
         self._deadline = Deadline(clock, grace_s, self._exchange.patience_s, self._give_up)
         self._part_timer: IDelayedCall | None = None
 
-    # What an application calls, beside the commands.
+    # What an application calls, besides the commands.
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -123,8 +134,8 @@ class Connection(Protocol, ExtensionCommands):
     def part(self, *, sends_no_more: bool = False) -> None:
         """Close; what the transport was given is still sent, and answers still count until then.
 
-        :param sends_no_more: only say that nothing more will come, and leave the end to the server:
-            so it ends a `reserve` that waits.
+        :param sends_no_more: only say that nothing more will come, and leave the end to the server,
+            which so ends a `reserve` that waits.
         """
         if self._part_timer is None and self._reason is None:
             self.is_open = False
@@ -137,7 +148,6 @@ class Connection(Protocol, ExtensionCommands):
             (lose_half if sends_no_more and lose_half else self.transport.loseConnection)()
 
     def abort(self, reason: Exception) -> None:
-        """Cut the connection."""
         self.is_open = False
         self._is_cut = True
         self._reason = self._reason or reason
@@ -155,7 +165,7 @@ class Connection(Protocol, ExtensionCommands):
                     request.fail(error)
                 return
         request.forget = self._forget
-        is_special = spec.is_extended or self._giving_back.awaited
+        is_special = spec.is_extended or self._awaited
         if self._postponed or (is_special and self._is_too_early(request)):
             self._postponed.append(request)
             return
@@ -176,17 +186,17 @@ class Connection(Protocol, ExtensionCommands):
             self.is_open = False
 
     def _is_too_early(self, request: Pending) -> bool:
-        """Whether a command, and all that is sent behind it, has to wait for answers: for those of
-        a job that is being given back, or to what the server knows, which it is asked if need be.
+        """Return True if a command, and all that is sent after it, has to wait for answers: of a
+        job that is being given back, or to what the server knows, which it is asked if need be.
         """
         if self._announcement.is_missing_for(request):
             if all(each.spec is not extended.CAPABILITIES for each in self._exchange.unanswered):
                 self._send_implicit(extended.CAPABILITIES)
             return True
-        return self._giving_back.awaited > 0 and request.spec in WAITING
+        return self._awaited > 0 and request.spec in WAITING
 
     def _send_implicit(self, spec: CommandSpec) -> None:
-        """Send what the application has not asked for; it is not told of the answer."""
+        """Send what the application has not asked for, and drop the answer."""
         request = Implicit(self._forget, spec, ())
         request.deferred.addErrback(lambda failure: None)
         self.submit(request)
@@ -202,22 +212,20 @@ class Connection(Protocol, ExtensionCommands):
             self.submit(use)
 
     def _not_used(self, failure: Failure) -> None:
-        """What is behind it may be in the wrong tube: it must not be called done."""
+        """Cut the connection: what was sent after it may be in the wrong tube, and not be done."""
         if failure.check(errors.ErrorReply):
             assert isinstance(failure.value, Exception)
             self.abort(failure.value)
 
     def has_room(self) -> bool:
-        """Whether more can be sent without piling it up."""
+        """Return True if more can be sent without piling it up."""
         is_flowing = self.is_open and not (self._is_full or self._outbox or self._postponed)
         return is_flowing and len(self._exchange.unanswered) < MAX_UNANSWERED
 
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Small commands leave at once, and a peer that is gone is found out even without a
-        deadline.
-        """
+        """Let small commands leave now; find out a peer that is gone even without a deadline."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             keep_alive(socket_below(self.transport))
@@ -229,7 +237,6 @@ class Connection(Protocol, ExtensionCommands):
         self._made(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Replies have come, or parts of them."""
         if self._is_cut:
             return  # Whatever still comes cannot be trusted.
         for request, reply in self._exchange.receive(data):
@@ -245,7 +252,6 @@ class Connection(Protocol, ExtensionCommands):
             self.flow.let_in(self.has_room)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Fail what has no answer yet, and those who wait to send."""
         self.is_open = False
         self._deadline.stop()
         cancel(self._part_timer)
@@ -259,11 +265,9 @@ class Connection(Protocol, ExtensionCommands):
         self._ended(Ended(why, left, tuple(exchange.reserved), exchange.tubes))
 
     def pauseProducing(self) -> None:
-        """The server does not read."""
         self._is_full = True
 
     def resumeProducing(self) -> None:
-        """The server has read."""
         self._is_full = False
         self._deadline.heard()
         self._pump()
@@ -275,7 +279,6 @@ class Connection(Protocol, ExtensionCommands):
     # Sending.
 
     def _objection(self, request: Pending) -> errors.ClientError | None:
-        """Say why a request cannot be sent."""
         spec = request.spec
         if not self.is_open:
             closed = self._reason or errors.Closed("the connection is closed")
@@ -292,8 +295,8 @@ class Connection(Protocol, ExtensionCommands):
         return None
 
     def _write(self, data: bytes, is_alone: bool) -> None:
-        """Hand bytes to the transport; past its buffer if nothing else has no answer, for then it
-        is empty.  That saves one round through the reactor for whoever waits for each answer.
+        """Hand bytes to the transport; past its buffer if all else is answered, for then it is
+        empty.  That saves one round through the reactor for a client that waits for each answer.
         """
         if is_alone and self._send_now is not None:
             sent = self._send_now(data)
@@ -304,7 +307,7 @@ class Connection(Protocol, ExtensionCommands):
 
     def _forget(self, request: Pending) -> None:
         if not request.is_begun and request.spec is specs.USE:
-            request.is_forgotten = True  # What is behind it counts on it.
+            request.is_forgotten = True  # What follows it counts on it.
             return
         if request in self._postponed:
             self._postponed.remove(request)
@@ -315,11 +318,11 @@ class Connection(Protocol, ExtensionCommands):
         if request.spec is extended.CAPABILITIES:
             self._send_postponed()  # What waits for its answer may need another one.
         elif request.spec is extended.RESERVE_BATCH and request.is_begun:
-            self._giving_back.expect()
+            self._awaited += 1
         self._end_wait()
 
     def _end_wait(self) -> None:
-        """End what waits in the server and nobody wants any more, if the server knows how."""
+        """End what waits in the server and is not wanted any more, if the server knows how."""
         can_end = self.is_open and self._announcement.has(extended.CANCEL_RESERVE)
         if can_end and self._exchange.has_unwanted:
             self._send_implicit(extended.CANCEL_RESERVE)
@@ -337,9 +340,12 @@ class Connection(Protocol, ExtensionCommands):
             self._note_announced(request, reply)
         if request.is_forgotten:
             if reply.word == specs.RESERVE.success:
-                self._giving_back.give(reply.value)
+                self._give_back(reply.value)
             elif request.spec is extended.RESERVE_BATCH:
-                self._giving_back.give_all(part.value for part in reply.parts)
+                for part in reply.parts:
+                    self._give_back(part.value)
+                self._awaited -= 1
+                self._send_postponed()
             return
         try:
             result = request.spec.result(request.args, reply)
@@ -351,12 +357,12 @@ class Connection(Protocol, ExtensionCommands):
         except errors.ClientError as error:
             request.fail(error)
             return
-        request.succeed(result)
+        request.deferred.callback(result)
 
     def _note_use(self, request: Pending, choice: UsedTube, reply: Reply) -> None:
-        """Note what came of a `use` of the application's.  If it is refused, what was sent behind
-        it for its tube is carried out in another one: that must not be called done, and only the
-        end of the connection keeps the answers away.
+        """Note what came of a `use` of the application's.  If it is refused, what was sent after it
+        for its tube is carried out in another one: that must not be called done, and only the end
+        of the connection keeps the answers away.
         """
         if reply.word == request.spec.success:
             choice.confirm(request)
@@ -369,6 +375,32 @@ class Connection(Protocol, ExtensionCommands):
                 self.abort(errors.BY_WORD[reply.word](request.spec.name, None))
                 return
         self._last_used = self._exchange.tubes.used
+
+    def _give_back(self, job_id: int) -> None:
+        """Release a job that is not wanted, with the priority that it has.
+
+        A `reserve` that is wanted meanwhile would be in the way of the release, and wait for
+        another job: as long as ``_awaited`` is not 0 it is postponed, and what follows it too.
+        """
+
+        def release(stats: JobStats) -> Deferred[None]:
+            self._awaited -= 1
+            released = self._send_first(lambda: self.release(job_id, priority=stats.pri))
+            self._send_postponed()
+            return released
+
+        def give_up(failure: Failure) -> Failure:
+            self._awaited -= 1
+            self._send_postponed()
+            return failure
+
+        def note(failure: Failure) -> None:
+            self._log.info("job {job}, which nobody wants, not released: {why}",
+                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
+
+        self._awaited += 1
+        asked = self._send_first(lambda: self.stats_job(job_id))
+        asked.addErrback(give_up).addCallback(release).addErrback(note)
 
     def _send_first(self, send: Callable[[], Deferred[T]]) -> Deferred[T]:
         """Send ahead of what is postponed."""
@@ -383,7 +415,7 @@ class Connection(Protocol, ExtensionCommands):
             self.submit(request)
 
     def _note_announced(self, request: Pending, reply: Reply) -> None:
-        """The server has said what it knows: send what has waited for that."""
+        """Note what the server knows, and send what has waited for that."""
         self._announcement.note(request, reply)
         postponed, self._postponed = self._postponed, []
         for each in postponed:
@@ -408,11 +440,11 @@ def connect(
     endpoint: str | IStreamClientEndpoint, *, reactor: Any = None, grace_s: float = GRACE_S,
     token: str | None = None,
 ) -> Deferred[Connection]:  # fmt: skip
-    """Make one connection.  When it ends, it has ended: `service.Client` is what comes back.
+    """Make one connection, which does not come back when it ends; `service.Client` does.
 
     :param token: shown before anything else; None for none, or for that of the address.
-    :return: fails with `errors.Unauthorized` if the token is nobody's, and with `errors.TlsFailed`
-        if TLS does.
+    :raise Unauthorized: through the Deferred: the token is nobody's.
+    :raise TlsFailed: through the Deferred.
     """
     reactor = reactor or the_reactor()
     if isinstance(endpoint, str):
@@ -420,13 +452,13 @@ def connect(
         token = token or in_address
     protocol = Connection(reactor, grace_s=grace_s, server=shown(endpoint))
     made: Deferred[Connection] = connectProtocol(endpoint_of(reactor, endpoint), protocol)
-    return made if token is None else made.addCallback(_authorized, token)
 
-
-def _authorized(connection: Connection, token: str) -> Deferred[Connection]:
     def refused(failure: Failure) -> Failure:
-        connection.part()
+        protocol.part()
         return failure
 
-    shown: Deferred[Any] = connection.auth(token)
-    return shown.addCallbacks(lambda _: connection, refused)
+    def show(connection: Connection, token: str) -> Deferred[Connection]:
+        shown: Deferred[Any] = connection.auth(token)
+        return shown.addCallbacks(lambda _: connection, refused)
+
+    return made if token is None else made.addCallback(show, token)

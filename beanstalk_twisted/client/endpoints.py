@@ -1,9 +1,9 @@
-"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own
-texts.
+"""The way to a server on Twisted: an endpoint of what `addresses` reads, or of Twisted's own texts;
+when to try again.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -17,6 +17,7 @@ from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -33,15 +34,41 @@ from beanstalk_twisted.client.addresses import (
     is_answer,
     limit_s,
 )
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.errors import NoHost, TlsFailed
+from beanstalk_twisted.client.errors import NoHost, TlsFailed, without_server
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import TlsFault
+
+ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
+"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
+
+_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:/@]*:")
+"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
+
+_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+
+FIRST_S: Final = 0.1
+"""Before the first try again, seconds: a server that is restarted is often back at once."""
+
+MOST_S: Final = 30.0
+"""At most, seconds: a server that is back is found within half a minute."""
+
+FACTOR: Final = 2.0
+"""Each wait is longer than the one before by this factor."""
+
+UNANSWERED: Final = (
+    "the server has closed it before any answer; if it speaks TLS, write tls://HOST:PORT"
+)
+"""Why a plain connection was lost."""
+
+SERVER_LOG: Final = "beanstalk_twisted.client.server"
+"""The namespace in which a client logs that its server is not there, and that it is again."""
+
+# One that belongs to a class is renamed after it.
+_log = Logger(namespace=SERVER_LOG)
 
 
 class Host(NamedTuple):
-    """:ivar name: as it is told.
-    :ivar endpoint: the way to it.
-    """
+    """A host and the way to it."""
 
     name: str
     endpoint: IStreamClientEndpoint
@@ -50,9 +77,7 @@ class Host(NamedTuple):
 @implementer(IStreamClientEndpoint)
 class HostsEndpoint:
     """The way to whichever host answers first.  It fails with `errors.NoHost` when none does, or
-    with `errors.TlsFailed` if one cannot be trusted.
-
-    :ivar host: the name of the one that has answered last; None if none has.
+    with `errors.TlsFailed` if one cannot be trusted.  ``host`` is the last that has answered.
     """
 
     def __init__(self, clock: IReactorTime, hosts: Sequence[Host]) -> None:
@@ -66,31 +91,25 @@ class HostsEndpoint:
         return f"<HostsEndpoint {', '.join(host.name for host in self._hosts)}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Try the hosts, beginning with the one that has answered last; the protocol is made for
-        the one that answers.
-        """
+        """Try the hosts; the protocol is made for the one that answers."""
         search = _Search(self._clock, self._hosts, self._last, limit_s(self._lost))
         search.begin_next()
-        return search.found.addCallbacks(
-            self._hand_over, self._not_found, callbackArgs=(protocolFactory,)
-        )
 
-    def _not_found(self, failure: Failure) -> Failure:
-        self._lost += 1
-        return failure
+        def hand_over(found: tuple[int, Greeting]) -> Any:
+            self._last, greeting = found
+            self._lost = 0
+            self.host = self._hosts[self._last].name
+            return greeting.hand_over(protocolFactory)
 
-    def _hand_over(self, found: "tuple[int, Greeting]", factory: IProtocolFactory) -> Any:
-        self._last, greeting = found
-        self._lost = 0
-        self.host = self._hosts[self._last].name
-        return greeting.hand_over(factory)
+        def not_found(failure: Failure) -> Failure:
+            self._lost += 1
+            return failure
+
+        return search.found.addCallbacks(hand_over, not_found)
 
 
 class _Search:
-    """One round.
-
-    :ivar found: fires with the number of the host that has answered, and its connection.
-    """
+    """:ivar found: fires with the number of the host that has answered, and its connection."""
 
     def __init__(
         self, clock: IReactorTime, hosts: Sequence[Host], first: int, host_limit_s: float
@@ -105,7 +124,7 @@ class _Search:
         self._is_over = False
 
     def begin_next(self) -> None:
-        """Try another host, beside those that are still being tried."""
+        """Try another host, besides those that are still being tried."""
         cancel(self._timer)
         host = self._round.begin()
         more = self._round.has_more
@@ -139,11 +158,10 @@ class _Search:
         reasons = self._round.reasons
         for why in reasons.values():
             if isinstance(why, TlsFailed) and not why.fault.may_pass:
-                return why  # It stays so until somebody has seen to it.
+                return why  # It stays so until that is changed.
         return NoHost({self._hosts[host].name: why for host, why in reasons.items()})
 
     def _end(self) -> None:
-        """Drop what is still being tried."""
         self._is_over = True
         cancel(self._timer)
         self._timer = None
@@ -158,10 +176,7 @@ def _late(outcome: Any, seconds: float) -> Any:
 
 
 class Greeting(Protocol):
-    """Waits for a host's first answer, then gives everything to the protocol that is made for it.
-
-    :ivar done: fires with this when it has answered; fails with why it has not.
-    """
+    """:ivar done: fires with this when the host has answered; fails with why it has not."""
 
     transport: Any
 
@@ -187,44 +202,28 @@ class Greeting(Protocol):
             self._protocol.dataReceived(data)
         elif not self.done.called:
             self._received += data
-            self._look()
-
-    def _look(self) -> None:
-        try:
-            has_answered = is_answer(self._received)
-        except ValueError as problem:
-            self.transport.abortConnection()
-            self.done.errback(problem)
-        else:
-            if has_answered:
-                self.done.callback(self)
+            try:
+                has_answered = is_answer(self._received)
+            except ValueError as problem:
+                self.transport.abortConnection()
+                self.done.errback(problem)
+            else:
+                if has_answered:
+                    self.done.callback(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._protocol is not None:
             self._protocol.connectionLost(reason)
         elif not self.done.called:
-            self.done.errback(_before_any_answer(reason))
-
-
-def _before_any_answer(reason: Failure) -> Failure:
-    if reason.check(ConnectionDone, ConnectionLost):
-        return Failure(ConnectionAbortedError("it has closed the connection before any answer"))
-    return reason
-
-
-ENDPOINTS: Final = ("tcp:", "unix:", "tls:", "ssl:")
-"""What begins so is an endpoint of Twisted's already, of a kind that we know."""
-
-_OTHER_ENDPOINT: Final = re.compile(r"[A-Za-z]\w*:[^:/@]*:")
-"""A kind of endpoint that a plug-in may bring, and its parts; a plain HOST:PORT has one colon."""
-
-_IPV6: Final = re.compile(r"[0-9A-Fa-f:.]+")
+            if reason.check(ConnectionDone, ConnectionLost):
+                why = ConnectionAbortedError("it has closed the connection before any answer")
+                reason = Failure(why)
+            self.done.errback(reason)
 
 
 def without_token(text: str) -> tuple[str, str | None]:
-    """Part the token from an address.
+    """Part an address into one without a token, and the token, if there is one.
 
-    :return: the address, without the token; and the token, None if there is none.
     :raise ValueError: it may have one, and is no address; then it is not shown.
     """
     if not text.startswith(URLS):
@@ -259,9 +258,7 @@ def _tcp(address: Address) -> str:
 
 
 def _check_place(text: str) -> None:
-    """Refuse an endpoint that would be tried for ever, as Twisted takes any number for a port, and
-    one that would trust anybody.
-    """
+    """Refuse what would be tried for ever (Twisted takes any port), or would trust anybody."""
     kind, *parts = re.split(r"(?<!\\):", text)
     named = dict(part.split("=", 1) for part in parts if "=" in part)
     unnamed = [part for part in parts if "=" not in part]
@@ -277,9 +274,8 @@ def _check_place(text: str) -> None:
 
 
 def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
-    """Make the endpoint that a text describes.
+    """Make the endpoint that a text describes, an address or Twisted's own.
 
-    :param text: an address, or an endpoint of Twisted's.
     :raise ValueError: there is no such kind here, it does not take these options, or a file that it
         names is not what it should be.
     """
@@ -301,10 +297,7 @@ def connectable(reactor: Any, text: str) -> IStreamClientEndpoint:
 
 
 def _url(text: str) -> Address | None:
-    """Read an address of TLS, or one with ``://``.
-
-    :return: None if it is of something else, or has what only Twisted knows.
-    """
+    """Read an address of TLS, or with ``://``; None for another, or what only Twisted knows."""
     if not text.startswith(("tls:", *URLS)):
         return None
     try:
@@ -328,11 +321,8 @@ def _host_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
 
 
 def endpoint_of(reactor: Any, place: str | IStreamClientEndpoint) -> Any:
-    """Give an endpoint as an object.
-
-    :param place: an object, or text as `connectable` takes it.
-    :raise ValueError: the text names no server.
-    :raise TypeError: it is neither.
+    """:raise ValueError: the text names no server.
+    :raise TypeError: it is neither text nor an endpoint.
     """
     if isinstance(place, str):
         return connectable(reactor, place)
@@ -353,3 +343,98 @@ def the_reactor() -> Any:
     from twisted.internet import reactor
 
     return reactor
+
+
+class Backoff:
+    """A retry policy for Twisted's `ClientService`.
+
+    That counts failed tries, and starts again with each connection made.  Here a connection counts
+    as made only when the server has answered on it (`succeeded`): one that accepts and hangs up is
+    not tried faster and faster.
+    """
+
+    def __init__(
+        self, random: Callable[[], float], first_s: float = FIRST_S, most_s: float = MOST_S
+    ) -> None:
+        """:param random: gives a number from 0 up to 1 for each call."""
+        self._random = random
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = self._before_s = first_s
+
+    def __call__(self, attempt: int = 0) -> float:
+        """Give the seconds to wait: between half and all of what is due, so that a thousand clients
+        of a server that was restarted do not come back as one.
+        """
+        due_s, self._next_s = self._next_s, min(self._next_s * FACTOR, self._most_s)
+        return due_s * (1 + self._random()) / 2
+
+    def succeeded(self) -> None:
+        self._next_s, self._before_s = self._first_s, self._next_s
+
+    def turned_away(self) -> None:
+        """The server has refused our token, or a tube: wait as long as ever.  No restart changes
+        that, and each try has the next token from our address wait longer.
+        """
+        self._next_s = self._most_s
+
+    def disappointed(self) -> None:
+        """What was there was no server of our protocol: `succeeded` came too early."""
+        self._next_s = max(self._next_s, self._before_s)
+
+
+@implementer(IStreamClientEndpoint)
+class LoggedEndpoint:
+    """Logs when its server becomes unavailable, and when it is available again or on another host.
+
+    :ivar trouble: why it could not be used the last time; None when it could.
+    """
+
+    def __init__(
+        self, endpoint: IStreamClientEndpoint, name: str, logs: bool,
+        failed: Callable[[BaseException], object] = lambda why: None,
+    ) -> None:  # fmt: skip
+        """:param failed: called with the reason, each time that there is no connection."""
+        self.name = name
+        self.trouble: BaseException | None = None
+        self._on_failure = failed
+        self._endpoint = endpoint
+        self._logs = logs
+        self._is_unavailable = False
+        self._host: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{self._endpoint!r}"
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        connecting: Deferred[Any] = self._endpoint.connect(protocolFactory)
+        return connecting.addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> Failure:
+        if not failure.check(CancelledError):  # As it is when the client is stopped.
+            assert failure.value is not None
+            self.unavailable(failure.value)
+        return failure
+
+    def unavailable(self, why: BaseException) -> None:
+        was_unavailable, self._is_unavailable = self._is_unavailable, True
+        self.trouble = why
+        if self._logs and not was_unavailable:
+            # A server that expects TLS closes what is plain without a word.
+            is_plain = not self.name.startswith(("tls:", "ssl:"))
+            is_silent = is_plain and isinstance(why, ConnectionDone | ConnectionLost)
+            _log.warn("no connection to {server}: {why}; retrying", server=self.name,
+                      why=UNANSWERED if is_silent else without_server(why))  # fmt: skip
+        self._on_failure(why)
+
+    def available(self) -> None:
+        was_unavailable, self._is_unavailable = self._is_unavailable, False
+        self.trouble = None
+        host = self._endpoint.host if isinstance(self._endpoint, HostsEndpoint) else None
+        before, self._host = self._host, host
+        if self._logs and (was_unavailable or before not in (None, host)):
+            at = "" if host is None else f", which {host} serves"
+            _log.info("connected to {server}{at}", server=self.name, at=at)
+
+    def reset(self) -> None:
+        self._is_unavailable = False

@@ -1,4 +1,4 @@
-"""What can go wrong: one class for each error that the server answers, and those of the connection.
+"""Errors: one class for each that the server answers, and those of the connection.
 
 All say whether the command was carried out: an `ErrorReply` is the server's word that it was not
 (`Buried` aside), `NotCarriedOut` that it never reached the server, `Unanswered` that nobody knows.
@@ -13,7 +13,7 @@ from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 
 
 class ClientError(Exception):
-    """All that this client raises, except for wrong arguments.
+    """Base of all errors, except for wrong arguments.
 
     :ivar command: its name, as in the protocol; empty if it is not about one.
     :ivar job_id: the job it was about, if it was about one.
@@ -34,12 +34,15 @@ class ErrorReply(ClientError):
     :ivar tube: the one it was about, if it was about one.
     :ivar word: the reply, as on the wire.
     :ivar meaning: what it says, and what to do about it.
+    :ivar meanings: the same of some commands, by their names.
     """
 
     word: ClassVar[bytes]
     meaning: str
+    meanings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
+        self.meaning = self.meanings.get(command, self.meaning)
         subject = _subject(command, job_id) if tube is None else f"{command} (tube {tube})"
         super().__init__(f"{subject}: {self.word.decode()}: {self.meaning}")
         self.command = command
@@ -50,10 +53,7 @@ class ErrorReply(ClientError):
     def told(
         cls, command: str, value: object, job_id: int | None, tube: str | None
     ) -> "ErrorReply":
-        """Make one of a reply.
-
-        :param value: what stands behind its word: a number is another job's; None for nothing.
-        """
+        """:param value: what follows its word: a number is another job's; None for nothing."""
         return cls(command, value if isinstance(value, int) else job_id, tube)
 
 
@@ -78,10 +78,7 @@ class DeadlineSoon(ErrorReply):
 
 
 class Duplicate(ErrorReply):
-    """DUPLICATE, in answer to a `move-job`.
-
-    :ivar job_id: the other job.
-    """
+    """DUPLICATE, in answer to a `move-job`; ``job_id`` is the other job."""
 
     word = b"DUPLICATE"
     meaning = "this job of that tube has, or had, the unique key; nothing was moved"
@@ -115,14 +112,10 @@ class JobTooBig(ErrorReply):
         "the body is larger than the max-job-size of the server, or of the tube's policy; nothing "
         "was changed"
     )
-
-    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
-        if command == "put-batch":
-            self.meaning = (
-                "a body is larger than the max-job-size of the server, or of the tube's policy, or "
-                f"all together have more than {MAX_BATCH_BYTES:,} bytes; nothing was put"
-            )
-        super().__init__(command, job_id, tube)
+    meanings = {
+        "put-batch": "a body is larger than the max-job-size of the server, or of the tube's "
+        f"policy, or all together have more than {MAX_BATCH_BYTES:,} bytes; nothing was put",
+    }
 
 
 class OutOfMemory(ErrorReply):
@@ -151,22 +144,16 @@ class ExpectedCrlf(ErrorReply):
     meaning = "the server did not find the end of the body where it should be; nothing was put"
 
 
-_BAD_FORMS: Final = {
-    "put-at": f"the moment is more than {MAX_U32:,} seconds ahead of the server's clock; nothing "
-    "was put",
-    "tube-policy": "the server knows no such key, or the key cannot have this value; nothing was "
-    "changed; docs/extensions.md has keys and values",
-}
-"""What else than the values of a command, which are checked before, can be wrong with it."""
-
-
 class BadFormat(ErrorReply):
     word = b"BAD_FORMAT"
     meaning = "the server does not accept this form of the command"
-
-    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
-        self.meaning = _BAD_FORMS.get(command, self.meaning)
-        super().__init__(command, job_id, tube)
+    # What else than the values of a command, which are checked before, can be wrong with it.
+    meanings = {
+        "put-at": f"the moment is more than {MAX_U32:,} seconds ahead of the server's clock; "
+        "nothing was put",
+        "tube-policy": "the server knows no such key, or the key cannot have this value; nothing "
+        "was changed; docs/extensions.md has keys and values",
+    }
 
 
 class UnknownCommand(ErrorReply):
@@ -180,11 +167,7 @@ class Unauthorized(ErrorReply):
         "the server's access file gives us no right to this, or a limit of our identity is "
         "reached; nothing was changed"
     )
-
-    def __init__(self, command: str, job_id: int | None = None, tube: str | None = None) -> None:
-        if command == "auth":
-            self.meaning = "the token is nobody's; all is as it was"
-        super().__init__(command, job_id, tube)
+    meanings = {"auth": "the token is nobody's; all is as it was"}
 
 
 BY_WORD: Final = {kind.word: kind for kind in ErrorReply.__subclasses__()}
@@ -220,7 +203,6 @@ class NotAnnounced(ClientError):
     """The command, or a tag of the job, is not beanstalkd's own, and this server has not announced
     that it knows it.  Nothing was sent.
 
-    :ivar server: as the application has named it.
     :ivar words: what it would have to announce, such as ``put-batch`` or ``put idp:``.
     """
 
@@ -233,10 +215,10 @@ class NotAnnounced(ClientError):
 
 class ServerDown(ClientError):
     """There is no connection to this server of a pool, and there was none for a while.  Its tubes
-    are on no other server; those of the others go on.  Nothing was carried out.
+    are on no other server; those of the others work.  Nothing was carried out.
 
     :ivar server: its name; of several, their names with commas.
-    :ivar reason: why the newest try to connect has failed; None of several servers.
+    :ivar reason: why the newest try to connect has failed; None for several servers.
     """
 
     def __init__(
@@ -259,8 +241,7 @@ class TlsFailed(ClientError):
     """TLS could not be agreed on with the server, or one side does not trust the other.  Nothing
     was carried out.
 
-    :ivar server: as it is named without a token and files.
-    :ivar fault: what is wrong, and what to do about it.
+    :ivar server: its name without a token and files.
     """
 
     def __init__(
@@ -274,15 +255,11 @@ class TlsFailed(ClientError):
         self.fault = fault
 
     def of(self, command: str, job_id: int | None) -> "TlsFailed":
-        """Give the same for a command that has waited for the connection."""
         return TlsFailed(self.server, self.fault, command, job_id)
 
 
 class NoHost(ClientError):
-    """No host of a queue has answered.  Nothing was carried out.
-
-    :ivar reasons: why not, by the hosts.
-    """
+    """No host of a queue has answered, for these reasons.  Nothing was carried out."""
 
     def __init__(self, reasons: Mapping[str, BaseException]) -> None:
         told = "; ".join(f"{host}: {without_server(why)}" for host, why in reasons.items())
@@ -296,10 +273,7 @@ def without_server(reason: BaseException) -> object:
 
 
 class _Lost(ClientError):
-    """A command that got no answer.
-
-    :ivar reason: why, such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`.
-    """
+    """:ivar reason: such as Twisted's `ConnectionLost`, a `ServerSilent` or a `BadReply`."""
 
     fate: ClassVar[str]
 
@@ -312,17 +286,13 @@ class _Lost(ClientError):
 
 
 class Unanswered(_Lost):
-    """The command was sent, and the connection ended without an answer.  It may have been carried
-    out or not.
-    """
+    """The connection ended after the command was sent.  It may have been carried out or not."""
 
     fate = "sent, but the connection ended before the answer: it may have been carried out or not"
 
 
 class NotCarriedOut(_Lost):
-    """The connection ended before the command was sent whole.  The server has not carried it
-    out.
-    """
+    """The connection ended before the command was sent whole."""
 
     fate = "not carried out: the connection ended before it was sent"
 

@@ -1,11 +1,8 @@
-"""What was asked on one connection, which reply belongs to what, and what the replies change.
-
-The protocol has no numbers that tie a reply to its command: only the order does.  So nothing that
-was sent is ever taken out of this queue, whoever still wants to hear of it; and one reply too many,
-or one that no answer to the oldest command can be, ends the connection.
+"""What was asked on one connection, which reply belongs to what, what the replies change, and what
+the transport has not taken yet.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -17,19 +14,24 @@ from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 
+PIECE_BYTES: Final = 1 << 16
+"""What the transport is given at once: as much as it buffers before it asks for a pause."""
+
+REQUEST_BYTES: Final = 512
+"""What a waiting command costs besides its bytes on the wire, about."""
+
+MAX_WAITING_BYTES: Final = 64 << 20
+"""What may wait to be sent, bytes (`cost`); above it, further commands are `Overfull`."""
+
 
 class Impossible(NamedTuple):
-    """What the peer has sent is no reply that may come here."""
+    """Bytes that are no reply that may come here."""
 
     why: str
 
 
 class _Batch(NamedTuple):
-    """A reply whose parts are still to come.
-
-    :ivar shapes: theirs.
-    :ivar parts: those that have come.
-    """
+    """A reply some of whose parts are still to come, of these shapes."""
 
     first: Reply
     shapes: Mapping[bytes, Shape]
@@ -49,7 +51,6 @@ class ReplyReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that has come was read."""
         return not self._pieces and self._at == len(self._unread)
 
     def feed(self, data: bytes) -> None:
@@ -66,10 +67,7 @@ class ReplyReader:
             self._unread, self._at = self._unread[self._at :] + data, 0
 
     def next(self, shapes: Mapping[bytes, Shape]) -> Reply | Impossible | None:
-        """Give the next reply.
-
-        :param shapes: which may come, by their words.
-        """
+        """Give the next reply, of those that may come; None if it is not there yet."""
         if self._missing > 0:
             return None
         if self._batch is not None:
@@ -77,7 +75,9 @@ class ReplyReader:
         start = self._at
         end = self._unread.find(CRLF, start, start + MAX_REPLY_LINE_BYTES)
         if end < 0:
-            return self._unended(start)
+            if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
+                return None
+            return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
         word, _, text = self._unread[start:end].partition(b" ")
         shape = shapes.get(word)
         if shape is None:
@@ -95,9 +95,7 @@ class ReplyReader:
         return reply
 
     def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
-        """Read parts, each a reply of its own.  Those that have come are kept: what comes next is
-        not looked at twice.
-        """
+        """Read parts, each a reply of its own; those that have come are kept."""
         self._batch = None
         while len(batch.parts) < batch.first.value:
             part = self.next(batch.shapes)
@@ -109,31 +107,21 @@ class ReplyReader:
             batch.parts.append(part)
         return batch.first._replace(parts=tuple(batch.parts))
 
-    def _unended(self, start: int) -> Impossible | None:
-        if len(self._unread) - start < MAX_REPLY_LINE_BYTES:
-            return None
-        return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
-
     def _with_body(
         self, word: bytes, value_and_size: tuple[int | None, int], start: int
     ) -> Reply | Impossible | None:
         value, size = value_and_size
         end = start + size
         if len(self._unread) < end + 2:
-            self._collect(end + 2)
+            # Lay all aside until the rest is there; the line is then read once more.
+            self._missing = end + 2 - len(self._unread)
+            self._pieces = [self._unread[self._at :]]
+            self._unread, self._at = b"", 0
             return None
         if self._unread[end : end + 2] != CRLF:
             return Impossible(f"the body of {word.decode()} does not end where it should")
         self._at = end + 2
         return Reply(word, value, self._unread[start:end])
-
-    def _collect(self, end: int) -> None:
-        """Lay all aside until the bytes up to ``end`` are there; the line is then read once
-        more.
-        """
-        self._missing = end - len(self._unread)
-        self._pieces = [self._unread[self._at :]]
-        self._unread, self._at = b"", 0
 
 
 _WATCHING: Final = CHOOSING - {specs.USE}
@@ -149,13 +137,12 @@ _ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
 
 
 class Request:
-    """A command that is to be sent, or was.
+    """A command that will be sent, or was.
 
-    :ivar line: its line; ``body`` follows, if it has one.
-    :ivar size: the bytes that both are on the wire.
+    :ivar size: the bytes of line and body on the wire.
     :ivar is_sent: all of it was handed to the transport, so that the server may carry it out.
     :ivar is_begun: some of it was.
-    :ivar is_forgotten: nobody wants to hear of it any more.
+    :ivar is_forgotten: its answer is not wanted any more.
     """
 
     __slots__ = ("args", "body", "is_begun", "is_forgotten", "is_sent", "line", "size", "spec")
@@ -175,7 +162,6 @@ class Request:
         return f"<Request {self.line!r}>"
 
     def encode(self) -> bytes:
-        """Give the bytes on the wire."""
         return self.line if self.body is None else b"%b%b\r\n" % (self.line, self.body)
 
     @property
@@ -190,10 +176,13 @@ R = TypeVar("R", bound=Request)
 class Exchange(Generic[R]):
     """One connection's commands and replies.
 
+    The protocol has no numbers that tie a reply to its command: only the order does.  So nothing
+    that was sent is ever taken out of this queue, though its answer is not wanted any more; and one
+    reply too many, or one that no answer to the oldest command can be, ends the connection.
+
     :ivar unanswered: what was asked, oldest first.
     :ivar reserved: the jobs that the server has given us on this connection and that we have not
         given back, as far as we know.  One whose TTR has ended stays until we ask for it.
-    :ivar tubes: what it uses and watches, and how it chooses.
     :ivar fault: why the peer cannot be understood any more.
     """
 
@@ -206,10 +195,8 @@ class Exchange(Generic[R]):
         self._orphan: R | None = None
 
     def ask(self, request: R) -> bool:
-        """Take a command, to be sent behind all before it.
-
-        :return: whether it needs sending.  It does not if it is a `reserve` and one that was
-            forgotten still waits in the server: that one's answer will be its.
+        """Take a command, to be sent after all before it; False if it need not be sent: a `reserve`
+        takes the place of one that was forgotten and still waits in the server.
         """
         orphan = self._orphan
         if orphan is not None and request.spec in _NOT_PASSED:
@@ -223,9 +210,7 @@ class Exchange(Generic[R]):
         return True
 
     def forget(self, request: R) -> None:
-        """Nobody wants to hear of it any more.  What was not begun is not sent; of anything else
-        the answer will come, and be dropped.
-        """
+        """Drop its answer; what was not begun is not sent either."""
         request.is_forgotten = True
         if not request.is_begun:
             self.unanswered.remove(request)
@@ -233,7 +218,7 @@ class Exchange(Generic[R]):
             self._forget_reserve(request)
 
     def _is_last_word_on_watching(self, request: R) -> bool:
-        """Whether another `reserve` sent now would ask for the same as this one."""
+        """Return True if another `reserve` sent now would ask for the same as this one."""
         for other in reversed(self.unanswered):
             if other is request:
                 return True
@@ -242,10 +227,7 @@ class Exchange(Generic[R]):
         return False
 
     def receive(self, data: bytes) -> Iterator[tuple[R, Reply]]:
-        """Take what has come.
-
-        :return: what was answered with what.  If ``fault`` is set at the end, hang up.
-        """
+        """Give what was answered with what.  If ``fault`` is set at the end, hang up."""
         self._reader.feed(data)
         unanswered, next_reply = self.unanswered, self._reader.next
         while unanswered:
@@ -270,9 +252,9 @@ class Exchange(Generic[R]):
             self.fault = errors.BadReply("the server says more than it was asked")
 
     def _next_wanted(self, request: R) -> R:
-        """Say whose a job is that has come for a `reserve` that nobody wants: the next one's that
-        is wanted, which waits in the server behind it, for the same tubes.  To give the job back
-        would take until that one has an answer.  Its place is the forgotten one's from now on.
+        """Give the `reserve` that gets a job which has come for a forgotten one: the next one that
+        is wanted, which waits in the server for the same tubes.  To give the job back would take
+        until that one has an answer.  The forgotten one takes its place.
         """
         if request.spec not in _ANY_JOB:
             return request
@@ -296,7 +278,10 @@ class Exchange(Generic[R]):
     def _note(self, request: R, reply: Reply) -> None:
         spec = request.spec
         if spec in RESERVING:
-            self._note_reserve(request, reply)
+            if request is self._orphan:
+                self._orphan = None
+            if reply.word == spec.success and not request.is_forgotten:
+                self.reserved[reply.value] = None
         elif spec is extended.RESERVE_BATCH:
             if not request.is_forgotten:
                 self.reserved.update((part.value, None) for part in reply.parts)
@@ -312,16 +297,8 @@ class Exchange(Generic[R]):
         elif spec in CHOOSING and reply.word == spec.success:
             self.tubes.confirm(spec, request.args)
 
-    def _note_reserve(self, request: R, reply: Reply) -> None:
-        if request is self._orphan:
-            self._orphan = None
-        if reply.word == request.spec.success and not request.is_forgotten:
-            self.reserved[reply.value] = None
-
     def _note_put(self, request: R, reply: Reply) -> None:
-        """After some refusals the server takes the body for commands: no reply can be trusted
-        then.
-        """
+        """After some refusals the server takes the body for commands: no reply can be trusted."""
         name, is_extended = request.spec.name, request.spec.is_extended
         out_of_step = errors.EXTENSIONS_OUT_OF_STEP if is_extended else errors.OUT_OF_STEP
         if reply.word in out_of_step or not request.is_sent:
@@ -330,19 +307,17 @@ class Exchange(Generic[R]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the answer to something that was asked may be long in coming."""
+        """Return True if an answer may be long in coming."""
         return any(map(_may_wait, self.unanswered))
 
     @property
     def has_unwanted(self) -> bool:
-        """Whether something may wait in the server that nobody wants any more, so that a
-        `cancel-reserve` sent now ends it.
-        """
+        """Return True if a `cancel-reserve` sent now would end what is not wanted any more."""
         last = self.unanswered[-1] if self.unanswered else None
         return last is not None and last.is_forgotten and last.is_sent and _may_wait(last)
 
     def patience_s(self, grace_s: float) -> float | None:
-        """Say how long the server may be silent from now on; None if for ever."""
+        """Give the seconds that the server may be silent from now on; None if for ever."""
         if not self.unanswered:
             return None
         oldest = self.unanswered[0]
@@ -364,10 +339,7 @@ NOT_ASKED: Final = (
 
 
 class Announcement:
-    """The answer to `capabilities`.
-
-    :ivar words: what the server knows; None as long as it has not said so.
-    """
+    """:ivar words: what the server knows, by its `capabilities`; None until it has answered."""
 
     def __init__(self, server: str) -> None:
         """:param server: what to call it in errors."""
@@ -376,7 +348,7 @@ class Announcement:
         self._why_unknown = NOT_ASKED
 
     def note(self, request: Request, reply: Reply) -> None:
-        """The server has answered; one that does not know the question knows nothing else."""
+        """Note the answer; a server that does not know the question knows nothing else."""
         try:
             self.words = request.spec.result(request.args, reply)
         except (errors.UnknownCommand, errors.BadFormat):
@@ -385,21 +357,19 @@ class Announcement:
             self._why_unknown = f"has not said whether it knows this ({error})"
 
     def is_missing_for(self, request: Request) -> bool:
-        """Whether the server has to be asked before this command is sent."""
-        return self.words is None and bool(_needs(request))
+        """Return True if the server has to be asked before this command is sent."""
+        return self.words is None and bool(request.spec.needs(request.args))
 
     def has(self, spec: CommandSpec) -> bool:
-        """Whether the server has said that it knows it."""
         return self.words is not None and spec.name in self.words
 
     def refuses(self, request: Request) -> bool:
-        """Whether the server has said what it knows, and this, or a tag of it, is not among it."""
-        return self.words is not None and not _needs(request) <= self.words
+        """Return True if the server has said what it knows, without this or a tag of it."""
+        return self.words is not None and not request.spec.needs(request.args) <= self.words
 
     def refusal(self, request: Request) -> errors.NotAnnounced:
-        """Say why a command is not sent."""
         name = request.spec.name
-        lacking = sorted(_needs(request) - (self.words or frozenset()))
+        lacking = sorted(request.spec.needs(request.args) - (self.words or frozenset()))
         if self.words is None:
             why = self._why_unknown
         elif name in lacking:
@@ -409,5 +379,59 @@ class Announcement:
         return errors.NotAnnounced(name, self._server, why, tuple(lacking))
 
 
-def _needs(request: Request) -> frozenset[str]:
-    return request.spec.needs(request.args)
+def overfull(spec: CommandSpec) -> errors.Overfull:
+    return errors.Overfull(
+        f"{spec.name}: more than {MAX_WAITING_BYTES} bytes wait to be sent; "
+        "await room() before sending more"
+    )
+
+
+def cost(request: R) -> int:
+    """Estimate how many bytes of memory a waiting command takes."""
+    return request.size + REQUEST_BYTES
+
+
+class Outbox(Generic[R]):
+    """What the transport has not taken yet, in order, given to it in pieces.
+
+    A body of a gigabyte is not copied into the transport's buffer at once, and what was not begun
+    can still be taken back or sent on another connection.
+
+    :ivar bytes: what they all cost.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        # A plain dict is slow to give its first key once many were taken from its front.
+        self._requests: OrderedDict[R, None] = OrderedDict()
+        self._view = memoryview(b"")
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    def add(self, request: R) -> None:
+        self._requests[request] = None
+        self.bytes += cost(request)
+
+    def drop(self, request: R) -> None:
+        """Do not send this; it was not begun."""
+        if request in self._requests:
+            del self._requests[request]
+            self.bytes -= cost(request)
+
+    def piece(self) -> bytes:
+        """Give the next bytes to hand to the transport."""
+        pieces: list[bytes | memoryview] = []
+        room = PIECE_BYTES
+        while room > 0 and self._requests:
+            request = next(iter(self._requests))
+            if not request.is_begun:
+                request.is_begun = True
+                self._view = memoryview(request.encode())
+            pieces.append(self._view[:room])
+            room -= len(pieces[-1])
+            self._view = self._view[len(pieces[-1]) :]
+            if not self._view:
+                request.is_sent = True
+                self.drop(request)
+        return b"".join(pieces)

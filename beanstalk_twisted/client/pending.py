@@ -1,31 +1,98 @@
-"""Requests whose answers somebody waits for, and what becomes of them when a connection ends."""
+"""Requests with Deferreds, what becomes of them when a connection ends, and the deadline of it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred, FirstError
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args, Commands
+from beanstalk_twisted.client.commands.methods import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
-from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube
 
 
+def cancel(timer: IDelayedCall | None) -> None:
+    """Cancel a timer, if there is one and it has not run."""
+    if timer is not None and timer.active():
+        timer.cancel()
+
+
+class Deadline:
+    """Calls when a server was silent for longer than it may be.
+
+    The timer is not moved with each command: it stays as long as it is due no later than the
+    deadline, and when it is due it looks again.  So a quick exchange costs none.
+    """
+
+    def __init__(
+        self, clock: Any, grace_s: float, patience_s: Callable[[float], float | None],
+        passed: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        """:param patience_s: gives the seconds of silence after the last sign of life, given the
+        grace; at least the grace, None if for ever.
+        """
+        self._clock = clock
+        self._grace_s = grace_s
+        self._patience_s = patience_s
+        self._passed = passed
+        self._heard_s = 0.0
+        self._due_s = 0.0
+        self._timer: IDelayedCall | None = None
+
+    def heard(self) -> None:
+        """Note that the server has given a sign of life, or begins to owe one."""
+        self._heard_s = self._clock.seconds()
+        self.look()
+
+    def look(self) -> None:
+        """See that the timer is due in time for what is asked now."""
+        if self._timer is not None and self._due_s <= self._heard_s + self._grace_s:
+            return
+        patience_s = self._patience_s(self._grace_s)
+        if patience_s is None:
+            return
+        due_s = self._heard_s + patience_s
+        # The clock goes on: what was ahead a moment ago may be over.
+        left_s = max(0.0, due_s - self._clock.seconds())
+        if self._timer is None:
+            self._due_s = due_s
+            self._timer = self._clock.callLater(left_s, self._check)
+        elif due_s < self._due_s:
+            self._due_s = due_s
+            self._timer.reset(left_s)
+
+    def stop(self) -> None:
+        cancel(self._timer)
+
+    def _check(self) -> None:
+        self._timer = None
+        patience_s = self._patience_s(self._grace_s)
+        if patience_s is not None and self._heard_s + patience_s <= self._clock.seconds():
+            self._passed(patience_s)
+        else:
+            self.look()
+
+
+def first_error(failure: Failure) -> BaseException | None:
+    """Give the error with which a `gatherResults` has failed."""
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    return failure.value.subFailure.value
+
+
 class FlowControl:
-    """Where those wait who would send more."""
+    """Those who wait until there is room to send more."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Deferred[None], None] = OrderedDict()
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits."""
         return bool(self._waiting)
 
     def wait(self) -> Deferred[None]:
@@ -35,7 +102,7 @@ class FlowControl:
         return waiter
 
     def let_in(self, has_room: Callable[[], bool]) -> None:
-        """Let in who waits, one by one, as long as there is room."""
+        """Fire what waits, one by one, as long as there is room."""
         while self._waiting and has_room():
             self._waiting.popitem(last=False)[0].callback(None)
 
@@ -49,9 +116,9 @@ class Pending(Request):
     """A request with a Deferred.
 
     :ivar tube: the one in which it is to be carried out; None if that does not matter.
-    :ivar choice: for a `use`, what was told of it; None for anything else.
-    :ivar reserved_on: the only connection to send it on; None if it may be sent on any.
-    :ivar forget: called with it when nobody wants to hear of it any more.
+    :ivar choice: for a `use` only, where it was noted.
+    :ivar reserved_on: the only connection to send it on; None for any.
+    :ivar forget: called with it when it is cancelled.
     :ivar repeat_until_s: until then, by the reactor's clock, it may be sent again although it was
         sent before: a put with a unique key that is remembered for longer.
     :ivar lost: why it has lost its first answer, if it was sent again, or waits for that.  Whatever
@@ -76,11 +143,7 @@ class Pending(Request):
         self.deferred: Deferred[Any] = Deferred(self._cancelled)
 
     def mean(self, choice: UsedTube, tube: bytes | None) -> None:
-        """Say for which tube it is meant.
-
-        :param choice: which tube the application uses.
-        :param tube: the one that the command names itself.
-        """
+        """Note for which tube it is meant: the one that it names itself, or the one in use."""
         self.tube = choice.of(self, self.spec, self.args, tube)
         if self.spec is specs.USE:
             self.choice = choice
@@ -90,9 +153,6 @@ class Pending(Request):
         if self.lost is not None:
             deferred.errback(errors.Unanswered(self.spec.name, self.job_id, self.lost))
 
-    def succeed(self, result: Any) -> None:
-        self.deferred.callback(result)
-
     def fail(self, error: Exception) -> None:
         if self.choice is not None:
             self.choice.take_back(self)
@@ -101,14 +161,11 @@ class Pending(Request):
         self.deferred.errback(error)
 
     def lose(self, reason: BaseException) -> errors.ClientError | None:
-        """The connection has ended.
-
-        :return: what the application is told; None if it is what was wanted, or nobody listens.
-        """
+        """Give the error for the end of the connection; None if it was wanted, or is forgotten."""
         if self.is_forgotten:
             return None
         if self.spec is specs.QUIT and self.is_sent:
-            self.succeed(None)
+            self.deferred.callback(None)
             return None
         may_be_done = self.is_sent or self.lost is not None
         kind = errors.Unanswered if may_be_done else errors.NotCarriedOut
@@ -116,17 +173,13 @@ class Pending(Request):
 
 
 class Implicit(Pending):
-    """A `use`, `capabilities` or `cancel-reserve` that the application has not asked for: the next
-    connection needs another one, or none.
-    """
+    """A command that the application has not asked for; it is not sent again."""
 
     __slots__ = ()
 
 
 class Ended(NamedTuple):
-    """How a connection was when it ended.
-
-    :ivar left: what has no answer, oldest first.
+    """:ivar left: what has no answer, oldest first.
     :ivar reserved: the jobs reserved on it; the server makes them ready again.
     """
 
@@ -137,7 +190,7 @@ class Ended(NamedTuple):
 
 
 def lose_all(ended: Ended) -> None:
-    """Tell all who wait for an answer that none will come."""
+    """Fail all that has no answer."""
     for request in ended.left:
         error = request.lose(ended.reason)
         if error is not None:
@@ -145,67 +198,6 @@ def lose_all(ended: Ended) -> None:
 
 
 def reservation_lost(spec: CommandSpec, args: Args) -> errors.ReservationLost:
-    """What a command about a job fails with when the job is of another connection."""
+    """Give the error of a command about a job of another connection."""
     over = errors.Closed("the connection that had reserved it has ended")
     return errors.ReservationLost(spec.name, spec.job_id(args), over)
-
-
-# That of the connection, whose log line it was first.
-_log: Final = Logger(namespace="beanstalk_twisted.client.connection.Connection")
-
-
-class GivingBack:
-    """Releases jobs of one connection, with the priorities that they have.
-
-    A `reserve` that is wanted meanwhile would be in the way of a release, and wait for another job:
-    as long as ``awaited`` is not 0 it is postponed, and what follows it too.
-
-    :ivar awaited: how many answers have to come before all is released.
-    """
-
-    def __init__(
-        self, commands: Commands,
-        send_first: Callable[[Callable[[], Deferred[Any]]], Deferred[Any]],
-        send_postponed: Callable[[], object],
-    ) -> None:  # fmt: skip
-        """:param commands: where the jobs are reserved.
-        :param send_first: has what is sent in a function go ahead of what is postponed.
-        :param send_postponed: called when there may be no reason to postpone any more.
-        """
-        self.awaited = 0
-        self._commands = commands
-        self._send_first = send_first
-        self._send_postponed = send_postponed
-
-    def give(self, job_id: int) -> None:
-        """Release a job."""
-
-        def release(stats: JobStats) -> Deferred[None]:
-            self.awaited -= 1
-            released = self._send_first(lambda: self._commands.release(job_id, priority=stats.pri))
-            self._send_postponed()
-            return released
-
-        def give_up(failure: Failure) -> Failure:
-            self.awaited -= 1
-            self._send_postponed()
-            return failure
-
-        def note(failure: Failure) -> None:
-            _log.info("job {job}, which nobody wants, not released: {why}",
-                      job=job_id, why=failure.getErrorMessage())  # fmt: skip
-
-        self.awaited += 1
-        asked = self._send_first(lambda: self._commands.stats_job(job_id))
-        asked.addErrback(give_up).addCallback(release).addErrback(note)
-
-    def expect(self) -> None:
-        """Jobs of a `reserve-batch` are to be released when they have come."""
-        self.awaited += 1
-
-    def give_all(self, job_ids: Iterable[int]) -> None:
-        """Release those that were expected, if any have come."""
-        for job_id in job_ids:
-            self.give(job_id)
-        self.awaited -= 1
-        self._send_postponed()

@@ -1,18 +1,4 @@
-"""A client that stays connected.
-
-`Client` is Twisted's `ClientService`, and has a method for each command.  When a connection is
-lost, it makes another one after a wait, tells it the tubes used and watched and how to choose among
-them, and sends what waits:
-
-- what certainly was not carried out, in its order;
-- what was sent without an answer, if doing it twice is the same as doing it once: tubes, reserves
-  (a reservation ends with its connection), and what only looks;
-- puts with a unique key, as long as the server certainly remembers it.
-
-The rest fails with `Unanswered`: a `put` that got no answer is never sent again behind the caller's
-back if it may make a second job.  What was lost is told (`Losses`), with the reservations that
-ended.
-"""
+"""A client that stays connected."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -28,35 +14,38 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
-from beanstalk_twisted.client.commands.methods import Args, first_error
+from beanstalk_twisted.client.commands.methods import Args, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import (
     GRACE_S,
     Connection,
 )
-from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
-from beanstalk_twisted.client.outbox import MAX_WAITING_BYTES, cost, overfull
+from beanstalk_twisted.client.endpoints import (
+    Backoff,
+    LoggedEndpoint,
+    endpoint_of,
+    shown,
+    the_reactor,
+    without_token,
+)
+from beanstalk_twisted.client.exchange import MAX_WAITING_BYTES, cost, overfull
 from beanstalk_twisted.client.pending import (
     Ended,
     FlowControl,
     Implicit,
     Pending,
+    first_error,
     lose_all,
     reservation_lost,
 )
-from beanstalk_twisted.client.reconnecting import Backoff, LoggedEndpoint
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice, UsedTube
 
 
 class Losses(NamedTuple):
-    """What the end of a connection has cost.
-
-    :ivar reservations: the jobs that were reserved by us; the server has made them ready again.
+    """:ivar reservations: the jobs that were reserved by us; the server has made them ready again.
     :ivar unanswered: what each command that was sent without an answer has failed with.
-    :ivar reason: why the connection ended.
     """
 
     reservations: tuple[int, ...]
@@ -64,10 +53,20 @@ class Losses(NamedTuple):
     reason: BaseException
 
 
-class Client(ClientService, ExtensionCommands):
+class Client(ClientService, Commands):
     """A client, as a service: it connects when it is started.
 
-    Commands may be called at any time; without a connection they wait for one.
+    Commands may be called at any time; without a connection they wait for one.  When a connection
+    is lost, another one is made after a wait, brought to the tubes used and watched and the mode,
+    and sent what waits:
+
+    - what certainly was not carried out, in its order;
+    - what was sent without an answer, if doing it twice is the same as doing it once: tubes,
+      reserves (a reservation ends with its connection), and what only looks;
+    - puts with a unique key, as long as the server certainly remembers it.
+
+    The rest fails with `Unanswered`: a `put` that got no answer is never sent again if it may make
+    a second job.
     """
 
     # `ClientService` tells each of its tries to this one.
@@ -81,12 +80,11 @@ class Client(ClientService, ExtensionCommands):
         probes: bool = False, logs: bool = True, token: str | None = None,
     ) -> None:  # fmt: skip
         """:param endpoint: where the server is: an address as of `client.addresses`, such as
-            ``127.0.0.1:11300`` or ``tls://TOKEN@queue.example?ca=FILE``, or an endpoint of
-            Twisted's.
+            ``127.0.0.1:11300`` or ``tls://TOKEN@queue.example?ca=FILE``, or one of Twisted's.
         :param grace_s: how long a server may be silent beyond what a command allows it, seconds.
         :param connected: called when a connection is there and its tubes are restored.
         :param lost: called when a connection is lost that was.
-        :param probes: ask the server at once which commands it has beside beanstalkd's own;
+        :param probes: ask the server at once which commands it has besides beanstalkd's own;
             otherwise the first of them does, and each connection from then on.
         :param logs: write to Twisted's log that the server is not there, and that it is again.
         :param token: shown on each connection before anything else (`auth`); None for none.
@@ -126,7 +124,7 @@ class Client(ClientService, ExtensionCommands):
         self._waiting: OrderedDict[Pending, None] = OrderedDict()
         self._waiting_bytes = 0
 
-    # What an application calls, beside the commands.
+    # What an application calls, besides the commands.
 
     def send(
         self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
@@ -171,15 +169,13 @@ class Client(ClientService, ExtensionCommands):
         return super().quit().addBoth(lambda _: self.stopService())
 
     def hang_up(self) -> Deferred[None]:
-        """Stop the service although a `reserve` may wait in the server, and be sure of its end:
-        what comes free from now on is not given to us.  The server is told that nothing more will
-        be sent; it ends the `reserve`, and then the connection.  Jobs that are still reserved on it
-        are ready again.
+        """Stop the service although a `reserve` may wait in the server: no job is given to us any
+        more.  The server learns that nothing more will be sent; it ends the `reserve`, then the
+        connection.  Jobs still reserved are ready again; what has no answer fails with
+        `Unanswered`.
 
-        What has no answer then fails with `Unanswered`.
-
-        :return: fires when the server has ended the connection; one that does not within
-            `connection.PART_S` seconds is cut off.
+        :return: fires when the server has ended the connection; after `connection.PART_S` seconds
+            it is cut off.
         """
         if self._ready is None or not self._ready.is_open:
             return self.stopService()
@@ -198,19 +194,14 @@ class Client(ClientService, ExtensionCommands):
         """Close the connection.  What waits for one, or for an answer, fails."""
         self._has_stopped = True
         closed = errors.Closed("the client was stopped")
-        waiting, self._waiting = self._waiting, OrderedDict()
-        self._waiting_bytes = 0
-        for request in waiting:
-            if (error := request.lose(closed)) is not None:
-                request.fail(error)
-        self._flow.close(closed)
+        self._fail_waiting(closed, lambda each: each.lose(closed))
         if self._newest is not None:
             self._newest.part()
         return super().stopService().addCallback(self._in_another_turn)
 
     def whenConnected(self, failAfterFailures: int | None = None) -> Deferred[Any]:
-        """Wait for a connection, with a token for one whose server has taken it; whoever is told
-        may stop the client at once.
+        """Wait for a connection, with a token for one whose server has taken it; the client may be
+        stopped as soon as the Deferred fires.
 
         :param failAfterFailures: a token that was refused is a failure too.
         :raise Unauthorized: through the Deferred: the last failure was that.
@@ -244,9 +235,7 @@ class Client(ClientService, ExtensionCommands):
             waiter.callback(outcome)
 
     def _in_another_turn(self, outcome: Any) -> Deferred[Any]:
-        """Let the machine of `ClientService` finish its step: it cannot be told to start or stop
-        again before it has.
-        """
+        """Let the machine of `ClientService` finish its step: it cannot start or stop before."""
         return deferLater(self._reactor, 0, lambda: outcome)
 
     # Connections.
@@ -267,11 +256,10 @@ class Client(ClientService, ExtensionCommands):
             self._restore(connection)
         else:
             shown = gatherResults([connection.auth(self._token)], consumeErrors=True)
-            shown.addCallback(lambda _: self._admitted(connection))
+            shown.addCallback(lambda _: self._admit(connection))
             shown.addErrback(self._refused, connection)
 
-    def _admitted(self, connection: Connection) -> None:
-        """The server has taken the token."""
+    def _admit(self, connection: Connection) -> None:
         self._authorized = connection
         self._restore(connection)
         self._tell_authorized(connection)
@@ -286,51 +274,44 @@ class Client(ClientService, ExtensionCommands):
         greeted.addCallback(lambda _: self._begin(connection)).addErrback(self._refused, connection)
 
     def _refused(self, failure: Failure, connection: Connection) -> None:
-        """This server cannot be used; another try will follow."""
+        """Cut a connection to a server that cannot be used; another try will follow."""
         error = first_error(failure)
         if isinstance(error, errors.Unauthorized):
-            connection.abort(error)  # With which its end is told.
-            self._turned_away(error)
+            connection.abort(error)
+            # That may be changed there, so the next try follows late; nothing waits for it.
+            self._backoff.turned_away()
+            self._fail_waiting(
+                error, lambda _: errors.Unauthorized(error.command, error.job_id, error.tube)
+            )
         elif isinstance(error, errors.ClientError) and not isinstance(
             error, errors.Unanswered | errors.NotCarriedOut
         ):
             self._log.warn("cannot use the connection: {error}", error=error)
             connection.abort(error)
 
-    def _turned_away(self, error: errors.Unauthorized) -> None:
-        """The server knows us and does not want us.  That may be mended there, so the next try
-        follows late; nobody is to wait for it.
-        """
-        self._backoff.turned_away()
-        self._let_nobody_wait(
-            error, lambda _: errors.Unauthorized(error.command, error.job_id, error.tube)
-        )
-
     def _not_there(self, why: BaseException) -> None:
-        """There is no connection.  A certificate that is wrong stays so until somebody has seen to
-        it; what else is wrong, such as that the server is being restarted, is waited for.
-        """
+        """Fail what waits if a certificate is wrong, for that lasts; a restart, say, does not."""
         if isinstance(why, errors.TlsFailed) and not why.fault.may_pass:
-            # In another turn, as of `_in_another_turn`: whoever is told may ask for anything.
+            # In another turn, as of `_in_another_turn`: the application may ask for anything then.
             self._reactor.callLater(0, self._not_trusted, why)
 
     def _not_trusted(self, why: errors.TlsFailed) -> None:
         if self._ready is None:
-            self._let_nobody_wait(why, lambda each: why.of(each.spec.name, each.job_id))
+            self._fail_waiting(why, lambda each: why.of(each.spec.name, each.job_id))
 
-    def _let_nobody_wait(
-        self, error: Exception, of: Callable[[Pending], errors.ClientError]
+    def _fail_waiting(
+        self, error: Exception, of: Callable[[Pending], errors.ClientError | None]
     ) -> None:
         waiting, self._waiting = self._waiting, OrderedDict()
         self._waiting_bytes = 0
         for request in waiting:
-            if not request.is_forgotten:
-                request.fail(of(request))
+            if not request.is_forgotten and (why := of(request)) is not None:
+                request.fail(why)
         self._flow.close(error)
 
     def _begin(self, connection: Connection) -> None:
         if not connection.is_open:
-            return  # It is being closed, or was: whatever waits goes to the next one.
+            return  # It is being closed, or was: what waits goes to the next one.
         self._backoff.succeeded()
         self._logged_endpoint.available()
         while self._waiting:
@@ -355,7 +336,9 @@ class Client(ClientService, ExtensionCommands):
             self._logged_endpoint.unavailable(ended.reason)
         if was_ready is None or self._has_stopped:
             lose_all(ended)
-            self._tell_end()
+            when_ended, self._when_ended = self._when_ended, None
+            if when_ended is not None:
+                when_ended.callback(None)
             return
         if isinstance(ended.reason, errors.BadReply):
             self._log.warn(
@@ -373,14 +356,9 @@ class Client(ClientService, ExtensionCommands):
             if not request.is_forgotten:  # It may have been cancelled in `lost`, just now.
                 request.fail(error)
 
-    def _tell_end(self) -> None:
-        when_ended, self._when_ended = self._when_ended, None
-        if when_ended is not None:
-            when_ended.callback(None)
-
     def _can_repeat(self, request: Pending) -> bool:
-        """Whether the next connection may be sent this.  A forgotten `use` still counts: what is
-        behind it was meant for that tube.
+        """Return True if the next connection may be sent this.  A forgotten `use` still counts:
+        what follows it was meant for that tube.
         """
         if request.is_forgotten:
             return request.spec in CHOOSING
@@ -405,10 +383,7 @@ class Client(ClientService, ExtensionCommands):
             self._waiting_bytes += cost(request)
 
     def _wait_again(self, requests: Sequence[Pending], reason: BaseException) -> None:
-        """Let these wait before all others.
-
-        :param reason: why the connection has ended.
-        """
+        """Let these wait before all others, now that the connection has ended."""
         for request in reversed(requests):
             if request.is_sent and not request.spec.is_repeatable:
                 request.lost = reason
@@ -425,7 +400,7 @@ class Client(ClientService, ExtensionCommands):
 
 
 def tell(log: Logger, whom: Callable[..., object], *what: object) -> None:
-    """Call the application: whatever is wrong with its callback is not wrong with us."""
+    """Call the application; an exception of its callback is only logged."""
     try:
         whom(*what)
     except Exception:

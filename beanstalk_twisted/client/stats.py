@@ -1,9 +1,4 @@
-"""What a server tells of itself, its tubes, jobs and connections, as typed mappings.
-
-Keys are those on the wire, and each known one is an attribute too, with ``_`` for ``-``:
-``stats["time-left"]`` is ``stats.time_left``, a number.  Keys that are not known, of a newer or
-another server, are kept as text.
-"""
+"""Statistics of a server, its tubes, jobs and connections, as typed mappings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_type_hints
@@ -35,7 +30,10 @@ _CONVERSIONS: Final[dict[object, Callable[[str], Value]]] = {
 
 
 class Stats(Mapping[str, Value]):
-    """What all of them have in common."""
+    """The keys are those on the wire, and each known one is an attribute too, with ``_`` for ``-``:
+    ``stats["time-left"]`` is ``stats.time_left``, a number.  Keys that are not known, of a newer or
+    another server, are kept as text.
+    """
 
     _known: ClassVar[dict[str, Callable[[str], Value]]] = {}
     _values: dict[str, Value]
@@ -46,17 +44,12 @@ class Stats(Mapping[str, Value]):
         cls._known = {name.replace("_", "-"): _CONVERSIONS[kind] for name, kind in kinds.items()}
 
     def __init__(self, content: bytes) -> None:
-        """:param content: the YAML that the server has sent.
-        :raise ValueError: it is not what it should be.
-        """
+        """:raise ValueError: this YAML of the server is not what it should be."""
         self._read(yaml.read_mapping(content))
 
     @classmethod
     def of(cls, pairs: Iterable[yaml.Pair]) -> Self:
-        """Make one of what was read already.
-
-        :raise ValueError: as above.
-        """
+        """:raise ValueError: as above."""
         made = cls.__new__(cls)
         made._read(pairs)
         return made
@@ -84,7 +77,6 @@ class Stats(Mapping[str, Value]):
     if not TYPE_CHECKING:  # To mypy there are only the annotated attributes, so it finds typos.
 
         def __getattr__(self, name: str) -> Any:
-            """Give the value of a key as an attribute."""
             key = name.replace("_", "-")
             if name[0] != "_" and key in self._values:
                 return self._values[key]
@@ -167,7 +159,7 @@ class TubeStats(Stats):
 
 
 class CarriedStats(Stats):
-    """What a job carries beside what beanstalkd's have; each is there only if the job carries it.
+    """Keys that beanstalkd's jobs do not have; each is there only if the job carries it.
 
     :ivar dead_at: seconds since 1970 UTC.
     :ivar origin: the tube that it was put into, if it is in another one.
@@ -208,8 +200,7 @@ class ListedJob(CarriedStats):
     """A job in the answer to `list-jobs`.
 
     :ivar size: bytes of its body.
-    :ivar connection: which one has reserved it, by its number in `list-connections`; not there if
-        none has.
+    :ivar connection: its number in `list-connections`, if it is reserved.
     """
 
     id: int
@@ -231,8 +222,8 @@ class ListedJob(CarriedStats):
 class GroupStats(Stats):
     """The answer to `stats-group`.
 
-    :ivar pending: how many jobs it has, in any state.
-    :ivar complete: whether it has none, and those that wait for it are about to go.
+    :ivar pending: its jobs in any state.
+    :ivar complete: True if it has none, and those that wait for it are about to be ready.
     """
 
     name: str
@@ -243,8 +234,8 @@ class GroupStats(Stats):
 
 
 class TubePolicy(Stats):
-    """The answer to `tube-policy`: what holds for a tube.  A key is there only if it was set, and
-    each one has another, ``…-from``, that says by what: ``file`` or ``command``.
+    """The answer to `tube-policy`.  A key is there only if it was set, and each one has another,
+    ``…-from``, that says by what: ``file`` or ``command``.
     """
 
     max_reserves: int
@@ -274,14 +265,14 @@ class ReplicationStats(Stats):
     replicated.
 
     :ivar role: ``active`` or ``standby``; ``alone`` without replication.
-    :ivar standbys: their names, with blanks between.
+    :ivar standbys: names, with blanks between.
     :ivar standbys_not_in_sync: those of them that may not become active as they are.
     :ivar messages_behind: what the last of them lacks.
     :ivar lag_records: what the stream has not acknowledged; also as bytes, and since when, seconds.
     :ivar lease_seconds: for how long replies may still leave.
     :ivar stream: ``answers``, or ``silent`` while replies wait for it.
     :ivar stream_leader: the NATS server that decides; empty if none is known.
-    :ivar stream_copies: how many there are to be, 0 while that is not known.
+    :ivar stream_copies: 0 while their number is not known.
     :ivar stream_copies_current: how many of them have all.
     :ivar stream_copies_behind: servers whose copies do not, with blanks between.
     :ivar why_not_ready: why changes are not served; empty if they are.
@@ -312,12 +303,10 @@ class ConnectionStats(Stats):
     :ivar connection: its number.
     :ivar role: which of ``producer``, ``worker`` and ``waiting`` it is, with blanks between.
     :ivar mode: how its reserves choose among the tubes watched.
-    :ivar reserved: how many jobs it has.
-    :ivar time_left: of the first of them.
     :ivar waiting: seconds that its `reserve` or `wait-job` has waited.
     :ivar buffered: bytes.
     :ivar identity: its name in the server's access file; empty without such a file.
-    :ivar tls: whether it is encrypted up to the server.
+    :ivar tls: True if it is encrypted up to the server.
     """
 
     connection: int

@@ -1,4 +1,4 @@
-"""What OpenSSL is told for the connections to one server: whom to trust, and who we are.
+"""TLS of the connections to one server.
 
 Imported only where TLS is spoken, since it needs pyOpenSSL.
 """
@@ -31,8 +31,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.client import tls_faults as faults
 from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.errors import TlsFailed
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, Files, Seen, TlsFault
 
 # No block reaches over five dashes, so that a beginning without an end costs little.
@@ -42,9 +42,9 @@ _PEM: Final = re.compile(
 
 
 def read_pem(path: str) -> bytes:
-    """Read a file, or all ``*.pem`` of a folder in one.
+    """Read a file, or all ``*.pem`` of a folder.
 
-    :raise OSError: it cannot be read, or there is none.
+    :raise OSError: there is none that can be read.
     """
     if not os.path.isdir(path):
         with open(path, "rb") as file:
@@ -57,10 +57,9 @@ VERIFY: Final = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
 
 
 class Verdict:
-    """What was found wrong with the certificate of one server, if anything was."""
+    """The first fault of the certificate of one server, which has to have this name."""
 
     def __init__(self, name: str) -> None:
-        """:param name: that it has to have."""
         self.fault: TlsFault | None = None
         self._name = name
 
@@ -68,10 +67,7 @@ class Verdict:
         self, connection: SSL.Connection, certificate: crypto.X509, number: int, depth: int,
         is_well: int,
     ) -> bool:  # fmt: skip
-        """OpenSSL has looked at a certificate: keep the first thing that it does not like.
-
-        :param depth: 0 if it is about the server's own certificate.
-        """
+        """Keep the first fault that OpenSSL finds; that of the server's own is at depth 0."""
         if not is_well and self.fault is None:
             told = None if depth else seen(certificate)
             self.fault = faults.of_certificate(number, self._name, told)
@@ -81,26 +77,21 @@ class Verdict:
 class Contexts:
     """Gives what new connections need; files that have changed are taken over by the next one."""
 
-    def __init__(self, address: Address, read: Callable[[str], bytes] = read_pem) -> None:
-        """:param read: gives a file, or all ``*.pem`` of a folder."""
+    def __init__(self, address: Address) -> None:
         self._tls = address.tls or Tls()
         self._name = address.name
-        self._read = read
         self._files: Files | None = None
         self._context: SSL.Context | None = None
 
     def context(self) -> SSL.Context:
-        """Read the files.
-
-        :raise TlsFault: one is not what it should be.
-        """
-        files = faults.read_files(self._tls, self._read)
+        """:raise TlsFault: a file is not what it should be."""
+        files = faults.read_files(self._tls, read_pem)
         if self._context is None or files != self._files:
             self._context, self._files = self._make(files), files
         return self._context
 
     def connection(self, context: SSL.Context) -> tuple[SSL.Connection, Verdict]:
-        """Make one that is about to begin, and what will say whether the server is trusted."""
+        """Make one that is about to begin, and what will be found of the server's certificate."""
         connection = SSL.Connection(context, None)
         verdict = Verdict(self._name)
         try:
@@ -149,7 +140,6 @@ class Contexts:
 
 
 def seen(certificate: crypto.X509) -> Seen:
-    """Say what a certificate is for."""
     found = certificate.to_cryptography()
     names: list[str] = []
     try:
@@ -169,7 +159,7 @@ def _moment(text: bytes | None) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Say whether a name is an IP address, which has a place of its own in certificates."""
+    """Return True for an IP address, which has a place of its own in certificates."""
     return bool(isIPAddress(name) or isIPv6Address(name))
 
 
@@ -183,10 +173,7 @@ def ascii_name(name: str) -> bytes:
 
 
 def check_name(connection: SSL.Connection, name: str) -> None:
-    """See that the server's certificate is for this name.
-
-    :raise TlsFault: it is not.
-    """
+    """:raise TlsFault: the server's certificate is not for this name."""
     try:
         if is_address(name):
             verify_ip_address(connection, name)
@@ -209,7 +196,7 @@ def reason_of(error: SSL.Error) -> str:
 
 @implementer(IStreamClientEndpoint)
 class TlsEndpoint:
-    """The way to a server that speaks TLS.  It fails with `errors.TlsFailed`, which says why."""
+    """The way to a server that speaks TLS.  It fails with `errors.TlsFailed`."""
 
     def __init__(self, clock: IReactorTime, address: Address, plain: IStreamClientEndpoint) -> None:
         """:param plain: the same server without TLS.
@@ -225,7 +212,6 @@ class TlsEndpoint:
         return f"<TlsEndpoint {self._address}>"
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect, and begin TLS; then the protocol is made."""
         try:
             creator = _Creator(self._contexts, self._contexts.context())
         except TlsFault as fault:
@@ -250,17 +236,12 @@ class _Creator:
         return connection
 
     def verdict(self) -> TlsFault | None:
-        """Give what was wrong with the server's certificate."""
         return None if self._verdict is None else self._verdict.fault
 
 
 @implementer(IHandshakeListener)
 class Handshake(Protocol):
-    """Waits for TLS to begin, then gives everything to the protocol that is made for it.
-
-    :ivar done: fires with that protocol; fails with `errors.TlsFailed`, or with what has ended the
-        connection.
-    """
+    """:ivar done: fires with the protocol; fails with `TlsFailed`, or why the connection ended."""
 
     transport: Any
 
@@ -278,10 +259,11 @@ class Handshake(Protocol):
         self._fault: TlsFault | None = None
 
     def connectionMade(self) -> None:
-        self._timer = self._clock.callLater(HANDSHAKE_S, self._late)
+        late = TlsFault(faults.NO_ANSWER)
+        self._timer = self._clock.callLater(HANDSHAKE_S, self._give_up, late)
 
     def handshakeCompleted(self) -> None:
-        """TLS has begun.  With TLS 1.3, what the server thinks of our certificate is said later."""
+        """With TLS 1.3, what the server thinks of our certificate comes later."""
         cancel(self._timer)
         try:
             check_name(self.transport.getHandle(), self._address.name)
@@ -309,16 +291,12 @@ class Handshake(Protocol):
             self.done.errback(told)
 
     def _told(self, reason: Failure) -> Failure:
-        """Say why in words."""
         fault = self._fault or (self._verdict() if self._protocol is None else None)
         if fault is None and isinstance(reason.value, SSL.Error):
             fault = faults.of_reason(reason_of(reason.value), self._address.tls or Tls())
         if fault is None and self._protocol is None:
             fault = TlsFault(faults.CUT, may_pass=True)
         return reason if fault is None else Failure(TlsFailed(str(self._address), fault))
-
-    def _late(self) -> None:
-        self._give_up(TlsFault(faults.NO_ANSWER))
 
     def _give_up(self, fault: TlsFault) -> None:
         self._fault = fault

@@ -1,7 +1,5 @@
-"""What can be wrong with TLS, each in one line: what, and what to do about it.
-
-Both clients use these words: that on Twisted, whose OpenSSL is pyOpenSSL's, and that of the tools,
-whose is Python's.  Numbers and reasons are OpenSSL's own, the same in both.
+"""What can be wrong with TLS, each in one line: what, and what to do about it.  For both clients:
+Twisted's, with pyOpenSSL, and that of the tools, with Python's ssl.
 """
 
 from collections.abc import Callable
@@ -34,11 +32,7 @@ EXTRA: Final = "TLS needs more packages; run: pip install 'twisted[tls]'"
 
 
 class Seen(NamedTuple):
-    """What a certificate says.
-
-    :ivar names: that it is for.
-    :ivar begins: when it becomes valid, as text; ``ends`` when it ceases to be.
-    """
+    """A certificate: the names that it is for, and from when to when it is valid, as text."""
 
     names: tuple[str, ...]
     begins: str
@@ -46,11 +40,8 @@ class Seen(NamedTuple):
 
 
 class TlsFault(Exception):
-    """What is wrong.
-
-    :ivar where: the file that it is about; empty if it is about the server.
-    :ivar why: what, and what to do about it.
-    :ivar may_pass: whether it may be well again without anybody doing anything.
+    """:ivar where: the file that it is about; empty if it is about the server.
+    :ivar may_pass: True if it may be well again without anybody doing anything.
     """
 
     def __init__(self, why: str, where: str = "", *, may_pass: bool = False) -> None:
@@ -66,7 +57,7 @@ class TlsFault(Exception):
 def of_certificate(number: int, name: str, seen: Seen | None) -> TlsFault:
     """Say why a server's certificate is not trusted.
 
-    :param number: OpenSSL's for that.
+    :param number: OpenSSL's, the same in both of them.
     :param name: that it had to have.
     :param seen: the certificate, if it can be known.
     """
@@ -120,11 +111,7 @@ _CUT: Final = ("unexpected eof while reading",)
 
 
 def of_reason(reason: str, tls: Tls) -> TlsFault:
-    """Say what an error of OpenSSL means.
-
-    :param reason: its own word, such as ``tlsv13 alert certificate required``, or the same with
-        capitals and underscores.
-    """
+    """:param reason: OpenSSL's own words, also with capitals and underscores."""
     said = reason.lower().replace("_", " ")
     alert = said.partition("alert ")[2]
     if alert == "certificate required" or (alert == "handshake failure" and tls.cert is None):
@@ -151,13 +138,7 @@ def of_reason(reason: str, tls: Tls) -> TlsFault:
 # Files.
 
 
-def unreadable(path: str, why: str) -> TlsFault:
-    """Say that a file cannot be read."""
-    return TlsFault(f"{why}; name a file that this user can read", path)
-
-
 def damaged(path: str | None) -> TlsFault:
-    """Say that a file has a certificate that cannot be read."""
     return TlsFault("a certificate in it is damaged; it has to be PEM", path or "")
 
 
@@ -169,7 +150,7 @@ def wrong_pair(tls: Tls) -> TlsFault:
 
 
 class Files(NamedTuple):
-    """What the files of an address have; None for one that is not named."""
+    """Contents of the files of an address; None for one that is not named."""
 
     ca: bytes | None
     cert: bytes | None
@@ -177,10 +158,8 @@ class Files(NamedTuple):
 
 
 def read_files(tls: Tls, read: Callable[[str], bytes]) -> Files:
-    """Read the files of an address, and see that they are what they should be.
-
-    :param read: gives a file, or all ``*.pem`` of a folder in one; raises OSError.
-    :raise TlsFault: one is not.
+    """:param read: gives a file, or all ``*.pem`` of a folder in one; raises OSError.
+    :raise TlsFault: a file of the address is not what it should be.
     """
     ca, cert, key = (
         None if path is None else _read(path, read)
@@ -198,7 +177,8 @@ def _read(path: str, read: Callable[[str], bytes]) -> bytes:
     try:
         return read(path)
     except OSError as problem:
-        raise unreadable(path, problem.strerror or str(problem)) from None
+        why = problem.strerror or str(problem)
+        raise TlsFault(f"{why}; name a file that this user can read", path) from None
 
 
 def _check_key(content: bytes, path: str) -> None:

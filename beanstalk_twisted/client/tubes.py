@@ -1,6 +1,4 @@
-"""What a connection uses and watches and how it chooses, how to get another one there, and the tube
-that each command is meant for, whatever is in use when it is sent.
-"""
+"""What a connection uses and watches and how it chooses; the tube that a command is meant for."""
 
 from typing import Any, Final
 
@@ -16,17 +14,19 @@ CHOOSING: Final = frozenset((
 ))  # fmt: skip
 """Commands whose effect is the connection's, and is brought to the next one."""
 
+IN_TUBE: Final = frozenset((
+    specs.PUT, specs.PEEK_READY, specs.PEEK_DELAYED, specs.PEEK_BURIED, specs.KICK,
+    specs.LIST_TUBE_USED, extended.PUT_TAGGED, extended.PUT_AT, extended.PUT_BATCH,
+))  # fmt: skip
+"""Commands that are about the tube in use."""
 
 _UNSAID_WEIGHT: Final = 1
 _FIRST_MODE: Final = "fifo"
 
 
 class TubeChoice:
-    """The tubes of one connection, as the server's replies have confirmed them.
-
-    :ivar used: where puts go.
-    :ivar watched: where jobs come from, in the order of watching, with the tubes' weights.
-    :ivar mode: how reserves choose among them.
+    """The tubes of one connection, as the server's replies have confirmed them; those watched in
+    their order, with weights.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class TubeChoice:
             self.mode = args[0]
 
     def commands(self) -> list[tuple[CommandSpec, tuple[Any, ...]]]:
-        """Give what brings a new connection here, with arguments.  The first is always a `use`, so
-        that there is always an answer that tells a beanstalkd from anything else.
+        """Give what brings a new connection here.  The first is always a `use`: there has to be an
+        answer that tells a beanstalkd from anything else.
         """
         wanted: list[tuple[CommandSpec, tuple[Any, ...]]] = [(specs.USE, (self.used,))]
         for tube, weight in self.watched.items():
@@ -64,14 +64,6 @@ class TubeChoice:
         return wanted
 
 
-IN_TUBE: Final = frozenset((
-    specs.PUT, specs.PEEK_READY, specs.PEEK_DELAYED, specs.PEEK_BURIED, specs.KICK,
-    specs.LIST_TUBE_USED, extended.PUT_TAGGED, extended.PUT_AT,
-    extended.PUT_BATCH,
-))  # fmt: skip
-"""Commands that are about the tube in use."""
-
-
 class UsedTube:
     """The tube that the application uses, as it has said last and the server has not refused."""
 
@@ -82,10 +74,10 @@ class UsedTube:
     def of(
         self, use: object, spec: CommandSpec, args: tuple[Any, ...], tube: bytes | None
     ) -> bytes | None:
-        """Say which tube a command is meant for, and note a `use`; None if it is not about the tube
-        in use.
+        """Give the tube that a command is meant for, and note a `use`; None if it is not about the
+        tube in use.
 
-        :param use: what tells a `use` from all others, for `confirm` and `take_back`.
+        :param use: tells a `use` from all others, for `confirm` and `take_back`.
         :param tube: the one that it names itself.
         """
         if spec is specs.USE:
@@ -95,11 +87,10 @@ class UsedTube:
         return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
 
     def confirm(self, use: object) -> None:
-        """The server has done it."""
         if use not in self._said:
             return
         self._confirmed = self._said[use]
-        # Those before it count no more: they are answered, or were never sent.
+        # Those before it count no longer: they are answered, or were never sent.
         while next(iter(self._said)) is not use:
             del self._said[next(iter(self._said))]
         del self._said[use]

@@ -1,19 +1,5 @@
 """The worker.  `service.Worker` takes jobs out of tubes and has a function of the application do
 them.
-
-A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile, and
-only that connection may touch, release or bury the jobs reserved on it (docs/worker.md, "Reserve
-blocks a connection").  Hence one rule::
-
-    A reserve that may wait is sent only on a connection that holds no job.
-
-With jobs in hand and room for more, `scheduler` polls instead.  Turned down were:
-
-- the same with a short time-out: the protocol counts whole seconds, so a `delete` waits up to one;
-- one connection for reserving, one for the rest: the server lets nobody else touch the job;
-- a connection for each job: no stall, no polling, and a hundred connections for a hundred slots;
-- waking the waiting `reserve` by a job of our own, put into a tube that only we watch: a write to
-  the disk for each wake-up, refused by a server that drains, and litter when a worker is killed.
 """
 
 from typing import TYPE_CHECKING
@@ -23,10 +9,13 @@ from beanstalk_twisted.exports import lazily
 if TYPE_CHECKING:
     from beanstalk_twisted.worker.attempt import Attempt as Attempt
     from beanstalk_twisted.worker.attempt import Ending as Ending
+    from beanstalk_twisted.worker.handlers import InlineThreads as InlineThreads
+    from beanstalk_twisted.worker.handlers import NeedsAsyncio as NeedsAsyncio
+    from beanstalk_twisted.worker.handlers import PoolThreads as PoolThreads
+    from beanstalk_twisted.worker.handlers import Threads as Threads
     from beanstalk_twisted.worker.hooks import Hooks as Hooks
     from beanstalk_twisted.worker.hooks import Logged as Logged
     from beanstalk_twisted.worker.hooks import Tally as Tally
-    from beanstalk_twisted.worker.on_asyncio import NeedsAsyncio as NeedsAsyncio
     from beanstalk_twisted.worker.policy import Bury as Bury
     from beanstalk_twisted.worker.policy import Decided as Decided
     from beanstalk_twisted.worker.policy import Delete as Delete
@@ -51,9 +40,6 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.service import Worker as Worker
     from beanstalk_twisted.worker.shell import CommandFailed as CommandFailed
     from beanstalk_twisted.worker.shell import Shell as Shell
-    from beanstalk_twisted.worker.threads import InlineThreads as InlineThreads
-    from beanstalk_twisted.worker.threads import PoolThreads as PoolThreads
-    from beanstalk_twisted.worker.threads import Threads as Threads
 else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
@@ -63,7 +49,6 @@ else:
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run Schedule read_schedules",
-        "threads": "InlineThreads PoolThreads Threads",
-        "on_asyncio": "NeedsAsyncio",
+        "handlers": "InlineThreads NeedsAsyncio PoolThreads Threads",
         "shell": "CommandFailed Shell",
     })  # fmt: skip

@@ -1,4 +1,4 @@
-"""One go at one job: what a function that does jobs is given."""
+"""An attempt, as the function that does jobs is given it."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Ending(Enum):
-    """Why an attempt is to end although it is not done."""
+    """Why an attempt has to end although it is not done."""
 
     NOT_OURS = "the server says that it is not reserved by us any more"
     TTR = "its TTR has ended, as far as we know"
@@ -25,16 +25,15 @@ class Ending(Enum):
 
     @property
     def is_loss(self) -> bool:
-        """Whether somebody else may have the job."""
+        """Return True if another worker may have the job."""
         return self not in (Ending.LIMIT, Ending.STOPPED)
 
 
 class Attempt(Generic[T]):
     """One attempt at a job.
 
-    :ivar id: the job's number.
-    :ivar stats: what the server said of it when the attempt began.
-    :ivar ending: why it is to end; None as long as it is not.  May be read from any thread.
+    :ivar stats: of the job, when the attempt began.
+    :ivar ending: why it has to end; None until then.  May be read from any thread.
     :ivar deadline_s: when the TTR ends, by the reactor's clock.
     """
 
@@ -66,19 +65,16 @@ class Attempt(Generic[T]):
 
     @property
     def tube(self) -> str:
-        """The tube it came from."""
         return self.stats.tube
 
     @property
     def number(self) -> int:
-        """How often the job was given to a worker, this time included."""
+        """Give how often the job was given to a worker, this time included."""
         return self.stats.reserves
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it is to end now.  A function in a thread looks at this now and then; one in the
-        reactor is cancelled.
-        """
+        """Return True if it has to end now: a function in a thread cannot be cancelled."""
         return self.ending is not None
 
     def time_left_s(self) -> float:
@@ -87,20 +83,17 @@ class Attempt(Generic[T]):
         return max(0.0, left)
 
     def when_cancelled(self, callback: Callable[[], object]) -> None:
-        """Have this called, in the reactor's thread, when the attempt is to end; at once if it is
-        already.
-        """
+        """Have this called, in the reactor's thread, when the attempt has to end, or now."""
         if self.ending is None:
             self._cancels.append(callback)
         else:
             self._call(callback)
 
     def touch(self) -> Deferred[None]:
-        """Let the TTR begin anew.  The worker does this by itself, unless made with
-        ``touches=False``.  To be called in the reactor's thread.
+        """Let the TTR begin again, in the reactor's thread; with ``touches`` the worker does.
 
         :raise NotFound: through the Deferred: the job is not ours any more.
-        :raise NotCarriedOut: through the Deferred: nor is the connection that had reserved it.
+        :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
         """
         if self._toucher is None:
             return fail(RuntimeError("the attempt is over"))
@@ -109,14 +102,10 @@ class Attempt(Generic[T]):
     # What the worker calls.
 
     def begin(self, toucher: Callable[[], Deferred[None]]) -> None:
-        """From now on it can be touched."""
         self._toucher = toucher
 
     def read(self, load: Callable[[bytes], T]) -> None:
-        """Make the value of the body.
-
-        :raise Unreadable: it cannot be read.
-        """
+        """:raise Unreadable: the body cannot be read."""
         self._value = load(self.body)
 
     def end(self) -> None:
@@ -125,7 +114,7 @@ class Attempt(Generic[T]):
         self._cancels.clear()
 
     def cancel(self, ending: Ending) -> None:
-        """It is to end.  A loss counts more than what was said before."""
+        """End it.  A loss counts more than a reason given before."""
         is_first = self.ending is None
         if is_first or (ending.is_loss and self.ending is not None and not self.ending.is_loss):
             self.ending = ending

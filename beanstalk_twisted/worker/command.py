@@ -25,7 +25,7 @@ from twisted.logger import (
 )
 
 from beanstalk_twisted.client.addresses import FORMS, token_of
-from beanstalk_twisted.client.reconnecting import SERVER_LOG
+from beanstalk_twisted.client.endpoints import SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.printable import escape, shorten
 from beanstalk_twisted.version import VERSION
@@ -44,7 +44,6 @@ _log = Logger(namespace="beanstalk_twisted.worker")
 
 LEVELS: Final = (LogLevel.warn, LogLevel.info, LogLevel.debug)
 
-
 MAX_PREVIEW: Final = 1000
 """Runs of a schedule that are shown: 0.1 s each where they are years apart."""
 
@@ -61,10 +60,7 @@ commands that were cancelled may take 6.
 
 
 class Doing(NamedTuple):
-    """What was asked for.
-
-    :ivar stuck_s: how long it may take to end when it was cancelled.
-    """
+    """:ivar stuck_s: how long it may take to end when it was cancelled."""
 
     doer: Callable[..., Any]
     in_threads: bool
@@ -73,10 +69,7 @@ class Doing(NamedTuple):
 
 
 def doing(name: str | None, command: str | None, in_reactor: bool) -> Doing:
-    """Say what does the jobs.
-
-    :raise ValueError: nothing does.
-    """
+    """:raise ValueError: it is not one function or command."""
     if (name is None) == (command is None):
         raise ValueError("name a function, MODULE:FUNCTION, or a --shell command")
     if command is not None:
@@ -116,9 +109,8 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
-    """Take apart ``NAME`` and ``NAME=WEIGHT``.
+    """Split ``NAME`` and ``NAME=WEIGHT`` into the names, and the weights of those that have one.
 
-    :return: the names, and the weights of those that have one.
     :raise ValueError: a weight is no number.
     """
     parts = [tube.partition("=") for tube in tubes]
@@ -128,23 +120,8 @@ def weighed(tubes: Sequence[str]) -> tuple[list[str], dict[settings.Tube, int]]:
     return [name for name, _, _ in parts], {name: int(w) for name, equals, w in parts if equals}
 
 
-def scheduler_of(path: str, server: str, token: str | None = None) -> Service:
-    """Make what puts the recurring jobs of a file.
-
-    :param token: to be shown to the server.
-    :raise ValueError: something is wrong in the file.
-    :raise ImportError: what finds out the times is not installed.
-    """
-    from beanstalk_twisted.worker.recurring import Recurring, read_schedules
-
-    return Recurring(server, read_schedules(path), token=token)
-
-
 def show_runs(path: str, count: int) -> None:
-    """Print when the next runs of the recurring jobs of a file are due.
-
-    :raise click.UsageError: the file, or what is in it, is wrong.
-    """
+    """:raise click.UsageError: the file, or what is in it, is wrong."""
     try:
         from beanstalk_twisted.worker.recurring import read_schedules
 
@@ -159,10 +136,7 @@ def show_runs(path: str, count: int) -> None:
 
 
 def choose_reactor(wanted: str, is_coroutine: bool) -> None:
-    """Install the reactor that is wanted, unless there is one already.
-
-    :raise ValueError: there is another one.
-    """
+    """:raise ValueError: another reactor is installed already."""
     if wanted == "default" or (wanted == "auto" and not is_coroutine):
         return
     from twisted.internet.error import ReactorAlreadyInstalledError
@@ -178,116 +152,72 @@ def choose_reactor(wanted: str, is_coroutine: bool) -> None:
 
 
 @click.command(
-    PROGRAM,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    PROGRAM, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(VERSION, prog_name=PROGRAM)
 @click.argument("function", metavar="[MODULE:FUNCTION]", required=False)
 @click.option("--shell", "command", metavar="CMD", help="Run this; the body is its input.")
 @click.option(
-    "--tube",
-    "tubes",
-    multiple=True,
-    metavar="NAME[=WEIGHT]",
+    "--tube", "tubes", multiple=True, metavar="NAME[=WEIGHT]",
     help="Take jobs from this tube; may be repeated.  'default' without one.",
-)
+)  # fmt: skip
 @click.option(
-    "--mode",
-    type=click.Choice(["fifo", "weighted", "weighted-fair"]),
-    default=settings.FIFO,
+    "--mode", type=click.Choice(["fifo", "weighted", "weighted-fair"]), default=settings.FIFO,
     show_default=True,
     help="How to choose among tubes: the best job, or by jobs or by time as the weights say.",
-)
+)  # fmt: skip
 @click.option(
-    "--recurring",
-    "recurring_path",
-    metavar="FILE",
+    "--recurring", "recurring_path", metavar="FILE",
     help="Put the recurring jobs of this file, in TOML; may stand alone.",
-)
+)  # fmt: skip
 @click.option(
-    "--preview",
-    type=click.IntRange(1, MAX_PREVIEW),
-    metavar="N",
+    "--preview", type=click.IntRange(1, MAX_PREVIEW), metavar="N",
     help="Print when the next N runs of each recurring job are due, and end.",
-)
+)  # fmt: skip
 @click.option(
-    "-s",
-    "--server",
-    envvar=SERVER,
-    default="127.0.0.1:11300",
-    show_default=True,
-    show_envvar=True,
-    metavar="SERVER",
-    help=f"{FORMS}, or an endpoint of Twisted's.",
-)
+    "-s", "--server", envvar=SERVER, default="127.0.0.1:11300", show_default=True,
+    show_envvar=True, metavar="SERVER", help=f"{FORMS}, or an endpoint of Twisted's.",
+)  # fmt: skip
 @click.option(
-    "--token-file",
-    metavar="FILE",
+    "--token-file", metavar="FILE",
     help="Show the server the token in this file; without it, that of BEANSTALK_TOKEN.",
-)
+)  # fmt: skip
 @click.option(
-    "-n",
-    "--concurrency",
-    type=click.IntRange(1, settings.MAX_CONCURRENCY),
-    default=1,
-    show_default=True,
-    help="Jobs at once.",
-)
+    "-n", "--concurrency", type=click.IntRange(1, settings.MAX_CONCURRENCY), default=1,
+    show_default=True, help="Jobs at once.",
+)  # fmt: skip
 @click.option(
     "--json", "is_json", is_flag=True, help="Bodies are JSON: attempt.value. Not with --shell."
 )
 @click.option(
-    "--in-reactor",
-    is_flag=True,
+    "--in-reactor", is_flag=True,
     help="A function that is no coroutine runs in the reactor's thread, not in one of its own.",
-)
+)  # fmt: skip
 @click.option(
-    "--attempts",
-    type=click.IntRange(1),
-    default=policy.MOST_ATTEMPTS,
-    show_default=True,
+    "--attempts", type=click.IntRange(1), default=policy.MOST_ATTEMPTS, show_default=True,
     help="Attempts at a job.",
-)
+)  # fmt: skip
 @click.option(
-    "--first-delay",
-    type=click.FloatRange(0, policy.MOST_DELAY_S),
-    default=policy.FIRST_DELAY_S,
-    show_default=True,
-    metavar="S",
-    help="Seconds before the second attempt; then 3 times as many.",
-)
+    "--first-delay", type=click.FloatRange(0, policy.MOST_DELAY_S), default=policy.FIRST_DELAY_S,
+    show_default=True, metavar="S", help="Seconds before the second attempt; then 3 times as many.",
+)  # fmt: skip
 @click.option(
-    "--exhausted",
-    type=click.Choice(["bury", "delete"]),
-    default="bury",
-    show_default=True,
+    "--exhausted", type=click.Choice(["bury", "delete"]), default="bury", show_default=True,
     help="What becomes of a job whose attempts are used up.",
-)
+)  # fmt: skip
 @click.option(
-    "--limit",
-    "limit_s",
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
+    "--limit", "limit_s", type=click.FloatRange(0, min_open=True), metavar="S",
     help="Seconds that an attempt may take.",
-)
+)  # fmt: skip
 @click.option("--no-touch", is_flag=True, help="Let the TTR end what takes longer.")
 @click.option(
-    "--finish",
-    "finish_s",
-    type=click.FloatRange(0),
-    default=service.FINISH_S,
-    show_default=True,
-    metavar="S",
-    help="Seconds that jobs in hand may take when it is told to stop.",
-)
+    "--finish", "finish_s", type=click.FloatRange(0), default=service.FINISH_S, show_default=True,
+    metavar="S", help="Seconds that jobs in hand may take when it is told to stop.",
+)  # fmt: skip
 @click.option(
-    "--reactor",
-    "reactor_name",
-    type=click.Choice(["auto", "asyncio", "default"]),
-    default="auto",
-    show_default=True,
-    help="Twisted's reactor; 'auto' is asyncio's for a coroutine.",
-)
+    "--reactor", "reactor_name", type=click.Choice(["auto", "asyncio", "default"]), default="auto",
+    show_default=True, help="Twisted's reactor; 'auto' is asyncio's for a coroutine.",
+)  # fmt: skip
 @click.option("-v", "--verbose", count=True, help="Log each end; twice, each beginning too.")
 def cli(
     function: str | None, command: str | None, tubes: tuple[str, ...], mode: str,
@@ -347,7 +277,7 @@ def cli(
         if what is not None:
             names, weights = weighed(tubes or ("default",))
             if limit_s is not None:
-                process.watchdog.limit(limit_s + what.stuck_s)
+                process.watchdog.most_s = limit_s + what.stuck_s
             worker = service.Worker(
                 server, names, what.doer, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, hooks=[process.watchdog],
@@ -356,7 +286,11 @@ def cli(
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for a function or a --shell command")
-        recurring = None if recurring_path is None else scheduler_of(recurring_path, server, token)
+        recurring: Service | None = None
+        if recurring_path is not None:
+            from beanstalk_twisted.worker.recurring import Recurring, read_schedules
+
+            recurring = Recurring(server, read_schedules(recurring_path), token=token)
     except (ImportError, TypeError, ValueError) as problem:
         raise click.UsageError(str(problem)) from None
     sys.exit(process.run(worker, told, recurring))
@@ -364,9 +298,7 @@ def cli(
 
 def line_of(event: LogEvent) -> str | None:
     """Format a log event as Twisted does, harmless to a terminal: a body, or a server's words, may
-    be in what was raised.
-
-    :return: one line, the further ones of a traceback indented; None if there is nothing to say.
+    be in what was raised.  One line, the further ones of a traceback indented; None for none.
     """
     text = formatEventAsClassicLogText(event)
     if text is None:
@@ -375,13 +307,9 @@ def line_of(event: LogEvent) -> str | None:
 
 
 class Process:
-    """A worker and a scheduler, running until the process is told to stop, or hangs.
-
-    :ivar watchdog: its hooks are the worker's.
-    """
+    """A worker and a scheduler, running until the process is told to stop, or hangs."""
 
     def __init__(self, verbose: int, finish_s: float) -> None:
-        """:param finish_s: how long jobs in hand may take at a stop, seconds."""
         self._verbose = verbose
         self._finish_s = finish_s
         self._worker: service.Worker[Any] | None = None
@@ -406,7 +334,7 @@ class Process:
             running.callFromThread(self._stop_in_order, running)
 
         def start() -> None:
-            # Only now: the reactor has put its own in their place when it began.
+            # Only now: the reactor has put its own signal handlers in their place when it began.
             told.when_told(stop, self._drop)
             self.watchdog.start(running)
             close_in_children(running)
@@ -422,7 +350,7 @@ class Process:
         return self._code
 
     def all_stuck(self) -> None:
-        """No job can be done any more: stop in order, with an exit code that says so."""
+        """Stop in order, with an exit code that says that no job can be done any more."""
         from twisted.internet import reactor
 
         self._code = STUCK

@@ -1,4 +1,4 @@
-"""What a worker tells while it works: for logs, for metrics, for whatever an application wants."""
+"""Hooks that a worker calls while it works: for logs, for metrics, for the application."""
 
 import os
 import traceback
@@ -19,11 +19,17 @@ from beanstalk_twisted.worker.policy import Bury, Verdict
 _BETWEEN: Final = tuple(
     f"{place.parent}{os.sep}" for place in (Path(__file__).parent, Path(twisted.__file__))
 )
-"""Where our own code and Twisted's is: what lies between a worker and the application's."""
+"""Folders of our own code and Twisted's, which lies between a worker and the application's."""
+
+MAX_TEXT: Final = 1_000
+"""Characters of an exception's own text in the log: it may have a body in it."""
+
+MAX_TRACEBACK: Final = 16_384
+"""Characters of a traceback in the log, with those of the causes."""
 
 
 class Hooks:
-    """Called by the worker in the reactor's thread; to be subclassed.  Here nothing happens.
+    """Methods that the worker calls in the reactor's thread; subclass this.
 
     An exception from one of these is logged, and changes nothing.
     """
@@ -32,46 +38,37 @@ class Hooks:
         """An attempt begins."""
 
     def touched(self, attempt: Attempt[Any]) -> None:
-        """The server has begun its TTR anew."""
+        """The server has begun its TTR again."""
 
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
         """An attempt has failed; `ended` follows, with what becomes of the job."""
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
-        """The server has confirmed what becomes of the job.
-
-        :param seconds: from the reservation until now.
-        """
+        """The server has confirmed what becomes of the job, ``seconds`` after its reservation."""
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-        """The job is somebody else's, or will be: its reservation has ended before it was done."""
+        """Another worker has the job, or will: its reservation has ended before it was done."""
 
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
         """The handler still runs although its attempt has failed at the limit and the job is
         settled.  Its slot is free again when it ends.
 
-        :param stuck: how many of the worker's slots are taken so, this one included.
-        :param slots: how many there are; with all of them stuck no job is taken any more.
+        :param stuck: how many of all slots are taken so, this one included; with all of them stuck
+            no job is taken any more.
         """
 
     def unsettled(self, attempt: Attempt[Any], verdict: Verdict, error: BaseException) -> None:
-        """The server was told what becomes of the job, and has refused or not answered.  It gives
-        the job out again when the TTR ends, or has done so.
-        """
+        """The command that ends the job was refused or not answered; the TTR gives it out again."""
 
     def disconnected(self, losses: Losses) -> None:
         """A connection was lost; another one will be made."""
 
     def troubled(self, error: BaseException) -> None:
-        """The server has answered a `reserve`, or a command that it needs, with an error; it will
-        be asked again.
-        """
+        """A `reserve`, or a command before it, has failed; it will be sent again."""
 
 
 class Logged(Hooks):
-    """Writes to Twisted's log: what fails, is buried or is lost as warnings, the rest as
-    information or for debugging.
-    """
+    """Logs what fails, is buried or is lost as warnings, the rest as information or debugging."""
 
     log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -103,30 +100,19 @@ class Logged(Hooks):
     def disconnected(self, losses: Losses) -> None:
         count = len(losses.reservations)
         again = (
-            ""
-            if count == 0
-            else (
-                "; others will do these jobs again, and what comes of them here counts only if the "
-                "same server is back"
-            )
+            "; others will do these jobs again, and what comes of them here counts only if the "
+            "same server is back"
         )
         self.log.warn("connection lost ({why}), and with it {count} {reservations}{again}",
-                      why=losses.reason, count=count, again=again,
+                      why=losses.reason, count=count, again=again if count else "",
                       reservations="reservation" if count == 1 else "reservations")  # fmt: skip
 
     def troubled(self, error: BaseException) -> None:
         self.log.warn("no job: {error}", error=text_of(error))
 
 
-MAX_TEXT: Final = 1_000
-"""Characters of an exception's own text in the log: it may have a body in it."""
-
-MAX_TRACEBACK: Final = 16_384
-"""Characters of a traceback in the log, with those of the causes."""
-
-
 def text_of(error: BaseException) -> str:
-    """Give the text of any exception: a bounded one, also if it has none to give."""
+    """Give the text of any exception, bounded, also if it has none to give."""
     try:
         text = str(error)
     except BaseException as problem:
@@ -149,9 +135,8 @@ def frames_of(error: BaseException) -> str:
     if place is None:
         return ""
     written = traceback.format_exception(type(error), error, place)
-    return (
-        "\n" + shorten("".join(shorten(each, MAX_TEXT) for each in written), MAX_TRACEBACK).rstrip()
-    )
+    text = "".join(shorten(each, MAX_TEXT) for each in written)
+    return "\n" + shorten(text, MAX_TRACEBACK).rstrip()
 
 
 class Tally(Hooks):
@@ -207,7 +192,6 @@ class HookList:
         self._hooks = tuple(hooks)
 
     def call(self, name: str, *facts: object) -> None:
-        """Call the method of this name of all hooks."""
         for hooks in self._hooks:
             try:
                 getattr(hooks, name)(*facts)

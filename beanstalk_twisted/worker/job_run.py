@@ -1,12 +1,7 @@
 """A job from its reservation to its verdict."""
 
-from asyncio import isfuture
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future as ThreadFuture
+from collections.abc import Callable
 from functools import partial
-from inspect import isasyncgen, isawaitable, isclass, isgenerator
-from io import IOBase
-from subprocess import Popen
 from types import UnionType
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,10 +12,10 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.on_asyncio import in_a_task, running_loop, without_asyncio
+from beanstalk_twisted.worker.handlers import awaited, verdict_of
 from beanstalk_twisted.worker.policy import (
     Bury,
     Decided,
@@ -32,84 +27,23 @@ from beanstalk_twisted.worker.policy import (
     Verdict,
 )
 from beanstalk_twisted.worker.process import in_this_process
-from beanstalk_twisted.worker.reserver import Reserver, Session
-from beanstalk_twisted.worker.settings import Settings, TimeLimit
-from beanstalk_twisted.worker.settling import Settlement
+from beanstalk_twisted.worker.reserver import Reservation, Reserver, Session
+from beanstalk_twisted.worker.settings import Settings
 
+T = TypeVar("T")
+V = TypeVar("V")
 
-def awaited(result: Any, attempt: Attempt[Any], reactor: Any) -> Any:
-    """Wait, in the reactor's thread, for what is not there yet: a coroutine, a Deferred, a future.
+AT_ONCE: Final = Release()
+"""What becomes of a job that was not tried to its end, by no fault of its own."""
 
-    :return: a Deferred of it, which ends when the attempt is cancelled; or the result itself.
-    """
-    coming: Deferred[Any]
-    if isinstance(result, ThreadFuture):
-        coming = _from_another_thread(result, reactor)
-    elif not isawaitable(result):
-        return result
-    elif isinstance(result, Deferred):
-        coming = result
-    elif isfuture(result):
-        coming = Deferred.fromFuture(result)
-    elif (loop := running_loop(reactor)) is not None:
-        coming = in_a_task(result, loop)
-    else:
-        coming = Deferred.fromCoroutine(without_asyncio(result))
-    attempt.when_cancelled(coming.cancel)
-    return coming
+AFTER_A_FAULT: Final = Release(delay=60)
+"""The same when it was the worker's fault, which may happen again: not in a busy loop."""
 
+RESERVED: Final = "reserved"
+"""What `stats-job` says of the state of a job that somebody has."""
 
-def _from_another_thread(future: "ThreadFuture[Any]", reactor: Any) -> Deferred[Any]:
-    """Wait for what an executor does, of `concurrent.futures`."""
-
-    def cancel(_: Deferred[Any]) -> None:
-        future.cancel()
-
-    coming: Deferred[Any] = Deferred(cancel)
-
-    def end() -> None:
-        if not coming.called:
-            execute(future.result).chainDeferred(coming)
-
-    # Called in whatever thread it ends, and at once if it has.
-    future.add_done_callback(lambda _: reactor.callFromThread(end))
-    return coming
-
-
-def verdict_of(result: Any) -> Verdict:
-    """Say what is to become of a job.
-
-    :raise NoResult: this cannot have been meant: nothing was done, or it has failed.
-    """
-    if isinstance(result, Verdict):
-        return result
-    if isgenerator(result) or isasyncgen(result) or isawaitable(result):
-        raise NoResult(f"gave {result!r}, which nobody runs: is a decorator or an await missing?")
-    if _is_begun_or_lazy(result):
-        raise NoResult(f"gave {result!r}, which nobody waits for: wait for its end")
-    if isclass(result) and issubclass(result, Verdict | BaseException):
-        raise NoResult(f"gave the class {result.__name__}: an object of it was meant")
-    if isinstance(result, BaseException):
-        raise NoResult(f"gave {result!r}: it is to be raised") from result
-    return Delete()
-
-
-def _is_begun_or_lazy(result: Any) -> bool:
-    """Whether this still runs, or has not begun: an iterator such as `map`'s, a process, or a list
-    of what can be awaited.  A file is an iterator, too, and may well be given.
-    """
-    if isinstance(result, list | tuple | set):
-        return any(isawaitable(each) or isinstance(each, ThreadFuture) for each in result)
-    is_lazy = isinstance(result, Iterator | AsyncIterator) and not isinstance(result, IOBase)
-    return is_lazy or isinstance(result, Popen)
-
-
-def no_exit(failure: Failure) -> Failure:
-    """A function that raises GeneratorExit has failed as any other; it must not end us."""
-    if failure.check(GeneratorExit):
-        raise NoResult("raised GeneratorExit") from failure.value
-    return failure
-
+STATS_TRIES: Final = 2
+"""How often the server is asked about a job before it is given back."""
 
 EARLIEST: Final = 0.5
 """Share of the TTR before a touch: each touch is a command, and is written to the log."""
@@ -135,20 +69,20 @@ class KeepAlive:
     def __init__(
         self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
     ) -> None:
-        """:param settings: ``touches`` is False to touch only when the application does.
-        :param touch: asks the server.
-        """
         self._settings = settings
         self._clock = settings.clock
         self._attempt = attempt
         self._ask = touch
-        self._touches = settings.touches
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
-    def start(self) -> None:
-        """Begin, at the attempt's deadline as it is."""
-        self._plan()
+    def plan(self) -> None:
+        """Plan the next touch, or the end of the TTR, from the attempt's deadline."""
+        if self._settings.touches:
+            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
+            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
+        else:
+            self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def stop(self) -> None:
         self._is_over = True
@@ -157,20 +91,13 @@ class KeepAlive:
 
     def touch(self) -> Deferred[None]:
         """Ask for the whole TTR once more."""
-        # It begins anew when the server reads this, so not before now.
+        # It begins again when the server reads this, so not before now.
         deadline_s = self._clock.seconds() + self._ttr_s
         return self._ask().addCallback(self._agreed, deadline_s).addErrback(self._refused)
 
     @property
     def _ttr_s(self) -> int:
         return max(1, self._attempt.stats.ttr)
-
-    def _plan(self) -> None:
-        if self._touches:
-            share = EARLIEST + (LATEST - EARLIEST) * self._settings.chance()
-            self._set(self._attempt.time_left_s() - self._ttr_s * (1 - share), self._touch_now)
-        else:
-            self._set(self._attempt.time_left_s(), self._end_of_ttr)
 
     def _set(self, wait_s: float, then: Callable[[], object]) -> None:
         cancel(self._timer)
@@ -185,76 +112,54 @@ class KeepAlive:
     def _agreed(self, _: None, deadline_s: float) -> None:
         if not self._is_over:
             self._attempt.deadline_s = max(deadline_s, self._attempt.deadline_s)
-            self._plan()
+            self.plan()
             self._settings.hooks.call("touched", self._attempt)
 
     def _refused(self, failure: Failure) -> Failure:
         if not self._is_over:
             if failure.check(errors.NotFound):
                 self._attempt.cancel(Ending.NOT_OURS)
-            elif failure.check(errors.ErrorReply) and self._touches:
-                self._try_again(self._attempt.time_left_s() * AGAIN)
+            elif failure.check(errors.ErrorReply) and self._settings.touches:
+                wait_s = self._attempt.time_left_s() * AGAIN
+                if wait_s >= LEAST_S:
+                    self._set(wait_s, self._touch_now)
         return failure
-
-    def _try_again(self, wait_s: float) -> None:
-        if wait_s >= LEAST_S:
-            self._set(wait_s, self._touch_now)
 
     def _end_of_ttr(self) -> None:
         self._attempt.cancel(Ending.TTR)
 
 
-T = TypeVar("T")
-V = TypeVar("V")
-
-AT_ONCE: Final = Release()
-"""What becomes of a job that was not tried to its end, by no fault of its own."""
-
-AFTER_A_FAULT: Final = Release(delay=60)
-"""The same when it was the worker's fault, which may happen again at once: not in a busy loop."""
-
-RESERVED: Final = "reserved"
-"""What `stats-job` says of the state of a job that somebody has."""
-
-STATS_TRIES: Final = 2
-"""How often the server is asked about a job before it is given back."""
-
-
-class JobRun(Generic[T]):
-    """One job in the worker's hands."""
+class JobRun(Reservation, Generic[T]):
+    """:ivar attempt: what the handler was given; None if it has not begun."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[T], reserver: Reserver, job: Job,
+        self, settings: Settings[T], reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
     ) -> None:  # fmt: skip
-        """:param may_give_back: asked before the job is released; its Deferred fires when it may
-            be.
-        :param left: called when the attempt was given up and its handler still runs.
-        """
+        """:param left: called when the attempt was given up and its handler still runs."""
+        super().__init__(settings, reserver, job, may_give_back)
+        self.attempt: Attempt[T] | None = None
         self._settings = settings
-        self._reserver = reserver
-        self._job = job
-        self._settlement = Settlement(settings, reserver, job, may_give_back)
-        self._began_s: float = settings.clock.seconds()
         self._deadline_s = self._began_s
-        self._attempt: Attempt[T] | None = None
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
         self._asked: Deferred[JobStats] | None = None
         self._left = left
+        self._limit: IDelayedCall | None = None
         self._giving_up: Deferred[None] | None = None
         self._has_handler_ended = False
-
-    # What the worker calls.
 
     async def carry_out(self) -> None:
         """Do all of it."""
         stats = await self._ask_for_stats()
         if stats is None:
             return  # It was lost before it was begun.
-        attempt = self._begin(stats)
+        attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
+        self._keep = KeepAlive(self._settings, attempt, self.touch)
+        attempt.begin(self._keep.touch)
+        self.attempt = attempt
         try:
             verdict = await self._verdict(attempt)
         except Exception:
@@ -266,53 +171,52 @@ class JobRun(Generic[T]):
         if self._giving_up is not None:
             await self._giving_up
         else:
-            await self._settle(attempt, verdict)
+            await self._conclude(attempt, verdict)
             attempt.end()
 
-    async def _settle(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
+    async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
         """:param verdict: None if the job is not ours any more."""
-        settlement = self._settlement
-        if verdict is not None and not settlement.is_settled:
-            await settlement.settle(attempt, verdict)
-        elif not settlement.is_settled:
-            settlement.tell_loss(attempt)
+        if self.is_settled:
+            return
+        if verdict is None:
+            self.tell_loss(attempt)
+        else:
+            await self.settle(attempt, verdict)
 
     def cancel(self, ending: Ending) -> None:
         self._ending = self._ending or ending
-        if self._attempt is not None:
+        if self.attempt is not None:
             if ending is Ending.DISCONNECTED:
                 self._stop()  # There is nothing left to touch.
-            self._attempt.cancel(ending)
+            self.attempt.cancel(ending)
         elif self._asked is not None:
             self._asked.cancel()
 
     def hand_over(self, session: Session, ending: Ending) -> None:
-        if self._settlement.hand_over(session):
+        """End the attempt, and tell the server no more, if the job of this number in that session
+        is the same: it was reserved by us again, and a command would act on that reservation.
+        """
+        if session.knows_jobs_of(self._session):
+            self._is_handed_over = True
+        if self._is_handed_over:
             self._stop()
             self.cancel(ending)
 
     def do_not_begin(self) -> None:
-        """The worker stops: what has not begun yet is given back."""
-        if self._attempt is None:
+        """Give it back if it has not begun yet: the worker stops."""
+        if self.attempt is None:
             self._ending = self._ending or Ending.STOPPED
 
-    @property
-    def attempt(self) -> Attempt[T] | None:
-        """What its handler was given; None if it has not begun."""
-        return self._attempt
-
     async def abandon(self) -> None:
-        """It was cancelled and goes on.  It can be left, but its job is given back."""
-        attempt, settlement = self._attempt, self._settlement
-        if attempt is not None and not settlement.is_settled and not _is_lost(attempt):
+        """Give its job back, although its handler was cancelled and still runs."""
+        attempt = self.attempt
+        if attempt is not None and not self.is_settled and not _is_lost(attempt):
             self._stop()
-            await settlement.settle(attempt, AT_ONCE)
-
-    # Its parts.
+            await self.settle(attempt, AT_ONCE)
 
     async def _ask_for_stats(self) -> JobStats | None:
         for _ in range(STATS_TRIES):
-            asked_s = self._settings.clock.seconds()
+            asked_s = self._clock.seconds()
             self._asked = self._reserver.client.stats_job(self._job)
             try:
                 stats = await self._asked
@@ -325,39 +229,31 @@ class JobRun(Generic[T]):
             except (CancelledError, errors.NotFound, errors.NotCarriedOut, errors.Unanswered):
                 return None
             except errors.ClientError as error:
-                self._settings.hooks.call("troubled", error)
-        await self._settlement.give_back_unseen()
+                self._hooks.call("troubled", error)
+        await self.give_back_unseen()
         return None
-
-    def _begin(self, stats: JobStats) -> Attempt[T]:
-        clock = self._settings.clock
-        attempt: Attempt[T] = Attempt(clock, self._job, stats, self._deadline_s)
-        self._keep = KeepAlive(self._settings, attempt, self._settlement.touch)
-        attempt.begin(self._keep.touch)
-        self._attempt = attempt
-        return attempt
 
     def _stop(self) -> None:
         if self._keep is not None:
             self._keep.stop()
 
     async def _verdict(self, attempt: Attempt[T]) -> Verdict | None:
-        """Try it.
-
-        :return: what is to become of it; None if that is not ours to say any more.
-        """
+        """Run the handler and decide; None if the job is not ours any more."""
         if self._ending is not None:
             return AT_ONCE
         early = self._before(attempt)
         if early is not None:
             return early
         assert self._keep is not None
-        self._keep.start()
-        self._settings.hooks.call("began", attempt)
-        limit = TimeLimit(self._settings, attempt, partial(self._begin_to_give_up, attempt))
-        limit.start()
+        self._keep.plan()
+        self._hooks.call("began", attempt)
+        limit_s = self._settings.limit_s
+        if limit_s is not None:
+            self._limit = self._clock.callLater(limit_s, self._limit_is_over, attempt)
         try:
-            verdict = verdict_of(await self._run(attempt))
+            read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
+            read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
+            verdict = verdict_of(await read)
         except GeneratorExit:
             raise
         except Decided as decided:
@@ -365,24 +261,22 @@ class JobRun(Generic[T]):
         except BaseException as error:
             return self._failed(attempt, error)
         finally:
-            limit.stop()
-        # Done is done, whoever has the job now: a delete may still be in time.
+            cancel(self._limit)
+        # Done is done, though another worker may have the job: a delete may still be in time.
         return verdict if isinstance(verdict, Delete) or not _is_lost(attempt) else None
 
     def _before(self, attempt: Attempt[T]) -> Verdict | None:
-        def ask() -> Verdict | None:
-            return self._settings.policy.before(attempt.stats)
-
-        verdict = self._decide(attempt, "before", ask, Verdict | None)
+        ask = partial(self._settings.policy.before, attempt.stats)
+        verdict: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
-            self._settings.hooks.call("failed", attempt, TooManyAttempts(why))
+            self._hooks.call("failed", attempt, TooManyAttempts(why))
         return verdict
 
     def _decide(
         self, attempt: Attempt[T], when: str, ask: Callable[[], V], kinds: UnionType
     ) -> V | Bury:
-        """Ask the policy; one with a fault, or that says nothing, buries."""
+        """Ask the policy; one that fails, or gives no verdict, buries."""
         try:
             verdict = ask()
             if not isinstance(verdict, kinds):
@@ -392,6 +286,12 @@ class JobRun(Generic[T]):
             return Bury()
         return verdict
 
+    def _limit_is_over(self, attempt: Attempt[T]) -> None:
+        # Before it is cancelled: it may end at once, and stop this timer.
+        stuck_s = self._settings.stuck_s
+        self._limit = self._clock.callLater(stuck_s, self._begin_to_give_up, attempt)
+        attempt.cancel(Ending.LIMIT)
+
     def _begin_to_give_up(self, attempt: Attempt[T]) -> None:
         verdict = self._failed(attempt, TookTooLong())
         self._giving_up = Deferred.fromCoroutine(self._give_up(attempt, verdict))
@@ -400,16 +300,12 @@ class JobRun(Generic[T]):
         )
 
     async def _give_up(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
-        """Let the attempt end although its handler still runs; its result counts no more."""
+        """End the attempt although its handler still runs, whose result counts no longer."""
         self._stop()
-        await self._settle(attempt, verdict)
+        await self._conclude(attempt, verdict)
         attempt.end()
         if not self._has_handler_ended:
             self._left(self)
-
-    def _run(self, attempt: Attempt[T]) -> Deferred[Any]:
-        read: Deferred[Any] = execute(attempt.read, self._settings.serialiser.load)
-        return read.addCallback(lambda _: self._do(attempt)).addErrback(no_exit)
 
     def _do(self, attempt: Attempt[T]) -> Deferred[Any]:
         handler, threads = self._settings.handler, self._settings.threads
@@ -419,7 +315,7 @@ class JobRun(Generic[T]):
             running = threads.run(partial(in_this_process, partial(handler, attempt)))
         else:
             running = execute(in_this_process, partial(handler, attempt))
-        return running.addCallback(awaited, attempt, self._settings.clock)
+        return running.addCallback(awaited, attempt, self._clock)
 
     def _failed(self, attempt: Attempt[T], error: BaseException) -> Verdict | None:
         if self._giving_up is not None or _is_lost(attempt):
@@ -428,10 +324,17 @@ class JobRun(Generic[T]):
             return AT_ONCE
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
-        self._settings.hooks.call("failed", attempt, error)
+        self._hooks.call("failed", attempt, error)
         chance = self._settings.chance()
         ask = partial(self._settings.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)
+
+
+def no_exit(failure: Failure) -> Failure:
+    """A function that raises GeneratorExit has failed as any other; it must not end ours."""
+    if failure.check(GeneratorExit):
+        raise NoResult("raised GeneratorExit") from failure.value
+    return failure
 
 
 def _is_lost(attempt: Attempt[Any]) -> bool:
@@ -439,14 +342,13 @@ def _is_lost(attempt: Attempt[Any]) -> bool:
 
 
 def _deadline(stats: JobStats, began_s: float, asked_s: float) -> float:
-    """Say when a TTR ends at the earliest, by our clock.
+    """Give the earliest end of a TTR, by our clock.
 
-    It began when the server gave us the job, and we may have read that late.  How much was left
-    the server has told later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
+    It began when the server gave us the job, and we may have read that late.  The server's answer
+    on how much is left is later than ``asked_s``, in whole seconds, the rest cut off: so a full TTR
     less a second may be full.
 
     :param began_s: when the job was read.
-    :param asked_s: when the server was asked about it.
     """
     ttr_s = max(1, stats.ttr)
     left_s = stats.time_left

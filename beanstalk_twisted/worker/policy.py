@@ -1,4 +1,4 @@
-"""What becomes of a job that failed."""
+"""What becomes of a job that failed, and when to ask a server for how many jobs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,10 +32,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It is to be tried again.
-
-    :ivar delay: after so many seconds, whole ones: the protocol's field, and `Client.release`'s.
-    :ivar priority: with this priority; None for the one it has.
+    """:ivar delay: whole seconds, as the protocol has it, and `Client.release`.
+    :ivar priority: None for the one it has.
     """
 
     delay: int = 0
@@ -54,10 +52,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """It is put aside until somebody kicks it.
-
-    :ivar priority: as of `Release`.
-    """
+    """It is put aside until it is kicked; a priority of None is the one it has."""
 
     priority: int | None = None
 
@@ -74,7 +69,7 @@ Verdict = Delete | Release | Bury
 
 
 class Decided(Exception):
-    """Raised by who does a job, from wherever, to say what is to become of it."""
+    """Raised by a job's function, at any depth, to decide what becomes of the job."""
 
     def __init__(self, verdict: Verdict) -> None:
         """:raise TypeError: that is no verdict; so the job fails."""
@@ -95,8 +90,8 @@ class NoResult(Exception):
 
 
 class TooManyAttempts(Exception):
-    """What a job fails with that was given out so often that it is not tried again: whoever had it
-    before has died, or let its TTR end.
+    """What a job fails with that was given out so often that it is not tried again: workers that
+    had it have died, or let its TTR end.
     """
 
 
@@ -110,9 +105,21 @@ MOST_DELAY_S: Final = 3600.0
 """Between two attempts at most, seconds: what was down for long is found up within the hour."""
 
 FACTOR: Final = 3.0
-"""Each wait is so much longer than the one before."""
+"""Each wait is longer than the one before by this factor."""
 
 BURY: Final = Bury()
+
+POLL_FIRST_S: Final = 0.02
+"""After an empty answer, before the next poll, seconds: about the end of a burst."""
+
+POLL_MOST_S: Final = 0.25
+"""Between two polls at most, seconds: four commands a second are nothing to a server."""
+
+REST_S: Final = 1.0
+"""After an answer that is an error, before anything is asked again, seconds."""
+
+PATIENCE_S: Final = 30
+"""How long a `reserve` waits, seconds; it is then sent again, so a dead server is noticed."""
 
 Kinds = tuple[type[BaseException], ...]
 
@@ -121,26 +128,19 @@ class Policy(Protocol):
     """Decides about failures."""
 
     def before(self, stats: JobStats) -> Verdict | None:
-        """Say what becomes of a job that is not even to be tried; None to try it."""
+        """Decide what becomes of a job that is not even tried; None to try it."""
 
     def after(self, stats: JobStats, error: BaseException, chance: float) -> Verdict:
-        """Say what becomes of a job that failed.
-
-        :param chance: a number from 0 up to 1, another one each time.
-        """
+        """:param chance: a number from 0 up to 1, another one each time."""
 
 
 def times_reserved(stats: JobStats) -> int:
-    """Count an attempt whenever the job was given to a worker: also to one that has died of it, and
-    to one that has released it by choice (see `Retry`).
-    """
+    """Count what was given to any worker, also to one that has died of it or released by choice."""
     return stats.reserves
 
 
 def times_given_back(stats: JobStats) -> int:
-    """Count an attempt when the job was released or its TTR has ended, but not when its worker, or
-    the server, was ended in between.
-    """
+    """Count releases and ends of the TTR, but not ends of a worker or the server in between."""
     return stats.releases + stats.timeouts + 1
 
 
@@ -154,7 +154,7 @@ class Retry(Policy):
     that is only released by choice is tried for ever, and one that kills its workers is not.  What
     is decided after a failure counts all.
 
-    :ivar most_attempts: after so many a failure is the last, at least 1; and so many without a
+    :ivar most_attempts: after that many a failure is the last, at least 1; and that many without a
         release are made.
     :ivar first_delay_s: before the second attempt; each further wait is ``factor`` times as long,
         up to ``most_delay_s``.  Each is cut by chance to between half and all of it, and
@@ -214,7 +214,7 @@ class Retry(Policy):
         return Release(self.delay_s(self.count(stats), chance))
 
     def delay_s(self, attempt: int, chance: float) -> int:
-        """Give the wait behind an attempt, seconds."""
+        """Give the seconds to wait after an attempt."""
         due_s, steps = self.first_delay_s, attempt - 1
         while steps > 0 and 0 < due_s < self.most_delay_s and self.factor > 1:
             due_s, steps = due_s * self.factor, steps - 1
@@ -237,3 +237,35 @@ def _check_kinds(name: str, kinds: object) -> None:
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"{wanted}; {kind!r} is none")
+
+
+class Demand:
+    """Learns from the answers.  As long as jobs come it asks for twice as many at a time, as far as
+    there is room; after an empty answer for one, later and later.
+
+    :ivar is_dry: the last answer was that there are none.
+    :ivar at_once: how many may be asked for at the same time.
+    :ivar next_s: when to poll next if it is dry.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.is_dry = True
+        self.at_once = 1
+        self.next_s = 0.0
+        self._room = room
+        self._wait_s = POLL_FIRST_S
+
+    def got(self) -> None:
+        self.is_dry = False
+        self.at_once = min(self.at_once * 2, self._room)
+        self._wait_s = POLL_FIRST_S
+
+    def got_none(self, now_s: float) -> None:
+        self.is_dry = True
+        self.at_once = 1
+        self.next_s = now_s + self._wait_s
+        self._wait_s = min(self._wait_s * 2, POLL_MOST_S)
+
+    def ended(self, now_s: float) -> None:
+        """A job has ended: the command that tells the server may ask it, too."""
+        self.next_s = now_s

@@ -1,8 +1,4 @@
-"""Puts recurring jobs: one for each time, however many schedulers run.
-
-A scheduler keeps nothing: what was put is known to the server, which remembers the unique key of
-each job (`schedule.Schedule.tags`).  So any number of them may run, stop and start as they like.
-"""
+"""Puts recurring jobs: one for each time, however many schedulers run."""
 
 import re
 import time
@@ -24,8 +20,8 @@ from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_whole, name_bytes
-from beanstalk_twisted.client.deadline import cancel
 from beanstalk_twisted.client.endpoints import the_reactor
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.toml import BadToml, parse_toml
@@ -47,13 +43,19 @@ MAX_MISSED: Final = 1000
 """Missed runs that are made up for at once: the newest."""
 
 SKEW_S: Final = 3600
-"""By so much the clocks of schedulers may differ, seconds."""
+"""How much the clocks of schedulers may differ, seconds."""
 
 MAX_FILE_BYTES: Final = 64 << 10
 """Of a file of schedules: some hundreds of them, read in 50 ms."""
 
 MAX_NAME: Final = 180
-"""Bytes of a name: a key has 200, and behind the name come a slash and the time."""
+"""Bytes of a name: a key has 200, and a slash and the time follow the name."""
+
+LOOK_S: Final = 60.0
+"""The longest sleep, seconds: a wall clock that was set is noticed within a minute."""
+
+RETRY_S: Final = 10.0
+"""After a put that the server has refused, seconds."""
 
 _BEFORE: Final = timedelta(hours=3)
 """An hour that comes twice, or never, is read from its beginning: times do not depend on when."""
@@ -62,14 +64,16 @@ KINDS: Final = {
     "cron": str, "tube": str, "body": str, "zone": str, "missed": str, "catch_up_s": int,
     "priority": int, "ttr": int,
 }  # fmt: skip
-"""The fields of a schedule but for its name, which are the keys of a table of a file, and what
-kinds their values are; a body may be a function, too.
+"""The fields of a schedule except its name, which are the keys of a table of a file, and their
+types; a body may be a function, too.
 """
 
 _NO_ZONE: Final = re.compile(r"(?:posix|right)/|(?:posixrules|localtime|Factory)\Z")
 """Files among those of zones that are none: other forms of them, and what differs between
 machines.
 """
+
+_log = Logger(namespace="beanstalk_twisted.worker.recurring")
 
 _CRON_FIELDS: Final = {"minutes": 60, "hours": 24, "days": 31, "months": 12, "weekdays": 7}
 """What `CronSim` calls the fields of an expression, in order, and how many values each has."""
@@ -85,8 +89,7 @@ class Schedule:
 
     :ivar name: tells it from others in its tube; 1 to 180 bytes, as a tube's name.
     :ivar cron: minute, hour, day of month, month, day of week.
-    :ivar tube: where its jobs are put.
-    :ivar body: theirs, or what makes one of the time that each is for.
+    :ivar body: or what makes one of the time that a job is for.
     :ivar zone: whose time of day the expression is in, such as ``Europe/Berlin``.
     :ivar missed: what becomes of runs whose time was more than `LATE_S` ago when a job could be put
         again: ``none`` is made up for, ``one``, the newest, or ``all``.
@@ -135,10 +138,6 @@ class Schedule:
         check_whole("priority", self.priority, 0, MAX_U32)
         check_whole("ttr", self.ttr, 1, MAX_U32)
         specs.WATCH.line((self.tube.encode(),))
-        self._check_zone()
-        self._check_cron()
-
-    def _check_zone(self) -> None:
         try:
             is_zone = _NO_ZONE.match(self.zone) is None
             self._zone()
@@ -146,6 +145,7 @@ class Schedule:
             is_zone = False
         if not is_zone:
             raise ValueError(f"there is no time zone {self.zone!r}")
+        self._check_cron()
 
     def _check_cron(self) -> None:
         fields = self.cron.split()
@@ -162,20 +162,18 @@ class Schedule:
 
     @property
     def window_s(self) -> int:
-        """For how long after its time a run may be put, seconds."""
+        """Give the seconds after its time in which a run may be put."""
         return LATE_S if self.missed == "none" else self.catch_up_s
 
     def next_s(self, after_s: float) -> int:
-        """:param after_s: seconds since 1970 UTC.
-        :return: the first time after that.
-        """
+        """Give the first time after this one, seconds since 1970 UTC."""
         times = self._from(after_s)
         while (time_s := int(next(times).timestamp())) <= after_s:
             pass
         return time_s
 
     def runs(self, after_s: float, count: int) -> list[datetime]:
-        """:return: the next times after one, in the schedule's zone; fewer if there are no more."""
+        """Give the next times after one, in the schedule's zone; fewer if there are no more."""
         zone, found = self._zone(), list[datetime]()
         for moment in self._from(after_s):
             time_s = int(moment.timestamp())
@@ -187,7 +185,7 @@ class Schedule:
         return found
 
     def due(self, after_s: float, now_s: float) -> list[int]:
-        """:return: the times after one and up to the other for which jobs are to be put now."""
+        """Give the times after one and up to the other for which jobs have to be put now."""
         after_s = max(after_s, now_s - self.window_s)
         newest: deque[int] = deque(maxlen=1 if self.missed == "one" else MAX_MISSED)
         for moment in self._from(after_s):
@@ -199,14 +197,10 @@ class Schedule:
         return list(newest)
 
     def tags(self, time_s: int) -> Tags:
-        """:return: what makes one job of those that several schedulers put for this time: its key
-        is remembered for as long as one of them may still put it.
-        """
-        key = f"{self.name}/{time_s}"
-        return Tags(unique=key, unique_seconds=self.window_s + SKEW_S)
+        """Give a key that is remembered for as long as any scheduler may still put this run."""
+        return Tags(unique=f"{self.name}/{time_s}", unique_seconds=self.window_s + SKEW_S)
 
     def body_for(self, time_s: int) -> bytes:
-        """:return: the body of the job for this time."""
         if callable(self.body):
             return self.body(datetime.fromtimestamp(time_s, self._zone()))
         return self.body
@@ -234,7 +228,7 @@ def _check_steps(place: int, field: str) -> None:
 
 
 def read_schedules(path: str) -> list[Schedule]:
-    """Read a file of schedules, in TOML: each table is one, and is called as it is.
+    """Read a file of schedules, in TOML: each table is one, with its name.
 
     :raise ValueError: the file cannot be read, or something is wrong in it; says where.
     """
@@ -277,17 +271,8 @@ def _schedule_of(where: str, name: str, table: Any) -> Schedule:
         raise ValueError(f"{where}: {said}") from None
 
 
-LOOK_S: Final = 60.0
-"""The longest sleep, seconds: a wall clock that was set is noticed within a minute."""
-
-RETRY_S: Final = 10.0
-"""After a put that the server has refused, seconds."""
-
-
 class Run(NamedTuple):
-    """A recurring job for one time.
-
-    :ivar time_s: when it was due, seconds since 1970 UTC.
+    """:ivar time_s: when it was due, seconds since 1970 UTC.
     :ivar job: its number; ``is_new`` says whether this scheduler has put it, and no other one.
     """
 
@@ -297,9 +282,11 @@ class Run(NamedTuple):
 
 
 class Recurring(Service):
-    """The scheduler, as a service."""
+    """The scheduler, as a service.
 
-    _log = Logger(namespace="beanstalk_twisted.worker.recurring")
+    It keeps nothing: what was put is known to the server, which remembers the unique key of each
+    job (`Schedule.tags`).  So any number of them may run, stop and start as they like.
+    """
 
     def __init__(
         self, endpoint: str | IStreamClientEndpoint, schedules: Iterable[Schedule], *,
@@ -312,11 +299,9 @@ class Recurring(Service):
         :param options: of `Client`.
         :raise ValueError: there is no schedule, or two of a tube have the same name.
         """
-        self._clock = reactor or the_reactor()
-        self._wall_clock = wall_clock
-        self._put = put
-        self._client = Client(endpoint, reactor=self._clock, probes=True, **options)
-        self._series = [_Series(self, each) for each in schedules]
+        clock = reactor or the_reactor()
+        self._client = Client(endpoint, reactor=clock, probes=True, **options)
+        self._series = [_Series(each, self._client, put, clock, wall_clock) for each in schedules]
         if not self._series:
             raise ValueError("there is no schedule")
         places = {(each.schedule.tube, each.schedule.name) for each in self._series}
@@ -336,46 +321,19 @@ class Recurring(Service):
             each.stop()
         return self._client.stopService()
 
-    # What its series call.
-
-    def now_s(self) -> float:
-        return self._wall_clock()
-
-    def clock_s(self) -> float:
-        return float(self._clock.seconds())
-
-    def later(self, seconds: float, call: Callable[..., object], *args: object) -> IDelayedCall:
-        delayed: IDelayedCall = self._clock.callLater(seconds, call, *args)
-        return delayed
-
-    def ask(self, schedule: Schedule, time_s: int) -> Deferred[Inserted]:
-        """Put the job for a time."""
-        return self._client.put(
-            schedule.body_for(time_s), tube=schedule.tube, priority=schedule.priority,
-            ttr=schedule.ttr, tags=schedule.tags(time_s),
-        )  # fmt: skip
-
-    def succeeded(self, run: Run) -> None:
-        if run.job.is_new:
-            self._log.info("{name}: job {job} put into {tube}", name=run.schedule.name,
-                           job=int(run.job), tube=run.schedule.tube)  # fmt: skip
-        tell(self._log, self._put, run)
-
-    def failed(self, schedule: Schedule, error: BaseException) -> None:
-        self._log.warn("{name}: {error}; retrying", name=schedule.name,
-                       error=text_of(error))  # fmt: skip
-
-    def missed(self, schedule: Schedule) -> None:
-        self._log.warn("{name}: a run was missed: no job could be put in {seconds} s",
-                       name=schedule.name, seconds=schedule.window_s)  # fmt: skip
-
 
 class _Series:
     """The runs of one schedule."""
 
-    def __init__(self, recurring: Recurring, schedule: Schedule) -> None:
+    def __init__(
+        self, schedule: Schedule, client: Client, put: Callable[[Run], object], clock: Any,
+        wall_clock: Callable[[], float],
+    ) -> None:  # fmt: skip
         self.schedule = schedule
-        self._recurring = recurring
+        self._client = client
+        self._put = put
+        self._clock = clock
+        self._wall_clock = wall_clock
         self._timer: IDelayedCall | None = None
         self._looked_s = 0.0
         self._puts: dict[int, Deferred[Any] | None] = {}
@@ -392,13 +350,14 @@ class _Series:
 
     def _look(self) -> None:
         """Put what is due, give up what has waited too long, and sleep until the next time."""
-        now_s, schedule = self._recurring.now_s(), self.schedule
+        now_s, schedule = self._wall_clock(), self.schedule
         self._timer = None
         due = schedule.due(self._looked_s, now_s)
         self._looked_s = now_s
         for time_s in list(self._puts):
             if time_s < now_s - schedule.window_s:
-                self._recurring.missed(schedule)
+                _log.warn("{name}: a run was missed: no job could be put in {seconds} s",
+                          name=schedule.name, seconds=schedule.window_s)  # fmt: skip
                 self._give_up(time_s)
             elif schedule.missed == "one" and due:
                 self._give_up(time_s)  # The newest will do.
@@ -409,16 +368,19 @@ class _Series:
         self._sleep(min(schedule.next_s(now_s) - now_s, LOOK_S))
 
     def _sleep(self, most_s: float) -> None:
-        """Look again after so many seconds, or before, if that was said already."""
-        if self._timer is None or self._timer.getTime() > self._recurring.clock_s() + most_s:
+        """Look again after some seconds, or before, if that was planned already."""
+        if self._timer is None or self._timer.getTime() > self._clock.seconds() + most_s:
             cancel(self._timer)
-            self._timer = self._recurring.later(most_s, self._look)
+            self._timer = self._clock.callLater(most_s, self._look)
 
     def _ask(self, time_s: int) -> None:
         """Put the job for a time, again if that was tried before."""
-        self._puts[time_s] = None
+        schedule, self._puts[time_s] = self.schedule, None
         try:
-            asked = self._recurring.ask(self.schedule, time_s)
+            asked = self._client.put(
+                schedule.body_for(time_s), tube=schedule.tube, priority=schedule.priority,
+                ttr=schedule.ttr, tags=schedule.tags(time_s),
+            )  # fmt: skip
         except Exception as error:  # The application makes the body.
             self._failed(Failure(error), time_s)
             return
@@ -427,7 +389,10 @@ class _Series:
 
     def _succeeded(self, job: Inserted, time_s: int) -> None:
         del self._puts[time_s]
-        self._recurring.succeeded(Run(self.schedule, time_s, job))
+        if job.is_new:
+            _log.info("{name}: job {job} put into {tube}", name=self.schedule.name,
+                      job=int(job), tube=self.schedule.tube)  # fmt: skip
+        tell(_log, self._put, Run(self.schedule, time_s, job))
 
     def _failed(self, failure: Failure, time_s: int) -> None:
         if time_s not in self._puts:
@@ -435,7 +400,8 @@ class _Series:
         assert failure.value is not None
         self._puts[time_s] = None
         self._sleep(RETRY_S)
-        self._recurring.failed(self.schedule, failure.value)
+        _log.warn("{name}: {error}; retrying", name=self.schedule.name,
+                  error=text_of(failure.value))  # fmt: skip
 
     def _give_up(self, time_s: int) -> None:
         asked = self._puts.pop(time_s)

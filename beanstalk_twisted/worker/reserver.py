@@ -1,84 +1,75 @@
-"""One connection of a worker, with what is reserved on it.
+"""One connection of a worker, and what the server is told of the jobs reserved on it."""
 
-`client.service.Client` brings it back when it is lost.  Then the reservations are gone: each
-attempt is told, and whatever was being asked for is given up.
-"""
-
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.methods import first_error
 from beanstalk_twisted.client.commands.specs import Job
-from beanstalk_twisted.client.deadline import cancel
+from beanstalk_twisted.client.pending import cancel, first_error
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
-from beanstalk_twisted.worker.attempt import Ending
-from beanstalk_twisted.worker.demand import REST_S
+from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.policy import REST_S, Delete, Release, Verdict
 from beanstalk_twisted.worker.settings import Settings
 
-if TYPE_CHECKING:
-    from beanstalk_twisted.worker.job_run import JobRun
-
 T = TypeVar("T")
+H = TypeVar("H", bound="Reservation")
 
 DEADLINE_SOON_S: Final = 1.0
 """How long before the end of a TTR a server says so, seconds (protocol.txt, "reserve")."""
 
 
 class Session:
-    """One connection, told from those before and after it."""
+    """A connection; those before and after it are others."""
 
     def __init__(self, server: str | None) -> None:
-        """:param server: the ``id`` that the server has given in ``stats``, random for each of its
-        processes; None if it has told none.
-        """
+        """:param server: the ``id`` in its ``stats``, random for each process; None for none."""
         self._server = server
 
     def knows_jobs_of(self, other: "Session") -> bool:
-        """Whether a number that was a job's there is the same job's here.
-
-        No process gives a number twice.  Another one may: a server without a log begins with 1
-        again, and behind one address there may be several servers.
+        """Return True if a number that was a job's there is the same job's here.  One process gives
+        no number twice, but another may: a server without a log begins with 1 again, and behind one
+        address there may be several servers.
         """
         return self is other or (self._server is not None and self._server == other._server)
 
 
-def server_id(stats: ServerStats) -> str | None:
-    """Give what a process of a server calls itself; None if it does not."""
+def _server_id(stats: ServerStats) -> str | None:
     server = stats.get("id")
     return None if server is None else str(server)
 
 
-def no_server_id(failure: Failure) -> None:
+def _no_server_id(failure: Failure) -> None:
     failure.trap(errors.ErrorReply, errors.BadReply)
 
 
-class Reserver:
-    """One connection of a worker.
+class Reserver(Generic[H]):
+    """One connection of a worker, with what is reserved on it.
 
-    :ivar client: the client that makes it.
+    `client.service.Client` brings it back when it is lost.  Then the reservations are gone: each
+    attempt is told, and whatever was being asked for is given up.
+
     :ivar session: the one that there is, with its tubes watched; None if there is none.
     :ivar asked: the `reserve`s that have no answer.
-    :ivar polls: how many `reserve`s were sent on it that do not wait and have no answer.
-    :ivar is_blocking: whether one was that may wait.
+    :ivar polls: how many of them do not wait.
+    :ivar is_blocking: whether one of them may wait.
     :ivar jobs: what is reserved on it, or was and is still worked on.
+    :ivar newest: the newest reservations of jobs, by their numbers.
     :ivar stuck: what was given up, and whose handler still runs.
     :ivar no_wait_until_s: when a `reserve` may wait on it again, by the reactor's clock.
     """
 
     def __init__(self, settings: Settings[Any], number: int, changed: Callable[[], object]) -> None:
-        """:param number: from 0.
-        :param changed: called when it has a session, or no more.
-        """
+        """:param changed: called when it has a session, or has none any more."""
         self.client = settings.make_client(number, connected=self._watch, lost=self._lost)
         self.session: Session | None = None
-        self.jobs: set[JobRun[Any]] = set()
-        self.stuck: set[JobRun[Any]] = set()
+        self.jobs: set[H] = set()
+        self.stuck: set[H] = set()
         self.asked: set[Deferred[Job]] = set()
         self.polls = 0
         self.is_blocking = False
@@ -87,7 +78,7 @@ class Reserver:
         self._clock = settings.clock
         self._is_stopped = True
         self._closed: Deferred[None] | None = None
-        self._newest: dict[int, JobRun[Any]] = {}
+        self.newest: dict[int, H] = {}
         self._bound: set[Deferred[Any]] = set()
         self._waiting: list[Deferred[Session]] = []
         self._timer: IDelayedCall | None = None
@@ -95,16 +86,15 @@ class Reserver:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no job and none can come."""
+        """Return True if it has no job and none can come."""
         return not self.jobs and not self.asked
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing can be sent on it any more: the server takes back what comes now."""
+        """Return True if nothing can be sent on it: the server takes back what comes now."""
         return self._closed is not None
 
     def start(self) -> None:
-        """Connect, and watch the worker's tubes alone."""
         self._is_stopped = False
         self._closed = None
         self.stuck.clear()  # Threads of a former start are none of the new ones.
@@ -121,26 +111,21 @@ class Reserver:
             self.polls += 1
         return asked.addBoth(self._answered, asked)
 
-    def hold(self, number: int, held: "JobRun[Any]") -> None:
-        """Note what was reserved on it."""
+    def hold(self, number: int, held: H) -> None:
         self.jobs.add(held)
-        self._newest[number] = held
+        self.newest[number] = held
 
-    def leave(self, number: int, held: "JobRun[Any]") -> None:
-        """Note that a handler still runs although its reservation has ended."""
+    def leave(self, number: int, held: H) -> None:
+        """Forget a reservation that has ended, but not its handler, which still runs."""
         self.drop(number, held)
         self.stuck.add(held)
 
-    def drop(self, number: int, held: "JobRun[Any]") -> None:
+    def drop(self, number: int, held: H) -> None:
         """Forget a reservation that has ended."""
         self.jobs.discard(held)
         self.stuck.discard(held)
-        if self._newest.get(number) is held:
-            del self._newest[number]
-
-    def holder(self, number: int) -> "JobRun[Any] | None":
-        """Give what holds the job of that number, or does in its own view; None if nothing does."""
-        return self._newest.get(number)
+        if self.newest.get(number) is held:
+            del self.newest[number]
 
     def send_in(
         self, session: Session, name: str, job: Job, send: Callable[[Client], Deferred[T]]
@@ -162,10 +147,7 @@ class Reserver:
         return self._bind(send(self.client)).addErrback(lost)
 
     def when_up(self) -> Deferred[Session]:
-        """Wait for a session.
-
-        :raise Closed: through the Deferred: there will be none.
-        """
+        """:raise Closed: through the Deferred: there will be no session."""
         waiting: Deferred[Session] = Deferred()
         if self.session is not None:
             waiting.callback(self.session)
@@ -176,19 +158,17 @@ class Reserver:
         return waiting
 
     def take_no_more(self) -> None:
-        """Have no more jobs given to us on it.  A `reserve` that waits ends with the connection,
-        which holds no job; one that does not wait is answered.
-        """
+        """End a `reserve` that waits, with the connection, which holds no job."""
         if self.is_blocking:
             self._closed = self.client.hang_up()
 
     def cancel_reserves(self) -> None:
-        """No job is wanted any more.  One that comes all the same, the client gives back."""
+        """A job that comes all the same, the client gives back."""
         for asked in list(self.asked):
             asked.cancel()
 
     def stop(self) -> Deferred[Any]:
-        """Part, when all that was sent is answered; at once if it has nothing to lose."""
+        """Part, when all that was sent is answered; now if it has nothing to lose."""
         self.session = None
         self._is_stopped = True
         self._stop_timer()
@@ -211,7 +191,7 @@ class Reserver:
         return answer
 
     def _bind(self, sent: Deferred[T]) -> Deferred[T]:
-        """Give this up when the connection is lost; the client would send it to the next one."""
+        """Have it cancelled when the connection is lost: the client would send it to the next."""
         self._bound.add(sent)
 
         def answered(answer: Any) -> Any:
@@ -220,16 +200,12 @@ class Reserver:
 
         return sent.addBoth(answered)
 
-    # Coming up.
-
     def _watch(self) -> None:
-        """Watch the tubes.  Nothing is reserved before the server has confirmed them all: a job of
-        another tube is not ours to do.
-        """
+        """Watch the tubes; all are confirmed before a reserve, since no other jobs are ours."""
         if self._is_stopped:
             return
         asked = self._settings.watch_tubes(self.client)
-        asked.append(self.client.stats().addCallbacks(server_id, no_server_id))
+        asked.append(self.client.stats().addCallbacks(_server_id, _no_server_id))
         watched = gatherResults([self._bind(each) for each in asked], consumeErrors=True)
         watched.addCallbacks(self._watched, self._not_watched)
 
@@ -246,7 +222,7 @@ class Reserver:
         error = first_error(failure)
         lost = (CancelledError, errors.Unanswered, errors.NotCarriedOut)
         if self._is_stopped or error is None or isinstance(error, lost):
-            return  # The next connection is told anew.
+            return  # The next connection is asked again.
         self._settings.hooks.call("troubled", error)
         self._timer = self._clock.callLater(REST_S, self._watch)
 
@@ -264,3 +240,99 @@ class Reserver:
         for held in list(self.jobs):
             held.cancel(Ending.DISCONNECTED)
         self._changed()
+
+
+class Reservation:
+    """:ivar is_settled: the server was told what becomes of the job, or need not be."""
+
+    def __init__(
+        self, settings: Settings[Any], reserver: Reserver[Any], job: Job,
+        may_give_back: Callable[[], Deferred[None]],
+    ) -> None:  # fmt: skip
+        """:param may_give_back: asked before each release; its Deferred fires when it may be."""
+        self.is_settled = False
+        assert reserver.session is not None, "a job comes by a connection"
+        self._clock = settings.clock
+        self._hooks = settings.hooks
+        self._reserver = reserver
+        self._session = reserver.session
+        self._job = job
+        self._is_handed_over = False
+        self._may_give_back = may_give_back
+        self._began_s: float = settings.clock.seconds()
+
+    def cancel(self, ending: Ending) -> None:
+        """End the attempt at it."""
+        raise NotImplementedError
+
+    async def settle(self, attempt: Attempt[Any], verdict: Verdict) -> None:
+        """Carry out a verdict."""
+        self.is_settled = True
+        try:
+            await self._tell_server(attempt, verdict)
+        except errors.NotFound:
+            self.tell_loss(attempt)
+        except errors.ClientError as error:
+            self._hooks.call("unsettled", attempt, verdict, error)
+        else:
+            seconds = self._clock.seconds() - self._began_s
+            self._hooks.call("ended", attempt, verdict, seconds)
+
+    async def give_back_unseen(self) -> None:
+        """Release it: without its TTR it cannot be kept.  Nor is its priority known."""
+        await self._may_give_back()
+        delay = math.ceil(REST_S)  # Not to be asked about again at once.
+        try:
+            await self._send("release", lambda client: client.release(self._job, delay=delay))
+        except errors.ClientError as error:
+            self._hooks.call("troubled", error)
+
+    def touch(self) -> Deferred[None]:
+        """Let its TTR begin again."""
+        return self._send("touch", lambda client: client.touch(self._job))
+
+    def tell_loss(self, attempt: Attempt[Any]) -> None:
+        ending = attempt.ending
+        why = ending if ending is not None and ending.is_loss else Ending.NOT_OURS
+        self._hooks.call("lost", attempt, why)
+
+    async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> None:
+        if isinstance(verdict, Delete):
+            await self._delete()
+            return
+        priority = attempt.stats.pri if verdict.priority is None else verdict.priority
+        if isinstance(verdict, Release):
+            await self._may_give_back()
+            delay = verdict.delay
+            await self._send("release", lambda client: client.release(
+                self._job, priority=priority, delay=delay))  # fmt: skip
+        else:
+            await self._send("bury", lambda client: client.bury(self._job, priority=priority))
+
+    async def _delete(self) -> None:
+        """Delete it; if the connection is lost before the answer, once more on the next: the server
+        has made the job ready, and anybody may delete that.  But only if it is the same process of
+        a server: another one may have given the number to another job.
+        """
+        session, unanswered = self._session, None
+        while session.knows_jobs_of(self._session) and not self._is_handed_over:
+            try:
+                await self._reserver.send_in(
+                    session, "delete", self._job, lambda client: client.delete(self._job.id)
+                )
+                return
+            except errors.Unanswered as error:
+                unanswered = error
+            except errors.NotCarriedOut:
+                if self._reserver.session is session:
+                    raise
+            except errors.NotFound:
+                break
+            session = await self._reserver.when_up()
+        # It was deleted the first time, or another worker has it, or may: that is not known.
+        raise unanswered or errors.NotFound("delete", self._job.id) from None
+
+    def _send(self, name: str, send: Callable[[Client], Deferred[None]]) -> Deferred[None]:
+        if self._is_handed_over:
+            return fail(errors.NotFound(name, self._job.id))
+        return self._reserver.send_in(self._session, name, self._job, send)

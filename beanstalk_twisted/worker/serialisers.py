@@ -1,29 +1,17 @@
-"""Bodies to values and back.
-
-A body that cannot be read fails the attempt with `Unreadable`; what becomes of it the policy says,
-and the usual one buries it.
-"""
+"""Bodies to values and back."""
 
 import json
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import partial
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Final,
-    Protocol,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Final, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """The body is not what was agreed upon."""
+    """The body is not what was agreed upon.  The attempt fails with it, and `Retry` buries."""
 
 
 class Serialiser(Protocol[T]):
@@ -47,7 +35,7 @@ class Bytes(Serialiser[bytes]):
 
 
 class Json(Serialiser[Any]):
-    """JSON in UTF-8: whatever it holds."""
+    """JSON in UTF-8."""
 
     def load(self, body: bytes) -> Any:
         try:
@@ -70,7 +58,7 @@ class Typed(Serialiser[T]):
 
     def __init__(self, kind: type[T], *, ignores_unknown: bool = False) -> None:
         """:param ignores_unknown: leave out the fields that the dataclass, or one in it, does not
-            have: those who put jobs may then add some before the workers know them.
+            have: producers may then add some before the workers know them.
         :raise TypeError: it is not a dataclass, or one of its fields has another type.
         """
         if not is_dataclass(kind):
@@ -103,13 +91,8 @@ class _OfAnotherKind(Unreadable):
 
 
 def _reader(kind: Any, ignores_unknown: bool) -> _Read:
-    """Make what checks a value of JSON, and makes it one of that type; the second argument says
-    where it stands.
-    """
-
-    def reader(part: Any) -> _Read:
-        return _reader(part, ignores_unknown)
-
+    """Make what checks a value of JSON at a place, and makes it one of that type."""
+    reader = partial(_reader, ignores_unknown=ignores_unknown)
     if is_dataclass(kind) and isinstance(kind, type):
         return _object(kind, ignores_unknown)
     origin, args = get_origin(kind), get_args(kind)

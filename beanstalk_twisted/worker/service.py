@@ -14,14 +14,13 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.endpoints import the_reactor
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff, the_reactor
+from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.worker.attempt import Ending
-from beanstalk_twisted.worker.demand import PATIENCE_S, REST_S, Demand
+from beanstalk_twisted.worker.handlers import Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks, Logged
 from beanstalk_twisted.worker.job_run import JobRun
-from beanstalk_twisted.worker.policy import Policy, Retry
+from beanstalk_twisted.worker.policy import PATIENCE_S, REST_S, Demand, Policy, Retry
 from beanstalk_twisted.worker.reserver import Reserver
 from beanstalk_twisted.worker.serialisers import Bytes, Serialiser
 from beanstalk_twisted.worker.settings import (
@@ -33,28 +32,45 @@ from beanstalk_twisted.worker.settings import (
     hooks_of,
     threads_of,
 )
-from beanstalk_twisted.worker.threads import Threads
+
+T = TypeVar("T")
+
+Jobs = Reserver[JobRun[Any]]
+"""A connection with its jobs."""
 
 LAST_ANSWER_S: Final = 5.0
 """How long a worker that stops waits for the answers to its polls, seconds."""
+
+FINISH_S: Final = 25.0
+"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
+
+CONNECTIONS: Final = 2
+"""One for jobs, and one on which a `reserve` can wait meanwhile."""
 
 
 class ReserveScheduler:
     """Sends the `reserve`s of one worker.
 
-    :ivar reservers: its connections.
+    A beanstalkd that has nothing for a `reserve` answers nothing else on that connection meanwhile,
+    and only that connection may touch, release or bury the jobs reserved on it (docs/worker.md,
+    "Reserve blocks a connection").  Hence one rule: a reserve that may wait is sent only on a
+    connection that holds no job.  With jobs in hand and room for more, it polls.  Turned down were:
+
+    - the same with a short time-out: the protocol counts whole seconds, so a `delete` waits;
+    - one connection for reserving, one for the rest: the server lets no other touch the job;
+    - a connection for each job: no stall, no polling, and 100 connections for 100 slots;
+    - waking the waiting `reserve` by a job of our own in a tube that only we watch: a write to the
+      disk for each, refused by a server that drains, and litter when a worker is killed.
     """
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
     def __init__(
-        self, settings: Settings[Any], reserved: Callable[[Job, Reserver], object],
+        self, settings: Settings[Any], reserved: Callable[[Job, Jobs], object],
         quiet: Callable[[], object],
     ) -> None:  # fmt: skip
-        """:param reserved: called with each job that comes.
-        :param quiet: called when it was stopped, and no job can come any more.
-        """
-        self.reservers = [
+        """:param quiet: called when it was stopped, and no job can come any more."""
+        self.reservers: list[Jobs] = [
             Reserver(settings, number, self.look)
             for number in range(min(settings.connections, settings.concurrency))
         ]
@@ -71,22 +87,18 @@ class ReserveScheduler:
         self._waiting: list[Deferred[None]] = []
 
     def start(self) -> None:
-        """Connect, and take jobs from now on."""
         self._is_over = False
         for reserver in self.reservers:
             reserver.start()
 
     @property
     def jobs_in_hand(self) -> int:
-        """How many jobs the connections have."""
         return sum(len(reserver.jobs) for reserver in self.reservers)
 
     @property
     def stuck(self) -> int:
-        """How many handlers still run though their attempts were given up."""
+        """Count handlers that still run though their attempts were given up."""
         return sum(len(reserver.stuck) for reserver in self.reservers)
-
-    # Looking.
 
     def look(self) -> None:
         """Ask for jobs, where and as often as it is worthwhile now."""
@@ -100,7 +112,6 @@ class ReserveScheduler:
             self._is_looking = False
 
     def ended(self) -> None:
-        """There is one job less in hand."""
         self._demand.ended(self._clock.seconds())
         self.look()
 
@@ -108,8 +119,8 @@ class ReserveScheduler:
         asked = sum(reserver.polls + reserver.is_blocking for reserver in self.reservers)
         return self._settings.concurrency - self.jobs_in_hand - self.stuck - asked
 
-    def _place(self) -> tuple[Reserver, int] | None:
-        """Say on which connection to ask next, and how long to wait there; None to leave it."""
+    def _place(self) -> tuple[Jobs, int] | None:
+        """Give the connection to ask next, and the seconds to wait there; None to ask none."""
         up = [reserver for reserver in self.reservers if reserver.session is not None]
         now_s = self._clock.seconds()
         if not up or any(reserver.is_blocking for reserver in up):
@@ -134,13 +145,13 @@ class ReserveScheduler:
         cancel(self._timer)
         self._timer = self._clock.callLater(wait_s, self.look)
 
-    def _ask(self, reserver: Reserver, seconds: int) -> None:
+    def _ask(self, reserver: Jobs, seconds: int) -> None:
         asked = reserver.ask(seconds)
         asked.addCallbacks(self._job, self._none, callbackArgs=(reserver,))
         asked.addErrback(lambda failure: self._log.failure("a fault in the worker", failure))
         asked.addCallback(self._answered)
 
-    def _job(self, job: Job, reserver: Reserver) -> None:
+    def _job(self, job: Job, reserver: Jobs) -> None:
         self._demand.got()
         self._reserved(job, reserver)
         self.look()
@@ -154,12 +165,8 @@ class ReserveScheduler:
             self._settings.hooks.call("troubled", failure.value)
         self.look()
 
-    # Stopping.
-
     def stop(self) -> None:
-        """Ask no more, and see to it that nothing more is given to us: a job that is given back
-        must not come to another connection of ours.
-        """
+        """Ask no more; nothing that is given back must come to another connection of ours."""
         self._is_over = True
         cancel(self._timer)
         for reserver in self.reservers:
@@ -168,9 +175,7 @@ class ReserveScheduler:
         self._answered(None)
 
     def may_give_back(self) -> Deferred[None]:
-        """Wait until a job may be released: at once as long as jobs are wanted, and otherwise when
-        none can come any more.
-        """
+        """Wait, once the worker stops, until no job can come any more."""
         if not self._is_over or self.is_quiet:
             return succeed(None)
         self._waiting.append(Deferred())
@@ -178,7 +183,7 @@ class ReserveScheduler:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every `reserve` has its answer."""
+        """Return True if every `reserve` has its answer."""
         return not any(reserver.asked for reserver in self.reservers)
 
     def _answered(self, _: object) -> None:
@@ -195,20 +200,8 @@ class ReserveScheduler:
             reserver.cancel_reserves()
 
 
-T = TypeVar("T")
-
-FINISH_S: Final = 25.0
-"""How long jobs in hand may take at a stop, seconds: others kill after 30 (Kubernetes, Docker)."""
-
-CONNECTIONS: Final = 2
-"""One for jobs, and one on which a `reserve` can wait meanwhile."""
-
-
 class Worker(Service, Generic[T]):
-    """Takes jobs from tubes, and has a function do them, so many at once.
-
-    :ivar concurrency: how many.
-    """
+    """Takes jobs from tubes, and has a function do up to ``concurrency`` of them at a time."""
 
     _log = Logger(namespace="beanstalk_twisted.worker")
 
@@ -228,21 +221,19 @@ class Worker(Service, Generic[T]):
         :param tubes: where jobs come from; one, or several.
         :param handler: does a job, given an `attempt.Attempt`.  It is done when this returns, or
             when the Deferred or coroutine that it gives has; an exception means that it is not.
-            A `verdicts.Verdict` that it gives says what becomes of the job.
+            A `policy.Verdict` that it gives decides what becomes of the job.
         :param concurrency: jobs at once, 1 to `MAX_CONCURRENCY`.
         :param weights: of tubes, 1 to 1,000; those without one have 1.
-        :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all;
-            ``weighted``, so many jobs of each tube as the weights say; ``weighted-fair``, so much
-            time of workers.
+        :param mode: how a reserve chooses among the tubes: ``fifo``, the best job of all; by the
+            weights ``weighted``, jobs of each tube, or ``weighted-fair``, time of workers.
         :param serialiser: reads bodies; they are bytes without one.
         :param policy: decides about failures; `policy.Retry` without one.
-        :param hooks: told what happens.
-        :param logs: tell `hooks.Logged` as well, which writes to Twisted's log.
+        :param logs: call `hooks.Logged` as well, which writes to Twisted's log.
         :param in_threads: the handler blocks: run it in threads, as many as ``concurrency``.
         :param touches: touch each job in time for as long as it is worked on.
         :param limit_s: how long an attempt may take, seconds; None for ever.  Then it is cancelled.
-        :param stuck_s: how long a handler that was cancelled so may take to end, seconds.  Then its
-            attempt has failed all the same, and its slot is stuck.
+        :param stuck_s: how long a handler may take to end then, seconds.  After that its attempt
+            has failed all the same, and its slot is stuck.
         :param all_stuck: called when all slots are stuck, so that no job is taken any more: end the
             process.  Without it, that is logged.
         :param finish_s: how long the jobs in hand may take when the worker stops, seconds.
@@ -275,18 +266,17 @@ class Worker(Service, Generic[T]):
 
     @property
     def jobs_in_hand(self) -> int:
-        """How many jobs it has."""
         return self._scheduler.jobs_in_hand
 
     @property
     def stuck_slots(self) -> int:
-        """How many handlers still run though their attempts were given up."""
+        """Count handlers that still run though their attempts were given up."""
         return self._scheduler.stuck
 
     # What Twisted calls.
 
     def startService(self) -> None:
-        """Begin to take jobs; if it stops just now, when it has stopped."""
+        """Take jobs; if it is stopping, when it has stopped."""
         super().startService()
         if self._when_stopped is None:
             self._begin()
@@ -304,7 +294,7 @@ class Worker(Service, Generic[T]):
         :return: fires when all is settled and the connections are closed.
         """
         if self._when_stopped is not None:
-            super().stopService()  # It may have been told to start meanwhile.
+            super().stopService()  # It may have been started meanwhile.
             again: Deferred[None] = Deferred()
             self._when_stopped.append(again)
             return again
@@ -319,9 +309,7 @@ class Worker(Service, Generic[T]):
         return finished.addCallback(lambda _: self._part(limit)).addBoth(self._stopped)
 
     def drop(self) -> None:
-        """Cancel the jobs in hand: the process ends now, and its connections with it, so that the
-        server gives them to others.
-        """
+        """Cancel the jobs in hand: the process ends now, and the server gives them to others."""
         for run in self._runs():
             run.cancel(Ending.STOPPED)
 
@@ -330,7 +318,7 @@ class Worker(Service, Generic[T]):
     def _runs(self) -> list[JobRun[T]]:
         return [run for reserver in self._scheduler.reservers for run in reserver.jobs]
 
-    def _reserved(self, job: Job, reserver: Reserver) -> None:
+    def _reserved(self, job: Job, reserver: Jobs) -> None:
         if reserver.is_closing:
             return  # The server takes it back when it ends the connection.
         self._hand_over(job, reserver)
@@ -344,22 +332,21 @@ class Worker(Service, Generic[T]):
         ended = Deferred.fromCoroutine(run.carry_out())
         ended.addErrback(self._log_failure).addCallback(self._ended, reserver, job.id, run)
 
-    def _hand_over(self, job: Job, reserver: Reserver) -> None:
-        """End the attempt at this very job that is still in hand: its TTR has ended without our
-        knowing, for the process stood still, or something kept the reactor busy for too long.
+    def _hand_over(self, job: Job, reserver: Jobs) -> None:
+        """End an attempt at this very job that is still in hand: its TTR has ended unnoticed, for
+        the process stood still, or something kept the reactor busy for too long.
         """
         assert reserver.session is not None, "a job comes by a connection"
         for each in self._scheduler.reservers:
-            if (run := each.holder(job.id)) is not None:
+            if (run := each.newest.get(job.id)) is not None:
                 run.hand_over(reserver.session, Ending.TTR if each is reserver else Ending.NOT_OURS)
 
-    def _ended(self, _: None, reserver: Reserver, number: int, run: JobRun[T]) -> None:
+    def _ended(self, _: None, reserver: Jobs, number: int, run: JobRun[T]) -> None:
         reserver.drop(number, run)
         self._scheduler.ended()
         self._look_whether_idle()
 
-    def _left(self, reserver: Reserver, number: int, run: JobRun[T]) -> None:
-        """An attempt was given up, and its handler still runs."""
+    def _left(self, reserver: Jobs, number: int, run: JobRun[T]) -> None:
         reserver.leave(number, run)
         stuck = self.stuck_slots
         self._settings.hooks.call("stuck", run.attempt, stuck, self.concurrency)
@@ -378,12 +365,10 @@ class Worker(Service, Generic[T]):
     # Stopping.
 
     def _look_whether_idle(self) -> None:
-        """A worker that stops is done when it has no job, and none can come."""
         if not self.jobs_in_hand and self._scheduler.is_quiet:
             self._leave()
 
     def _give_back(self) -> None:
-        """The jobs in hand take too long."""
         runs = self._runs()
         for run in runs:
             run.cancel(Ending.STOPPED)
@@ -395,7 +380,7 @@ class Worker(Service, Generic[T]):
         given_back.addCallback(self._leave)
 
     def _leave(self, _: object = None) -> None:
-        """What heeds no cancelling is left behind."""
+        """Leave what still runs although it was cancelled."""
         if self._when_idle is not None and not self._when_idle.called:
             self._when_idle.callback(None)
 
@@ -410,7 +395,7 @@ class Worker(Service, Generic[T]):
         return parted.addCallback(lambda results: None)
 
     def _stopped(self, outcome: Any) -> Any:
-        """Tell those who have asked for it once more, and begin anew if that was asked for last."""
+        """Start again if that was asked for last."""
         waiting, self._when_stopped = self._when_stopped or [], None
         if self.running:
             self._begin()

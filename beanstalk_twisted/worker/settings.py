@@ -6,20 +6,19 @@ from inspect import isclass, iscoroutinefunction, signature
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.handlers import PoolThreads, Threads
 from beanstalk_twisted.worker.hooks import HookList, Hooks
 from beanstalk_twisted.worker.policy import Policy
 from beanstalk_twisted.worker.serialisers import Serialiser
-from beanstalk_twisted.worker.threads import PoolThreads, Threads
 
 T = TypeVar("T")
 
@@ -34,13 +33,16 @@ FIFO: Final = "fifo"
 MAX_CONCURRENCY: Final = 1000
 """Jobs at once: each is at least one timer and a function that waits."""
 
+STUCK_S: Final = 1.0
+"""From the end of the limit until a handler that has not ended is given up, seconds: one that can
+be cancelled ends immediately, and all that waits for the job waits for this too.
+"""
+
 
 @dataclass(frozen=True)
 class Settings(Generic[T]):
-    """What a worker is made with; `service.Worker` describes each.
+    """Arguments of `service.Worker`.
 
-    :ivar weights: of some of the tubes; without any, weights count for nothing.
-    :ivar mode: how reserves choose among the tubes: ``fifo``, ``weighted``, ``weighted-fair``.
     :ivar clock: the reactor, or a clock in its place.
     :ivar backoff: makes the retry policy of a connection; None for the client's own.
     :ivar threads: where the handler runs; None for the reactor's thread.
@@ -99,11 +101,7 @@ class Settings(Generic[T]):
                 raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
 
     def watch_tubes(self, client: Client) -> list[Deferred[Any]]:
-        """Let a new connection reserve from the tubes alone, and as the mode says.
-
-        :return: what each of the commands gives.  Each fails with `NotAnnounced` that a server
-            without weights or modes does not know.
-        """
+        """Let a new connection reserve from the tubes alone, and as the mode says."""
         asked = watch_only(client, self.tubes)
         asked += [client.watch(tube, weight) for tube, weight in self.weights.items()]
         if self.mode != FIFO:
@@ -111,12 +109,7 @@ class Settings(Generic[T]):
         return asked
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
-        """Make the client of a connection.
-
-        :param number: from 0; all go to the same server, so the first one alone logs that it is
-            not there.
-        :param callbacks: ``connected`` and ``lost``, as of `Client`.
-        """
+        """Make the client of a connection; number 0 alone logs that the server is not there."""
         return Client(
             self.endpoint, reactor=self.clock, grace_s=self.grace_s,
             backoff=None if self.backoff is None else self.backoff(),
@@ -142,9 +135,7 @@ def hooks_of(hooks: Iterable[Hooks]) -> tuple[Hooks, ...]:
 def threads_of(
     wanted: bool | Threads, handler: Callable[..., Any], reactor: Any, most: int
 ) -> Threads | None:
-    """Give what handlers run in; None for the reactor's own thread.
-
-    :raise ValueError: a coroutine is to run in threads, or the reactor is none.
+    """:raise ValueError: a coroutine is to run in threads, or the reactor is none.
     :raise TypeError: it is neither true, false, nor threads.
     """
     if wanted is False or wanted is None:
@@ -163,7 +154,7 @@ def threads_of(
 
 
 def _check_handler(handler: Callable[..., object]) -> None:
-    """What has no signature that Python can tell is taken as it is."""
+    """One whose signature Python does not know is taken as it is."""
     if not callable(handler):
         raise TypeError(f"handler is a function that is given an Attempt, not {handler!r}")
     try:
@@ -186,34 +177,3 @@ def _has_methods(name: str, given: object, example: str, methods: Sequence[str])
     for method in methods:
         if not callable(getattr(given, method, None)):
             raise TypeError(f"{name} is {example}, or has {method}() as that has; not {given!r}")
-
-
-STUCK_S: Final = 1.0
-"""From the end of the limit until a handler that has not ended is given up, seconds: one that heeds
-its being cancelled ends at once, and whoever waits for the job waits for this too.
-"""
-
-
-class TimeLimit:
-    """Cancels an attempt that takes too long, and gives it up if its handler does not end."""
-
-    def __init__(
-        self, settings: Settings[Any], attempt: Attempt[Any], give_up: Callable[[], object]
-    ) -> None:
-        """:param give_up: called when the handler has not ended ``stuck_s`` after the limit."""
-        self._settings = settings
-        self._attempt = attempt
-        self._give_up = give_up
-        self._timer: IDelayedCall | None = None
-
-    def start(self) -> None:
-        if self._settings.limit_s is not None:
-            self._timer = self._settings.clock.callLater(self._settings.limit_s, self._is_over)
-
-    def stop(self) -> None:
-        cancel(self._timer)
-
-    def _is_over(self) -> None:
-        # Before it is cancelled: it may end at once, and stop this timer.
-        self._timer = self._settings.clock.callLater(self._settings.stuck_s, self._give_up)
-        self._attempt.cancel(Ending.LIMIT)

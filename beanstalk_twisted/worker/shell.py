@@ -33,7 +33,7 @@ class CommandFailed(Exception):
 class Shell:
     """Does jobs by running a command; in threads, for it waits for the command's end.
 
-    0 means that the job is done, 65 that it is to be buried, anything else that it has failed.  The
+    0 means that the job is done, 65 that it is buried, anything else that it has failed.  The
     command has the job's number and more in its environment: ``BEANSTALK_JOB_ID``,
     ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds) and
     ``BEANSTALK_PRIORITY``.  When the attempt is cancelled, the command and all that it has started
@@ -45,9 +45,7 @@ class Shell:
     def __init__(
         self, command: str, environment: Mapping[str, str] = os.environ, kill_s: float = KILL_S
     ) -> None:
-        """:param kill_s: from SIGTERM to SIGKILL, seconds.
-        :raise ValueError: the command is empty: it would do nothing, and each job would be done.
-        """
+        """:raise ValueError: the command is empty: it would do nothing, and end each job."""
         if not command.strip():
             raise ValueError("the shell command is empty")
         self.ends_within_s = kill_s + REAP_S
@@ -56,9 +54,7 @@ class Shell:
         self._environment = environment
 
     def __call__(self, attempt: Attempt[Any]) -> None:
-        """Run it.
-
-        :raise CommandFailed: it has failed.
+        """:raise CommandFailed: it has failed.
         :raise Decided: the job is to be buried.
         """
         process = subprocess.Popen(  # noqa: S602 - a shell's command is what is wanted.
@@ -71,9 +67,7 @@ class Shell:
             process.communicate(attempt.body)
         finally:
             ending.has_ended()
-        self._judge(process.returncode)
-
-    def _judge(self, code: int) -> None:
+        code = process.returncode
         if code == USELESS:
             raise Decided(Bury())
         if code < 0:
@@ -83,7 +77,7 @@ class Shell:
 
 
 def _name(number: int) -> str:
-    """Name a signal; those between the first and the last for real time have no names."""
+    """Name a signal; those between the first and the last for real time have no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -101,7 +95,7 @@ def _facts(attempt: Attempt[Any]) -> dict[str, str]:
 
 
 class _Ending:
-    """Ends a command, first politely.  Its process group is its own, so all of it is meant."""
+    """Ends a command with its process group, first politely."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", kill_s: float) -> None:
         self._process = process
@@ -113,15 +107,14 @@ class _Ending:
         self._timer.daemon = False
 
     def begin(self) -> None:
-        """Send SIGTERM now, SIGKILL later."""
         if self._process.returncode is None:
             self._has_begun = True
             self._timer.start()
             self._signal(signal.SIGTERM)
 
     def has_ended(self) -> None:
-        """The command itself has; what it has started may go on, and would do so beside the next
-        attempt.  So wait for that too, if it is to end.
+        """The command itself has; wait, if it was cancelled, for what it has started too, which
+        would otherwise run besides the next attempt.
         """
         if self._has_begun:
             until_s = monotonic() + self._kill_s + REAP_S
@@ -130,10 +123,7 @@ class _Ending:
         self._timer.cancel()
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to all of it; 0 is none.
-
-        :return: whether there is anything left of it.
-        """
+        """Send a signal, 0 for none; return True if anything is left of it."""
         try:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import Pool, Server
-from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, result
 

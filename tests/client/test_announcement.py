@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs
 
 from beanstalk_twisted.client import Tags, errors
 from beanstalk_twisted.client.connection import Connection, connect
-from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.endpoints import MOST_S
 from tests.client.world import Line, World, error, is_waiting, result
 
 PROBE = b"capabilities\r\n"

@@ -10,9 +10,8 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection, connect
-from beanstalk_twisted.client.endpoints import without_token
+from beanstalk_twisted.client.endpoints import MOST_S, SERVER_LOG, without_token
 from beanstalk_twisted.client.pool.pool import Pool, Server
-from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
 from beanstalk_twisted.client.service import Client
 from tests.client.world import Line, World, error, is_waiting, result
 from tests.server.access.meeting import OTHER_TOKEN, TOKEN, InlineHashing, rules

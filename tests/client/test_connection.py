@@ -17,7 +17,7 @@ from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.endpoints import endpoint_of
-from beanstalk_twisted.client.outbox import PIECE_BYTES
+from beanstalk_twisted.client.exchange import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.endpoints import MOST_S
 from beanstalk_twisted.client.service import Client
 from tests.client.test_announcement import knows
 from tests.client.world import Line, World, error, is_waiting, result

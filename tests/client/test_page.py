@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted import tcp_keepalive
-from beanstalk_twisted.client import connection, errors, outbox, reconnecting
+from beanstalk_twisted.client import connection, endpoints, errors, exchange
 from beanstalk_twisted.client.commands import extension_specs, specs
-from beanstalk_twisted.client.pool import fleet, hashing, reserving
+from beanstalk_twisted.client.pool import connections, hashing, reserving
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from tests.client.commands import test_extension_methods as extension_methods
@@ -101,7 +101,7 @@ def test_what_a_pool_does_and_when_is_what_the_page_says() -> None:
         assert list(inspect.signature(getattr(Pool, method)).parameters)[1] == "tube"
     for row in table(PAGE, "Several servers"):
         assert all(hasattr(Pool, name) for name in re.findall(r"`(\w+)[(`]", row[0]) if name)
-    assert f"for up to {fleet.PATIENCE_S:g} seconds (`patience_s`)" in text
+    assert f"for up to {connections.PATIENCE_S:g} seconds (`patience_s`)" in text
     assert f"left alone for {reserving.REST_S:g} second, " in text
     assert f"`{hashing.SCHEME}`" in text
     assert f"Weights are 1 to {hashing.MAX_WEIGHT}, names 1 to {hashing.MAX_NAME} bytes" in text
@@ -121,16 +121,16 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["closing a connection, before it is cut", f"{connection.PART_S:g} seconds"],
         [
             "waits before the next try",
-            f"{reconnecting.FIRST_S:g} to {reconnecting.MOST_S:g} seconds",
+            f"{endpoints.FIRST_S:g} to {endpoints.MOST_S:g} seconds",
         ],
         [
             "commands without an answer, before `room()` waits",
             f"{connection.MAX_UNANSWERED:,} commands",
         ],
-        ["what waits to be sent", f"{outbox.MAX_WAITING_BYTES:,} bytes"],
-        ["one piece given to the connection", f"{outbox.PIECE_BYTES:,} bytes"],
+        ["what waits to be sent", f"{exchange.MAX_WAITING_BYTES:,} bytes"],
+        ["one piece given to the connection", f"{exchange.PIECE_BYTES:,} bytes"],
         ["line of a reply", f"{MAX_REPLY_LINE_BYTES:,} bytes"],
         ["body of a reply", f"{specs.MAX_BODY_BYTES:,} bytes"],
     ]
-    assert f"{outbox.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")
+    assert f"{exchange.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")
     assert f"{extension_specs.FLUSH_S:g} seconds for `flush_tube`" in section(PAGE, "Deadlines")

@@ -14,7 +14,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.endpoints import MOST_S
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, result
 from tests.sampling import share

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import MAX_UNANSWERED
-from beanstalk_twisted.client.reconnecting import FIRST_S, MOST_S, SERVER_LOG, Backoff
+from beanstalk_twisted.client.endpoints import FIRST_S, MOST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
 

@@ -23,9 +23,8 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.client import errors, tls_faults
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.client.connection import connect
-from beanstalk_twisted.client.endpoints import connectable
+from beanstalk_twisted.client.endpoints import SERVER_LOG, Backoff, LoggedEndpoint, connectable
 from beanstalk_twisted.client.pool.pool import Pool
-from beanstalk_twisted.client.reconnecting import SERVER_LOG, Backoff, LoggedEndpoint
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.client.tls import TlsEndpoint, seen
 from beanstalk_twisted.worker.service import Worker

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.connection import Connection
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.testing import memory_server
 from beanstalk_twisted.testing.double import MemoryEndpoint, MemoryLink

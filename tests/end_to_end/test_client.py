@@ -14,7 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.tags import Tags
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.wire.extensions import CAPABILITIES
 from tests.client.test_announcement import CALLS

@@ -12,9 +12,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import Pool, Server
-from beanstalk_twisted.client.reconnecting import Backoff
 from beanstalk_twisted.client.service import Client
 from tests.end_to_end.test_client import EACH_SERVER, Command, endpoint_of, ours
 from tests.server_process import ServerProcess

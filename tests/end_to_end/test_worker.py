@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
 from beanstalk_twisted.worker.hooks import Hooks, Tally

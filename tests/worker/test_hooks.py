@@ -11,10 +11,10 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
 from beanstalk_twisted.client.service import Losses
+from beanstalk_twisted.worker.handlers import InlineThreads
 from beanstalk_twisted.worker.hooks import MAX_TEXT, MAX_TRACEBACK, Logged, Tally
 from beanstalk_twisted.worker.policy import Bury, Retry
 from beanstalk_twisted.worker.serialisers import Json
-from beanstalk_twisted.worker.threads import InlineThreads
 from tests.worker.world import Shop, Slow
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.worker import command, demand, hooks, process, recurring, service, settings
-from beanstalk_twisted.worker import policy as verdicts
+from beanstalk_twisted.worker import command, hooks, policy, process, recurring, service, settings
 from beanstalk_twisted.worker import recurring as schedule
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import Hooks
@@ -92,7 +91,7 @@ def test_the_policy_has_these_options_with_these_defaults() -> None:
         if isinstance(value, int | float):
             assert float(told) == value
         elif name in ("exhausted", "unreadable"):
-            assert told == "Bury()" and value == verdicts.Bury()
+            assert told == "Bury()" and value == policy.Bury()
         else:
             names = [getattr(each, "__name__", "") for each in _each(value)]
             assert re.findall(r"\w+", told) == names
@@ -191,9 +190,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["file of schedules", f"{schedule.MAX_FILE_BYTES:,} bytes"],
         ["`finish_s`", f"{service.FINISH_S:g} seconds"],
         ["`stuck_s`", f"{STUCK_S:g} second, of `--shell` {shell.ends_within_s + STUCK_S:g}"],
-        ["a `reserve` that waits, then is sent anew", f"{demand.PATIENCE_S} seconds"],
-        ["between two polls", f"{demand.POLL_FIRST_S:g} to {demand.POLL_MOST_S:g} seconds"],
-        ["after an error", f"{demand.REST_S:g} second"],
+        ["a `reserve` that waits, then is sent anew", f"{policy.PATIENCE_S} seconds"],
+        ["between two polls", f"{policy.POLL_FIRST_S:g} to {policy.POLL_MOST_S:g} seconds"],
+        ["after an error", f"{policy.REST_S:g} second"],
     ]
     text = " ".join(section(PAGE, "Touching and losing a job").split())
     assert (

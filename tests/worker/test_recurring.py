@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from twisted.internet.error import ConnectionLost
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.client.reconnecting import MOST_S, Backoff
+from beanstalk_twisted.client.endpoints import MOST_S, Backoff
 from beanstalk_twisted.worker import Recurring, Run, Schedule
 from beanstalk_twisted.worker.recurring import (
     LATE_S,

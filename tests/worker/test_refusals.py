@@ -9,7 +9,7 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.reconnecting import MOST_S, SERVER_LOG
+from beanstalk_twisted.client.endpoints import MOST_S, SERVER_LOG
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.policy import Bury, Release

@@ -15,8 +15,11 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.demand import PATIENCE_S, POLL_MOST_S, REST_S
+from beanstalk_twisted.worker.handlers import InlineThreads
 from beanstalk_twisted.worker.policy import (
+    PATIENCE_S,
+    POLL_MOST_S,
+    REST_S,
     Bury,
     Decided,
     Delete,
@@ -28,7 +31,6 @@ from beanstalk_twisted.worker.policy import (
 from beanstalk_twisted.worker.serialisers import Json, Unreadable
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
-from beanstalk_twisted.worker.threads import InlineThreads
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Shop, Slow
 

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from zope.interface import implementer
 
-from beanstalk_twisted.client.reconnecting import Backoff
+from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.testing.double import MemoryLink

@@ -1,12 +1,10 @@
 """The specs of the commands that beanstalkd does not have (docs/extensions.md), derived from their
 rows as `specs` does it, and the values that are theirs alone.
-
-They are sent only to a server that has announced them (`connection.Connection`).  None of them is
-frequent for each job, so lines are written field by field, without a template.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, cast
 
 from beanstalk_twisted.client import errors
@@ -34,6 +32,7 @@ from beanstalk_twisted.client.commands.tags import (
     STATES,
     Inserted,
     Tags,
+    check_whole,
     name_bytes,
     on_wire,
     words_of,
@@ -51,19 +50,11 @@ from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U6
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
 FLUSH_S: Final = 600.0
-"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take some 30 s beside
-others.
-"""
+"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
 
 
 class NewJob(NamedTuple):
-    """A job of a batch that is to be put.
-
-    :ivar priority: None: as the batch's others.
-    :ivar delay: seconds; None: likewise.
-    :ivar ttr: seconds; None: likewise.
-    :ivar tags: None: likewise.
-    """
+    """A job of a batch to put; what is None is as the arguments of `put_batch`."""
 
     body: bytes
     priority: int | None = None
@@ -73,10 +64,7 @@ class NewJob(NamedTuple):
 
 
 class JobCount(int):
-    """How many jobs follow a `put-batch`.
-
-    :ivar tags: of each; None for one without.
-    """
+    """How many jobs follow a `put-batch`, and the tags of each."""
 
     tags: tuple[PutTags | None, ...] = ()
 
@@ -88,21 +76,14 @@ class JobCount(int):
 
 
 class BatchDeleted(NamedTuple):
-    """What became of the jobs of a `delete-batch`.
-
-    :ivar deleted: how many were deleted.
-    :ivar not_found: how many were not there, or are reserved by others.
-    """
+    """:ivar not_found: how many jobs were not there, or are reserved by others."""
 
     deleted: int
     not_found: int
 
 
 class JobPage(NamedTuple):
-    """A page of a list of jobs; it may be empty, and there may be more all the same.
-
-    :ivar cursor: where the next one begins; None if this is the last.
-    """
+    """Maybe empty; ``cursor`` is where the next page begins, None after the last."""
 
     jobs: tuple[ListedJob, ...]
     cursor: str | None
@@ -116,28 +97,14 @@ _Write = Callable[[str, Any], bytes]
 
 def _whole(least: int, most: int) -> _Write:
     def write(what: str, value: object) -> bytes:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{what} is a whole number, not {value!r}")
-        if not least <= value <= most:
-            raise ValueError(f"{what} is {least} to {most}, not {value}")
-        return b"%d" % value
+        check_whole(what, value, least, most)
+        return b"%d" % cast(int, value)
 
     return write
 
 
 def _optional(write: _Write) -> _Write:
     return lambda what, value: b"" if value is None else write(what, value)
-
-
-def _one_of(*names: str) -> _Write:
-    def write(what: str, value: object) -> bytes:
-        if not isinstance(value, str):
-            raise TypeError(f"{what} is text, not {value!r}")
-        if value not in names:
-            raise ValueError(f"{what} is one of {', '.join(names)}, not {value!r}")
-        return value.encode()
-
-    return write
 
 
 def _token(what: str, value: object) -> bytes:
@@ -181,25 +148,26 @@ def _tags(what: str, value: object) -> bytes:
     return write_tags(value)
 
 
-def _cursor(what: str, value: object) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is text, not {value!r}")
-    if not re.fullmatch("[a-z0-9-]+", value):
-        raise ValueError(f"{what} is what list-jobs has given, not {value!r}")
-    return value.encode()
+def _text_of(pattern: str, wanted: str) -> _Write:
+    def write(what: str, value: object) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError(f"{what} is text, not {value!r}")
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{what} is {wanted}, not {value!r}")
+        return value.encode()
+
+    return write
 
 
-def _standby(what: str, value: object) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is text, not {value!r}")
-    if not re.fullmatch(r"[\x21-\x7e]+", value):
-        raise ValueError(f"{what} is a name such as host:11300, not {value!r}")
-    return value.encode()
+def _one_of(*names: str) -> _Write:
+    return _text_of("|".join(names), f"one of {', '.join(names)}")
 
 
 _job_id: Final = _whole(0, MAX_U64)
 _u32: Final = _whole(0, MAX_U32)
 _wait: Final = _whole(0, grammar.MAX_TIMEOUT_S)
+_cursor: Final = _text_of("[a-z0-9-]+", "what list-jobs has given")
+_standby: Final = _text_of(r"[\x21-\x7e]+", "a name such as host:11300")
 _WRITES: Final[Mapping[Field, _Write]] = {
     grammar.JOB_ID: _job_id, grammar.PRIORITY: _u32, grammar.DELAY: _u32, grammar.TTR: _u32,
     grammar.BYTES: _u32, grammar.UNIX_SECONDS: _whole(0, MAX_U64),
@@ -225,6 +193,8 @@ _WAITS: Final = (grammar.SECONDS, extensions.OPTIONAL_SECONDS)
 class ExtensionSpec(CommandSpec):
     """A command that beanstalkd does not have.
 
+    None of them is frequent for each job, so lines are written field by field, without a template.
+
     :ivar form: as `capabilities` calls it, but for tags.
     """
 
@@ -233,13 +203,12 @@ class ExtensionSpec(CommandSpec):
         *failures: type[errors.ErrorReply], is_repeatable: bool = False, also: bytes = b"",
         takes_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """:param form: as `capabilities` calls it.
-        :param also: another word that is no error.
+        """:param also: another word that is no error.
         :param takes_s: how long the server may work, seconds.
         """
-        shapes = {kind.word: _FAILURES.get(kind, BARE) for kind in failures} | (
-            {also: BARE} if also else {}
-        )
+        shapes = {kind.word: _FAILURES.get(kind, BARE) for kind in failures}
+        if also:
+            shapes[also] = BARE
         row = _ROWS[form]
         super().__init__(row, success, shape, result, shapes, is_repeatable=is_repeatable)
         self.successes = frozenset((success, also or success))
@@ -279,7 +248,7 @@ class ExtensionSpec(CommandSpec):
 
 
 def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
-    """Give the tags of each job that is put, None for one of a batch that has none."""
+    """Give the tags of each job that is put; None for one of a batch without."""
     for value in args:
         if isinstance(value, JobCount):
             yield from value.tags
@@ -291,28 +260,24 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
 
 
 def job_lines(jobs: Iterable[NewJob]) -> bytes:
-    """Write what follows a `put-batch`, but for the CR LF of the last body.
+    """Write what follows a `put-batch`, except the CR LF of the last body.
 
     :raise TypeError, ValueError: a job is not what it should be.
     """
-    return CRLF.join([_job_lines(job) for job in jobs])
-
-
-def _job_lines(job: NewJob) -> bytes:
-    # The fields and limits are those of a `put`.
-    values = (job.priority, job.delay, job.ttr, len(job.body))
-    tags = on_wire(job.tags)
-    line = PUT.line(values) if tags is None else PUT_TAGGED.line((*values, tags))
-    return line.removeprefix(PUT.row.prefix) + job.body
+    written = []
+    for job in jobs:
+        # The fields and limits are those of a `put`.
+        values = (job.priority, job.delay, job.ttr, len(job.body))
+        tags = on_wire(job.tags)
+        line = PUT.line(values) if tags is None else PUT_TAGGED.line((*values, tags))
+        written.append(line.removeprefix(PUT.row.prefix) + job.body)
+    return CRLF.join(written)
 
 
 def new_job(
     job: "bytes | NewJob", priority: int, delay: int, ttr: int, tags: Tags | None = None
 ) -> NewJob:
-    """Say all of a job.
-
-    :raise TypeError: its body is not bytes.
-    """
+    """Fill in what a job leaves out.  :raise TypeError: its body is not bytes."""
     said = job if isinstance(job, NewJob) else NewJob(job)
     if not isinstance(said.body, bytes):
         raise TypeError(f"put-batch: a body is bytes, not {type(said.body).__name__}: encode it")
@@ -351,10 +316,6 @@ _RESERVED: Final = Shape(_count, parts={b"RESERVED": JOB})
 _DELETED: Final = Shape(_two_counts)
 
 
-def _ids_of(reply: Reply) -> tuple[Inserted, ...]:
-    return tuple(part.value for part in reply.parts)
-
-
 def _jobs_of(reply: Reply) -> tuple[Job, ...]:
     return tuple(map(job_of, reply.parts))
 
@@ -377,77 +338,60 @@ def _policy_of(reply: Reply) -> TubePolicy | None:
     return TubePolicy(reply.body) if reply.word == b"OK" else None
 
 
-def _end(reply: Reply) -> str:
-    return reply.word.decode().lower()
-
-
 _ROWS: Final = {row.form or row.name: row for row in (*EXTENSIONS, AUTH)} | {
     "put <tags>": TAGGED_PUT
 }
 _PUT_FAILS: Final = (errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
-CAPABILITIES: Final = ExtensionSpec("capabilities", b"OK", DOCUMENT, _words, is_repeatable=True)
-"""Asks for the words that a server knows beside beanstalkd's.  It is one bare line, so a server
+_form: Final = ExtensionSpec
+_again: Final = partial(ExtensionSpec, is_repeatable=True)
+
+CAPABILITIES: Final = _again("capabilities", b"OK", DOCUMENT, _words)
+"""Asks for the words that a server knows besides beanstalkd's.  It is one bare line, so a server
 that does not know it does no more than say so.
 """
 
-AUTH_TOKEN: Final = ExtensionSpec("auth", b"AUTHORIZED", BARE, no_result, is_repeatable=True)
+AUTH_TOKEN: Final = _again("auth", b"AUTHORIZED", BARE, no_result)
 """Shows a token.  A server that trusts everybody does not know it, and says so."""
 
-PUT_TAGGED: Final = ExtensionSpec(
-    "put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS
+PUT_TAGGED: Final = _form("put <tags>", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
+PUT_AT: Final = _form("put-at", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
+PUT_BATCH: Final = _form(
+    "put-batch", b"INSERTED_BATCH", _INSERTED,
+    lambda reply: tuple(part.value for part in reply.parts), *_PUT_FAILS,
 )  # fmt: skip
-PUT_AT: Final = ExtensionSpec("put-at", b"INSERTED", _ONE_INSERTED, value_of, *_PUT_FAILS)
-PUT_BATCH: Final = ExtensionSpec("put-batch", b"INSERTED_BATCH", _INSERTED, _ids_of, *_PUT_FAILS)
-DELETE_BATCH: Final = ExtensionSpec("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
-FLUSH_TUBE: Final = ExtensionSpec(
+DELETE_BATCH: Final = _form("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
+FLUSH_TUBE: Final = _form(
     "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
-)  # fmt: skip
-FORGET_KEY: Final = ExtensionSpec("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
-MOVE_JOB: Final = ExtensionSpec(
-    "move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound
-)  # fmt: skip
-UPDATE_JOB: Final = ExtensionSpec(
+)
+FORGET_KEY: Final = _form("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
+MOVE_JOB: Final = _form("move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound)
+UPDATE_JOB: Final = _form(
     "update-job", b"UPDATED", BARE, no_result, errors.NotFound, errors.ExpectedCrlf,
     errors.JobTooBig,
 )  # fmt: skip
-KICK_DEAD: Final = ExtensionSpec("kick-dead", b"KICKED", NUMBER, value_of, takes_s=FLUSH_S)
-TUBE_POLICY: Final = ExtensionSpec("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
-DRAIN: Final = ExtensionSpec("drain", b"DRAINING", BARE, no_result)
-PROMOTE: Final = ExtensionSpec(
-    "promote", b"HANDING_OVER", TEXT, value_of, errors.CannotHandOver
-)  # fmt: skip
-UNDRAIN: Final = ExtensionSpec("undrain", b"NOT_DRAINING", BARE, no_result)
+KICK_DEAD: Final = _form("kick-dead", b"KICKED", NUMBER, value_of, takes_s=FLUSH_S)
+TUBE_POLICY: Final = _form("tube-policy", b"OK", DOCUMENT, _policy_of, also=b"POLICY")
+DRAIN: Final = _form("drain", b"DRAINING", BARE, no_result)
+PROMOTE: Final = _form("promote", b"HANDING_OVER", TEXT, value_of, errors.CannotHandOver)
+UNDRAIN: Final = _form("undrain", b"NOT_DRAINING", BARE, no_result)
 
 # These may be sent again, as beanstalkd's that reserve or only look.  `cancel-reserve` comes right
-# behind the `reserve` that is sent again, or finds none: jobs are asked for anew behind it.
-RESERVE_BATCH: Final = ExtensionSpec(
-    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon,
-    is_repeatable=True,
-)  # fmt: skip
-LIST_JOBS: Final = ExtensionSpec(
-    "list-jobs", b"OK", DOCUMENT, _page, errors.NotFound, is_repeatable=True
-)  # fmt: skip
-WAIT_JOB: Final = ExtensionSpec(
-    "wait-job", b"DELETED", BARE, _end, errors.TimedOut, errors.NotFound, is_repeatable=True,
-    also=b"BURIED",
-)  # fmt: skip
-CANCEL_RESERVE: Final = ExtensionSpec(
-    "cancel-reserve", b"CANCELLED", BARE, no_result, is_repeatable=True
+# after the `reserve` that is sent again, or finds none: jobs are asked for again after it.
+RESERVE_BATCH: Final = _again(
+    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon
 )
-WATCH_WEIGHTED: Final = ExtensionSpec(
-    "watch <weight>", b"WATCHING", NUMBER, value_of, is_repeatable=True
+LIST_JOBS: Final = _again("list-jobs", b"OK", DOCUMENT, _page, errors.NotFound)
+WAIT_JOB: Final = _again(
+    "wait-job", b"DELETED", BARE, lambda reply: reply.word.decode().lower(), errors.TimedOut,
+    errors.NotFound, also=b"BURIED",
 )  # fmt: skip
-RESERVE_MODE: Final = ExtensionSpec("reserve-mode", b"USING", NAME, value_of, is_repeatable=True)
-STATS_GROUP: Final = ExtensionSpec(
-    "stats-group", b"OK", DOCUMENT, stats_as(GroupStats), errors.NotFound, is_repeatable=True
-)  # fmt: skip
-LIST_CONNECTIONS: Final = ExtensionSpec(
-    "list-connections", b"OK", DOCUMENT, _connections, is_repeatable=True
-)
-STATS_REPLICATION: Final = ExtensionSpec(
-    "stats-replication", b"OK", DOCUMENT, stats_as(ReplicationStats), is_repeatable=True
-)
+CANCEL_RESERVE: Final = _again("cancel-reserve", b"CANCELLED", BARE, no_result)
+WATCH_WEIGHTED: Final = _again("watch <weight>", b"WATCHING", NUMBER, value_of)
+RESERVE_MODE: Final = _again("reserve-mode", b"USING", NAME, value_of)
+STATS_GROUP: Final = _again("stats-group", b"OK", DOCUMENT, stats_as(GroupStats), errors.NotFound)
+LIST_CONNECTIONS: Final = _again("list-connections", b"OK", DOCUMENT, _connections)
+STATS_REPLICATION: Final = _again("stats-replication", b"OK", DOCUMENT, stats_as(ReplicationStats))
 
 SPECS: Final = {
     spec.form: spec for spec in list(globals().values()) if isinstance(spec, ExtensionSpec)

@@ -1,11 +1,9 @@
-"""The command table as a client needs it: how to write a row's line, and which replies may come.
-
-The line follows from the row of the command: its word, its fields and their limits.
-What is added here is what the table does not say: the replies, what the good one means, whether
-the command may be sent again, and how long the server may take.
+"""The command table as a client needs it: beside a row's line, which replies may come and what they
+mean, whether the command may be sent again, and how long the server may take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.client import errors
@@ -22,7 +20,7 @@ STOCK: Final = frozenset((
     "quit", "pause-tube",
 ))  # fmt: skip
 """The commands of beanstalkd 1.12.  Any other (`extension_specs`) is sent only to a server that has
-announced it: an older one may take the body behind an unknown line for commands.
+announced it: an older one may take the body after an unknown line for commands.
 """
 
 
@@ -32,19 +30,15 @@ class _NumberAndBody(NamedTuple):
 
 
 class Job(_NumberAndBody):
-    """A job, as reserved or looked at.
-
-    :ivar reserved_on: the connection that has reserved it; None if it was only looked at.
-    """
+    """:ivar reserved_on: the connection that has reserved it; None if it was only looked at."""
 
     reserved_on: object = None
 
 
 class Reply(NamedTuple):
-    """A reply that has come whole.
+    """A complete reply.
 
-    :ivar word: its first word.
-    :ivar value: what stands behind it: a number, a tube's name, or None.
+    :ivar value: what follows its word: a number, a tube's name, or None.
     :ivar body: what follows the line.
     :ivar parts: the replies that follow it, if it is about a batch.
     """
@@ -56,12 +50,11 @@ class Reply(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What stands behind a reply's word.
+    """Form of what follows a reply's word.
 
     :ivar read: gives the value, or raises ValueError.
     :ivar has_body: a body follows; ``read`` then gives (value, size of the body).
-    :ivar parts: of which shapes are the replies that follow, by their words; the value is how many
-        there are.  None if there are none.
+    :ivar parts: the shapes of replies that follow, by their words; the value is their number.
     """
 
     read: Callable[[bytes], Any]
@@ -75,10 +68,7 @@ def _nothing(text: bytes) -> None:
 
 
 def number(text: bytes, limit: int = grammar.MAX_U64) -> int:
-    """Read a number of a reply.
-
-    :raise ValueError: it is none, or above the limit.
-    """
+    """:raise ValueError: it is no number, or above the limit."""
     # int() alone would take "+1", "1_0" and blanks.
     if not text.isdigit() or (value := int(text)) > limit:
         raise ValueError
@@ -136,14 +126,12 @@ TUBES: Final = (grammar.TUBE, grammar.TUBE_THEN, grammar.TUBE_WORD, WATCHED)
 class CommandSpec:
     """One command.
 
-    :ivar row: its row in the table.
     :ivar name: its word; of another form of a command, what `capabilities` calls it.
     :ivar replies: the shapes of the replies that may come, by their words.
     :ivar success: the word of the good one; empty if there is no reply at all.
     :ivar successes: it, and others that are no errors.
-    :ivar is_repeatable: sending it twice is as good as sending it once, so that it may be sent
-        again if its answer was lost.
-    :ivar is_extended: it is none of beanstalkd's own.
+    :ivar is_repeatable: it may be sent again if its answer was lost.
+    :ivar is_extended: beanstalkd does not have it.
     """
 
     def __init__(
@@ -165,16 +153,16 @@ class CommandSpec:
         self._template = b" ".join([row.prefix.strip(), *specs]) + CRLF
         # A tube has no limit that is a number: it goes the slow way.
         self._limits = [_LIMITS.get(field, -1) for field in row.fields]
-        self._job_at = _index(row, grammar.JOB_ID)
-        self._wait_at = _index(row, grammar.TIMEOUT)
+        places = {field: place for place, field in enumerate(row.fields)}
+        self._job_at = places.get(grammar.JOB_ID)
+        self._wait_at = places.get(grammar.TIMEOUT)
 
     def __repr__(self) -> str:
         return f"<CommandSpec {self.name}>"
 
     def line(self, args: tuple[Any, ...]) -> bytes:
-        """Write the command's line, its CR LF included.
+        """Write the command's line, its CR LF included, from numbers and tubes' names.
 
-        :param args: the fields' values: numbers, and tubes' names as bytes.
         :raise TypeError: one is of another kind.
         :raise ValueError: one is outside its limits.
         """
@@ -185,7 +173,6 @@ class CommandSpec:
         return self._template % args
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """Refuse what is wrong with the arguments, if anything is."""
         for field, value in zip(self.row.fields, args, strict=True):
             if field in TUBES:
                 check_tube(field, value)
@@ -195,57 +182,39 @@ class CommandSpec:
                 raise ValueError(f"{self.name}: {field.name} is 0 to {_LIMITS[field]}, not {value}")
 
     def result(self, args: Sequence[Any], reply: Reply) -> Any:
-        """Give what the reply means to the caller.
-
-        :raise ErrorReply: it is an error.
+        """:raise ErrorReply: the reply is an error.
         :raise BadReply: its body is not what it should be.
         """
         if reply.word not in self.successes:
             kind = errors.BY_WORD[reply.word]
-            raise kind.told(self.name, reply.value, self.job_id(args), self._tube(args))
+            given = zip(self.row.fields, args, strict=True)
+            tube = next((name.decode() for field, name in given if field in TUBES), None)
+            raise kind.told(self.name, reply.value, self.job_id(args), tube)
         try:
             return self._result(reply)
         except ValueError as error:
             raise errors.BadReply(f"{self.name}: {error}") from None
 
     def job_id(self, args: Sequence[Any]) -> int | None:
-        """Name the job that the command is about, if it is about one."""
         return None if self._job_at is None else int(args[self._job_at])
 
     def needs(self, args: Sequence[Any]) -> frozenset[str]:
-        """Name what a server has to announce before it is sent this: nothing, if it is
-        beanstalkd's.
-        """
+        """Name what a server has to announce before it is sent this."""
         return self._words
 
     def unique_s(self, args: Sequence[Any]) -> int:
-        """Say for how long sending this again puts no second job, seconds, whatever becomes of the
-        first.
-        """
+        """Give the seconds for which sending this again certainly puts no second job."""
         return 0
 
-    def _tube(self, args: Sequence[Any]) -> str | None:
-        """Name the tube that the command is about, if it is about one."""
-        given = zip(self.row.fields, args, strict=True)
-        tubes = [name.decode() for field, name in given if field in TUBES]
-        return tubes[0] if tubes else None
-
     def server_time_s(self, args: Sequence[Any]) -> float | None:
-        """Say how long the server may wait by our own wish; None if for ever."""
+        """Give the seconds that we let the server wait; None if for ever."""
         if self._wait_at is not None:
             return float(args[self._wait_at])
         return None if self.name == "reserve" else 0.0
 
 
-def _index(row: Command, field: Field) -> int | None:
-    return row.fields.index(field) if field in row.fields else None
-
-
 def check_tube(field: Field, value: object) -> None:
-    """Refuse what is no name of a tube.
-
-    :raise TypeError, ValueError: it is none.
-    """
+    """:raise TypeError, ValueError: it is no name of a tube."""
     if not isinstance(value, bytes):
         raise TypeError(f"the name of a tube is not {value!r}")
     try:
@@ -258,16 +227,14 @@ def check_tube(field: Field, value: object) -> None:
 
 
 def no_result(reply: Reply) -> None:
-    """Give nothing: the reply's word says all."""
+    """The reply's word says all."""
 
 
 def value_of(reply: Reply) -> Any:
-    """Give what stands behind the reply's word."""
     return reply.value
 
 
 def job_of(reply: Reply) -> Job:
-    """Read a job."""
     return Job(reply.value, reply.body)
 
 
@@ -276,7 +243,6 @@ def _names(reply: Reply) -> tuple[str, ...]:
 
 
 def stats_as(kind: type[Stats]) -> Callable[[Reply], Stats]:
-    """Read an answer with statistics."""
     return lambda reply: kind(reply.body)
 
 
@@ -291,11 +257,10 @@ def _form(
     return CommandSpec(_ROWS[name], success, shape, result, shapes, is_repeatable=is_repeatable)
 
 
+_again: Final = partial(_form, is_repeatable=True)
 _MISSING: Final = errors.NotFound
 _NO_JOB_YET: Final = (errors.TimedOut, errors.DeadlineSoon)
-_PUT_FAILS: Final = (
-    errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining,
-)  # fmt: skip
+_PUT_FAILS: Final = (errors.Buried, errors.ExpectedCrlf, errors.JobTooBig, errors.Draining)
 
 PUT: Final = _form("put", b"INSERTED", NUMBER, value_of, *_PUT_FAILS, buried=NUMBER)
 DELETE: Final = _form("delete", b"DELETED", BARE, no_result, _MISSING)
@@ -309,30 +274,22 @@ QUIT: Final = _form("quit", b"", BARE, no_result)
 
 # These may be sent again.  A reservation ends with its connection, so whatever a lost `reserve` has
 # brought is ready again; tubes are those of the connection, too; the others change nothing.
-RESERVE: Final = _form("reserve", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True)
-RESERVE_WITH_TIMEOUT: Final = _form(
-    "reserve-with-timeout", b"RESERVED", JOB, job_of, *_NO_JOB_YET, is_repeatable=True
-)
-RESERVE_JOB: Final = _form("reserve-job", b"RESERVED", JOB, job_of, _MISSING, is_repeatable=True)
-USE: Final = _form("use", b"USING", NAME, value_of, is_repeatable=True)
-WATCH: Final = _form("watch", b"WATCHING", NUMBER, value_of, is_repeatable=True)
-IGNORE: Final = _form(
-    "ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored, is_repeatable=True
-)  # fmt: skip
-PEEK: Final = _form("peek", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_READY: Final = _form("peek-ready", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_DELAYED: Final = _form("peek-delayed", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-PEEK_BURIED: Final = _form("peek-buried", b"FOUND", JOB, job_of, _MISSING, is_repeatable=True)
-STATS: Final = _form("stats", b"OK", DOCUMENT, stats_as(ServerStats), is_repeatable=True)
-STATS_TUBE: Final = _form(
-    "stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING, is_repeatable=True
-)
-STATS_JOB: Final = _form(
-    "stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING, is_repeatable=True
-)
-LIST_TUBES: Final = _form("list-tubes", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBES_WATCHED: Final = _form("list-tubes-watched", b"OK", DOCUMENT, _names, is_repeatable=True)
-LIST_TUBE_USED: Final = _form("list-tube-used", b"USING", NAME, value_of, is_repeatable=True)
+RESERVE: Final = _again("reserve", b"RESERVED", JOB, job_of, *_NO_JOB_YET)
+RESERVE_WITH_TIMEOUT: Final = _again("reserve-with-timeout", b"RESERVED", JOB, job_of, *_NO_JOB_YET)
+RESERVE_JOB: Final = _again("reserve-job", b"RESERVED", JOB, job_of, _MISSING)
+USE: Final = _again("use", b"USING", NAME, value_of)
+WATCH: Final = _again("watch", b"WATCHING", NUMBER, value_of)
+IGNORE: Final = _again("ignore", b"WATCHING", NUMBER, value_of, errors.NotIgnored)
+PEEK: Final = _again("peek", b"FOUND", JOB, job_of, _MISSING)
+PEEK_READY: Final = _again("peek-ready", b"FOUND", JOB, job_of, _MISSING)
+PEEK_DELAYED: Final = _again("peek-delayed", b"FOUND", JOB, job_of, _MISSING)
+PEEK_BURIED: Final = _again("peek-buried", b"FOUND", JOB, job_of, _MISSING)
+STATS: Final = _again("stats", b"OK", DOCUMENT, stats_as(ServerStats))
+STATS_TUBE: Final = _again("stats-tube", b"OK", DOCUMENT, stats_as(TubeStats), _MISSING)
+STATS_JOB: Final = _again("stats-job", b"OK", DOCUMENT, stats_as(JobStats), _MISSING)
+LIST_TUBES: Final = _again("list-tubes", b"OK", DOCUMENT, _names)
+LIST_TUBES_WATCHED: Final = _again("list-tubes-watched", b"OK", DOCUMENT, _names)
+LIST_TUBE_USED: Final = _again("list-tube-used", b"USING", NAME, value_of)
 
 SPECS: Final = {
     spec.name: spec for spec in list(globals().values()) if isinstance(spec, CommandSpec)

@@ -15,8 +15,7 @@ MAX_SECONDS: Final = MAX_U32
 
 
 def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
-    """:param what: the argument's name, for errors.
-    :raise TypeError: the value is not an int; a bool is none.
+    """:raise TypeError: the value is no int, or a bool.
     :raise ValueError: it is out of range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
@@ -71,7 +70,6 @@ def _tagged(value: object) -> bytes:
 STATES: Final = frozenset(("ready", "reserved", "delayed", "buried", "deleted"))
 """Of the job that has the unique key already."""
 
-
 Key = str | bytes
 """A key or the name of a group, as it stands on the wire."""
 
@@ -109,11 +107,12 @@ class Tags:
 
     def for_wire(self) -> PutTags:
         """Give the values that stand on a line."""
+        unique_key = _key("unique", self.unique, self.unique_by)
+        check_whole("tags: unique_seconds", self.unique_seconds, 0, MAX_U32)
+        concurrency_key = _key("concurrency", self.concurrency, self.concurrency_by)
+        check_whole("tags: concurrency_limit", self.concurrency_limit, 1, MAX_U32)
         tags = PutTags(
-            _key("unique", self.unique, self.unique_by),
-            _number("unique_seconds", self.unique_seconds, 0),
-            _key("concurrency", self.concurrency, self.concurrency_by),
-            _number("concurrency_limit", self.concurrency_limit, 1),
+            unique_key, self.unique_seconds, concurrency_key, self.concurrency_limit,
             _key("group", self.group, self.group_by), _key("after", self.after, self.after_by),
         )  # fmt: skip
         if tags.unique_s and not tags.unique_key:
@@ -138,15 +137,12 @@ class Inserted(int):
 
     @property
     def is_new(self) -> bool:
-        """Whether this put has made the job."""
+        """Return True if this put has made the job."""
         return self.state is None
 
 
 def on_wire(tags: Tags | None) -> PutTags | None:
-    """Give what stands on the line of a job, None for nothing.
-
-    :raise TypeError: these are no tags.
-    """
+    """:raise TypeError: these are no tags."""
     if tags is None:
         return None
     if not isinstance(tags, Tags):
@@ -155,7 +151,7 @@ def on_wire(tags: Tags | None) -> PutTags | None:
 
 
 def words_of(tags: PutTags) -> list[str]:
-    """Name what a server announces that knows these tags."""
+    """Give what a server has to announce for these tags."""
     said = {
         "idp:": tags.unique_key, "con:": tags.concurrency_key, "grp:": tags.group,
         "aft:": tags.after,
@@ -164,11 +160,7 @@ def words_of(tags: PutTags) -> list[str]:
 
 
 def name_bytes(what: str, value: object) -> bytes:
-    """Give a key or the name of a group as it stands on a line.
-
-    :param what: what to call it in errors.
-    :raise TypeError, ValueError: there can be no such name.
-    """
+    """:raise TypeError, ValueError: there can be no such key or name of a group."""
     if not isinstance(value, str | bytes):
         raise TypeError(f"{what} is text or bytes, not {value!r}")
     try:
@@ -191,11 +183,3 @@ def _key(name: str, value: Key | None, hashed: HashedValue | None) -> bytes:
         return hashed_key(hashed).encode()
     except (TypeError, ValueError) as wrong:
         raise type(wrong)(f"tags: {name}_by: {wrong}") from None
-
-
-def _number(what: str, value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"tags: {what} is a whole number, not {value!r}")
-    if not least <= value <= MAX_U32:
-        raise ValueError(f"tags: {what} is {least} to {MAX_U32}, not {value}")
-    return value

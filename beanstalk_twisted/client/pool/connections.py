@@ -1,22 +1,22 @@
-"""The connections on which a pool reserves from one server, and the jobs that are reserved on them.
-
-A `reserve` that may wait is sent only on a connection that holds no job, since the server answers
-nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one connection for
-*polls*, reserves that do not wait, which may hold many jobs; one that is *blocking* in a `reserve`
-as long as somebody waits; and those that were blocking and have got their job, until that has
-ended.
-
-A blocking `reserve` that nobody wants any more is ended by closing its connection, the only way
-that beanstalkd's protocol has.  A job given out in the same moment is ready again at once.
+"""The servers of a pool: the way to each, what all of them answer, and the connections on which it
+reserves from one of them.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    FirstError,
+    fail,
+    gatherResults,
+)
 from twisted.internet.endpoints import connectProtocol
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
@@ -24,20 +24,180 @@ from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.endpoints import endpoint_of, without_token
-from beanstalk_twisted.client.pending import Ended, lose_all
+from beanstalk_twisted.client.pending import Ended, cancel, lose_all
+from beanstalk_twisted.client.pool.hashing import Split
+from beanstalk_twisted.client.service import Client, Losses
+from beanstalk_twisted.client.stats import ServerStats, TubeStats
 
 T = TypeVar("T")
 
+PATIENCE_S: Final = 5.0
+"""How long a server may be missing before it is down, seconds: longer than a restart."""
+
+
+SUMMED: Final = (
+    "current-", "cmd-", "total-", "job-timeouts", "binlog-records-", "rusage-",
+)  # fmt: skip
+"""How the keys of `stats` begin that can be added up."""
+
 BLOCKING_RESERVE_S: Final = 30
-"""How long a `reserve` waits, seconds; it is then sent anew, so a dead server is noticed."""
+"""How long a `reserve` waits, seconds; it is then sent again, so a dead server is noticed."""
+
+
+class PoolMember:
+    """:ivar is_up: there is a connection.
+    :ivar is_down: there was none for so long that nothing waits for one.
+    """
+
+    _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
+
+    def __init__(
+        self, name: str, clock: Any, make_client: Callable[..., Client], patience_s: float,
+        changed: Callable[["PoolMember"], object],
+    ) -> None:  # fmt: skip
+        """:param make_client: given ``connected`` and ``lost``, as of `Client`.
+        :param changed: called with this when the server is up, missing or down.
+        """
+        self.name = name
+        self.client = make_client(connected=self._connected, lost=self._lost)
+        self.is_up = False
+        self.is_down = False
+        self._clock = clock
+        self._patience_s = patience_s
+        self._changed = changed
+        self._timer: IDelayedCall | None = None
+        self._bound: set[Deferred[Any]] = set()
+
+    def start(self) -> None:
+        self._miss()
+        self.client.startService()
+
+    def stop(self) -> Deferred[None]:
+        """Part.  What waits for a connection, or for an answer, fails."""
+        self.is_up = self.is_down = False
+        self._stop_timer()
+        return self.client.stopService()
+
+    def send(self, name: str, ask: Callable[[Client], Deferred[T]]) -> Deferred[T]:
+        """Send a command, and give it up when the server is down.
+
+        :raise ServerDown: through the Deferred: it is down, or was before the command was sent.
+        """
+        if self.is_down:
+            return fail(self._is_gone(name))
+        sent = ask(self.client)
+        self._bound.add(sent)
+
+        def answered(answer: Any) -> Any:
+            # What is taken out by `_give_up` has no other end than this one.
+            is_given_up = sent not in self._bound
+            self._bound.discard(sent)
+            if is_given_up and isinstance(answer, Failure) and answer.check(CancelledError):
+                return Failure(self._is_gone(name))
+            return answer
+
+        return sent.addBoth(answered)
+
+    def _is_gone(self, command: str) -> errors.ServerDown:
+        return errors.ServerDown(command, self.name, reason=self.client.trouble)
+
+    def _connected(self) -> None:
+        self._stop_timer()
+        if self.is_down:
+            self._log.info("the server {server} is back", server=self.name)
+        self.is_up, self.is_down = True, False
+        self._changed(self)
+
+    def _lost(self, losses: Losses) -> None:
+        self.is_up = False
+        self._miss()
+        self._changed(self)
+
+    def _miss(self) -> None:
+        self._stop_timer()
+        self._timer = self._clock.callLater(self._patience_s, self._give_up)
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.is_down = True
+        trouble = self.client.trouble
+        self._log.warn(
+            "no connection to the server {server} for {seconds:g} s{why}: its tubes wait for it",
+            server=self.name, seconds=self._patience_s,
+            why="" if trouble is None else f" ({errors.without_server(trouble)})",
+        )  # fmt: skip
+        bound, self._bound = self._bound, set()
+        for sent in bound:
+            sent.cancel()
+        self._changed(self)
+
+    def _stop_timer(self) -> None:
+        cancel(self._timer)
+        self._timer = None
+
+
+class PoolStats(NamedTuple):
+    """:ivar total: the sums of what can be added up, by the keys of the protocol.
+    :ivar failed: why servers have not answered, by their names.
+    """
+
+    servers: Mapping[str, ServerStats]
+    total: Mapping[str, float]
+    failed: Mapping[str, BaseException]
+
+
+class Misplaced(NamedTuple):
+    """A tube that has jobs on a server which is not its ``home``: there go new jobs."""
+
+    tube: str
+    server: str
+    home: str
+    stats: TubeStats
+
+
+async def stats_of(members: Iterable[PoolMember]) -> PoolStats:
+    members = list(members)
+    asked = [member.send("stats", lambda client: client.stats()) for member in members]
+    servers: dict[str, ServerStats] = {}
+    failed: dict[str, BaseException] = {}
+    answers: Any = await DeferredList(asked, consumeErrors=True)
+    for member, (is_good, answer) in zip(members, answers, strict=True):
+        if is_good:
+            servers[member.name] = answer
+        else:
+            failed[member.name] = answer.value
+    total: dict[str, float] = {}
+    for stats in servers.values():
+        for key, value in stats.items():
+            if key.startswith(SUMMED) and isinstance(value, int | float):
+                total[key] = total.get(key, 0) + value
+    return PoolStats(servers, total, failed)
+
+
+async def misplaced_on(members: Iterable[PoolMember], split: Split) -> tuple[Misplaced, ...]:
+    found = []
+    for member in [member for member in members if not member.is_down]:
+        for tube in await member.send("list-tubes", lambda client: client.list_tubes()):
+            home = split.server_of(tube)
+            if home != member.name and (stats := await _stats_of_tube(member, tube)) is not None:
+                found.append(Misplaced(tube, member.name, home, stats))
+    return tuple(found)
+
+
+async def _stats_of_tube(member: PoolMember, tube: str) -> TubeStats | None:
+    """Ask for a tube with jobs; None if it has none."""
+    try:
+        stats = await member.send("stats-tube", lambda client: client.stats_tube(tube))
+    except errors.NotFound:
+        return None  # Its last job has ended since.
+    ready, reserved = stats.current_jobs_ready, stats.current_jobs_reserved
+    delayed, buried = stats.current_jobs_delayed, stats.current_jobs_buried
+    return stats if ready or reserved or delayed or buried else None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolJob:
-    """A job, and where it is.
-
-    :ivar server: the name of its server.
-    :ivar id: its number there.  Other servers have jobs of that number too.
+    """:ivar id: its number there.  Other servers have jobs of that number too.
     :ivar body: empty if it is not known.
     :ivar job_connection: the connection that has reserved it; None if none of ours has.
     """
@@ -49,18 +209,13 @@ class PoolJob:
 
 
 class Entrance(NamedTuple):
-    """The way into one server.
-
-    :ivar token: shown on each connection before anything else; None for none.
-    """
+    """The way into one server; the token, if any, is shown on each connection before all else."""
 
     endpoint: Any
     token: str | None
 
     @classmethod
-    def of(
-        cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None
-    ) -> "Entrance":  # fmt: skip
+    def of(cls, clock: Any, place: str | IStreamClientEndpoint, token: str | None) -> "Entrance":
         """:param token: for an address that has none.
         :raise ValueError: the text names no server.
         """
@@ -74,12 +229,7 @@ class Entrance(NamedTuple):
 
 
 class JobConnection:
-    """One connection.
-
-    :ivar connection: with its tubes watched.
-    :ivar jobs: the numbers of those that are reserved on it, as far as we know.
-    :ivar polls: how many polls were sent on it that have no answer yet.
-    """
+    """:ivar jobs: the numbers of those that are reserved on it, as far as we know."""
 
     def __init__(self, job_connections: "JobConnections") -> None:
         self.jobs: set[int] = set()
@@ -91,8 +241,8 @@ class JobConnection:
         )
 
     async def watch(self) -> None:
-        """Show the token, if there is one, and watch the tubes.  Nothing is reserved before the
-        server has confirmed them all: a job of another tube is not ours to do.
+        """Show the token, and watch the tubes; all are confirmed before a reserve, since no other
+        jobs are ours.
         """
         try:
             token, tubes = self._job_connections.entrance.token, self._job_connections.tubes
@@ -110,19 +260,16 @@ class JobConnection:
         return PoolJob(self._job_connections.name, job.id, job.body, self)
 
     def end(self, job_id: int, asked: Deferred[T]) -> Deferred[T]:
-        """Note what a command that ends a job says of it."""
+        """Note the answer to a command that ends a job."""
 
         def ended(answer: Any) -> Any:
-            over = (errors.NotFound, errors.Buried)
-            if not isinstance(answer, Failure) or answer.check(*over):
+            if not isinstance(answer, Failure) or answer.check(errors.NotFound, errors.Buried):
                 self._forget(job_id)
             return answer
 
         return asked.addBoth(ended)
 
     def touch(self, job_id: int) -> Deferred[None]:
-        """Let the TTR of a job begin anew."""
-
         def not_touched(failure: Failure) -> Failure:
             if failure.check(errors.NotFound):
                 self._forget(job_id)
@@ -131,7 +278,7 @@ class JobConnection:
         return self.connection.touch(job_id).addErrback(not_touched)
 
     def hang_up(self) -> None:
-        """Cut the connection.  Whatever was reserved on it is ready again."""
+        """Cut the connection.  What was reserved on it is ready again."""
         self.connection.abort(errors.Closed("the pool does not need it any more"))
 
     def _forget(self, job_id: int) -> None:
@@ -149,6 +296,15 @@ class JobConnection:
 class JobConnections:
     """All connections to one server for jobs.
 
+    A `reserve` that may wait is sent only on a connection that holds no job, since the server
+    answers nothing else there meanwhile (`beanstalk_twisted.worker`).  So a server has one
+    connection for *polls*, reserves that do not wait, which may hold many jobs; one that is
+    *blocking* in a `reserve` as long as a caller waits; and those that were blocking and have got
+    their job, until that has ended.
+
+    A blocking `reserve` that is not wanted any more is ended by closing its connection, the only
+    way that beanstalkd's protocol has.  A job given out in the same moment is ready again.
+
     :ivar polls: how many polls have no answer yet.
     """
 
@@ -156,9 +312,8 @@ class JobConnections:
         self, name: str, clock: Any, entrance: Entrance, tubes: Sequence[str | bytes],
         grace_s: float, lost: Callable[[str, tuple[int, ...]], object],
     ) -> None:  # fmt: skip
-        """:param tubes: where jobs come from.
-        :param lost: called with the server's name and the jobs that were reserved on a connection
-            that is lost.
+        """:param lost: called with the server's name and the jobs reserved on a connection when it
+        is lost.
         """
         self.name = name
         self.clock = clock
@@ -174,14 +329,12 @@ class JobConnections:
 
     @property
     def can_poll(self) -> bool:
-        """Whether a poll would be sent at once; the first one opens its connection, and others
-        wait.
-        """
+        """Return True if a poll would be sent now: the first opens its connection, others wait."""
         return self._poller is not None or not self.polls
 
     @property
     def is_blocking(self) -> bool:
-        """Whether a `reserve` waits, or is about to."""
+        """Return True if a `reserve` waits, or is about to."""
         return any(self._asking.values())
 
     def poll(self) -> Deferred[PoolJob | None]:
@@ -194,14 +347,11 @@ class JobConnections:
         return self._ask(self._block(), waits=True)
 
     def cancel_blocking(self) -> None:
-        """Cancel the `reserve` that waits."""
         for asked in [asked for asked, waits in self._asking.items() if waits]:
             asked.cancel()
 
     def give_back(self, job: PoolJob) -> None:
-        """Let the server have a job again that nobody wants: by hanging up if that ends nothing
-        else.
-        """
+        """Let the server have an unwanted job again, by hanging up if that ends nothing else."""
         job_connection = job.job_connection
         assert job_connection is not None
         if job_connection.jobs == {job.id} and not job_connection.polls:
@@ -227,7 +377,6 @@ class JobConnections:
         return gatherResults([job_connection.gone for job_connection in job_connections])
 
     def start(self) -> None:
-        """JobConnections may be opened again."""
         self._is_stopping = False
 
     # What a `JobConnection` calls.
@@ -265,9 +414,8 @@ class JobConnections:
     async def _poll(self) -> PoolJob | None:
         job_connection = self._poller
         if job_connection is None:
-            self.is_free(
-                await self._new_job_connection()
-            )  # It polls, if none has come free meanwhile.
+            # It polls, if none has come free meanwhile.
+            self.is_free(await self._new_job_connection())
             job_connection = self._poller
             assert job_connection is not None
         job_connection.polls += 1
@@ -292,7 +440,7 @@ class JobConnections:
             self.is_free(job_connection)
             return None
         except Exception:
-            job_connection.hang_up()  # Above all when nobody waits any more.
+            job_connection.hang_up()  # Above all when nothing waits any more.
             raise
         self._poller = self._poller or job_connection
         return taken

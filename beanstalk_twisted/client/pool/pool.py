@@ -1,10 +1,4 @@
-"""A client for several servers, over which tubes are split.
-
-Each tube is on one server, by its name (`client.pool.hashing`), whatever happens: a server that is
-down keeps its tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers
-that have any of the pool's tubes (`client.pool.reserving`), to callers in the order in which they
-have asked.
-"""
+"""A client for several servers, over which tubes are split."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,14 +18,12 @@ from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pool.connections import (
+    PATIENCE_S,
     Entrance,
     JobConnection,
     JobConnections,
-    PoolJob,
-)
-from beanstalk_twisted.client.pool.fleet import (
-    PATIENCE_S,
     Misplaced,
+    PoolJob,
     PoolMember,
     PoolStats,
     misplaced_on,
@@ -45,15 +37,12 @@ from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 
 Tube = str | bytes
 
-
 A_SERVER: Final = '["127.0.0.1:11300"]'
 """What to write, in an error message."""
 
 
 class Server(NamedTuple):
-    """One server of a pool.
-
-    :ivar endpoint: where it is, an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
+    """:ivar endpoint: an address such as ``10.0.0.1:11300``, or an endpoint of Twisted's.
     :ivar name: which tubes it has follows from this.  None: the address, written in full,
         ``tcp:10.0.0.1:11300`` or ``tls://queue.example:11300``, without a token and files.
     :ivar weight: its share of the tubes, against those of the others.
@@ -67,7 +56,11 @@ class Server(NamedTuple):
 class Pool(Service):
     """The client, as a service: it connects when it is started.
 
-    :ivar split: which tube is on which server.
+    Each tube is on one server, by its name, whatever happens: a server that is down keeps its
+    tubes, and what is asked of them fails with `ServerDown`.  Jobs come from all servers that have
+    any of the pool's tubes, to callers in the order in which they have asked.
+
+    Methods are those of `Client`, given the tube or a `PoolJob`.
     """
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
@@ -80,7 +73,7 @@ class Pool(Service):
         reactor: Any = None, grace_s: float = GRACE_S,
         make_client: Callable[..., Client] = Client, token: str | None = None,
     ) -> None:  # fmt: skip
-        """:param servers: all servers; everybody who uses the same tubes has to name the same.
+        """:param servers: all servers; all clients of the same tubes have to name the same.
         :param tubes: where `reserve` takes jobs from.
         :param former: the servers over which tubes were split before.  `reserve` takes jobs from
             those too; nothing is put there.
@@ -88,7 +81,6 @@ class Pool(Service):
         :param changed: called when a server is up, missing or down.
         :param lost: called with a server's name and the jobs that we had reserved there, when a
             connection is lost; the server gives them to others.
-        :param make_client: makes the client of each server, as `Client` itself does.
         :param token: shown on each connection before anything else, unless the server's address has
             one; None for none.
         :raise ValueError: there is no server, two have the same name, or something about one, or
@@ -133,7 +125,6 @@ class Pool(Service):
     # Where things are.
 
     def server_of(self, tube: Tube) -> str:
-        """Name the server that a tube is on."""
         return self.split.server_of(tube)
 
     def by_server(self, tubes: Iterable[Tube]) -> dict[str, list[Tube]]:
@@ -151,12 +142,11 @@ class Pool(Service):
 
     @property
     def up(self) -> list[str]:
-        """The servers that there is a connection to."""
+        """Give the servers that there is a connection to."""
         return [name for name, member in self._members.items() if member.is_up]
 
     @property
     def down(self) -> list[str]:
-        """The servers that are down."""
         return [name for name, member in self._members.items() if member.is_down]
 
     # Starting and stopping.
@@ -179,8 +169,7 @@ class Pool(Service):
         self, tube: Tube, body: bytes, *, priority: int = DEFAULT_PRIORITY, delay: int = 0,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """Put a job into a tube.  See `ExtensionCommands.put`.  Concurrency keys and groups count
-        within one server.
+        """See `Commands.put`.  Concurrency keys and groups count within one server.
 
         :return: a job whose `id` is an `Inserted`, if there are tags.
         :raise ServerDown: its server is down.
@@ -199,9 +188,6 @@ class Pool(Service):
         self, tube: Tube, body: bytes, unix_seconds: int, *, priority: int = DEFAULT_PRIORITY,
         ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[PoolJob]:  # fmt: skip
-        """Put a job that is ready at that moment of the wall clock.  See
-        `ExtensionCommands.put_at`.
-        """
         name = self.server_of(tube)
         number = self._members[name].send(
             "put-at",
@@ -215,7 +201,6 @@ class Pool(Service):
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
-        """Put jobs into a tube, all or none.  See `ExtensionCommands.put_batch`."""
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
@@ -234,51 +219,38 @@ class Pool(Service):
     def list_jobs(
         self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
     ) -> Deferred[JobPage]:
-        """Describe some jobs of a tube.  See `ExtensionCommands.list_jobs`."""
         return self._at(tube).send(
             "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
         )
 
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
-        """Delete all jobs of a tube that nobody has reserved.  See
-        `ExtensionCommands.flush_tube`.
-        """
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
     def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
-        """Forget the unique key of a deleted job.  See `ExtensionCommands.forget_key`."""
         return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
 
     def room(self, tube: Tube) -> Deferred[None]:
-        """Wait until the tube's server takes more.  See `Client.room`."""
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        """Make up to so many jobs of a tube ready.  See `Commands.kick`."""
         return self._in(tube, specs.KICK, (bound,))
 
     def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        """Let dead letters of a tube be tried again.  See `ExtensionCommands.kick_dead`."""
         return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
 
     def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
-        """Let nobody reserve from a tube for so long."""
         return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
 
     def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
-        """Ask the tube's server for facts about it."""
         return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the first ready job of a tube."""
         return self._peek(tube, specs.PEEK_READY)
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the delayed job of a tube that is due first."""
         return self._peek(tube, specs.PEEK_DELAYED)
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
-        """Look at the job of a tube that was buried first."""
         return self._peek(tube, specs.PEEK_BURIED)
 
     def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
@@ -286,7 +258,7 @@ class Pool(Service):
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
     def _in(self, tube: Tube, spec: CommandSpec, args: Args = ()) -> Deferred[Any]:
-        """Send a command that is about the tube in use, for this one."""
+        """Send a command about the tube in use, for this one."""
         name = tube_name(tube)
         return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
@@ -301,8 +273,8 @@ class Pool(Service):
 
     def reserve_with_timeout(self, seconds: float) -> Deferred[PoolJob]:
         """Get a job from one of the pool's tubes, if there is one in that time.  0 asks the servers
-        that are there and does not wait for others; only while none is, it waits for one, as
-        other commands do.
+        that are there and does not wait for others; only while none is, it waits for one, as other
+        commands do.
 
         :raise TimedOut: through the Deferred: there was none on the servers that are there.
         :raise ServerDown: through the Deferred: none of them was there.
@@ -320,7 +292,7 @@ class Pool(Service):
     # By jobs.
 
     def delete(self, job: PoolJob) -> Deferred[None]:
-        """End a job: one that is reserved by us, or any that nobody has.
+        """See `Commands.delete`.
 
         :raise NotCarriedOut: through the Deferred: the connection that had reserved it is lost.
         """
@@ -331,48 +303,37 @@ class Pool(Service):
     def release(
         self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
     ) -> Deferred[None]:
-        """Give back a job that we have reserved."""
         job_connection = reserved_on(job, "release")
         sent = job_connection.connection.release(job.id, priority=priority, delay=delay)
         return job_connection.end(job.id, sent)
 
     def bury(self, job: PoolJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
-        """Put aside a job that we have reserved, until it is kicked."""
         job_connection = reserved_on(job, "bury")
         return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
 
     def touch(self, job: PoolJob) -> Deferred[None]:
-        """Let the TTR of a job that we have reserved begin anew."""
         return reserved_on(job, "touch").touch(job.id)
 
     def kick_job(self, job: PoolJob) -> Deferred[None]:
-        """Make a buried or delayed job ready."""
         return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
 
     def peek(self, job: PoolJob) -> Deferred[PoolJob]:
-        """Look at a job, in any tube and state."""
         found = self._of(job).send("peek", lambda client: client.peek(job.id))
         return found.addCallback(
             lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
         )
 
     def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
-        """Ask for facts about a job."""
         return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
 
     # All servers.
 
     def stats(self) -> Deferred[PoolStats]:
-        """Ask all servers for facts."""
         return Deferred.fromCoroutine(stats_of(self._members.values()))
 
     def misplaced(self) -> Deferred[tuple[Misplaced, ...]]:
-        """Look for tubes with jobs on a server that is not theirs, as there are after a server was
-        added, on all servers that are there.
-        """
+        """Look for tubes with jobs on a server that is not theirs, as after a server was added."""
         return Deferred.fromCoroutine(misplaced_on(self._members.values(), self.split))
-
-    # Within.
 
     def _member_changed(self, member: PoolMember) -> None:
         self._reserves.server_changed(member)
@@ -389,9 +350,7 @@ class Pool(Service):
 
 
 def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[str, Server]:
-    """Give servers by their names.
-
-    :raise ValueError: one has none, or two have the same.
+    """:raise ValueError: a server has no name, or two have the same.
     :raise TypeError: it is one server instead of a list, or what is in it is none.
     """
     if isinstance(servers, Server):
@@ -411,9 +370,7 @@ def named(servers: Iterable[str | Server], argument: str = "servers") -> dict[st
 
 
 def tube_name(tube: Tube) -> bytes:
-    """Give the name of a tube as bytes.
-
-    :raise ValueError: there can be no such tube.
+    """:raise ValueError: there can be no such tube.
     :raise TypeError: it is no text.
     """
     name = tube.encode() if isinstance(tube, str) else tube
@@ -422,10 +379,7 @@ def tube_name(tube: Tube) -> bytes:
 
 
 def reserved_on(job: PoolJob, command: str) -> JobConnection:
-    """Give the connection that has reserved a job.
-
-    :raise ValueError: none of the pool's has.
-    """
+    """:raise ValueError: no connection of the pool's has reserved the job."""
     if job.job_connection is None:
         raise ValueError(f"{command}: {job} was not reserved through a pool")
     return job.job_connection

@@ -1,9 +1,4 @@
-"""Which server is asked for jobs, and when.
-
-Polls, which do not wait, go to one server after the other, and are never more than the callers that
-no blocking `reserve` can serve: no more jobs are reserved than are wanted.  Only when polls have
-found nothing does a `reserve` block at each server; all are ended as soon as nobody waits.
-"""
+"""Which server is asked for jobs, and when."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,23 +9,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.deadline import cancel
-from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob
-from beanstalk_twisted.client.pool.fleet import PoolMember
+from beanstalk_twisted.client.pending import cancel
+from beanstalk_twisted.client.pool.connections import JobConnections, PoolJob, PoolMember
 
 REST_S: Final = 1.0
 """After an error, before a server is asked for jobs again, seconds."""
-
 
 LATE_S: Final = 0.25
 """Seconds that others wait for a poll's answer: a server that hangs must not keep their jobs."""
 
 
 class Waiter:
-    """Somebody who waits for a job.
-
-    :ivar is_patient: whether it waits until there is one, or for a time; else it only asks.
-    """
+    """:ivar is_patient: it waits until there is a job, or for a time; else it only asks."""
 
     def __init__(
         self, forget: Callable[["Waiter"], None], command: str, is_patient: bool
@@ -42,9 +32,7 @@ class Waiter:
 
 
 class Source:
-    """A server that jobs may come from.
-
-    :ivar is_fresh: it was not found empty since somebody has last begun to ask.
+    """:ivar is_fresh: it was not found empty since the last caller has begun to ask.
     :ivar is_late: it owes an answer to a poll for a while.
     """
 
@@ -58,17 +46,17 @@ class Source:
 
     @property
     def polls(self) -> int:
-        """How many polls are worth waiting for."""
+        """Give how many polls are worth waiting for."""
         return 0 if self.is_late else self.job_connections.polls
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be asked."""
+        """Return True if it can be asked."""
         return self.member.is_up and self._rest is None and not self.is_late
 
     @property
     def can_poll(self) -> bool:
-        """Whether a poll is of use now."""
+        """Return True if a poll is of use now."""
         job_connections = self.job_connections
         return (
             self.is_there
@@ -78,7 +66,7 @@ class Source:
         )
 
     def expect(self, clock: Any, late: Callable[[], object]) -> None:
-        """See that the answer to the oldest poll is due in time."""
+        """Have ``late`` called if the answer to the oldest poll is not there in time."""
 
         def be_late() -> None:
             self._late = None
@@ -105,13 +93,18 @@ class Source:
         self._rest = clock.callLater(REST_S, end)
 
     def stop_rest(self) -> None:
-        """It may be asked again."""
         cancel(self._rest)
         self._rest = None
 
 
 class BlockingReserves:
-    """All callers, and all servers that jobs may come from."""
+    """All callers, and all servers that jobs may come from.
+
+    Polls, which do not wait, go to one server after the other, and are never more than the callers
+    that no blocking `reserve` can serve: no more jobs are reserved than are wanted.  Only when
+    polls have found nothing does a `reserve` block at each server; all are ended as soon as no
+    caller waits.
+    """
 
     _log = Logger(namespace="beanstalk_twisted.client.pool.pool")
 
@@ -128,7 +121,7 @@ class BlockingReserves:
             source.job_connections.start()
 
     def stop(self) -> Deferred[Any]:
-        """All who wait fail; all that is reserved is ready again."""
+        """Fail all that wait; what is reserved is ready again."""
         self._is_stopped = True
         for waiter in list(self._waiters):
             self._fail(waiter, stopped(waiter.command))
@@ -138,10 +131,7 @@ class BlockingReserves:
         return gatherResults([source.job_connections.stop() for source in self._sources])
 
     def take(self, command: str, seconds: float | None) -> Deferred[PoolJob]:
-        """Wait for a job.
-
-        :param seconds: at most; None for ever.
-        """
+        """Wait for a job, some seconds at most; None waits for ever."""
         waiter = Waiter(self._forget, command, seconds is None or seconds > 0)
         if self._is_stopped:
             waiter.job.errback(stopped(command))
@@ -155,7 +145,6 @@ class BlockingReserves:
         return waiter.job
 
     def server_changed(self, member: PoolMember) -> None:
-        """A server is up, missing or down."""
         for source in self._sources:
             if source.member is member:
                 source.stop_rest()
@@ -163,17 +152,18 @@ class BlockingReserves:
         self.look()
 
     def look(self) -> None:
-        """Do what is to be done."""
+        """Ask where that is of use now."""
         if self._is_stopped:
             return
         if not self._waiters:
-            self._cancel_blocking()
+            for each in self._sources:
+                each.job_connections.cancel_blocking()
             return
         while self._wants_polls() and (source := self._next()) is not None:
             self._ask(source, source.job_connections.poll())
             source.expect(self._clock, self.look)
         if self._polls() or not self._waiters:
-            return  # A poll that was answered at once has looked already.
+            return  # A poll that was answered immediately has looked already.
         self._end_who_only_ask()
         if self._waiters:
             self._block()
@@ -202,8 +192,8 @@ class BlockingReserves:
         return errors.TimedOut(waiter.command)
 
     def _end_who_only_ask(self) -> None:
-        """Nothing was found on the servers that are there, so those who do not wait go.  While none
-        is there, but one may be up in a moment, they wait for it as any other command does.
+        """Fail those that do not wait, since nothing was found on the servers that are there.  But
+        while none is there, and one may be up in a moment, they wait as any other command does.
         """
         members = [source.member for source in self._sources]
         if not any(member.is_up for member in members) and not all(
@@ -236,10 +226,6 @@ class BlockingReserves:
         for source in list(self._sources):
             if source.is_there and not source.job_connections.is_blocking:
                 self._ask(source, source.job_connections.block())
-
-    def _cancel_blocking(self) -> None:
-        for source in self._sources:
-            source.job_connections.cancel_blocking()
 
     def _ask(self, source: Source, asked: Deferred[PoolJob | None]) -> None:
         asked.addCallbacks(
@@ -278,5 +264,4 @@ class BlockingReserves:
 
 
 def stopped(command: str) -> errors.NotCarriedOut:
-    """Say that nothing is taken any more."""
     return errors.NotCarriedOut(command, None, errors.Closed("the pool was stopped"))

@@ -9,20 +9,17 @@ from typing import Any, cast
 import pytest
 
 from beanstalk_twisted.client import Job, NewJob, Tags, errors
-from beanstalk_twisted.client.commands.extension_methods import ExtensionCommands
 from beanstalk_twisted.client.commands.extension_specs import SPECS, BatchDeleted
-from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
-from tests.client.commands.test_methods import Recorder
+from tests.client.commands import test_methods
+from tests.client.commands.test_methods import ALL_METHODS, Recorder
 from tests.client.world import World, error, is_waiting, result
 
-METHODS = {
-    name: method for name, method in vars(ExtensionCommands).items()
-    if inspect.isfunction(method) and not name.startswith("_")
-}  # fmt: skip
 CALLED = {"capabilities": "probe", "watch <weight>": "watch", "put <tags>": "put"}
+NAMES = {CALLED.get(name, name.replace("-", "_")) for name in SPECS} | {"each_job"}
+METHODS = {name: ALL_METHODS[name] for name in NAMES}
 OPTIONAL = ("weight", "tags", "body", "standby")
 SAMPLES: dict[str, Any] = {
     "body": b"b", "jobs": [7], "tube": "t", "job": 7, "seconds": 3, "count": 5, "unix_seconds": 9,
@@ -31,13 +28,8 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Sender(Recorder, ExtensionCommands):
-    """Keeps what it is to send."""
-
-
-def test_every_spec_has_a_method_and_every_method_a_spec() -> None:
-    named = {CALLED.get(name, name.replace("-", "_")) for name in SPECS}
-    assert set(METHODS) == named | {"each_job"}
+def test_every_method_has_a_spec() -> None:
+    assert set(ALL_METHODS) == set(METHODS) | set(test_methods.METHODS)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -48,17 +40,12 @@ def test_a_method_sends_its_own_command_with_its_own_fields(name: str) -> None:
         each.name: samples[each.name] for each in inspect.signature(method).parameters.values()
         if each.name != "self" and (each.default is each.empty or each.name in OPTIONAL)
     }  # fmt: skip
-    sender = Sender()
+    sender = Recorder()
     method(sender, **wanted)
     ((spec, args, body),) = sender.sent
     assert spec is SPECS[name]
     assert spec.line(args).startswith(spec.row.prefix)
     assert (body is not None) == spec.row.has_jobs
-
-
-@pytest.mark.parametrize("kind", [Connection, Client])
-def test_whatever_sends_has_all_methods(kind: type) -> None:
-    assert issubclass(kind, ExtensionCommands)
 
 
 def test_jobs_are_put_reserved_and_deleted_in_batches() -> None:

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 
 from beanstalk_twisted.client import Inserted, NewJob, Tags, errors, hashed_key
-from beanstalk_twisted.client.reconnecting import MOST_S
+from beanstalk_twisted.client.endpoints import MOST_S
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.tags import PutTags

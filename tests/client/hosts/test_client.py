@@ -8,9 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.endpoints import Host, HostsEndpoint
+from beanstalk_twisted.client.endpoints import FIRST_S, SERVER_LOG, Backoff, Host, HostsEndpoint
 from beanstalk_twisted.client.pool.pool import Pool, Server
-from beanstalk_twisted.client.reconnecting import FIRST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client, Losses
 from tests.client.fleet import Fleet
 from tests.client.world import error, is_waiting, result

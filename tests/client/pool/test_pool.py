@@ -12,8 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
-from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PoolJob
-from beanstalk_twisted.client.pool.fleet import PATIENCE_S
+from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PATIENCE_S, PoolJob
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.pool.reserving import LATE_S, REST_S
 from tests.client.fleet import Fleet

@@ -20,10 +20,10 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.stats import JobStats
-from beanstalk_twisted.worker import job_run
+from beanstalk_twisted.worker import handlers
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.handlers import InlineThreads
 from beanstalk_twisted.worker.policy import Bury, Decided, Delete, NoResult, Release, Retry
-from beanstalk_twisted.worker.threads import InlineThreads
 from tests.client.world import error, is_waiting, result
 from tests.worker.world import Noted, Shop
 
@@ -119,7 +119,7 @@ def given(future: ThreadFuture[Any]) -> tuple[Attempt[Any], Deferred[Any], Threa
     reactor = Threaded()
     stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
     attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"), stats, 1.0)
-    return attempt, job_run.awaited(future, attempt, reactor), reactor
+    return attempt, handlers.awaited(future, attempt, reactor), reactor
 
 
 @pytest.mark.parametrize("is_done_before", [False, True])
