@@ -9,7 +9,6 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RECORD_BYTES
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.tube import Tube
 
 
 class Histogram:
@@ -66,54 +65,6 @@ class TubeTimes:
         self.runs = Histogram(BOUNDS_NS)
         self.reserves = self.releases = self.buries = self.kicks = self.timeouts = 0
         self.deaths = self.duplicates = self.refusals = 0
-
-
-class JobTimes:
-    """Measures the jobs of all tubes.
-
-    :ivar total: of all jobs, those of tubes that are gone too.
-    """
-
-    def __init__(self) -> None:
-        self.total = TubeTimes()
-
-    def of(self, tube: Tube) -> TubeTimes:
-        """What was measured of a tube, to be changed."""
-        if tube.times is None:
-            tube.times = TubeTimes()
-        return tube.times
-
-    def note_wait(self, tube: Tube, took_ns: int) -> None:
-        """A job of a tube has been reserved for the first time."""
-        # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
-        times = tube.times
-        if times is None:
-            times = tube.times = TubeTimes()
-        if took_ns < 0:
-            took_ns = 0
-        at = bisect_left(BOUNDS_NS, took_ns)
-        times.reserves += 1
-        waits = times.waits
-        waits.counts[at] += 1
-        waits.total += took_ns
-        waits = self.total.waits
-        waits.counts[at] += 1
-        waits.total += took_ns
-
-    def note_run(self, tube: Tube, took_ns: int) -> None:
-        """A reserved job of a tube has been deleted."""
-        times = tube.times
-        if times is None:
-            times = tube.times = TubeTimes()
-        if took_ns < 0:
-            took_ns = 0
-        at = bisect_left(BOUNDS_NS, took_ns)
-        runs = times.runs
-        runs.counts[at] += 1
-        runs.total += took_ns
-        runs = self.total.runs
-        runs.counts[at] += 1
-        runs.total += took_ns
 
 
 Home = tuple[int, int]

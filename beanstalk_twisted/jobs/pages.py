@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.cold import ColdJobs, Standing
 from beanstalk_twisted.binlog.records.jobs import GONE, READY
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.policy import PAGE_BITS
+
+PAGE_BITS: Final = 5
+"""An id without so many bits is the number of its page."""
 
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 """A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""

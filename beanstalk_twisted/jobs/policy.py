@@ -2,15 +2,12 @@
 policies".
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import RESERVED
+from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-
-if TYPE_CHECKING:
-    # By name: what is compiled calls methods of a class of its own directly.
-    from beanstalk_twisted.jobs.job import Job
-    from beanstalk_twisted.jobs.pages import JobFacts
+from beanstalk_twisted.jobs.pages import PAGE_BITS, JobFacts
 
 NS: Final = 1_000_000_000
 
@@ -18,9 +15,6 @@ LATE_NS: Final = 100_000_000
 """How late a server may be to hand out the next job of a tube with a rate, and still make up for
 it, ns: longer than a turn and than most of a busy machine's delays.
 """
-
-PAGE_BITS: Final = 5
-"""An id without so many bits is the number of its page in the table of jobs."""
 
 MAX_DELAY_S: Final = (1 << 32) - 1
 """As long as any job can be delayed."""
@@ -177,7 +171,7 @@ class TubeTotals:
         self.keeps_dead = keeps_dead
         self.uncounted: Uncounted | None = None
 
-    def enter(self, job: "Job") -> None:
+    def enter(self, job: Job) -> None:
         """A job that nobody holds is in the tube."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
@@ -187,7 +181,7 @@ class TubeTotals:
         if self._knows(job_id):
             self.ages.add(created_ns, job_id)
 
-    def enter_found(self, facts: "JobFacts") -> None:
+    def enter_found(self, facts: JobFacts) -> None:
         """A job is in the tube whose page was not entered yet."""
         job = facts.job
         if job is None:
@@ -195,27 +189,27 @@ class TubeTotals:
         elif self._keeps_age_of(job) and job.state is not RESERVED:
             self.ages.add(since_ns(job), facts.job_id)
 
-    def leave(self, job: "Job") -> None:
+    def leave(self, job: Job) -> None:
         """A job that nobody holds is in the tube no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
-    def hold(self, job: "Job") -> None:
+    def hold(self, job: Job) -> None:
         """A job of the tube is reserved."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
-    def let_go(self, job: "Job") -> None:
+    def let_go(self, job: Job) -> None:
         """A job of the tube is reserved no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
-    def set_aside(self, job: "Job") -> None:
+    def set_aside(self, job: Job) -> None:
         """A job that is among ``ages`` waits to be a dead letter."""
         self.ages.discard(since_ns(job), job.job_id)
         self.aside[job.job_id] = None
 
-    def come_back(self, job: "Job") -> None:
+    def come_back(self, job: Job) -> None:
         """A job leaves its state: if it was set aside, it is so no more."""
         if job.job_id in self.aside:
             del self.aside[job.job_id]
@@ -226,7 +220,7 @@ class TubeTotals:
         del self.aside[job_id]
         self.aside[job_id] = None
 
-    def _discard(self, job: "Job") -> None:
+    def _discard(self, job: Job) -> None:
         if job.job_id in self.aside:
             del self.aside[job.job_id]
         else:
@@ -240,15 +234,15 @@ class TubeTotals:
     def _knows(self, job_id: int) -> bool:
         return self.uncounted is None or not self.uncounted.has(job_id)
 
-    def _keeps_age_of(self, job: "Job") -> bool:
+    def _keeps_age_of(self, job: Job) -> bool:
         return self.keeps_dead or not is_dead_letter(job)
 
 
-def is_dead_letter(job: "Job") -> bool:
+def is_dead_letter(job: Job) -> bool:
     """Whether a job is not to be tried again: by a policy, unless somebody kicks it."""
     return job.tags is not None and bool(job.tags.dead_from)
 
 
-def since_ns(job: "Job") -> int:
+def since_ns(job: Job) -> int:
     """What a job's age counts from for `max-age`: its put, or its death."""
     return job.tags.dead_at_ns if job.tags is not None and job.tags.dead_from else job.created_ns

@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.jobs.figures import BOUNDS_NS, TubeTimes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube, TubeList
@@ -230,3 +231,51 @@ class DeadLetters:
     def of(self, name: bytes) -> OrderedJobs | None:
         """The dead letters of a tube, by when they died; None if there are none."""
         return self._by_tube.get(name)
+
+
+class JobTimes:
+    """Measures the jobs of all tubes.
+
+    :ivar total: of all jobs, those of tubes that are gone too.
+    """
+
+    def __init__(self) -> None:
+        self.total = TubeTimes()
+
+    def of(self, tube: Tube) -> TubeTimes:
+        """What was measured of a tube, to be changed."""
+        if tube.times is None:
+            tube.times = TubeTimes()
+        return tube.times
+
+    def note_wait(self, tube: Tube, took_ns: int) -> None:
+        """A job of a tube has been reserved for the first time."""
+        # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
+        times = tube.times
+        if times is None:
+            times = tube.times = TubeTimes()
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        times.reserves += 1
+        waits = times.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
+        waits = self.total.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
+
+    def note_run(self, tube: Tube, took_ns: int) -> None:
+        """A reserved job of a tube has been deleted."""
+        times = tube.times
+        if times is None:
+            times = tube.times = TubeTimes()
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        runs = times.runs
+        runs.counts[at] += 1
+        runs.total += took_ns
+        runs = self.total.runs
+        runs.counts[at] += 1
+        runs.total += took_ns

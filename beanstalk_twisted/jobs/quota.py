@@ -7,11 +7,7 @@ job.  All else is counted over its connections.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from beanstalk_twisted.jobs.session import Session
-
+from typing import Final, NamedTuple
 
 NS: Final = 1_000_000_000
 
@@ -53,8 +49,8 @@ class Quota:
     :ivar jobs: in its tubes; ``body_bytes`` of their bodies; ``keys``, ``tubes``, ``watched``,
         ``connections`` and ``reserved`` as the limits that are called so.
     :ivar refusals: how often each limit was reached.
-    :ivar tell: called with a session, the name of a limit and its value, when it has refused
-        something of that session.
+    :ivar tell: called with a session's number, the name of a limit and its value, when it has
+        refused something of that session.
     """
 
     __slots__ = (
@@ -68,7 +64,7 @@ class Quota:
         self.jobs = self.body_bytes = self.keys = self.tubes = 0
         self.connections = self.watched = self.reserved = 0
         self.refusals: Counter[str] = Counter()
-        self.tell: Callable[[Session, str, int], None] = lambda session, limit, most: None
+        self.tell: Callable[[int, str, int], None] = lambda number, limit, most: None
         # Of the bucket: jobs per second times nanoseconds, so that it is exact.
         self._content = limits.put_rate * NS
         self._filled_ns = 0
@@ -87,13 +83,14 @@ class Quota:
             self._content = limits.put_rate * NS
         self.limits = limits
 
-    def refuses(self, session: "Session", limit: str) -> None:
-        """Count that something was refused since a limit is reached, and tell it.
+    def refuses(self, number: int, limit: str) -> None:
+        """Count and tell that a session was refused something, since a limit is reached.
 
-        :param limit: its name, one of the fields of `Limits`.
+        :param number: of the session.
+        :param limit: one of the fields of `Limits`.
         """
         self.refusals[limit] += 1
-        self.tell(session, limit, getattr(self.limits, limit))
+        self.tell(number, limit, getattr(self.limits, limit))
 
     # Jobs.
 

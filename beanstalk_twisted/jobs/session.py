@@ -7,7 +7,7 @@ from typing import Final
 from beanstalk_twisted.jobs.figures import USUAL_NS, ProcessingTime
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.quota import Quota
-from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex
+from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex, Waiter
 
 MAX_U64: Final = (1 << 64) - 1
 
@@ -192,7 +192,7 @@ WEIGHTED: Final = b"weighted"
 WEIGHTED_FAIR: Final = b"weighted-fair"
 
 
-class Session:
+class Session(Waiter):
     """One connection's place in the queue.
 
     :ivar number: from 1 in each run of the server.
@@ -200,7 +200,6 @@ class Session:
     :ivar mode: how a tube is chosen of those that it watches: `FIFO`, `WEIGHTED` or
         `WEIGHTED_FAIR`.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
-    :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room, or for the
         end of a job.
     :ivar awaited_id: the job whose end it waits for, 0 for none.
@@ -217,32 +216,31 @@ class Session:
         one.
     :ivar quota: what its identity may take; None for any amount.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
-    :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
         "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
         "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful", "is_half_closed",
-        "is_producer", "is_waiting", "is_worker", "may_put_into", "may_reserve", "mode", "number",
-        "quota", "reserved", "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted",
-        "watching", "watching_order",
+        "is_producer", "is_worker", "may_put_into", "may_reserve", "mode", "number", "quota",
+        "reserved", "timeout_ns", "using", "waits_from_ns", "wanted", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
+        super().__init__()
         self.number = number
         self.hears_deadlines = hears_deadlines
         self.using = default
         self.watching_order = [default]
         self.watching = {default: 0}
         self.reserved: dict[int, int] = {}
-        self.is_producer = self.is_worker = self.is_waiting = False
+        self.is_producer = self.is_worker = False
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.may_put_into: Tube | None = None
         self.may_reserve = self.is_doubtful = False
         self.quota: Quota | None = None
         self.awaited_id = 0
         self.timeout_ns: int | None = None
-        self.wait_serial = self.waits_from_ns = self.wanted = 0
+        self.waits_from_ns = self.wanted = 0
         self.has_ended = False
         self._deadlines = OrderedJobs()
         self._ready_index: TubeIndex | None = None
@@ -256,9 +254,6 @@ class Session:
     def is_blocked(self) -> bool:
         """Whether its next command has to wait."""
         return self.is_waiting or self.is_busy or self.has_answer
-
-    def is_waiting_since(self, serial: int) -> bool:
-        return self.is_waiting and self.wait_serial == serial
 
     def watch(self, tube: Tube) -> bool:
         """Watch a tube with weight 1.

@@ -29,13 +29,12 @@ from beanstalk_twisted.jobs.figures import (
     TUBE_BYTES,
     WAITERS_BYTES,
     WATCH_BYTES,
-    JobTimes,
     LiveBytes,
 )
 from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
+from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube

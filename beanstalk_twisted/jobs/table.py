@@ -35,6 +35,7 @@ from beanstalk_twisted.jobs.pages import (
     KICKED,
     KICKED_AT,
     LOGGED,
+    PAGE_BITS,
     PAGE_SIZE,
     ROW,
     ROW_BYTES,
@@ -48,7 +49,6 @@ from beanstalk_twisted.jobs.pages import (
     pack_all,
     unpack,
 )
-from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 PAGE_MASK: Final = PAGE_SIZE - 1
 

@@ -4,17 +4,13 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.jobs.figures import ProcessingTime, TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
-
-if TYPE_CHECKING:
-    from beanstalk_twisted.jobs.figures import ProcessingTime, TubeTimes
-    from beanstalk_twisted.jobs.quota import Quota
-    from beanstalk_twisted.jobs.session import Session
-
+from beanstalk_twisted.jobs.quota import Quota
 
 DEFAULT: Final = b"default"
 
@@ -50,6 +46,23 @@ class TubeIndex:
     def first(self) -> int | None:
         """The key of the job to reserve."""
         raise NotImplementedError
+
+
+class Waiter:
+    """What a tube knows of a session.
+
+    :ivar is_waiting: whether a `reserve` of it is unanswered.
+    :ivar wait_serial: tells this wait from earlier ones.
+    """
+
+    __slots__ = ("is_waiting", "wait_serial")
+
+    def __init__(self) -> None:
+        self.is_waiting = False
+        self.wait_serial = 0
+
+    def is_waiting_since(self, serial: int) -> bool:
+        return self.is_waiting and self.wait_serial == serial
 
 
 class Tube:
@@ -128,7 +141,7 @@ class Tube:
         self.is_closed = False
         self.using = self.watching = self.waiting = 0
         # Made when it is needed: an empty one takes as much memory as the rest of a tube.
-        self.waiters: deque[tuple[Session, int]] | None = None
+        self.waiters: deque[tuple[Waiter, int]] | None = None
         self.defined_in = self.place = self.until_look = 0
         self.listeners: set[TubeIndex] | None = None
         self.processing_time: ProcessingTime | None = None
@@ -161,7 +174,7 @@ class Tube:
         for quota in self.quotas or ():
             quota.keys += change
 
-    def count_for(self, quotas: "Sequence[Quota] | None") -> None:
+    def count_for(self, quotas: Sequence[Quota] | None) -> None:
         """It is the tube of these from now on; None: of nobody."""
         for change, each in ((-1, self.quotas), (1, quotas)):
             for quota in each or ():
@@ -243,7 +256,7 @@ class Tube:
             "cmd-pause-tube": self.pauses,
         }
 
-    def add_waiter(self, session: "Session") -> bool:
+    def add_waiter(self, session: Waiter) -> bool:
         """Let ``session`` wait for a job of this tube, behind all others.
 
         :return: whether it is the first one ever.
@@ -262,7 +275,7 @@ class Tube:
             alive = [entry for entry in self.waiters if entry[0].is_waiting_since(entry[1])]
             self.waiters = deque(alive)
 
-    def first_waiter(self) -> "Session | None":
+    def first_waiter(self) -> Waiter | None:
         """The session that has waited longest.
 
         Differs from beanstalkd: strictly first come, first served; its order is only nearly so.

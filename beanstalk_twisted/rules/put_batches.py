@@ -231,7 +231,7 @@ class PutBatches:
             return False
         quota = session.quota
         if quota is not None and keys and quota.keys + keys > quota.limits.keys:
-            quota.refuses(session, "keys")
+            quota.refuses(session.number, "keys")
             return False
         has_tags = any([job.tags for job in jobs])
         return not has_tags or self._changes.allows_extensions(now_ns)

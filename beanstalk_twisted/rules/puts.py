@@ -164,7 +164,7 @@ class Puts:
         limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
         if quota is None or not limit:
             return False
-        quota.refuses(session, limit)
+        quota.refuses(session.number, limit)
         return True
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:

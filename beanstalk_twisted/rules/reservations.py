@@ -9,10 +9,9 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RESERVED, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.figures import JobTimes
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.jobs.queues import DueTimes
+from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -124,7 +123,7 @@ class Reservations:
         quota = session.quota
         if quota is None or quota.room_to_reserve > 0:
             return False
-        quota.refuses(session, "reserved")
+        quota.refuses(session.number, "reserved")
         return True
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer | None:
@@ -271,7 +270,7 @@ class Reservations:
         while tube.waiting and not tube.is_closed:
             key = tube.ready.first()
             session = tube.first_waiter()
-            if key is None or session is None:
+            if key is None or not isinstance(session, Session):
                 return
             job = self._state.jobs.get(key & ID_MASK)
             assert job is not None

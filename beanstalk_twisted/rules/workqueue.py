@@ -20,8 +20,8 @@ from typing import Final
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, Record, TubePolicy
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.figures import JobTimes
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.jobs.figures import BOUNDS_NS, JobTimes
+from beanstalk_twisted.jobs.figures import BOUNDS_NS
+from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.tube import Tube
 
 
