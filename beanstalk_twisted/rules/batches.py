@@ -12,7 +12,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
 from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
 from beanstalk_twisted.wire.replies import Reserved
 
@@ -209,18 +209,12 @@ class ReserveBatch(Batch):
                 yield job, body
 
 
-class Batches:
+class Batches(Part):
     """Carries out batches: small ones at once, others in slices of which each tick does one."""
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
-        reservations.begin_batch = self._take_rest
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
+        self._reservations.begin_batch = self._take_rest
 
     def delete(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
         """Delete each of these jobs that `WorkQueue.delete` would."""

@@ -11,13 +11,11 @@ from beanstalk_twisted.binlog.records.jobs import READY, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import ReadyJobs, Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves, alive, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Part, Timekeeping, Work
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
 from beanstalk_twisted.wire.replies import Kicked
@@ -28,13 +26,8 @@ if they have their places far apart among a million.  More would not be quicker.
 """
 
 
-class Kicks:
+class Kicks(Part):
     """Makes buried and delayed jobs ready."""
-
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
         """Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk
@@ -148,16 +141,11 @@ class Kicking:
         self.is_full = self.waits_for_room = False
 
 
-class DeadKicks:
+class DeadKicks(Part):
     """Gives dead letters another life."""
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, puts: Puts,
-        moves: Moves,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, puts: Puts, moves: Moves) -> None:
+        super().__init__(timekeeping)
         self._puts = puts
         self._moves = moves
 
@@ -290,13 +278,8 @@ FLUSHED: Final = {
 }
 
 
-class Flushes:
+class Flushes(Part):
     """Empties tubes."""
-
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def flush(self, session: Session, now_ns: int, name: bytes, which: bytes) -> Answer | None:
         """Delete the tube's jobs that are in a state.  The log always has room for that.

@@ -16,9 +16,8 @@ from beanstalk_twisted.binlog.records.others import (
     TubeDef,
     TubePolicy,
 )
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.policies import Policies
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 
 SLICE_TUBES: Final = 1000
 """Tubes that one slice looks at: 1 ms."""
@@ -27,12 +26,11 @@ SLICE_KEYS: Final = 500
 """Remembered keys that one slice ends: 2 ms."""
 
 
-class Following:
+class Following(Part):
     """Applies the records of a log, in order."""
 
-    def __init__(self, state: QueueState, timekeeping: Timekeeping, policies: Policies) -> None:
-        self._state = state
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, policies: Policies) -> None:
+        super().__init__(timekeeping)
         self._policies = policies
 
     def job(self, image: JobImage, lsn: int, segment: int, time_ns: int) -> None:

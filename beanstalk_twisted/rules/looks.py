@@ -18,10 +18,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
-from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer, Reservations
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.statistics import Pairs, time_left, whole_seconds
-from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping, Work
 from beanstalk_twisted.wire import replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
 from beanstalk_twisted.wire.yaml import Quoted
@@ -52,17 +51,15 @@ ConnectionFactsSource = Callable[[Session], ConnectionFacts | None]
 """Gives None if the connection has ended."""
 
 
-class Connections:
+class Connections(Part):
     """Lists connections.
 
     :ivar facts: asked about each of them.
     """
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
         self.facts: ConnectionFactsSource = lambda session: ConnectionFacts()
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def list_all(self, session: Session, now_ns: int) -> Answer | None:
         """Who is connected, and what they do, in the order of their numbers."""
@@ -177,12 +174,8 @@ def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
     return Place(_STATES[found[1]], int(found[2]) << 64 | int(found[3]))
 
 
-class Listing:
+class Listing(Part):
     """Lists jobs, and changes nothing."""
-
-    def __init__(self, state: QueueState, changes: Changes) -> None:
-        self._state = state
-        self._changes = changes
 
     def list_jobs(
         self, session: Session, now_ns: int, name: bytes, which: bytes, limit: int, cursor: bytes
@@ -279,17 +272,8 @@ kind (see `MAX_PATTERNS`).
 """
 
 
-class Looks:
+class Looks(Part):
     """Shows what there is, and changes nothing."""
-
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping,
-        reservations: Reservations,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._reservations = reservations
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """Look at any job."""

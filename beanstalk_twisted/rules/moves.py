@@ -20,13 +20,10 @@ from beanstalk_twisted.binlog.records.jobs import (
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.puts import Puts, Waiting
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
-from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
@@ -40,19 +37,15 @@ allocated ahead if need be: when many come back at once, as many as are would no
 """
 
 
-class Moves:
+class Moves(Part):
     """Moves jobs.
 
-    :ivar dead_letter_tube: says into which tube the dead letters of a tube go; None: they stay.
     :ivar note_withheld: called with a tube into which a job was moved that is withheld.
     """
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self.dead_letter_tube: Callable[[Tube], bytes | None] = lambda tube: None
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
         self.note_withheld: Callable[[Tube], None] = lambda tube: None
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def has_room(self, job: Job, now_ns: int) -> bool:
         """Whether the log has room for a move of the job, and then for the end of all jobs."""
@@ -95,8 +88,8 @@ class Moves:
         if job.body is None or not self.takes_dead_letter(job, now_ns):
             return False
         source = self._state.tubes.by_id(job.tube_id)
-        name = self.dead_letter_tube(source)
-        tube = source if name is None else self._state.tubes.get_or_make(name)
+        name = None if source.policy is None else source.policy.dead_letter
+        tube = self._state.tubes.get_or_make(name) if name else source
         buried_ns = max(now_ns, self._state.last_buried_ns + 1)
         image = self.image(job, tube, BURIED, buried_ns, job.tags)
         tags = (image.tags or NO_TAGS)._replace(
@@ -210,20 +203,13 @@ Kept = tuple[BodyPlace, bytes]
 """A body, and where the record is that it was taken from."""
 
 
-class Edits:
+class Edits(Part):
     """Moves and updates jobs for clients."""
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, puts: Puts, moves: Moves, job_waits: JobWaits,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, puts: Puts, moves: Moves) -> None:
+        super().__init__(timekeeping)
         self._puts = puts
         self._moves = moves
-        self._job_waits = job_waits
 
     def move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer | None:
         """Put a job into a tube, in its state; one that the session holds is ready there."""
@@ -320,7 +306,7 @@ class Edits:
         tube = self._state.tubes.get_or_make(name)
         lsn = self._moves.move(job, tube, now_ns, session.number, body)
         if job_id in self._state.awaited:
-            self._job_waits.moved(job_id)
+            self._timekeeping.job_waits.moved(job_id)
         return MOVED, lsn
 
     def _update(

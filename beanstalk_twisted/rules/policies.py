@@ -22,7 +22,6 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import NO_RULES, Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.policy_keys import (
     ABSENT,
@@ -34,7 +33,7 @@ from beanstalk_twisted.rules.policy_keys import (
     parse_policy,
     sound_rules,
 )
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
 from beanstalk_twisted.rules.withheld import Withheld, is_withheld
 from beanstalk_twisted.wire import replies
@@ -67,20 +66,13 @@ class Policies(TubePolicies):
     :ivar declared: those of the file; to be set before the jobs are loaded, later by `declare`.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, moves: Moves, withheld: Withheld,
-    ) -> None:  # fmt: skip
+    def __init__(self, timekeeping: Timekeeping, moves: Moves, withheld: Withheld) -> None:
+        super().__init__(timekeeping)
         self.declared = DeclaredPolicies()
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
         self._moves = moves
         self._withheld = withheld
         self._recount: Recount | None = None
         timekeeping.policies = self
-        moves.dead_letter_tube = _dead_letter_tube
 
     # The command.
 
@@ -322,10 +314,6 @@ class Policies(TubePolicies):
 def _totals(policy: Policy) -> TubeTotals:
     # A dead letter is not buried once more, so its age matters only if it is deleted.
     return TubeTotals(keeps_dead=policy.deletes_expired)
-
-
-def _dead_letter_tube(tube: Tube) -> bytes | None:
-    return None if tube.policy is None else tube.policy.dead_letter or None
 
 
 def _first_end_ns(tube: Tube) -> int | None:

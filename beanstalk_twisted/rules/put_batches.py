@@ -13,13 +13,10 @@ from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
 from beanstalk_twisted.wire.tags import PutTags
@@ -71,21 +68,15 @@ class NewJob(NamedTuple):
         return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
 
 
-class PutBatches:
+class PutBatches(Part):
     """Takes new jobs as a whole.
 
     :ivar wall_offset_ns: says the wall clock minus the queue's time.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
-        puts: Puts,
-    ) -> None:  # fmt: skip
-        self.wall_offset_ns: Callable[[], int] = _none
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._tally = tally
+    def __init__(self, timekeeping: Timekeeping, puts: Puts) -> None:
+        super().__init__(timekeeping)
+        self.wall_offset_ns: Callable[[], int] = lambda: 0
         self._puts = puts
 
     def put_tagged(
@@ -245,7 +236,3 @@ def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int)
         job.begun_ns, deadline_ns if is_delayed else 0, job.delay_s, job.ttr_s, tube_id,
         connection=connection, body=job.body, tags=job.tags and Tags(*job.tags),
     )  # fmt: skip
-
-
-def _none() -> int:
-    return 0

@@ -16,12 +16,9 @@ from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason,
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
@@ -86,7 +83,7 @@ class Waiting(NamedTuple):
     is_extended: bool = False
 
 
-class Puts:
+class Puts(Part):
     """Takes new jobs, or lets them wait.
 
     :ivar memory: the process's.
@@ -96,19 +93,12 @@ class Puts:
         `set_draining` has changed that.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
-        outbox: list[tuple[Session, Answer]], memory: Memory = PLENTY,
-    ) -> None:  # fmt: skip
+    def __init__(self, timekeeping: Timekeeping, memory: Memory) -> None:
+        super().__init__(timekeeping)
         self.memory = memory
         self.sliced_bytes = self.withheld_bytes = 0
         self.is_draining = False
         self.draining_changed: Callable[[], None] = lambda: None
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._tally = tally
-        self._outbox = outbox
         self._waiting: deque[Waiting] = deque()
 
     def note_producer(self, session: Session) -> None:
@@ -194,7 +184,7 @@ class Puts:
         answer = self.put_together(waiting, now_ns)
         if answer is not None:
             session.is_busy = False
-            leave(self._outbox, session, answer)
+            leave(self._reservations.outbox, session, answer)
 
     def set_draining(self, is_draining: bool) -> None:
         """Refuse new jobs from now on, or take them again."""
@@ -226,7 +216,7 @@ class Puts:
             waiting.session.is_busy = False
             answer = self.put_together(waiting, now_ns)
             if answer is not None:
-                leave(self._outbox, waiting.session, answer)
+                leave(self._reservations.outbox, waiting.session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
         """How much room the queue wants.

@@ -1,4 +1,5 @@
-"""Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
+"""Reservations: dispatches ready jobs to waiting sessions, enforces TTRs, and tells who waits for
+the end of a job.
 
 Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, JobImage, Kind, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
@@ -72,9 +73,9 @@ class Reservations:
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
         self.outbox: list[tuple[Session, Answer]] = []
-        self._state = state
-        self._changes = changes
-        self._tally = tally
+        self.state = state
+        self.changes = changes
+        self.tally = tally
         self.begin_batch: Callable[[Session, int, Job], None] = _no_batches
         self.deadlines: DueTimes[Session] = DueTimes()
         self.has_limiters = False
@@ -97,7 +98,7 @@ class Reservations:
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
         best = session.best_key()
-        job = None if best is None else self._state.jobs.get(best & ID_MASK)
+        job = None if best is None else self.state.jobs.get(best & ID_MASK)
         if job is not None:
             self.hand_out(session, job, now_ns)
             if job.body is not None:
@@ -145,18 +146,18 @@ class Reservations:
             RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
             connection=session.number, reserves=1,
         )  # fmt: skip
-        self._changes.make(image, job)
+        self.changes.make(image, job)
         self.deadlines.arm(session, deadline_ns)
         if self.times is not None:
-            tube = self._state.tubes.by_id(job.tube_id)
+            tube = self.state.tubes.by_id(job.tube_id)
             if job.reserves == 1:
                 self.times.note_wait(tube, now_ns - job.created_ns - job.delay_s * NS)
             else:
                 self.times.of(tube).reserves += 1
         if self.has_limiters:
-            self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
-        if self._state.jobs.absent_bytes:
-            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id), job)
+            self._limit(self.state.tubes.by_id(job.tube_id), now_ns)
+        if self.state.jobs.absent_bytes:
+            self.state.bodies.read_ahead(self.state.tubes.by_id(job.tube_id), job)
 
     # Bodies that are in the log only.
 
@@ -169,7 +170,7 @@ class Reservations:
         :param answer: called with the time then; gives None if what the session waits for is
             something else by now.
         """
-        self._state.bodies.when_loaded(job_id, self.busy_until(session, answer))
+        self.state.bodies.when_loaded(job_id, self.busy_until(session, answer))
 
     def busy_until(
         self, session: Session, answer: Callable[[int], Answer | None]
@@ -198,16 +199,16 @@ class Reservations:
         """The session has asked for this very job, and has been given it; it may have lost it
         since.
         """
-        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        job = self.state.jobs.get(job_id) if job_id in session.reserved else None
         if job is None or job.body is None:
-            return self._changes.not_found()
+            return self.changes.not_found()
         return replies.Reserved(job_id, job.body, job.priority), job.lsn
 
     def _reserved_or_next(
         self, session: Session, job_id: int, ends_ns: int | None, now_ns: int
     ) -> Answer | None:
         """As `_reserved`, for a session that takes the next job as well."""
-        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        job = self.state.jobs.get(job_id) if job_id in session.reserved else None
         if job is not None and job.body is not None:
             return replies.Reserved(job_id, job.body, job.priority), job.lsn
         return self.reserve_until(session, now_ns, ends_ns, self.reserve)
@@ -216,7 +217,7 @@ class Reservations:
         """The body of a job is lost: the session that was given it is not to have it."""
         job = self._reserved_with_room(job_id)
         if job is not None:
-            buried_ns = max(now_ns, self._state.last_buried_ns + 1)
+            buried_ns = max(now_ns, self.state.last_buried_ns + 1)
             image = job.image(
                 Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
                 connection=job.holder,
@@ -237,8 +238,8 @@ class Reservations:
 
     def _reserved_with_room(self, job_id: int) -> Job | None:
         """The job, if a session has it, and there is room to take it away."""
-        job = self._state.jobs.get(job_id)
-        is_held = job is not None and job.state is RESERVED and self._changes.has_room
+        job = self.state.jobs.get(job_id)
+        is_held = job is not None and job.state is RESERVED and self.changes.has_room
         return job if is_held else None
 
     def reserve_until(
@@ -272,7 +273,7 @@ class Reservations:
             session = tube.first_waiter()
             if key is None or not isinstance(session, Session):
                 return
-            job = self._state.jobs.get(key & ID_MASK)
+            job = self.state.jobs.get(key & ID_MASK)
             assert job is not None
             if session.is_doubtful and self.ends_wait(session):
                 continue
@@ -293,7 +294,7 @@ class Reservations:
         session.wanted = 0
         if session.quota is not None:
             session.quota.reserved -= 1
-        self._tally.waiting -= 1
+        self.tally.waiting -= 1
         for tube in session.watching:
             tube.drop_waiter()
 
@@ -308,7 +309,7 @@ class Reservations:
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
-        job = self._state.jobs.get(first[1])
+        job = self.state.jobs.get(first[1])
         assert job is not None
         image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
         return image._replace(timeouts=job.timeouts + 1)
@@ -344,7 +345,7 @@ class Reservations:
     def note_worker(self, session: Session) -> None:
         """The session has asked for a job for the first time."""
         session.is_worker = True
-        self._tally.workers += 1
+        self.tally.workers += 1
 
     def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
         session.is_waiting = True
@@ -353,9 +354,9 @@ class Reservations:
         session.wait_serial += 1
         session.waits_from_ns = now_ns
         session.timeout_ns = timeout_ns
-        self._tally.waiting += 1
+        self.tally.waiting += 1
         for tube in session.watching:
-            self._state.tubes.with_waiters += tube.add_waiter(session)
+            self.state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
 
 
@@ -370,3 +371,88 @@ def _no_batches(session: Session, count: int, job: Job) -> None:
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:
     first = session.first_deadline() if session.hears_deadlines else None
     return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS
+
+
+class JobWaits:
+    """Sessions by the job that they wait for, in the order they came; one waits for one job at
+    most.  A change of a job that nobody waits for costs only a look at `QueueState.awaited`.
+
+    :ivar is_to_end: asked, where rights are, whether a session may not wait for its job any more.
+    """
+
+    def __init__(self, reservations: Reservations) -> None:
+        self.is_to_end: Callable[[Session], bool] | None = None
+        self._reservations = reservations
+        self._changes = reservations.changes
+        self._state = reservations.state
+        self._sessions: dict[int, dict[Session, None]] = {}
+
+    def wait(
+        self, session: Session, now_ns: int, job_id: int, timeout_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """What became of the job, or None: the answer will come when it is gone or buried.
+
+        :param timeout_ns: how long to wait at most.
+        """
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return self._changes.not_found()
+        if job.state is State.BURIED:
+            return replies.BURIED, job.lsn
+        if timeout_ns == 0 or session.is_half_closed:
+            return replies.TIMED_OUT, job.lsn
+        if job_id not in self._sessions:
+            self._sessions[job_id] = {}
+            self._state.awaited[job_id] = self._ended
+        self._sessions[job_id][session] = None
+        session.awaited_id = job_id
+        session.is_busy = True
+        session.timeout_ns = now_ns + timeout_ns
+        session.waits_from_ns = now_ns
+        self._reservations.arm(session)
+        return None
+
+    def stop(self, session: Session) -> Answer:
+        """A session waits no longer; its job is still there.
+
+        :return: what it is told, if it is there itself.
+        """
+        job_id = session.awaited_id
+        sessions = self._sessions[job_id]
+        del sessions[session]
+        if not sessions:
+            del self._sessions[job_id], self._state.awaited[job_id]
+        _go_on(session)
+        job = self._state.jobs.look(job_id)
+        assert job is not None
+        return replies.TIMED_OUT, job.lsn
+
+    def moved(self, job_id: int) -> None:
+        """A job is in another tube now: who may not look there waits no longer."""
+        if self.is_to_end is None:
+            return
+        for session in list(self._sessions.get(job_id, ())):
+            if self.is_to_end(session):
+                self.stop(session)
+                leave(self._reservations.outbox, session, REFUSED)
+
+    def forget(self, session: Session) -> None:
+        """The session ends."""
+        if session.awaited_id:
+            self.stop(session)
+
+    def end_wait(self, session: Session, now_ns: int) -> None:
+        """Answer a session whose time is up."""
+        if session.awaited_id and session.timeout_ns is not None and session.timeout_ns <= now_ns:
+            leave(self._reservations.outbox, session, self.stop(session))
+
+    def _ended(self, job: Job) -> None:
+        reply = replies.DELETED if job.state is GONE else replies.BURIED
+        for session in self._sessions.pop(job.job_id):
+            _go_on(session)
+            leave(self._reservations.outbox, session, (reply, job.lsn))
+
+
+def _go_on(session: Session) -> None:
+    session.awaited_id = 0
+    session.is_busy = False

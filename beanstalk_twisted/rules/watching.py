@@ -6,11 +6,9 @@ A tube is there as long as anybody uses or watches it.
 from typing import Final
 
 from beanstalk_twisted.jobs.session import FIFO, Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Work
 from beanstalk_twisted.wire import replies
 
 MAX_WATCHED_TUBES: Final = 10_000
@@ -22,13 +20,8 @@ SLICE_TUBES: Final = 1000
 """Tubes that one slice of the end of a session lets go, or of a `reserve-mode` enters: 3 ms."""
 
 
-class Watching:
+class Watching(Part):
     """Carries out the commands that use, watch and ignore tubes."""
-
-    def __init__(self, state: QueueState, tally: Tally, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._tally = tally
-        self._timekeeping = timekeeping
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """Puts go into this tube from now on."""

@@ -10,12 +10,10 @@ from typing import Final
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
-from beanstalk_twisted.rules.timekeeping import WITHHELD_KEY, Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import WITHHELD_KEY, Part, Slices, Timekeeping
 
 DELAYED: Final = State.DELAYED
 
@@ -49,18 +47,13 @@ class _Round:
         self.left = 0 if tube.totals is None else len(tube.totals.aside)
 
 
-class Withheld:
+class Withheld(Part):
     """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that
     are withheld, and of buried ones that are too old.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, moves: Moves,
-        puts: Puts,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, moves: Moves, puts: Puts) -> None:
+        super().__init__(timekeeping)
         self._moves = moves
         self._puts = puts
         self._rounds: dict[int, _Round] = {}

@@ -30,13 +30,12 @@ from beanstalk_twisted.rules.batches import Batches
 from beanstalk_twisted.rules.bulk import DeadKicks, Flushes, Kicks
 from beanstalk_twisted.rules.changes import NOWHERE, Changes, JobLog, small_state
 from beanstalk_twisted.rules.following import Following
-from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.looks import Connections, Listing, Looks
 from beanstalk_twisted.rules.moves import Edits, Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, JobWaits, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
@@ -91,40 +90,24 @@ class WorkQueue:
         self._changes = Changes(self.state)
         self.reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self.reservations.outbox
-        self.job_waits = JobWaits(self.state, self._changes, self.reservations)
-        self._timekeeping = Timekeeping(
-            self.state, self._changes, self.reservations, self.job_waits, self.tally
-        )
-        self._kicks = Kicks(self.state, self._changes, self._timekeeping)
-        self.batches = Batches(self.state, self._changes, self.reservations, self._timekeeping)
-        self.flushes = Flushes(self.state, self._changes, self._timekeeping)
-        self.listing = Listing(self.state, self._changes)
-        self.looks = Looks(self.state, self._changes, self._timekeeping, self.reservations)
-        self.watching = Watching(self.state, self.tally, self._timekeeping)
-        self.moves = Moves(self.state, self._changes, self._timekeeping)
-        self.connections = Connections(self.state, self._changes, self._timekeeping)
+        self.job_waits = JobWaits(self.reservations)
+        self._timekeeping = timekeeping = Timekeeping(self.reservations, self.job_waits)
+        self._kicks = Kicks(timekeeping)
+        self.batches = Batches(timekeeping)
+        self.flushes = Flushes(timekeeping)
+        self.listing = Listing(timekeeping)
+        self.looks = Looks(timekeeping)
+        self.watching = Watching(timekeeping)
+        self.moves = Moves(timekeeping)
+        self.connections = Connections(timekeeping)
         self._copy_waits: int | None = None
-        self.puts = Puts(
-            self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
-        )
-        self._withheld = Withheld(
-            self.state, self._changes, self._timekeeping, self.moves, self.puts
-        )
-        self.policies = Policies(
-            self.state, self._changes, self.reservations, self._timekeeping, self.moves,
-            self._withheld,
-        )  # fmt: skip
-        self.following = Following(self.state, self._timekeeping, self.policies)
-        self.put_batches = PutBatches(
-            self.state, self._changes, self._timekeeping, self.tally, self.puts
-        )
-        self.edits = Edits(
-            self.state, self._changes, self.reservations, self._timekeeping, self.puts, self.moves,
-            self.job_waits,
-        )  # fmt: skip
-        self.dead_kicks = DeadKicks(
-            self.state, self._changes, self._timekeeping, self.puts, self.moves
-        )
+        self.puts = Puts(timekeeping, memory)
+        self._withheld = Withheld(timekeeping, self.moves, self.puts)
+        self.policies = Policies(timekeeping, self.moves, self._withheld)
+        self.following = Following(timekeeping, self.policies)
+        self.put_batches = PutBatches(timekeeping, self.puts)
+        self.edits = Edits(timekeeping, self.puts, self.moves)
+        self.dead_kicks = DeadKicks(timekeeping, self.puts, self.moves)
         self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
         self.replication: Callable[[], statistics.Pairs] = list
         self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
