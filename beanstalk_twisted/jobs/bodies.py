@@ -79,18 +79,6 @@ None if its job is gone, or is in memory.
 """
 
 
-def _nothing(job_id: int, now_ns: int) -> None:
-    """Nobody wants to know."""
-
-
-def _nothing_put_off(job_id: int, until_ns: int, now_ns: int) -> None:
-    """The same of a read that has failed."""
-
-
-def _nothing_said(job_id: int, why: str) -> None:
-    """The same of the reason."""
-
-
 class Bodies:
     """Leaves bodies to the log, and has them read back.
 
@@ -109,9 +97,9 @@ class Bodies:
     def __init__(self, jobs: JobTable) -> None:
         self.is_on = False
         self.most_bytes = self.dropped = self.read = self.lost = 0
-        self.tell_lost: Callable[[int, int], None] = _nothing
-        self.tell_failed: Callable[[int, int, int], None] = _nothing_put_off
-        self.say_lost: Callable[[int, str], None] = _nothing_said
+        self.tell_lost: Callable[[int, int], None] = lambda job_id, now_ns: None
+        self.tell_failed: Callable[[int, int, int], None] = lambda *told: None
+        self.say_lost: Callable[[int, str], None] = lambda job_id, why: None
         self.room = BodyRoom()
         self.is_starved = False
         self._jobs = jobs
@@ -146,10 +134,8 @@ class Bodies:
         self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
         self._note_above = most_bytes // 2
         self._jobs.keeps_places = True
-        if not self._is_loaded:
-            self._note_all()
-
-    def _note_all(self) -> None:
+        if self._is_loaded:
+            return
         left = self._note_above
         for job_id in self._jobs:
             left -= self._jobs.weigh(job_id)[0]
@@ -209,7 +195,6 @@ class Bodies:
 
     @property
     def noted(self) -> int:
-        """How many bodies are noted."""
         return len(self._fresh) + len(self._settled)
 
     @property
@@ -291,10 +276,7 @@ class Bodies:
         return self._jobs.place(job_id) is None
 
     def _keep(self, job_id: int, now_ns: int) -> bool:
-        """Have a body stay that is going to be read.
-
-        :return: whether it may be read now.
-        """
+        """:return: whether a body may be read now, which is to stay then."""
         self._keep_no_longer(job_id)
         while self._kept and self._kept[oldest := next(iter(self._kept))][0] <= now_ns:
             self._keep_no_longer(oldest)
@@ -359,7 +341,6 @@ class Bodies:
         return len(looks)
 
     def is_reading(self, segment: int) -> bool:
-        """Whether a body is being read from a segment."""
         return any(place.segment == segment for place in self._reading.values())
 
     def is_unreadable(self, job_id: int, now_ns: int) -> bool:
@@ -370,12 +351,11 @@ class Bodies:
         return failed is not None and failed.is_left_alone(now_ns)
 
     def is_lost(self, job_id: int) -> bool:
-        """Whether the body of a job is lost."""
         failed = self._failed_read(job_id)
         return failed is not None and failed.is_lost
 
     def has_failed(self, job_id: int) -> bool:
-        """Whether the last read of a job's body, which is in the log only, has failed."""
+        """Whether the last read of a body that is in the log only has failed."""
         return self._failed_read(job_id) is not None
 
     def _failed_read(self, job_id: int) -> Failed | None:
@@ -449,7 +429,6 @@ class Bodies:
             self._ask([(self._reading[job_id], job_id)], True)
 
     def _is_new(self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool) -> bool:
-        """Note that a body is to be read, and what for."""
         if is_kept:
             self._only_seen.discard(job_id)
         if job_id in self._reading:

@@ -1,14 +1,12 @@
-"""How long jobs wait for a worker, and run, by tube and in all; and what happens to them, by tube.
-
-Nothing is measured unless somebody wants to know: then a job that is put, reserved and deleted
-costs 1 to 3 us more.
-"""
+"""What is counted of jobs: how long they wait and run, where the living ones are, their memory."""
 
 from bisect import bisect_left
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RECORD_BYTES
 from beanstalk_twisted.binlog.tags import Tags
+
+NS: Final = 1_000_000_000
 
 
 class Histogram:
@@ -17,7 +15,6 @@ class Histogram:
     :ivar bounds: ascending; a value beyond the last is counted too.
     :ivar counts: of the values up to each bound that are above the one before it; one more than
         there are bounds.
-    :ivar total: the sum of all values.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -28,13 +25,12 @@ class Histogram:
         self.total = 0
 
     def note(self, value: int) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 MS: Final = 1_000_000
-S: Final = 1000 * MS
+S: Final = NS
 
 BOUNDS_NS: Final = (
     1 * MS, 10 * MS, 100 * MS, 500 * MS, 1 * S, 5 * S, 15 * S, 60 * S, 300 * S, 900 * S, 3600 * S,
@@ -84,7 +80,6 @@ class LiveBytes:
         self._segments: dict[int, Home] = {}
 
     def of(self, segment: int) -> Home:
-        """The living jobs of a segment."""
         return self._segments.get(segment, EMPTY)
 
     def enter(self, segment: int, body_bytes: int, count: int = 1) -> None:
@@ -96,7 +91,6 @@ class LiveBytes:
             self._segments[segment] = (known + count, total + size)
 
     def leave(self, segment: int, body_bytes: int) -> None:
-        """It is no longer there, or the job is gone."""
         if segment:
             size = RECORD_BYTES + body_bytes
             self.live_bytes -= size
@@ -144,18 +138,16 @@ KEY_BYTES: Final = 600
 
 
 def tags_memory_bytes(tags: Tags) -> int:
-    """:return: what a job's tags take of memory."""
     return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
 
 
 def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
-    """:param body_bytes: of its body, as far as that is in memory.
-    :return: what a job takes of memory beside itself.
+    """What a job takes of memory beside itself.
+
+    :param body_bytes: of its body, as far as that is in memory.
     """
     return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
 
-
-NS: Final = 1_000_000_000
 
 USUAL_NS: Final = 1 * NS
 """What a job is taken to take as long as too few have been measured."""
@@ -189,7 +181,6 @@ class ProcessingTime:
         self._mean_ns = self._samples = 0
 
     def note(self, elapsed_ns: int) -> None:
-        """A job has been deleted so long after its reservation."""
         elapsed_ns = min(max(MIN_NS, elapsed_ns), MAX_NS)
         if self._samples:
             self._mean_ns += (elapsed_ns - self._mean_ns) // SMOOTHING

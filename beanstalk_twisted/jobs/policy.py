@@ -78,7 +78,6 @@ class Policy(NamedTuple):
 
     @property
     def needs_totals(self) -> bool:
-        """Whether the tube has to keep a `TubeTotals`."""
         return bool(self.max_age_s)
 
 
@@ -106,7 +105,6 @@ class Limiter:
             self._content = max(0, self._content - NS)
 
     def is_shut(self, reserved: int, now_ns: int) -> bool:
-        """:param reserved: how many of the tube's jobs are."""
         self._fill(now_ns)
         if self.max_reserved and reserved >= self.max_reserved:
             return True
@@ -141,12 +139,10 @@ class Uncounted:
         self._pages = pages
 
     def remove(self, page: int) -> None:
-        """The jobs of a page were entered."""
         if self._pages is not None:
             self._pages.discard(page)
 
     def has(self, job_id: int) -> bool:
-        """Whether a job is in one of them."""
         return self._pages is None or job_id >> PAGE_BITS in self._pages
 
 
@@ -172,7 +168,6 @@ class TubeTotals:
         self.uncounted: Uncounted | None = None
 
     def enter(self, job: Job) -> None:
-        """A job that nobody holds is in the tube."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
@@ -190,17 +185,14 @@ class TubeTotals:
             self.ages.add(since_ns(job), facts.job_id)
 
     def leave(self, job: Job) -> None:
-        """A job that nobody holds is in the tube no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
     def hold(self, job: Job) -> None:
-        """A job of the tube is reserved."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self._discard(job)
 
     def let_go(self, job: Job) -> None:
-        """A job of the tube is reserved no more."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 

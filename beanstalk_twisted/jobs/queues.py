@@ -1,6 +1,4 @@
-"""The queues of all tubes: where each job stands that nobody holds, and how many are in each state;
-and beside them, the queues of dead letters.
-"""
+"""The queues of all tubes, their timers, dead letters, and how long jobs wait and run."""
 
 from array import array
 from bisect import bisect_left
@@ -44,7 +42,6 @@ class DueTimes(Generic[Owner]):
             self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
-        """Do not call ``owner`` any more."""
         self._armed.pop(owner, None)
         self._forget_stale()
 
@@ -54,7 +51,6 @@ class DueTimes(Generic[Owner]):
             heapify(self.entries)
 
     def first_ns(self) -> int | None:
-        """When the next owner is to be called."""
         heap = self.entries
         while heap:
             when_ns, serial, owner = heap[0]
@@ -110,14 +106,12 @@ class Queues:
             tube.buried.add(deadline_ns, job_id)
 
     def count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        """A ready job more, or fewer."""
         self.counts[READY] += change
         if priority < URGENT_BELOW:
             self.urgent += change
             tube.urgent += change
 
     def enqueue_all(self, jobs: ColdJobs) -> None:
-        """Add jobs to the queues of their tubes."""
         queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
         standing = jobs.standing
         states = bytes([READY]) * len(jobs.job_ids) if standing is None else standing.states
@@ -159,7 +153,7 @@ class Queues:
         self._count_many_ready(tube, len(jobs), bisect_left(majors, URGENT_BELOW))
 
     def enqueue_run(self, tube: Tube, priority: int, job_ids: list[int]) -> None:
-        """The same for jobs of one priority.
+        """As `enqueue_ready`, for jobs of one priority.
 
         :param job_ids: at least one, ascending.
         """
@@ -224,7 +218,6 @@ class DeadLetters:
             self.buried += 1
 
     def leave_buried(self, job: Job) -> None:
-        """A buried job is about to leave this state, and still has its tags."""
         if job.tags is not None and job.tags.dead_from:
             self.buried -= 1
 
@@ -234,7 +227,8 @@ class DeadLetters:
 
 
 class JobTimes:
-    """Measures the jobs of all tubes.
+    """Measures the jobs of all tubes, if somebody wants to know: a job that is put, reserved and
+    deleted costs 1 to 3 us more then.
 
     :ivar total: of all jobs, those of tubes that are gone too.
     """
@@ -243,7 +237,6 @@ class JobTimes:
         self.total = TubeTimes()
 
     def of(self, tube: Tube) -> TubeTimes:
-        """What was measured of a tube, to be changed."""
         if tube.times is None:
             tube.times = TubeTimes()
         return tube.times

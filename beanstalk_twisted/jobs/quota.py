@@ -1,9 +1,4 @@
-"""What one identity may take of a server, and takes: docs/access.md, "Limits".
-
-Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
-them, as they come and go.  So they hold after a restart too, and no log has to say who has put a
-job.  All else is counted over its connections.
-"""
+"""What one identity may take of a server, and takes: docs/access.md, "Limits"."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -36,16 +31,17 @@ class Limits(NamedTuple):
 
     @property
     def are_of_tubes(self) -> bool:
-        """Whether any of them is counted over tubes."""
         return min(self.jobs, self.bytes, self.keys, self.tubes) < NO_LIMIT
 
 
 class Quota:
-    """What an identity takes, and whether it may take more.
+    """What an identity takes, and whether it may take more.  What it takes already when a limit is
+    lowered stays.
 
-    What it takes already when a limit is lowered stays.
+    Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
+    them, as they come and go.  So they hold after a restart too, and no log has to say who has put
+    a job.  All else is counted over its connections.
 
-    :ivar name: of the identity.
     :ivar jobs: in its tubes; ``body_bytes`` of their bodies; ``keys``, ``tubes``, ``watched``,
         ``connections`` and ``reserved`` as the limits that are called so.
     :ivar refusals: how often each limit was reached.
@@ -78,7 +74,6 @@ class Quota:
         )  # fmt: skip
 
     def change(self, limits: Limits) -> None:
-        """Let other limits hold from now on."""
         if limits.put_rate != self.limits.put_rate:
             self._content = limits.put_rate * NS
         self.limits = limits
@@ -95,12 +90,11 @@ class Quota:
     # Jobs.
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """So many jobs more, or fewer, are in its tubes."""
         self.jobs += jobs
         self.body_bytes += body_bytes
 
     def count_tube(self, change: int, jobs: int, body_bytes: int, keys: int) -> None:
-        """A tube with so many jobs and keys is one of its tubes from now on, or no longer.
+        """A tube with so many jobs and keys becomes one of its tubes, or ceases to be one.
 
         :param change: 1 or -1.
         """
@@ -124,7 +118,6 @@ class Quota:
         return ""
 
     def spend(self, jobs: int) -> None:
-        """So many jobs are put, and count against the rate."""
         if self.limits.put_rate < NO_LIMIT:
             self._content -= jobs * NS
 
@@ -139,21 +132,16 @@ class Quota:
 
     @property
     def room_to_reserve(self) -> int:
-        """How many jobs its connections may reserve beside those that they hold; 0 or less for
-        none.
-        """
+        """How many more jobs its connections may reserve; 0 or less for none."""
         return self.limits.reserved - self.reserved
 
     def connect(self, watched: int, reserved: int) -> None:
-        """A connection is the identity's, which watches so many tubes and holds, or waits for, so
-        many jobs.
-        """
+        """A connection is the identity's; it holds, or waits for, so many reserved jobs."""
         self.connections += 1
         self.watched += watched
         self.reserved += reserved
 
     def disconnect(self, watched: int, reserved: int) -> None:
-        """It is so no longer."""
         self.connections -= 1
         self.watched -= watched
         self.reserved -= reserved

@@ -17,7 +17,7 @@ SPREAD_BITS: Final = 32
 class Share:
     """One watched tube's part.
 
-    :ivar number: tells shares that are due at the same time apart; the smaller one is first.
+    :ivar number: of shares that are due at the same time the smallest one is first.
     :ivar due: in virtual nanoseconds.
     :ivar is_queued: whether it is in the queue, since its tube had jobs when last looked at.
     """
@@ -33,10 +33,7 @@ class Share:
 
 
 class WeightedIndex(TubeIndex):
-    """Watched tubes by the times of their turns.
-
-    :ivar next_number: of the next share.
-    """
+    """Watched tubes by the times of their turns."""
 
     __slots__ = (
         "_changed", "_chosen", "_counts_time", "_now", "_queue", "_seed", "_shares", "next_number",
@@ -70,18 +67,15 @@ class WeightedIndex(TubeIndex):
         self._take_up()
 
     def close(self) -> None:
-        """Let no tube tell any more."""
         for tube in self._shares:
             tube.unlisten(self)
 
     def watch(self, tube: Tube) -> None:
-        """A tube is watched from now on, with weight 1."""
         self._end_turn()
         self._enter(tube, 1)
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """Give a watched tube another weight: what is left of its stride shrinks or grows with
-        it.
+        """Give a watched tube another weight: what is left of its stride shrinks or grows with it.
         """
         self._end_turn()
         old = self._shares[tube]
@@ -94,7 +88,6 @@ class WeightedIndex(TubeIndex):
             self._tidy()
 
     def ignore(self, tube: Tube) -> None:
-        """A tube is no longer watched."""
         self._end_turn()
         self._changed.discard(tube)
         share = self._shares.pop(tube)
@@ -103,7 +96,6 @@ class WeightedIndex(TubeIndex):
         tube.unlisten(self)
 
     def note(self, tube: Tube) -> None:
-        """A tube may have jobs to hand out again."""
         self._changed.add(tube)
 
     def first(self) -> int | None:
@@ -256,10 +248,7 @@ class Session(Waiter):
         return self.is_waiting or self.is_busy or self.has_answer
 
     def watch(self, tube: Tube) -> bool:
-        """Watch a tube with weight 1.
-
-        :return: whether it was not watched before.
-        """
+        """:return: whether the tube was not watched before; its weight is 1 now."""
         if tube in self.watching:
             if self._weights is not None:
                 self.weigh(tube, 1)
@@ -287,7 +276,6 @@ class Session(Waiter):
             self.watching[last] = place
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """Give a watched tube a weight, 1 or more."""
         if self._weights is None:
             self._weights = {}
         if weight == self._weights.get(tube, 1):
@@ -297,7 +285,6 @@ class Session(Waiter):
             self._weighted.weigh(tube, weight)
 
     def choose_by(self, mode: bytes) -> None:
-        """Choose the tube for a `reserve` like this from now on; see ``mode``."""
         if mode == self.mode:
             return
         index = None
@@ -314,12 +301,11 @@ class Session(Waiter):
         )
 
     def weighted_tubes(self) -> list[tuple[Tube, int]]:
-        """The watched tubes with their weights."""
         weights = self._weights or {}
         return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
 
     def choose_with(self, mode: bytes, index: WeightedIndex | None) -> None:
-        """Choose the tube for a `reserve` like this from now on.
+        """Choose the tube for a `reserve` by this mode from now on.
 
         :param index: of all watched tubes; None for `FIFO`.
         """
@@ -332,9 +318,8 @@ class Session(Waiter):
         self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
-        """The key of the job to reserve: the best ready job among the watched tubes that are not
-        closed, or with weights the best of the tube whose turn it is.  Whoever does not reserve it
-        calls `forgo`.
+        """The key of the best ready job among the watched tubes that are not closed, or with weights
+        the best of the tube whose turn it is.  Whoever does not reserve it calls `forgo`.
         """
         if self._ready_index is None and len(self.watching) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)
@@ -354,14 +339,13 @@ class Session(Waiter):
             self._weighted.forgo()
 
     def has_open_job(self) -> bool:
-        """Whether there is a job to reserve."""
         key = self.best_key()
         self.forgo()
         return key is not None
 
     @property
     def reserving(self) -> int:
-        """The jobs that it holds, and the one that it waits for."""
+        """How many jobs it holds, and waits for."""
         return len(self.reserved) + self.is_waiting
 
     def belong_to(self, quota: Quota | None) -> None:
@@ -379,19 +363,17 @@ class Session(Waiter):
             self._ready_index.ignore(tube)
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
-        """Hold a job until its deadline."""
         self.reserved[job_id] = deadline_ns
         if self.quota is not None:
             self.quota.reserved += 1
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
-        """Move the deadline of a held job from ``old_ns``; the job keeps its place."""
+        """Move the deadline of a held job; the job keeps its place."""
         self._deadlines.discard(old_ns, job_id)
         self._deadlines.add(deadline_ns, job_id)
 
     def let_go(self, job_id: int, deadline_ns: int) -> None:
-        """Hold a job no longer; its deadline was ``deadline_ns``."""
         del self.reserved[job_id]
         if self.quota is not None:
             self.quota.reserved -= 1

@@ -1,9 +1,4 @@
-"""The jobs and tubes as they are, and the one function that changes a job.
-
-`QueueState.apply` sets a job to an image: a live command logs the image first, replay applies the
-one it has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
-needs no image: a delayed job becomes ready when its time has come (`promote`).
-"""
+"""The jobs and tubes as they are, and the one function that changes a job."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -49,11 +44,11 @@ REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 class QueueState(Queues):
     """All that a log makes durable, and the sessions that hold reserved jobs.
 
-    :ivar next_job_id: the next id to give out.
-    :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
-    :ivar unique: the unique keys that are taken.
-    :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
-    :ivar dead_letters: which jobs are dead letters.
+    `apply` sets a job to an image: a live command logs the image first, replay applies the one it
+    has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
+    needs no image: a delayed job becomes ready when its time has come (`promote`).
+
+    :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
         costs; each counted for each of them.
     :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
@@ -100,9 +95,7 @@ class QueueState(Queues):
         return len(self.jobs) + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
-        """A job that the session may delete or edit: None if there is none, or another session has
-        it reserved.
-        """
+        """A job that the session may delete or edit; None if there is none."""
         job = self.jobs.get(job_id)
         if job is None or (job.state is RESERVED and job_id not in session.reserved):
             return None
@@ -126,7 +119,7 @@ class QueueState(Queues):
         self.tubes.make(tube_id, name)
 
     def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
-        """Make the tubes that a log names, before any job; see `WorkQueue.finish_loading`."""
+        """Make the tubes that a log names, before any job."""
         self.tubes.clear()
         for tube_id, name in sorted(tubes.items()):
             self.define(tube_id, name)
@@ -251,14 +244,12 @@ class QueueState(Queues):
         self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:
-        """Set a tube's pause to what the record says."""
         tube = self.tubes.by_id(record.tube_id)
         tube.pause_s = record.seconds
         tube.pause_until_ns = record.until_ns if record.seconds else 0
         tube.set_closed(record.ts_ns)
 
     def apply_policy(self, record: TubePolicy) -> None:
-        """Set what commands have made of a tube's policy; `rules.policies` makes it hold."""
         tube = self.tubes.by_id(record.tube_id)
         self.ruled += bool(record.rules) - bool(tube.rules)
         tube.rules = record.rules
@@ -279,10 +270,7 @@ class QueueState(Queues):
         return tube
 
     def withhold(self, job: Job, until_ns: int) -> None:
-        """Delay a job that no session holds, as no record says.
-
-        :param until_ns: its deadline.
-        """
+        """Delay a job that no session holds, as no record says."""
         self._move(job, job.image(
             Kind.COPY, State.DELAYED, Reason.NONE, job.created_ns, deadline_ns=until_ns
         ))  # fmt: skip
@@ -300,7 +288,6 @@ class QueueState(Queues):
             self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:
-        """The tube that always exists."""
         return self.tubes.get_or_make(DEFAULT)
 
     def _move(self, job: Job, image: JobImage) -> None:
@@ -369,10 +356,6 @@ class QueueState(Queues):
             self.groups.leave(job.tags.group)
 
     def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """As `_leave`, for a job with tags.
-
-        :param is_taken: whether it is about to be reserved.
-        """
         assert job.tags is not None
         self.groups.leave_state(job)
         key, state = job.tags.concurrency_key, job.state
@@ -407,7 +390,6 @@ class QueueState(Queues):
         return job is not None and job.copy() == image
 
     def _enter_new(self, image: JobImage, segment: int) -> None:
-        """A job has come that rests."""
         tube = self.tubes.by_id(image.tube_id)
         if segment:
             self.live.enter(segment, len(image.body))
@@ -460,7 +442,6 @@ class QueueState(Queues):
             self._tell_end(job.job_id)
 
     def _end(self, job: Job, tube: Tube) -> None:
-        """A job is gone."""
         self.jobs.remove(job)
         if job.segment:
             self.live.leave(job.segment, job.data_bytes)
@@ -477,7 +458,6 @@ class QueueState(Queues):
                 told(job)
 
     def _tell_end(self, job_id: int) -> None:
-        """A job is buried, which somebody may wait for."""
         told = self.awaited.pop(job_id, None)
         if told is not None:
             job = self.jobs.get(job_id)

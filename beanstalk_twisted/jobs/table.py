@@ -1,15 +1,4 @@
-"""Where all jobs are, by id; hides how.
-
-A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in the
-page of its id, one behind the other, and its body, if that is in memory, is a ``bytes`` object of
-its own.  So a resting job is no object with attributes, a fifth of the memory of one, and nothing
-for the garbage collector to look at: a million of them cost no pauses.  Ids are dense, so they
-index pages instead of being keys of a dictionary.
-
-While a session holds it, a job is a `Job`, and so is always one that has tags, or that was counted
-more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever changes it;
-what the change has made of it is kept by `keep`, as a row or as it is.
-"""
+"""Where all jobs are, by id; hides how."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -56,6 +45,16 @@ PAGE_MASK: Final = PAGE_SIZE - 1
 class JobTable:
     """All jobs by id.
 
+    A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in
+    the page of its id, and its body, if that is in memory, is a ``bytes`` object of its own.  So a
+    resting job takes a fifth of the memory of an object with attributes, and the garbage collector
+    has nothing to look at: a million of them cost no pauses.  Ids are dense, so they index pages
+    instead of being keys of a dictionary.
+
+    While a session holds it, a job is a `Job`, and so is always one that has tags, or that was
+    counted more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever
+    changes it; what the change has made of it is kept by `keep`, as a row or as it is.
+
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
         of those that are in the log only.
@@ -89,7 +88,6 @@ class JobTable:
         return list(self._pages)
 
     def facts(self, number: int) -> list[JobFacts]:
-        """What is known of the jobs of a page, none if there is no such page: 1 us for each."""
         page = self._pages.get(number)
         return [] if page is None else page.facts()
 
@@ -162,9 +160,7 @@ class JobTable:
         return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
-        """:param job_id: of a job that is there.
-        :return: the bytes of its body, and whether it has tags.
-        """
+        """:return: the bytes of the body of a job that is there, and whether it has tags."""
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
@@ -225,7 +221,6 @@ class JobTable:
             self._count_loaded(-jobs.body_bytes, -BODY_OBJECT_BYTES * jobs.bodies.count(None))
 
     def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
-        """Jobs with ids one after the other."""
         at, end = 0, len(bodies)
         while at < end:
             number, slot = first + at >> PAGE_BITS, first + at & PAGE_MASK
@@ -260,7 +255,6 @@ class JobTable:
         return page
 
     def add(self, job: Job) -> None:
-        """A job that is not there yet."""
         job_id = job.job_id
         page = self._page(job_id >> PAGE_BITS)
         slot = job_id & PAGE_MASK
@@ -329,7 +323,7 @@ class JobTable:
         """A job's full record is now in another segment.
 
         :param lsn: the record's, if it is another one; 0 for the same one.
-        :return: where it was.
+        :return: the segment where it was.
         """
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
@@ -357,7 +351,6 @@ class JobTable:
         return BodyPlace(*page.home(slot))
 
     def has_body(self, job_id: int) -> bool:
-        """Whether a job is there, and its body is in memory."""
         return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
@@ -373,10 +366,7 @@ class JobTable:
         return bool(entry) and all(page.home(slot))
 
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
-        """Leave a job's body to the log, unless its full record is not known durable.
-
-        :return: whether that was done.
-        """
+        """:return: whether a job's body was left to the log: its full record is known durable."""
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
@@ -396,8 +386,7 @@ class JobTable:
         return True
 
     def drop_reserved(self, job_id: int, place: BodyPlace) -> bool:
-        """Leave the body of a job that a session holds to the log, if its full record is still
-        there.
+        """Drop the body of a job that a session holds, if its full record is still there.
 
         :return: whether that was done.
         """
@@ -427,7 +416,6 @@ class JobTable:
         self.absent_bytes -= body_bytes
 
     def remove(self, job: Job) -> None:
-        """A job is gone, which was got for that."""
         job_id, size = job.job_id, job.body_bytes
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         memory_bytes = HOT_JOB_BYTES

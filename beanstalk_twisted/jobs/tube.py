@@ -32,11 +32,9 @@ class TubeIndex:
     __slots__ = ()
 
     def watch(self, tube: "Tube") -> None:
-        """A tube is watched from now on."""
         raise NotImplementedError
 
     def ignore(self, tube: "Tube") -> None:
-        """A tube is no longer watched."""
         raise NotImplementedError
 
     def note(self, tube: "Tube") -> None:
@@ -69,58 +67,29 @@ class Tube:
     """A tube.
 
     :ivar tube_id: number of its creation; its name in the log.
-    :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not, since so many
-        jobs with their concurrency key are reserved, or stand before them (see `concurrency`).
-    :ivar body_bytes: of the bodies of its jobs.
+    :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not: see
+        `ConcurrencyKeys`.
     :ivar reserved: how many of its jobs are reserved, ``urgent`` how many are urgent.
     :ivar pause_until_ns: when its pause ends, 0 if it is not paused; ``pause_s`` as asked for.
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
     :ivar defined_in: the newest log segment that says its name.
     :ivar place: its index in `TubeList`.
-    :ivar rules: its policy as commands have set it, empty for none; the file's is not among them.
+    :ivar rules: its policy as commands have set it; the file's is not among them.
     :ivar policy: what holds of both, None for nothing; ``limiter`` and ``totals`` are there if the
         policy needs them.
     :ivar is_closed: whether it hands out no job now: it is paused, or its limiter shut.
     :ivar keys: how many unique keys are taken; ``remembered`` how many of them by deleted jobs.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
     :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
-    :ivar quotas: of those whose tube it is, None for nobody: see `Quota`.
-    :ivar times: how long they waited and took, if that is measured.
-    :ivar until_look: how many jobs are taken until it is time to read ahead: see `bodies`.
+    :ivar quotas: of those whose tube it is, None for nobody.
+    :ivar until_look: how many jobs are taken until it is time to read ahead.
     """
 
     __slots__ = (
-        "body_bytes",
-        "buried",
-        "defined_in",
-        "delayed",
-        "deletes",
-        "is_closed",
-        "keys",
-        "limiter",
-        "listeners",
-        "name",
-        "parked",
-        "pause_s",
-        "pause_until_ns",
-        "pauses",
-        "place",
-        "policy",
-        "processing_time",
-        "quotas",
-        "ready",
-        "remembered",
-        "reserved",
-        "rules",
-        "times",
-        "total_jobs",
-        "totals",
-        "tube_id",
-        "until_look",
-        "urgent",
-        "using",
-        "waiters",
-        "waiting",
+        "body_bytes", "buried", "defined_in", "delayed", "deletes", "is_closed", "keys", "limiter",
+        "listeners", "name", "parked", "pause_s", "pause_until_ns", "pauses", "place", "policy",
+        "processing_time", "quotas", "ready", "remembered", "reserved", "rules", "times",
+        "total_jobs", "totals", "tube_id", "until_look", "urgent", "using", "waiters", "waiting",
         "watching",
     )  # fmt: skip
 
@@ -150,7 +119,6 @@ class Tube:
 
     @property
     def job_count(self) -> int:
-        """Its jobs in all states."""
         return self.ready_count + self.reserved + self.delayed.count + self.buried.count
 
     @property
@@ -165,12 +133,10 @@ class Tube:
             self.count_for_quotas(jobs, body_bytes)
 
     def count_for_quotas(self, jobs: int, body_bytes: int) -> None:
-        """The same for those whose tube it is."""
         for quota in self.quotas or ():
             quota.count(jobs, body_bytes)
 
     def count_keys_for_quotas(self, change: int) -> None:
-        """Count unique keys that are taken, or free again, for those whose tube it is."""
         for quota in self.quotas or ():
             quota.keys += change
 
@@ -182,14 +148,12 @@ class Tube:
         self.quotas = quotas or None
 
     def queue(self, state: State) -> "OrderedJobs | ReadyJobs":
-        """Its ready, delayed or buried jobs."""
         if state is State.READY:
             return ReadyJobs(self)
         return self.delayed if state is State.DELAYED else self.buried
 
     @property
     def is_referred_to(self) -> bool:
-        """Whether it goes on existing."""
         return bool(
             self.using or self.watching or self.job_count or self.is_kept or self.name == DEFAULT
         )
@@ -238,7 +202,6 @@ class Tube:
         self.listeners.add(who)
 
     def unlisten(self, who: TubeIndex) -> None:
-        """Do not tell an index."""
         if self.listeners is not None:
             self.listeners.discard(who)
 
@@ -251,10 +214,9 @@ class Tube:
     def counts(self) -> dict[str, int]:
         """Its counters, for the log."""
         return {
-            "total-jobs": self.total_jobs,
-            "cmd-delete": self.deletes,
+            "total-jobs": self.total_jobs, "cmd-delete": self.deletes,
             "cmd-pause-tube": self.pauses,
-        }
+        }  # fmt: skip
 
     def add_waiter(self, session: Waiter) -> bool:
         """Let ``session`` wait for a job of this tube, behind all others.
@@ -297,14 +259,10 @@ class ReadyJobs:
         self._tube = tube
 
     def last(self) -> int | None:
-        """The key of the last job."""
         last, parked = self._tube.ready.last(), self._tube.parked.last()
         return parked if last is None or (parked is not None and parked > last) else last
 
     def behind(self, key: int, most: int) -> list[int]:
-        """The keys of so many of the jobs behind a key, in order; fewer if there are not as
-        many.
-        """
         keys = self._tube.ready.behind(key, most)
         if self._tube.parked.count:
             keys = sorted(keys + self._tube.parked.behind(key, most))[:most]
@@ -334,16 +292,13 @@ class TubeList:
         return len(self.in_order)
 
     def find(self, name: bytes) -> Tube | None:
-        """The tube of that name, if there is one."""
         return self._by_name.get(name)
 
     def has_id(self, tube_id: int) -> bool:
-        """Whether a tube with that id is there."""
         return tube_id in self._by_id
 
     @property
     def ids(self) -> Container[int]:
-        """The ids of the tubes that are there."""
         return self._by_id
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
@@ -373,7 +328,6 @@ class TubeList:
         return tube if tube is not None else self.make(self._take_id(), name)
 
     def make(self, tube_id: int, name: bytes) -> Tube:
-        """A new tube with this id and name."""
         tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
@@ -430,21 +384,17 @@ class ReadyIndex(TubeIndex):
         self._heap: list[tuple[int, Tube]] = []
 
     def watch(self, tube: Tube) -> None:
-        """A tube is watched from now on."""
         self._changed.add(tube)
 
     def ignore(self, tube: Tube) -> None:
-        """A tube is no longer watched."""
         self._changed.discard(tube)
         self._keys.pop(tube, None)
         tube.unlisten(self)
 
     def note(self, tube: Tube) -> None:
-        """A tube may have a better first job, or may hand it out again."""
         self._changed.add(tube)
 
     def first(self) -> int | None:
-        """The key of the best job that may be handed out."""
         if self._changed:
             self._take_up()
         tries = TRIES + len(self._keys) // TRIES
@@ -473,7 +423,6 @@ class ReadyIndex(TubeIndex):
         heapify(self._heap)
 
     def _take_up(self) -> None:
-        """Look at the tubes that have changed."""
         changed, self._changed = self._changed, set()
         for tube in changed:
             tube.listen(self)

@@ -1,8 +1,5 @@
 """Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
 other job of the tube may have it.
-
-Each call costs the same however many keys there are, but for the order in which remembered keys
-come to their end.
 """
 
 from collections.abc import Iterator
@@ -35,7 +32,8 @@ class Remembered(NamedTuple):
 
 
 class UniqueKeys:
-    """All keys that are taken.
+    """All keys that are taken.  Each call costs the same however many there are, but for the order
+    in which remembered keys come to their end.
 
     :ivar most: how many there may be.
     :ivar lasting: how many living jobs have a key that will be remembered.
@@ -57,7 +55,6 @@ class UniqueKeys:
 
     @property
     def remembered(self) -> int:
-        """How many keys of deleted jobs there are."""
         return len(self._of_jobs)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
@@ -70,14 +67,13 @@ class UniqueKeys:
         return job_id
 
     def find(self, tube_id: int, key: bytes) -> Remembered | None:
-        """Return what is remembered of a key, even if its time is up."""
+        """What is remembered of a key, even if its time is up."""
         keys = self._remembered.get(tube_id)
         return None if keys is None else keys.get(key)
 
     def of_tube(self, tube_id: int, end_id: int, most: int) -> list[Remembered]:
-        """Return remembered keys of a tube whose jobs have ids below ``end_id``.
-
-        :return: those among the first ``most``, in the order in which they came to be remembered.
+        """Remembered keys of a tube whose jobs have ids below ``end_id``: those among the first
+        ``most``, in the order in which they came to be remembered.
         """
         keys = islice(self._remembered.get(tube_id, {}).values(), most)
         return [found for found in keys if found.record.job_id < end_id]
@@ -115,9 +111,8 @@ class UniqueKeys:
         if found is not None:
             self.forget(found)
         if place not in self._living:
-            self._remembered.setdefault(record.tube_id, {})[record.key] = Remembered(
-                record, segment
-            )
+            keys = self._remembered.setdefault(record.tube_id, {})
+            keys[record.key] = Remembered(record, segment)
             self._of_jobs[record.job_id] = place
             self._ends.add(record.until_ns, record.job_id)
             tube = self._tubes.by_id(record.tube_id)
@@ -141,7 +136,6 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def first_end_ns(self) -> int | None:
-        """When the next remembered key comes to its end."""
         first = self._ends.first()
         return None if first is None else first >> 64
 
@@ -162,7 +156,6 @@ class UniqueKeys:
             yield self._tubes.by_id(found.record.tube_id)
 
     def forget(self, found: Remembered) -> None:
-        """Forget a key of a deleted job."""
         record = found.record
         keys = self._remembered[record.tube_id]
         del keys[record.key]

@@ -1,8 +1,4 @@
-"""Kicking dead letters: they go back to the tube that they died in, slice by slice.
-
-Each is looked at once, in the order in which they died; those that die meanwhile are not among
-them.
-"""
+"""Work on many jobs, slice by slice: kicks, kicks of dead letters, and emptying tubes."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,7 +12,6 @@ from beanstalk_twisted.rules.moves import Moves, alive, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Part, Timekeeping, Work
-from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
 from beanstalk_twisted.wire.replies import Kicked
 
@@ -40,7 +35,7 @@ class Kicks(Part):
             return NO_ROOM
         kicked = self._kick_slice(session, tube, jobs, count, now_ns)
         if kicked == count or not kicked or not jobs.count:
-            return self._kicked(kicked)
+            return self._changes.of_state(Kicked(kicked))
         work = self._kick_rest(session, tube, jobs, count, kicked)
         self._timekeeping.answer_later(session, work)
         return None
@@ -48,10 +43,7 @@ class Kicks(Part):
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: OrderedJobs, most: int, now_ns: int
     ) -> int:  # fmt: skip
-        """Kick some of the first jobs.
-
-        :return: how many; 0 if there are none, or no room for a change.
-        """
+        """:return: how many were kicked; 0 if there are none, or no room for a change."""
         kicked = singly = 0
         most = min(most, RUN_JOBS)
         while kicked < most and singly < SLICE_JOBS:
@@ -76,9 +68,7 @@ class Kicks(Part):
         key = jobs.first()
         if key is None or not self._changes.has_room:
             return 0
-        job = self._state.jobs.get(key & ID_MASK)
-        assert job is not None
-        self._changes.make(job.kicked(now_ns, session.number))
+        self._changes.make(self._state.jobs.job(key & ID_MASK).kicked(now_ns, session.number))
         if tube.waiting:
             self._timekeeping.settle(tube, now_ns)
         return 1
@@ -86,18 +76,13 @@ class Kicks(Part):
     def _kick_rest(
         self, session: Session, tube: Tube, jobs: OrderedJobs, count: int, kicked: int
     ) -> Work:  # fmt: skip
-        """Later slices of a large kick.  Others may act in between; the bound holds all the
-        same.
-        """
+        """Others may act in between; the bound holds all the same."""
         some = 1
         while kicked < count and some and jobs.count:
             now_ns = yield None
             some = self._kick_slice(session, tube, jobs, count - kicked, now_ns)
             kicked += some
-        return self._kicked(kicked)
-
-    def _kicked(self, count: int) -> Answer:
-        return self._changes.of_state(replies.Kicked(count))
+        return self._changes.of_state(Kicked(kicked))
 
 
 DEAD_SLICE_JOBS: Final = 100
@@ -117,11 +102,9 @@ class Kicking:
     """One command, from its first slice to its answer.
 
     :ivar left: how many more may be kicked.
-    :ivar kicked: how many have been.
-    :ivar passed: the key of the last dead letter that was looked at.
-    :ivar last: of the last one that is to be.
-    :ivar is_over: whether there is no more to be done.
-    :ivar is_full: whether that is because there is no room.
+    :ivar passed: the key of the last dead letter that was looked at; ``last`` of the last one that
+        is to be.
+    :ivar is_full: whether it is over because there is no room.
     :ivar waits_for_room: whether there is none yet, or a body is being read.
     """
 
@@ -142,7 +125,11 @@ class Kicking:
 
 
 class DeadKicks(Part):
-    """Gives dead letters another life."""
+    """Gives dead letters another life, in the tube that they died in.
+
+    Each is looked at once, in the order in which they died; those that die meanwhile are not among
+    them.
+    """
 
     def __init__(self, timekeeping: Timekeeping, puts: Puts, moves: Moves) -> None:
         super().__init__(timekeeping)
@@ -165,7 +152,6 @@ class DeadKicks(Part):
         return None
 
     def _kick_rest(self, kicking: Kicking) -> Work:
-        """Later slices.  Others may act in between."""
         due_ns = None
         while not kicking.is_over:
             now_ns = yield due_ns
@@ -182,15 +168,13 @@ class DeadKicks(Part):
         for at, key in enumerate(keys):
             if kicking.is_over or kicked == DEAD_SLICE_JOBS or size >= DEAD_SLICE_BYTES:
                 return
-            job = self._state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self._state.jobs.job(key & ID_MASK)
             if self._may_go(kicking, job, now_ns):
                 if not self._has_room(kicking, job, now_ns):
                     return
                 if self._is_there(kicking, job, keys[at:], now_ns):
                     # Its body may have been read just now.
-                    job = self._state.jobs.get(job.job_id)
-                    assert job is not None
+                    job = self._state.jobs.job(job.job_id)
                     self._kick_one(kicking, job, now_ns)
                     size += job.body_bytes
                     kicked += 1
@@ -293,7 +277,7 @@ class Flushes(Part):
         walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh, which == ALL)
         flushed = self._flush_slice(session, tube, walk, now_ns)
         if walk.is_over:
-            return self._flushed(flushed)
+            return self._changes.of_state(Flushed(flushed))
         self._timekeeping.answer_later(session, self._flush_rest(session, tube, walk, flushed))
         return None
 
@@ -313,8 +297,7 @@ class Flushes(Part):
         """:return: how many jobs were deleted."""
         job_ids = walk.next_ids()
         for job_id in job_ids:
-            job = self._state.jobs.get(job_id)
-            assert job is not None
+            job = self._state.jobs.job(job_id)
             self._changes.end(job, CLIENT, now_ns, session.number, forgets=walk.forgets)
         tube.deletes += len(job_ids)
         if job_ids:
@@ -337,14 +320,10 @@ class Flushes(Part):
             self._timekeeping.drop_if_unused(tube, now_ns)
 
     def _flush_rest(self, session: Session, tube: Tube, walk: "Walk", flushed: int) -> Work:
-        """Later slices of a large flush.  Others may act in between."""
         while not walk.is_over:
             now_ns = yield None
             flushed += self._flush_slice(session, tube, walk, now_ns)
-        return self._flushed(flushed)
-
-    def _flushed(self, count: int) -> Answer:
-        return self._changes.of_state(Flushed(count))
+        return self._changes.of_state(Flushed(flushed))
 
 
 class Walk:
@@ -368,12 +347,10 @@ class Walk:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether there may be more jobs to be found."""
         return bool(self._queues)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no more to be done."""
         return not (self._queues or self.forgets)
 
     def next_ids(self) -> list[int]:
