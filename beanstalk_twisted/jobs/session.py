@@ -318,8 +318,8 @@ class Session(Waiter):
         self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
-        """The key of the best ready job among the watched tubes that are not closed, or with weights
-        the best of the tube whose turn it is.  Whoever does not reserve it calls `forgo`.
+        """The key of the best ready job among the watched tubes that are open, with weights of the tube
+        whose turn it is.  Whoever does not reserve it calls `forgo`.
         """
         if self._ready_index is None and len(self.watching) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)

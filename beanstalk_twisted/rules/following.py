@@ -1,7 +1,5 @@
 """Following the log of another server: its records make the queue what a start would load, so that
 this server can go on with it at any moment.
-
-No session is connected, no timer runs and nothing is logged meanwhile.
 """
 
 from typing import Final
@@ -27,30 +25,26 @@ SLICE_KEYS: Final = 500
 
 
 class Following(Part):
-    """Applies the records of a log, in order."""
+    """Applies the records of a log, in order; no session, timer or log of ours is there meanwhile.
+    """
 
     def __init__(self, timekeeping: Timekeeping, policies: Policies) -> None:
         super().__init__(timekeeping)
         self._policies = policies
 
     def job(self, image: JobImage, lsn: int, segment: int, time_ns: int) -> None:
-        """A record of a job.
-
-        :param lsn: the record's; ``segment`` where it lies.
-        :param time_ns: log time.
-        """
+        """:param lsn: the record's; ``segment`` where it lies."""
         state = self._state
         state.follow(image, lsn, segment, time_ns)
         if image.job_id >= state.next_job_id:
             state.next_job_id = image.job_id + 1
 
     def puts(self, jobs: ColdJobs) -> None:
-        """Jobs that were put; see `QueueState.apply_cold`."""
+        """See `QueueState.apply_cold`."""
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)
 
     def not_below(self, next_job_id: int) -> None:
-        """Ids below were given out."""
         self._state.next_job_id = max(self._state.next_job_id, next_job_id)
 
     def other(self, record: Record, segment: int) -> Slices:

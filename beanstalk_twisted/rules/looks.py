@@ -1,10 +1,4 @@
-"""Listing a tube's jobs page by page: what a page costs does not depend on how many there are.
-
-A page goes on behind the place where the one before it ended, which its cursor names: a state, and
-a key as in `ordered`.  So each job that stays where it is stands on exactly one page, whatever
-comes and goes between two of them.  A reserved job's key is its holder's number and its id: it does
-not change when the job is touched.
-"""
+"""What changes nothing: looks at jobs, tubes and connections, and pages of a tube's jobs."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -38,7 +32,6 @@ class ConnectionFacts(NamedTuple):
     :ivar peer: its address; empty if it has none.
     :ivar buffered_bytes: input that was read and not carried out, and replies that are not sent.
     :ivar identity: its peer's name in the access file; empty without such a file.
-    :ivar is_tls: whether it is encrypted up to this server.
     """
 
     peer: str = ""
@@ -71,7 +64,6 @@ class Connections(Part):
         return None
 
     def _describe_rest(self, numbers: list[int], items: list[str]) -> Work:
-        """Later slices of a long list."""
         for at in range(SLICE_CONNECTIONS, len(numbers), SLICE_CONNECTIONS):
             now_ns = yield None
             items += self._describe(numbers[at : at + SLICE_CONNECTIONS], now_ns)
@@ -175,14 +167,18 @@ def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
 
 
 class Listing(Part):
-    """Lists jobs, and changes nothing."""
+    """Lists jobs page by page: what a page costs does not depend on how many there are.
+
+    A page goes on behind the place where the one before it ended, which its cursor names: a state,
+    and a key as in `ordered`.  So each job that stays where it is stands on exactly one page,
+    whatever comes and goes between two of them.  A reserved job's key is its holder's number and
+    its id: it does not change when the job is touched.
+    """
 
     def list_jobs(
         self, session: Session, now_ns: int, name: bytes, which: bytes, limit: int, cursor: bytes
     ) -> Answer:  # fmt: skip
-        """Some of a tube's jobs in a state, or in any.
-
-        :param which: a key of `LISTED`.
+        """:param which: a key of `LISTED`.
         :param cursor: empty for the first page.
         """
         tube, start = self._state.tubes.find(name), place_of(LISTED[which], cursor)
@@ -190,19 +186,11 @@ class Listing(Part):
             return replies.BAD_FORMAT, 0
         if tube is None:
             return self._changes.not_found()
-        page = self._page(tube, which, limit, start, now_ns)
-        return self._changes.of_state(replies.Document(page))
-
-    def _page(self, tube: Tube, which: bytes, limit: int, start: Place, now_ns: int) -> bytes:
-        """The tube's next jobs in these states, as YAML."""
         places, end = places_behind(self._state, tube, LISTED[which], limit, start)
         more: Pairs = [] if end is None else [("cursor", str(end))]
-        return yaml.records("jobs", [self._job(place.key, now_ns) for place in places], more)
-
-    def _job(self, key: int, now_ns: int) -> str:
-        job = self._state.jobs.look(key & ID_MASK)
-        assert job is not None
-        return yaml.record(statistics.listed(job, now_ns))
+        jobs = [self._state.jobs.job(place.key & ID_MASK) for place in places]
+        items = [yaml.record(statistics.listed(job, now_ns)) for job in jobs]
+        return self._changes.of_state(replies.Document(yaml.records("jobs", items, more)))
 
 
 def places_behind(
@@ -258,9 +246,7 @@ def _reserved_behind(
 
 
 def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:
-    """The ids of the jobs that a session holds, in order; of one that is partly passed, only those
-    behind ``job_id``.
-    """
+    """In order; of a session that is partly passed, only those behind ``job_id``."""
     if is_passed:
         return sorted([each for each in session.reserved if each > job_id])
     return sorted(session.reserved)
@@ -273,28 +259,23 @@ kind (see `MAX_PATTERNS`).
 
 
 class Looks(Part):
-    """Shows what there is, and changes nothing."""
+    """Carries out `peek` and its like, and what shows one thing."""
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """Look at any job."""
         return self._found(session, job_id)
 
     def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the first ready job of the used tube that may be handed out; if there is none, at
-        the first.
+        """The first ready job of the used tube that may be handed out; if there is none, the first.
         """
         return self._found_first(session, session.using.first_ready())
 
     def peek_delayed(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the delayed job of the used tube that is due first."""
         return self._found_first(session, session.using.delayed.first())
 
     def peek_buried(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the job of the used tube that was buried first."""
         return self._found_first(session, session.using.buried.first())
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """A job's statistics."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
@@ -302,7 +283,6 @@ class Looks(Part):
         return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """A tube's statistics."""
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
@@ -316,7 +296,6 @@ class Looks(Part):
         return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:
-        """All tubes."""
         return self._changes.of_state(
             replies.names(tube.name for tube in self._state.tubes.in_order)
         )
@@ -341,11 +320,9 @@ class Looks(Part):
         return self._changes.of_state(replies.names(shown))
 
     def list_tube_used(self, session: Session, now_ns: int) -> Answer:
-        """The tube that puts go into."""
         return replies.Using(session.using.name), 0
 
     def list_tubes_watched(self, session: Session, now_ns: int) -> Answer:
-        """The tubes that reserves take from."""
         return self._changes.of_state(replies.names(tube.name for tube in session.watching_order))
 
     def capabilities(self, session: Session, now_ns: int) -> Answer:

@@ -1,7 +1,4 @@
-"""Moving jobs between tubes, and burying those that are not to be tried again: dead letters.
-
-A job that was moved knows the tube that it was put into, until it is there again.
-"""
+"""Moving jobs between tubes, and burying those that are not to be tried again: dead letters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +24,8 @@ from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
+NS: Final = 1_000_000_000
+
 MOVE: Final = Kind.MOVE
 BURIED: Final = State.BURIED
 DELAYED: Final = State.DELAYED
@@ -38,7 +37,7 @@ allocated ahead if need be: when many come back at once, as many as are would no
 
 
 class Moves(Part):
-    """Moves jobs.
+    """Moves jobs.  One that was moved knows the tube that it was put into, until it is there again.
 
     :ivar note_withheld: called with a tube into which a job was moved that is withheld.
     """
@@ -104,9 +103,7 @@ class Moves(Part):
         return True
 
     def holder_of_key(self, job: Job, tube: Tube, now_ns: int) -> int | None:
-        """:return: the id of the job that keeps this one out of a tube by its unique key; None if
-        none does.
-        """
+        """:return: the id of the job that keeps this one out of a tube by its unique key."""
         if job.tags is None:
             return None
         tags = alive(job.tags) if goes_back(job, tube.name) else job.tags
@@ -160,17 +157,12 @@ class Moves(Part):
 
         :return: the record's LSN.
         """
-        source = self._state.tubes.by_id(self._known(image.job_id).tube_id)
+        source = self._state.tubes.by_id(self._state.jobs.job(image.job_id).tube_id)
         lsn = self._timekeeping.change(image, now_ns)
         if source.policy is not None:
             self._timekeeping.settle(source, now_ns)
         self._timekeeping.drop_if_unused(source, now_ns)
         return lsn
-
-    def _known(self, job_id: int) -> Job:
-        job = self._state.jobs.get(job_id)
-        assert job is not None
-        return job
 
 
 def goes_back(job: Job, name: bytes) -> bool:
@@ -189,14 +181,10 @@ def moved_bytes(job: Job) -> int:
 
 
 def _moved(tags: Tags | None, source: Tube, tube: Tube) -> Tags | None:
-    """:return: the tags of a job behind its move from ``source`` to ``tube``."""
     tags = tags or NO_TAGS
     home = tags.origin or source.name
     tags = tags._replace(origin=b"" if tube.name == home else home)
     return None if tags == NO_TAGS else tags
-
-
-NS: Final = 1_000_000_000
 
 
 Kept = tuple[BodyPlace, bytes]
@@ -227,7 +215,6 @@ class Edits(Part):
     def _move_read(
         self, session: Session, job_id: int, name: bytes, now_ns: int
     ) -> Answer | None:  # fmt: skip
-        """The body was read, or cannot be."""
         return self._lost_body(job_id) or self.move(session, now_ns, job_id, name)
 
     def _lost_body(self, job_id: int) -> Answer | None:
@@ -263,7 +250,6 @@ class Edits(Part):
         self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
         ttr_s: int, now_ns: int,
     ) -> Answer | None:  # fmt: skip
-        """As `_move_read`."""
         return self._lost_body(job_id) or self.update(
             session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, None
         )
@@ -313,7 +299,6 @@ class Edits(Part):
         self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
         ttr_s: int, body: bytes | None, kept: Kept | None, now_ns: int,
     ) -> Answer | None:  # fmt: skip
-        """As `_move`."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -344,13 +329,11 @@ def _updated(
         state = DELAYED if delay_s else READY
         deadline_ns = now_ns + delay_s * NS if delay_s else 0
     return job.image(
-        Kind.UPDATE,
-        state,
-        Reason.CLIENT,
-        job.created_ns,
-        deadline_ns=deadline_ns,
+        Kind.UPDATE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns,
         connection=connection,
-    )._replace(priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags, body=body)
+    )._replace(
+        priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags, body=body
+    )  # fmt: skip
 
 
 def _kept(job: Job) -> Kept:

@@ -1,7 +1,5 @@
-"""The keys of tube policies: how their values are written, and what they mean.
-
-Rules are keys with values as text, of a command, of the log or of a file; `parse_policy` makes one
-`Policy` of them.
+"""The keys of tube policies: how their values are written, by a command, in the log or in a file, and
+what they mean.
 """
 
 import re
@@ -188,11 +186,9 @@ class DeclaredPolicies:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing of any tube."""
         return not self._exact and not self._starred
 
     def rules_of(self, name: bytes) -> dict[str, str]:
-        """:param name: of a tube."""
         found = [
             (place, rules) for place, parts, rules in self._starred if parts_match(name, parts)
         ]

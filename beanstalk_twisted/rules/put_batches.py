@@ -1,8 +1,4 @@
-"""Jobs that are put together, jobs that are put for a moment of the wall clock, and jobs with tags.
-
-The jobs of a batch are logged as a whole, and none of them is handed out before all are there.
-Their ids follow each other, and are given when they are put.
-"""
+"""Jobs that are put together, for a moment of the wall clock, or with tags."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -63,13 +59,13 @@ class NewJob(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take of memory."""
         tags = None if self.tags is None else Tags(*self.tags)
         return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
 
 
 class PutBatches(Part):
-    """Takes new jobs as a whole.
+    """Takes new jobs as a whole: they are logged so, and none is handed out before all are there.
+    Their ids follow each other, and are given when they are put.
 
     :ivar wall_offset_ns: says the wall clock minus the queue's time.
     """
@@ -83,10 +79,7 @@ class PutBatches(Part):
         self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
         ttr_s: int, tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """A whole job with tags has come.
-
-        :param begun_ns: when its line came.
-        """
+        """:param begun_ns: when the job's line came."""
         job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
         return self._put(session, now_ns, [job], is_batch=False)
 
@@ -94,9 +87,8 @@ class PutBatches(Part):
         self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
         tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """A whole job has come, which is ready at a moment: seconds since the epoch.
-
-        :param begun_ns: when its line came.
+        """:param begun_ns: when the job's line came.
+        :param at_s: when it is ready: seconds since the epoch.
         """
         deadline_ns = at_s * NS - self.wall_offset_ns()
         delay_s = max(0, -((now_ns - deadline_ns) // NS))
@@ -170,7 +162,7 @@ class PutBatches(Part):
     def _take_tagged(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
     ) -> Answer:
-        """The same of jobs some of which have tags, so that some may be there already."""
+        """As `_take_any`, of jobs some of which have tags, so that some may be there already."""
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
@@ -184,8 +176,12 @@ class PutBatches(Part):
             _, lsn = self._take(session, now_ns, new_jobs, size)
         states: list[bytes | None] = []
         for job_id in ids:
-            states.append(None if job_id == next_id else self._state_of(job_id))
-            next_id += job_id == next_id
+            if job_id == next_id:
+                next_id += 1
+                states.append(None)
+            else:
+                job = self._state.jobs.look(job_id)
+                states.append(b"DELETED" if job is None else job.state.name.encode())
         if is_batch:
             return InsertedBatch(ids, states), lsn
         if states[0] is None:
@@ -210,10 +206,6 @@ class PutBatches(Part):
                     here[key] = holder
             ids.append(holder)
         return ids, new_jobs
-
-    def _state_of(self, job_id: int) -> bytes:
-        job = self._state.jobs.look(job_id)
-        return b"DELETED" if job is None else job.state.name.encode()
 
     def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
         """Whether there is room for what these jobs have in addition to their bodies."""

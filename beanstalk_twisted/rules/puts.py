@@ -1,11 +1,5 @@
 """New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
 room for it and for the end of every job.
-
-A put for which the log has no room waits until it has been given more, and its connection with it;
-it is refused if the disk has no more to give.
-
-Differs from beanstalkd: there, everybody waits while the space of the next segment is allocated;
-here, only the put does.
 """
 
 from collections import deque
@@ -32,8 +26,7 @@ class Memory(Protocol):
     """What the queue needs to know of the process's memory."""
 
     def takes(self, size: int) -> bool:
-        """Whether there is memory for so many bytes of a new job, and for all that happens to
-        it.
+        """Whether there is memory for so many bytes of a new job, and for all that happens to it.
         """
 
     def takes_all(self, size: int, growth: int) -> bool:
@@ -53,16 +46,13 @@ class Plenty:
         return True
 
     def hold(self, change: int) -> None:
-        """Nobody asks."""
+        pass
 
 
 PLENTY: Final = Plenty()
 
-
 Draft = tuple[int, int]
-"""A job whose `put` line was accepted and whose body is on its way: its id, and when
-the line came, ns.
-"""
+"""A job whose body is on its way: its id, and when its `put` line came, ns."""
 
 
 class Waiting(NamedTuple):
@@ -86,6 +76,12 @@ class Waiting(NamedTuple):
 class Puts(Part):
     """Takes new jobs, or lets them wait.
 
+    A put for which the log has no room waits until it has been given more, and its connection with
+    it; it is refused if the disk has no more to give.
+
+    Differs from beanstalkd: there, everybody waits while the space of the next segment is
+    allocated; here, only the put does.
+
     :ivar memory: the process's.
     :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does;
         ``withheld_bytes`` of one that waits to be a dead letter.
@@ -102,14 +98,11 @@ class Puts(Part):
         self._waiting: deque[Waiting] = deque()
 
     def note_producer(self, session: Session) -> None:
-        """The session has put for the first time."""
         session.is_producer = True
         self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
-        """A `put` line was accepted.  It uses up an id whether or not the body is; no job
-        exists yet.
-        """
+        """A `put` line was accepted.  It uses up an id, whether or not the body comes."""
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
@@ -147,8 +140,8 @@ class Puts(Part):
         return answer
 
     def lacks(self, session: Session, jobs: int, body_bytes: int, now_ns: int) -> bool:
-        """Whether a limit of the session's identity does not let it have so many jobs and bytes
-        more; that is told then.
+        """Whether a limit of the session's identity does not let it have so many more; that is told
+        then.
         """
         quota = session.quota
         limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
@@ -158,7 +151,6 @@ class Puts(Part):
         return True
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
-        """Take jobs, refuse them, or let them wait."""
         if not self.memory.takes_all(waiting.size, waiting.growth):
             return NO_ROOM
         return waiting.take(now_ns) if self._has_room(waiting) else self._wait(waiting)
@@ -187,7 +179,6 @@ class Puts(Part):
             leave(self._reservations.outbox, session, answer)
 
     def set_draining(self, is_draining: bool) -> None:
-        """Refuse new jobs from now on, or take them again."""
         if is_draining is not self.is_draining:
             self.is_draining = is_draining
             self.draining_changed()
@@ -198,7 +189,6 @@ class Puts(Part):
         return DRAINS, 0
 
     def undrain(self, session: Session, now_ns: int) -> Answer:
-        """Take new jobs again."""
         self.set_draining(False)
         return NOT_DRAINING, 0
 
@@ -219,10 +209,7 @@ class Puts(Part):
                 leave(self._reservations.outbox, waiting.session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
-        """How much room the queue wants.
-
-        :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
-        """
+        """:param copy_bytes: the body of a job that compaction waits to copy, if there is one."""
         jobs = self._state.ends
         has_again = self.sliced_bytes or self.withheld_bytes
         if copy_bytes is None and not self._waiting and not has_again:
@@ -239,9 +226,7 @@ class Puts(Part):
     def _wait_with(
         self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
     ) -> Answer | None:
-        """A job has no room.  Not a part of `put`, which would be slower for the function in
-        here.
-        """
+        """Not a part of `put`, which would be slower for the function in here."""
 
         def take(now_ns: int) -> Answer:
             refusal = self.refusal(session, now_ns, [len(body)])

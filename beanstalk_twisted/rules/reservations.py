@@ -76,13 +76,13 @@ class Reservations:
         self.state = state
         self.changes = changes
         self.tally = tally
-        self.begin_batch: Callable[[Session, int, Job], None] = _no_batches
+        self.begin_batch: Callable[[Session, int, Job], None]
         self.deadlines: DueTimes[Session] = DueTimes()
         self.has_limiters = False
         self.times: JobTimes | None = None
-        self.arm_tube: Callable[[Tube], None] = lambda tube: None
+        self.arm_tube: Callable[[Tube], None]
         self.ends_wait: Callable[[Session], bool] = lambda session: False
-        self.change: Callable[[JobImage, int], int] = _no_changes
+        self.change: Callable[[JobImage, int], int]
         state.bodies.tell_lost = self._take_back_lost
         state.bodies.tell_failed = self._put_off
 
@@ -114,7 +114,6 @@ class Reservations:
         return None
 
     def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
-        """As `reserve`, but wait no longer than that."""
         return self.reserve(session, now_ns, timeout_ns)
 
     def lacks_room(self, session: Session) -> bool:
@@ -128,7 +127,6 @@ class Reservations:
         return True
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer | None:
-        """Reserve this job, which no session holds."""
         if not session.is_worker:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
@@ -309,8 +307,7 @@ class Reservations:
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
-        job = self.state.jobs.get(first[1])
-        assert job is not None
+        job = self.state.jobs.job(first[1])
         image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
         return image._replace(timeouts=job.timeouts + 1)
 
@@ -320,10 +317,14 @@ class Reservations:
         If margin and timeout come together, the margin counts.
         """
         if session.is_waiting:
+            reply: Reply | None = None
             if _is_deadline_soon(session, now_ns):
-                self._give_up(session, replies.DEADLINE_SOON)
+                reply = replies.DEADLINE_SOON
             elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
-                self._give_up(session, replies.TIMED_OUT)
+                reply = replies.TIMED_OUT
+            if reply is not None:
+                self.stop_waiting(session)
+                leave(self.outbox, session, (reply, 0))
         self.arm(session)
 
     def arm(self, session: Session) -> None:
@@ -338,12 +339,7 @@ class Reservations:
         if session.is_waiting or session.awaited_id:
             self.deadlines.arm(session, session.timeout_ns)
 
-    def _give_up(self, session: Session, reply: Reply) -> None:
-        self.stop_waiting(session)
-        leave(self.outbox, session, (reply, 0))
-
     def note_worker(self, session: Session) -> None:
-        """The session has asked for a job for the first time."""
         session.is_worker = True
         self.tally.workers += 1
 
@@ -358,14 +354,6 @@ class Reservations:
         for tube in session.watching:
             self.state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
-
-
-def _no_changes(image: JobImage, now_ns: int) -> int:
-    raise NotImplementedError
-
-
-def _no_batches(session: Session, count: int, job: Job) -> None:
-    raise NotImplementedError
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:
@@ -415,7 +403,7 @@ class JobWaits:
     def stop(self, session: Session) -> Answer:
         """A session waits no longer; its job is still there.
 
-        :return: what it is told, if it is there itself.
+        :return: what it is told.
         """
         job_id = session.awaited_id
         sessions = self._sessions[job_id]
@@ -437,12 +425,10 @@ class JobWaits:
                 leave(self._reservations.outbox, session, REFUSED)
 
     def forget(self, session: Session) -> None:
-        """The session ends."""
         if session.awaited_id:
             self.stop(session)
 
     def end_wait(self, session: Session, now_ns: int) -> None:
-        """Answer a session whose time is up."""
         if session.awaited_id and session.timeout_ns is not None and session.timeout_ns <= now_ns:
             leave(self._reservations.outbox, session, self.stop(session))
 

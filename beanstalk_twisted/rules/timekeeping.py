@@ -6,6 +6,7 @@ session with many jobs; there, they wait.
 
 from collections import deque
 from collections.abc import Generator
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -68,7 +69,6 @@ class Timekeeping:
 
     @property
     def is_working(self) -> bool:
-        """Whether work in slices goes on."""
         return bool(self._slices)
 
     def tick(self, now_ns: int) -> None:
@@ -81,7 +81,9 @@ class Timekeeping:
             self._slices += [work for due_ns, work in self._resting if due_ns <= now_ns]
             self._resting = [each for each in self._resting if each[0] > now_ns]
         if self._slices:
-            self._next_slice(self._slices.popleft(), now_ns)
+            work = self._slices.popleft()
+            with suppress(StopIteration):
+                self._put_off(work, work.send(now_ns))
             self.slice_left = 0
         self._end_delays(now_ns)
         self._end_pauses(now_ns)
@@ -116,8 +118,8 @@ class Timekeeping:
         return lsn
 
     def follow(self, now_ns: int) -> None:
-        """Do at once what follows for others from the deletion of a job with tags; without this,
-        the next tick does.
+        """Do at once what follows for others from the deletion of a job with tags; otherwise the next
+        tick does.
         """
         self._consequences.serve(None, now_ns)
         self._consequences.end_groups(now_ns)
@@ -130,8 +132,7 @@ class Timekeeping:
         return self.change(image, now_ns)
 
     def settle(self, tube: Tube, now_ns: int) -> None:
-        """Give a changed tube's ready jobs to waiting sessions, and plan when it needs
-        attention.
+        """Give a changed tube's ready jobs to waiting sessions, and plan when it needs attention.
         """
         if tube.policy is not None:
             tube.set_closed(now_ns)
@@ -144,8 +145,7 @@ class Timekeeping:
             self.arm(tube)
 
     def arm(self, tube: Tube) -> None:
-        """Plan for the tube's first delayed job, the end of its pause, and what its policy
-        wants.
+        """Plan for the tube's first delayed job, the end of its pause, and what its policy wants.
         """
         first = tube.delayed.first()
         if first is not None and first < WITHHELD_KEY:
@@ -164,7 +164,6 @@ class Timekeeping:
         self.forget(tube)
 
     def forget(self, tube: Tube) -> None:
-        """Forget a tube."""
         self._delays.forget(tube)
         self._pauses.forget(tube)
         tube.policy = None
@@ -173,7 +172,6 @@ class Timekeeping:
         self._state.tubes.drop(tube)
 
     def begin_slice(self) -> None:
-        """What is done from now on counts for a slice of its own."""
         self.slice_left = SLICE_JOBS
 
     def rewrite(self, body_bytes: int) -> None:
@@ -182,10 +180,8 @@ class Timekeeping:
 
     def work_in_slices(self, work: Slices) -> None:
         """Do the first slice now and leave the rest, if any, to the next ticks."""
-        try:
+        with suppress(StopIteration):
             self._put_off(work, next(work))
-        except StopIteration:
-            return
 
     def _put_off(self, work: Slices, due_ns: int | None) -> None:
         if due_ns is None:
@@ -194,9 +190,7 @@ class Timekeeping:
             self._resting.append((due_ns, work))
 
     def answer_later(self, session: Session, work: Work) -> None:
-        """Carry out a session's command slice by slice, and leave its answer; until then the
-        session's next command waits.
-        """
+        """Carry out a session's command slice by slice; its next command waits until then."""
         session.is_busy = True
         self.work_in_slices(self._answered(session, work))
 
@@ -204,12 +198,6 @@ class Timekeeping:
         answer = yield from work
         session.is_busy = False
         leave(self.reservations.outbox, session, answer)
-
-    def _next_slice(self, work: Slices, now_ns: int) -> None:
-        try:
-            self._put_off(work, work.send(now_ns))
-        except StopIteration:
-            return
 
     def _end_delays(self, now_ns: int) -> None:
         if self.slice_left < LEAST_SHARE_JOBS:
@@ -219,16 +207,13 @@ class Timekeeping:
             if tube is None:
                 return
             self.slice_left -= 1
-            first = tube.delayed.first()
-            if first is not None and first >> 64 <= self._delays_end_ns(now_ns):
+            first, next_ns = tube.delayed.first(), self._delays.first_ns()
+            # A tube is served until another one's turn comes.
+            end_ns = now_ns if next_ns is None else min(now_ns, next_ns)
+            if first is not None and first >> 64 <= end_ns:
                 self._state.promote(first & ID_MASK)
                 self.reservations.match(tube, now_ns)
             self.arm(tube)
-
-    def _delays_end_ns(self, now_ns: int) -> int:
-        """Until when a tube may be served before another one's turn comes."""
-        next_ns = self._delays.first_ns()
-        return now_ns if next_ns is None else min(now_ns, next_ns)
 
     def _end_pauses(self, now_ns: int) -> None:
         if self.slice_left < LEAST_SHARE_JOBS:
@@ -357,10 +342,7 @@ class Consequences(Part):
             self._is_behind = self._end_groups(now_ns, RELEASED_JOBS)
 
     def _end_groups(self, now_ns: int, most: int) -> bool:
-        """Let up to ``most`` jobs go whose groups have ended.
-
-        :return: whether there are more, and room for them.
-        """
+        """:return: whether there are more jobs to let go, and room for them."""
         groups = self._state.groups
         left = most
         for group in list(islice(groups.ended, most)):
@@ -369,9 +351,7 @@ class Consequences(Part):
                 # The log holds extensions already: a job with tags is in it.
                 if not self._changes.has_room:
                     return False
-                job = self._state.jobs.get(key & ID_MASK)
-                assert job is not None
-                self._let_go(job, now_ns)
+                self._let_go(self._state.jobs.job(key & ID_MASK), now_ns)
             left -= len(keys)
             if not left:
                 break

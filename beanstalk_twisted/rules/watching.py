@@ -1,7 +1,4 @@
-"""Which tubes sessions use and watch, and how a reserve chooses one of those it watches.
-
-A tube is there as long as anybody uses or watches it.
-"""
+"""Which tubes sessions use and watch, and how a reserve chooses one of those it watches."""
 
 from typing import Final
 
@@ -21,7 +18,9 @@ SLICE_TUBES: Final = 1000
 
 
 class Watching(Part):
-    """Carries out the commands that use, watch and ignore tubes."""
+    """Carries out the commands that use, watch and ignore tubes.  A tube is there as long as anybody
+    uses or watches it.
+    """
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """Puts go into this tube from now on."""
@@ -83,9 +82,7 @@ class Watching(Part):
         return replies.Watching(len(session.watching)), 0
 
     def unwatch_all(self, session: Session, now_ns: int) -> Slices:
-        """Slices of the end of a session that watches tubes; more than one only if they are
-        very many.
-        """
+        """Slices of the end of a session that watches tubes."""
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for at, tube in enumerate((first, *reversed(others)), start=1):
@@ -96,7 +93,6 @@ class Watching(Part):
                 now_ns = yield None
 
     def _may_watch(self, session: Session, name: bytes) -> bool:
-        """Whether a session may watch this tube, or does."""
         if len(session.watching) < MAX_WATCHED_TUBES:
             return True
         may = self._state.tubes.find(name) in session.watching
@@ -104,7 +100,6 @@ class Watching(Part):
         return may
 
     def _choose(self, session: Session, mode: bytes) -> Work:
-        """Slices of a `reserve-mode` with very many watched tubes."""
         index, tubes = session.new_index(mode), session.weighted_tubes()
         for start in range(0, len(tubes), SLICE_TUBES):
             index.enter(tubes[start : start + SLICE_TUBES])

@@ -1,8 +1,4 @@
-"""Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies.
-
-Such a job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its log says
-so: a restart goes on with it.
-"""
+"""Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies."""
 
 from itertools import islice
 from typing import Final
@@ -48,8 +44,11 @@ class _Round:
 
 
 class Withheld(Part):
-    """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that
-    are withheld, and of buried ones that are too old.
+    """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that are
+    withheld, and of buried ones that are too old.
+
+    A withheld job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its
+    log says so: a restart goes on with it.
     """
 
     def __init__(self, timekeeping: Timekeeping, moves: Moves, puts: Puts) -> None:
@@ -175,7 +174,6 @@ class Withheld(Part):
 
 
 def is_withheld(job: Job) -> bool:
-    """Whether a job waits to be a dead letter."""
     return job.state is DELAYED and WITHHELD_NS <= job.deadline_ns < NEVER_NS
 
 

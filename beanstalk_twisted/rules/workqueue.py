@@ -1,18 +1,4 @@
-"""The rules: one method for each command, here or of a part, and one for the passing of time.
-
-A method decides, has the change logged and made (`changes.Changes`), then says what to answer; None
-if the answer comes later.  Later answers, and those for other sessions, are left in
-`WorkQueue.outbox`, in order.
-
-Two invariants hold after every call (tests/stateful): no tube that is not paused has both a ready
-job and a waiting session; every job stands where its state says, and nowhere else.
-
-Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done in
-slices; `next_due_ns` says "now" until it is done.
-
-Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
-given out again (there, ids begin anew behind the largest one in the log).
-"""
+"""The rules: one method for each command, here or of a part, and one for the passing of time."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -59,15 +45,20 @@ ALONE: Final = "the server is not replicated (--replicate)"
 class WorkQueue:
     """A beanstalkd's worth of tubes, jobs and sessions.
 
-    :ivar outbox: answers for sessions other than the one that a call was for.
-    :ivar memory: what it may use.
+    A method decides, has the change logged and made (`changes.Changes`), then says what to answer;
+    None if the answer comes later.  Two invariants hold after every call (tests/stateful): no tube
+    that is not paused has both a ready job and a waiting session; every job stands where its state
+    says, and nowhere else.
+
+    Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done
+    in slices; `next_due_ns` says "now" until it is done.
+
+    Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is
+    never given out again (there, ids begin anew behind the largest one in the log).
+
+    :ivar outbox: later answers, and those for sessions other than the one that a call was for, in
+        order.
     :ivar max_job_bytes: the largest body that `put` takes.
-    :ivar moves: moves jobs, and buries dead letters.
-    :ivar reservations: hands out jobs.
-    :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
-        `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
-    :ivar watching: which tubes sessions use and watch.
-    :ivar following: follows the log of another server.
     :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; gives a
         `HandingOver` or a `CannotHandOver`.
     :ivar replication: what `stats` says of replication; nothing without it.
@@ -114,9 +105,7 @@ class WorkQueue:
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
-        """:param offset_ns: says the wall clock minus the queue's time; without it they are the
-        same.
-        """
+        """:param offset_ns: says the wall clock minus the queue's time; 0 without it."""
         self.put_batches.wall_offset_ns = offset_ns
 
     def measure_times(self) -> None:
@@ -124,16 +113,12 @@ class WorkQueue:
         self.state.times = self.reservations.times = JobTimes()
 
     def keep_in(self, log: JobLog) -> None:
-        """Log all changes from now on."""
         self._changes.log = log
 
     # Sessions.
 
     def connect(self, *, hears_deadlines: bool = True) -> Session:
-        """A connection was made: it uses and watches `default`.
-
-        :param hears_deadlines: see `Session.hears_deadlines`.
-        """
+        """:param hears_deadlines: see `Session.hears_deadlines`."""
         self.tally.connections += 1
         self.tally.connected += 1
         default = self.state.default()
@@ -183,7 +168,6 @@ class WorkQueue:
         return replies.TIMED_OUT, 0
 
     def do_in_slices(self, work: Slices) -> None:
-        """Do the first slice of some work now, and the others in the next ticks."""
         self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
@@ -204,12 +188,10 @@ class WorkQueue:
         self._timekeeping.work_in_slices(self._end_waits(ends))
 
     def count(self, counter: str | None) -> None:
-        """Count a command that was understood."""
         if counter is not None:
             self.tally.commands[counter] += 1
 
     def tick(self, now_ns: int) -> None:
-        """Do all that is due."""
         self._timekeeping.tick(now_ns)
 
     def next_due_ns(self) -> int | None:
@@ -294,8 +276,7 @@ class WorkQueue:
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are
-        ready.
+        """Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
         """
         return self._kicks.kick(session, now_ns, bound)
 
@@ -312,7 +293,6 @@ class WorkQueue:
         return replies.KICKED_JOB, lsn
 
     def stats(self, session: Session, now_ns: int) -> Answer:
-        """The server's statistics."""
         return replies.statistics(self.server_pairs()), 0
 
     def server_pairs(self) -> statistics.Pairs:
@@ -335,15 +315,9 @@ class WorkQueue:
         self._timekeeping.settle(tube, now_ns)
         return replies.PAUSED, lsn
 
-    # Of docs/extensions.md; the other commands of that page are those of the parts.
-
     def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
-        """Nothing waits any more; see `cancel_wait`, which the connection has called before if
-        it did.
-        """
+        """The connection has called `cancel_wait` before, if anything waited."""
         return CANCELLED, 0
-
-    # Replication.
 
     def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """Hand the queue over to a standby, in order.
@@ -353,10 +327,7 @@ class WorkQueue:
         return self.hand_over(name.decode()), 0
 
     def stats_replication(self, session: Session, now_ns: int) -> Answer:
-        """Say how replication is, as this server knows it."""
         return replies.statistics(self.replication_stats()), 0
-
-    # The log's room.
 
     def room_changed(self, now_ns: int) -> None:
         """The log has more room, or can have no more."""
@@ -391,9 +362,10 @@ class WorkQueue:
         if is_followed:
             self.state.tubes.restore_order(self.state.default())
         else:
-            self._take_up(now_ns)
+            self.finish_following(now_ns)
 
-    def _take_up(self, now_ns: int) -> None:
+    def finish_following(self, now_ns: int) -> None:
+        """This server serves the queue from now on: set all timers."""
         for tube in list(self.state.tubes.in_order):
             self._timekeeping.arm(tube)
             self._withheld.note(tube)
@@ -401,12 +373,6 @@ class WorkQueue:
             if not tube.pause_until_ns:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
-
-    def finish_following(self, now_ns: int) -> None:
-        """The log of another server was followed to its end, and this one serves the queue from now
-        on: set all timers.
-        """
-        self._take_up(now_ns)
 
     def stop_keeping(self) -> None:
         """The log that `keep_in` began is given up, before any change was made."""
@@ -453,14 +419,12 @@ class WorkQueue:
                 self.state.bodies.want(job_id, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """The next job id, the small state, and whether the log has to hold extensions, for the
-        head of log segment ``segment``.
+        """For the head of log segment ``segment``: the next job id, the small state, and whether the
+        log has to hold extensions.
         """
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
         return self.state.next_job_id, records, self.state.is_extended
-
-    # What commands have in common.
 
     def _held(self, session: Session, job_id: int) -> Job | None:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None
@@ -480,7 +444,6 @@ class WorkQueue:
                 left = SLICE_WAITS
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
-        """Slices of the end of a session."""
         timekeeping = self._timekeeping
         timekeeping.begin_slice()
         for job_id in list(session.reserved):
