@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.body_room import NS, BodyRoom, Failed, FailedReads, Unread
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.body_room import BodyRoom, Failed, FailedReads, Unread
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
 
@@ -160,19 +160,14 @@ class Bodies:
     # Out of memory.
 
     def note(self, job_id: int, lsn: int) -> None:
-        """A body has come into memory with the full record of this LSN.  What it was read back for,
-        if it was, is done.
-        """
+        """A body has come into memory with the full record of this LSN."""
         if self._kept:
             self._keep_no_longer(job_id)
         if self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
     def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:
-        """Leave some bodies to the log, if there are too many in memory.
-
-        :return: whether there is more to do at once.
-        """
+        """:return: whether there are more bodies to leave to the log at once."""
         settled = self._settle(durable_lsn)
         before = self.dropped
         while self._given and self._is_over:
@@ -190,7 +185,6 @@ class Bodies:
 
     @property
     def is_noting(self) -> bool:
-        """Whether there are bodies that may have to leave."""
         return bool(self._fresh or self._settled)
 
     @property
@@ -240,9 +234,7 @@ class Bodies:
     # Back into memory.
 
     def when_loaded(self, job_id: int, call: Call) -> None:
-        """Read a body back, and call when it is there, which may be now; it may go again after
-        that.
-        """
+        """Read a body back, and call when it is there, perhaps now; it may go again after that."""
         self._calls.setdefault(job_id, []).append(call)
         place = self._jobs.place(job_id)
         if place is not None:
@@ -306,7 +298,6 @@ class Bodies:
         self.look_ahead(tube)
 
     def look_ahead(self, tube: Tube) -> None:
-        """Read the jobs of a tube that come next."""
         if not tube.ready.count or self.is_starved or self.room.is_short:
             # Somebody waits for its first job, as clients do with tubes for replies to themselves;
             # or memory is wanted for what clients wait for.
@@ -362,10 +353,7 @@ class Bodies:
         return self._failed.of(job_id, self._jobs.place(job_id)) if self._failed else None
 
     def arrived(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
-        """A read has ended.
-
-        :param body: or what came in its place.
-        """
+        """A read has ended, with the body or what came in its place."""
         self._arrived.append((job_id, body, now_ns))
         if self._is_telling:
             # Where reads end at once: one that began because another one has ended.
@@ -416,10 +404,7 @@ class Bodies:
     def _begin(
         self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool = True
     ) -> None:  # fmt: skip
-        """Read a body, unless that is under way.
-
-        :param is_kept: whether it is to be in memory then.
-        """
+        """:param is_kept: whether the body is to be in memory then."""
         assert self._ask is not None
         if self._is_new(job_id, place, is_wanted=is_wanted, is_kept=is_kept):
             self._ask([(place, job_id)], is_wanted)

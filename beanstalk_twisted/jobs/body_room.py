@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-
-NS: Final = 1_000_000_000
+from beanstalk_twisted.jobs.job import NS
 
 ANY_BYTES: Final = 1 << 62
 """More bytes than any memory has."""

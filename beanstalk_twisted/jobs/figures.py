@@ -5,8 +5,7 @@ from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RECORD_BYTES
 from beanstalk_twisted.binlog.tags import Tags
-
-NS: Final = 1_000_000_000
+from beanstalk_twisted.jobs.job import NS
 
 
 class Histogram:

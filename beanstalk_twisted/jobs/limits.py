@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
-
-BURIED: Final = State.BURIED
-DELAYED: Final = State.DELAYED
 
 
 class Groups:
@@ -27,7 +24,6 @@ class Groups:
         self._waiting: dict[bytes, OrderedJobs] = {}
 
     def members(self, group: bytes) -> int:
-        """How many jobs of the group there are, in any state."""
         return self._members.get(group, 0)
 
     def buried(self, group: bytes) -> int:
@@ -63,10 +59,7 @@ class Groups:
         self.ended.pop(group, None)
 
     def leave(self, group: bytes) -> None:
-        count = self._members.pop(group)
-        if count > 1:
-            self._members[group] = count - 1
-        elif group in self._waiting:
+        if not _one_less(self._members, group) and group in self._waiting:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
@@ -87,9 +80,7 @@ class Groups:
         tags = job.tags
         assert tags is not None
         if job.state is BURIED and tags.group:
-            count = self._buried.pop(tags.group)
-            if count > 1:
-                self._buried[tags.group] = count - 1
+            _one_less(self._buried, tags.group)
         elif tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)
@@ -98,8 +89,14 @@ class Groups:
                 self.ended.pop(tags.after, None)
 
 
+def _one_less(counts: dict[bytes, int], key: bytes) -> int:
+    left = counts.pop(key) - 1
+    if left:
+        counts[key] = left
+    return left
+
+
 def is_waiting(job: Job) -> bool:
-    """Whether a job waits for a group."""
     is_delayed = job.state is DELAYED and job.deadline_ns == NEVER_NS
     return is_delayed and job.tags is not None and bool(job.tags.after)
 
@@ -219,21 +216,17 @@ class ConcurrencyKeys:
 
     @property
     def is_opening(self) -> bool:
-        """Whether `open_next` has something to do."""
         return bool(self._opening)
 
     def reserved(self, key: bytes) -> int:
         return self._reserved.get(key, 0)
 
     def allows(self, tags: Tags) -> bool:
-        """Whether a job with these tags may be reserved: its own limit counts, whatever limits
-        others with its key have.
-        """
+        """Whether such a job may be reserved; its own limit counts, not others' with its key."""
         key = tags.concurrency_key
         return not key or self.reserved(key) < limit_of(tags)
 
     def enter(self, job: Job, tube: Tube) -> None:
-        """A job with a key is ready."""
         tags = job.tags
         assert tags is not None
         lines = self._lines.setdefault((tags.concurrency_key, limit_of(tags)), {})
@@ -243,10 +236,7 @@ class ConcurrencyKeys:
         line.add(job.priority << 64 | job.job_id, is_open=self.allows(tags))
 
     def leave(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """A job with a key is no longer ready.
-
-        :param is_taken: whether it is about to be reserved.
-        """
+        """:param is_taken: whether the job is about to be reserved."""
         tags = job.tags
         assert tags is not None
         limit = limit_of(tags)
@@ -262,7 +252,6 @@ class ConcurrencyKeys:
                 self._opening.pop(level, None)
 
     def begin(self, key: bytes) -> None:
-        """One more job with the key is reserved."""
         count = self._reserved[key] = self.reserved(key) + 1
         level = key, count
         self._opening.pop(level, None)
@@ -271,10 +260,7 @@ class ConcurrencyKeys:
                 line.turn()
 
     def end(self, key: bytes) -> None:
-        """One job with the key is no longer reserved."""
-        count = self._reserved.pop(key)
-        if count > 1:
-            self._reserved[key] = count - 1
+        count = _one_less(self._reserved, key) + 1
         lines = self._lines.get((key, count))
         if lines is None:
             return
@@ -289,7 +275,6 @@ class ConcurrencyKeys:
         self.open_next()
 
     def open_next(self) -> None:
-        """Open the next lines of those that wait for it."""
         left = self._most
         for level in list(self._opening):
             firsts, lines = self._opening[level], self._lines[level]
@@ -309,5 +294,4 @@ class ConcurrencyKeys:
 
 
 def limit_of(tags: Tags) -> int:
-    """How many jobs with the key of these tags are reserved at once, at most."""
     return tags.concurrency_limit or 1

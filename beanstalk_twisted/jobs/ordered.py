@@ -123,7 +123,6 @@ class OrderedJobs:
             self._drop(place, place + 1)
 
     def discard_firsts(self, most: int) -> None:
-        """Remove so many of the first jobs; there are as many."""
         self.count -= most
         gone = 0
         for ids in self._ids:
@@ -145,7 +144,6 @@ class OrderedJobs:
         return self._majors[0][0] << 64 | self._ids[0][0] if self.count else None
 
     def first_pair(self) -> tuple[int, int] | None:
-        """The major and the id of the first job."""
         return (self._majors[0][0], self._ids[0][0]) if self.count else None
 
     def last(self) -> int | None:
@@ -188,7 +186,6 @@ class OrderedJobs:
         return at
 
     def _merge(self, place: int, majors: Majors, ids: Ids) -> None:
-        """These jobs, ascending, belong into this block."""
         old_majors, before = self._majors[place], self._ids[place]
         if len(ids) < FEW:
             for major, job_id in zip(majors, ids, strict=True):
@@ -205,7 +202,6 @@ class OrderedJobs:
             self._cut(place)
 
     def _sort(self, place: int, majors: Majors, ids: Ids) -> None:
-        """Put jobs between those of a block."""
         keys = self._keys(place, 0, len(self._ids[place]))
         keys += [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
         keys.sort()  # Of two runs in order this makes one, without sorting them.
@@ -223,7 +219,6 @@ class OrderedJobs:
         self._starts[place + 1 : place + 1] = [majors[at] << 64 | ids[at] for at in starts[1:]]
 
     def _drop(self, start: int, end: int) -> None:
-        """Remove these blocks, which are empty or no longer needed."""
         del self._majors[start:end]
         del self._ids[start:end]
         del self._starts[start:end]

@@ -5,11 +5,9 @@ policies".
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import RESERVED
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.pages import PAGE_BITS, JobFacts
-
-NS: Final = 1_000_000_000
 
 LATE_NS: Final = 100_000_000
 """How late a server may be to hand out the next job of a tube with a rate, and still make up for
@@ -36,8 +34,8 @@ class Backoff(NamedTuple):
     cap_s: int
 
     def delay_ns(self, job_id: int, reserves: int) -> int:
-        """Nanoseconds, `MAX_DELAY_S` at most; some 10 % more or less than the rule says, which
-        depend on the job's id alone.
+        """Some 10 % more or less than the rule says, which depend on the job's id alone; not above
+        `MAX_DELAY_S`.
 
         :param reserves: how often the job was reserved, at least once.
         """
@@ -177,7 +175,6 @@ class TubeTotals:
             self.ages.add(created_ns, job_id)
 
     def enter_found(self, facts: JobFacts) -> None:
-        """A job is in the tube whose page was not entered yet."""
         job = facts.job
         if job is None:
             self.ages.add(facts.created_ns, facts.job_id)
@@ -208,7 +205,6 @@ class TubeTotals:
             self.ages.add(since_ns(job), job.job_id)
 
     def rotate(self, job_id: int) -> None:
-        """A job that is set aside was looked at."""
         del self.aside[job_id]
         self.aside[job_id] = None
 

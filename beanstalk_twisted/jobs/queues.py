@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records.jobs import READY, State
 from beanstalk_twisted.jobs.figures import BOUNDS_NS, TubeTimes
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube, TubeList
 
@@ -71,10 +71,6 @@ class DueTimes(Generic[Owner]):
         return owner
 
 
-DELAYED: Final = State.DELAYED
-BURIED: Final = State.BURIED
-
-
 class Queues:
     """Lets jobs into the queues of their tubes.
 
@@ -91,7 +87,6 @@ class Queues:
     def enqueue(
         self, tube: Tube, state: State, priority: int, deadline_ns: int, job_id: int
     ) -> None:  # fmt: skip
-        """A job that nobody holds comes into its queue."""
         self.counts[state] += 1
         if state is READY:
             if tube.ready.add(priority, job_id) and tube.listeners:
@@ -127,10 +122,7 @@ class Queues:
                 self._set_aside(self.tubes.by_id(tube_id), state, entries)
 
     def _set_aside(self, tube: Tube, state: int, jobs: list[tuple[int, int]]) -> None:
-        """Add delayed or buried jobs to their tube's queue.
-
-        :param jobs: their deadlines and ids; at least one.
-        """
+        """:param jobs: deadlines and ids of jobs of the tube, delayed or buried; at least one."""
         jobs.sort()
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if state == DELAYED:
@@ -142,10 +134,7 @@ class Queues:
             self.counts[BURIED] += len(jobs)
 
     def enqueue_ready(self, tube: Tube, jobs: list[tuple[int, int]]) -> None:
-        """Add ready jobs to their tube's queue.
-
-        :param jobs: their priorities and ids; at least one.
-        """
+        """:param jobs: priorities and ids of jobs of the tube; at least one."""
         jobs.sort()
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if tube.ready.add_all(majors, ids) and tube.listeners:
@@ -168,10 +157,7 @@ class Queues:
         tube.urgent += urgent
 
     def count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
-        """Tell tubes that limit the age of their jobs of those that have come.
-
-        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
-        """
+        """:param tubes: those that the jobs are in.  At a start their policies are not known."""
         totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
         if not totals:
             return
@@ -195,7 +181,6 @@ class DeadLetters:
         self.buried = 0
 
     def enter(self, job: Job) -> None:
-        """A job is there, which may be a dead letter."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube.get(tags.dead_from)
@@ -204,7 +189,6 @@ class DeadLetters:
             jobs.add(tags.dead_at_ns, job.job_id)
 
     def leave(self, job: Job) -> None:
-        """A job is gone, or is about to have other tags."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube[tags.dead_from]
@@ -213,7 +197,6 @@ class DeadLetters:
                 del self._by_tube[tags.dead_from]
 
     def enter_buried(self, job: Job) -> None:
-        """Count a job that is buried, if it is a dead letter."""
         if job.tags is not None and job.tags.dead_from:
             self.buried += 1
 
@@ -242,7 +225,6 @@ class JobTimes:
         return tube.times
 
     def note_wait(self, tube: Tube, took_ns: int) -> None:
-        """A job of a tube has been reserved for the first time."""
         # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
         times = tube.times
         if times is None:
@@ -259,7 +241,6 @@ class JobTimes:
         waits.total += took_ns
 
     def note_run(self, tube: Tube, took_ns: int) -> None:
-        """A reserved job of a tube has been deleted."""
         times = tube.times
         if times is None:
             times = tube.times = TubeTimes()

@@ -79,11 +79,7 @@ class Quota:
         self.limits = limits
 
     def refuses(self, number: int, limit: str) -> None:
-        """Count and tell that a session was refused something, since a limit is reached.
-
-        :param number: of the session.
-        :param limit: one of the fields of `Limits`.
-        """
+        """:param limit: one of the fields of `Limits`, which has refused something of a session."""
         self.refusals[limit] += 1
         self.tell(number, limit, getattr(self.limits, limit))
 
@@ -136,7 +132,6 @@ class Quota:
         return self.limits.reserved - self.reserved
 
     def connect(self, watched: int, reserved: int) -> None:
-        """A connection is the identity's; it holds, or waits for, so many reserved jobs."""
         self.connections += 1
         self.watched += watched
         self.reserved += reserved

@@ -36,7 +36,7 @@ class WeightedIndex(TubeIndex):
     """Watched tubes by the times of their turns."""
 
     __slots__ = (
-        "_changed", "_chosen", "_counts_time", "_now", "_queue", "_seed", "_shares", "next_number",
+        "_chosen", "_counts_time", "_now", "_queue", "_seed", "_shares", "next_number",
     )  # fmt: skip
 
     def __init__(
@@ -47,20 +47,20 @@ class WeightedIndex(TubeIndex):
         :param seed: where tubes begin in their strides follows from it; less than 2**32.
         :param first_number: so many shares were made before with this seed.
         """
+        super().__init__(())
         self.next_number = first_number
         self._counts_time = counts_time
         self._seed = seed
         self._now = 0
         self._shares: dict[Tube, Share] = {}
         self._queue: list[tuple[int, int, Share]] = []
-        self._changed: set[Tube] = set()
         # Whose turn it is; it counts as over when something else is done, unless `forgo` is called.
         self._chosen: Share | None = None
         for tube, weight in tubes:
             self._enter(tube, weight)
 
     def enter(self, tubes: Iterable[tuple[Tube, int]]) -> None:
-        """These tubes are watched too, with these weights; have them tell when they have jobs."""
+        """These tubes are watched too, with these weights."""
         self._end_turn()
         for tube, weight in tubes:
             self._enter(tube, weight)
@@ -75,8 +75,7 @@ class WeightedIndex(TubeIndex):
         self._enter(tube, 1)
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """Give a watched tube another weight: what is left of its stride shrinks or grows with it.
-        """
+        """Give a watched tube another weight: what is left of its stride changes with it."""
         self._end_turn()
         old = self._shares[tube]
         share = self._share(tube, weight)
@@ -94,9 +93,6 @@ class WeightedIndex(TubeIndex):
         share.is_queued = False
         self._tidy()
         tube.unlisten(self)
-
-    def note(self, tube: Tube) -> None:
-        self._changed.add(tube)
 
     def first(self) -> int | None:
         """The key of the best job of the tube whose turn it is.  The turn is over when this is
@@ -138,7 +134,6 @@ class WeightedIndex(TubeIndex):
         return (USUAL_NS if times is None else times.expected_ns()) // share.weight
 
     def _end_turn(self) -> None:
-        """The tube whose turn it was is due a stride later."""
         share, self._chosen = self._chosen, None
         if share is not None:
             if self._counts_time and share.tube.processing_time is None:
@@ -163,7 +158,6 @@ class WeightedIndex(TubeIndex):
             heappush(self._queue, (share.due, share.number, share))
 
     def _tidy(self) -> None:
-        """Drop the entries of shares that are no more, if they are many."""
         if len(self._queue) > 2 * len(self._shares) + SPARE_OLD:
             self._queue = [entry for entry in self._queue if entry[2].is_queued]
             heapify(self._queue)
@@ -244,7 +238,6 @@ class Session(Waiter):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its next command has to wait."""
         return self.is_waiting or self.is_busy or self.has_answer
 
     def watch(self, tube: Tube) -> bool:
@@ -305,10 +298,7 @@ class Session(Waiter):
         return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
 
     def choose_with(self, mode: bytes, index: WeightedIndex | None) -> None:
-        """Choose the tube for a `reserve` by this mode from now on.
-
-        :param index: of all watched tubes; None for `FIFO`.
-        """
+        """:param index: of all watched tubes; None for `FIFO`."""
         self.mode = mode
         if self._ready_index is not None:
             for tube in self.watching:
@@ -318,8 +308,8 @@ class Session(Waiter):
         self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
-        """The key of the best ready job among the watched tubes that are open, with weights of the tube
-        whose turn it is.  Whoever does not reserve it calls `forgo`.
+        """The key of the best ready job among the watched tubes that are open, with weights of the
+        tube whose turn it is.  Whoever does not reserve it calls `forgo`.
         """
         if self._ready_index is None and len(self.watching) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)

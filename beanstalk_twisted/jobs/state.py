@@ -26,16 +26,14 @@ from beanstalk_twisted.jobs.figures import (
     WATCH_BYTES,
     LiveBytes,
 )
-from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, Job
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, JobTimes, Queues
+from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
-
-NS: Final = 1_000_000_000
 
 REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 """The kinds that give a job another tube, body or tags."""
@@ -79,9 +77,7 @@ class QueueState(Queues):
 
     @property
     def memory_bytes(self) -> int:
-        """What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
-        not measured.
-        """
+        """Of jobs, tubes, who watches them, and remembered keys: counted, not measured."""
         keys = KEY_BYTES * self.unique.remembered
         waiters = WAITERS_BYTES * self.tubes.with_waiters
         tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
@@ -89,9 +85,7 @@ class QueueState(Queues):
 
     @property
     def ends(self) -> int:
-        """For how many deletions of a job a log has to keep room, so that all can end: one that
-        leaves a key counts as several.
-        """
+        """For how many deletions a log has to keep room; one that leaves a key is several."""
         return len(self.jobs) + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
@@ -173,10 +167,9 @@ class QueueState(Queues):
 
     def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
         """`apply` for a record of another server's log, after which the job is as a start would
-        load it (`as_loaded`), whatever was left out before.  What is said of a job that is not here
-        is passed over: it is gone, or its full record comes later.
+        load it.  What is said of a job that is not here is passed over: it is gone, or its full
+        record comes later.
 
-        :param lsn: the record's; ``segment`` where it lies.
         :param now_ns: log time.
         """
         if image.kind in FULL:
@@ -255,7 +248,6 @@ class QueueState(Queues):
         tube.rules = record.rules
 
     def promote(self, job_id: int) -> Tube:
-        """Make a delayed job ready, whose time has come."""
         job = self.jobs.get(job_id)
         assert job is not None and job.state is State.DELAYED
         tube = self.tubes.by_id(job.tube_id)
@@ -322,7 +314,6 @@ class QueueState(Queues):
                 self._enter_tagged(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
-        """Give a job another tube, body and tags; its state is GONE until `_enter`."""
         assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image.kind)
         tube = self.tubes.by_id(job.tube_id)
         self.live.leave(job.segment, job.data_bytes)

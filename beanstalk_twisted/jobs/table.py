@@ -84,7 +84,6 @@ class JobTable:
                     yield number << PAGE_BITS | slot
 
     def pages(self) -> list[int]:
-        """The numbers of the pages that there are, in no order."""
         return list(self._pages)
 
     def facts(self, number: int) -> list[JobFacts]:
@@ -150,13 +149,12 @@ class JobTable:
         return job.priority
 
     def job(self, job_id: int) -> Job:
-        """As `get`, of a job that is there."""
         job = self.get(job_id)
         assert job is not None
         return job
 
     def look(self, job_id: int) -> Job | None:
-        """The same, for reading only."""
+        """As `get`, for reading only."""
         return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
@@ -198,8 +196,8 @@ class JobTable:
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
-        """The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
-        none of them is there yet.
+        """As `add_row` for each of these jobs, none of which is there yet; their LSNs are 0 where
+        those are not known.
         """
         rows = pack_all(jobs)
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
@@ -266,9 +264,8 @@ class JobTable:
         self.loaded_bytes += job.body_bytes
 
     def rest(self, job: Job, image: JobImage) -> bool:
-        """A job that is there has become what an image says: a job that nobody holds.
+        """A job that is there, and has no tags, has become what an image says, which nobody holds.
 
-        :param job: as it was before; it has no tags.
         :return: whether it can rest; otherwise `keep` or `hold` comes next.
         """
         (_, state, _, priority, job_id, _, deadline_ns, delay_s, ttr_s, tube_id,
@@ -354,9 +351,7 @@ class JobTable:
         return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
-        """Whether the body of a job could be in the log only, now or later: it is in memory, and
-        its place is known.
-        """
+        """Whether a body is in memory that could be in the log only, now or later."""
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
@@ -399,7 +394,6 @@ class JobTable:
         )
 
     def load_body(self, job_id: int, body: bytes) -> None:
-        """A job's body, which was in the log only, is in memory again."""
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):

@@ -29,7 +29,10 @@ SPARE_WAITERS: Final = 64
 class TubeIndex:
     """Finds the ready job that a session is to reserve, of the tubes that it watches."""
 
-    __slots__ = ()
+    __slots__ = ("_changed",)
+
+    def __init__(self, tubes: "Iterable[Tube]") -> None:
+        self._changed = set(tubes)
 
     def watch(self, tube: "Tube") -> None:
         raise NotImplementedError
@@ -39,7 +42,7 @@ class TubeIndex:
 
     def note(self, tube: "Tube") -> None:
         """A tube may have a better first job, or may hand it out again."""
-        raise NotImplementedError
+        self._changed.add(tube)
 
     def first(self) -> int | None:
         """The key of the job to reserve."""
@@ -127,7 +130,6 @@ class Tube:
         return self.ready.count + self.parked.count
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """So many jobs more, or fewer, are in it."""
         self.body_bytes += body_bytes
         if self.quotas is not None:
             self.count_for_quotas(jobs, body_bytes)
@@ -181,16 +183,13 @@ class Tube:
         return self.ready.first() if self.ready.count else self.parked.first()
 
     def show(self, key: int) -> None:
-        """A ready job may be handed out."""
         if self.ready.add(key >> 64, key & ID_MASK) and self.listeners:
             self.tell()
 
     def hide(self, key: int) -> None:
-        """It may no longer be handed out."""
         self.ready.discard(key >> 64, key & ID_MASK)
 
     def park(self, key: int) -> None:
-        """A ready job may not be handed out."""
         if self.parked is NO_JOBS:
             self.parked = OrderedJobs()
         self.parked.add(key >> 64, key & ID_MASK)
@@ -212,17 +211,13 @@ class Tube:
             who.note(self)
 
     def counts(self) -> dict[str, int]:
-        """Its counters, for the log."""
         return {
             "total-jobs": self.total_jobs, "cmd-delete": self.deletes,
             "cmd-pause-tube": self.pauses,
         }  # fmt: skip
 
     def add_waiter(self, session: Waiter) -> bool:
-        """Let ``session`` wait for a job of this tube, behind all others.
-
-        :return: whether it is the first one ever.
-        """
+        """:return: whether the session is the first one ever; it waits behind all others."""
         self.waiting += 1
         is_first = self.waiters is None
         if self.waiters is None:
@@ -302,12 +297,10 @@ class TubeList:
         return self._by_id
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
-        """Whether that log segment says the tube's name."""
         tube = self._by_id.get(tube_id)
         return tube is not None and tube.defined_in == segment
 
     def clear(self) -> None:
-        """Forget all tubes, before others are loaded."""
         for tube in self.in_order:
             tube.count_for(None)
         self.with_waiters = 0
@@ -323,7 +316,6 @@ class TubeList:
             tube.place = place
 
     def get_or_make(self, name: bytes) -> Tube:
-        """The tube of that name, made if need be."""
         tube = self._by_name.get(name)
         return tube if tube is not None else self.make(self._take_id(), name)
 
@@ -376,10 +368,10 @@ looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
 class ReadyIndex(TubeIndex):
     """Watched tubes by their first ready jobs."""
 
-    __slots__ = ("_changed", "_heap", "_keys")
+    __slots__ = ("_heap", "_keys")
 
     def __init__(self, tubes: Iterable[Tube]) -> None:
-        self._changed = set(tubes)
+        super().__init__(tubes)
         self._keys: dict[Tube, int] = {}
         self._heap: list[tuple[int, Tube]] = []
 
@@ -390,9 +382,6 @@ class ReadyIndex(TubeIndex):
         self._changed.discard(tube)
         self._keys.pop(tube, None)
         tube.unlisten(self)
-
-    def note(self, tube: Tube) -> None:
-        self._changed.add(tube)
 
     def first(self) -> int | None:
         if self._changed:

@@ -40,7 +40,6 @@ class UniqueKeys:
     """
 
     def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
-        """:param live: hears where in the log the remembered keys are."""
         self.most = MAX_KEYS
         self.lasting = 0
         self._tubes = tubes
@@ -122,7 +121,6 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def of_job(self, job_id: int) -> Remembered | None:
-        """The remembered key of a job that is gone."""
         place = self._of_jobs.get(job_id)
         return None if place is None else self.find(*place)
 
@@ -140,7 +138,6 @@ class UniqueKeys:
         return None if first is None else first >> 64
 
     def ends_by(self, now_ns: int) -> bool:
-        """Whether the time of any remembered key is up."""
         first = self._ends.first()
         return first is not None and first >> 64 <= now_ns
 

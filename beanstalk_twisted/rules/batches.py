@@ -64,7 +64,6 @@ class ReserveBatch:
         self.receive(job.job_id)
 
     def absent(self) -> list[int]:
-        """The jobs whose bodies have to be read first."""
         held = self.session.reserved
         absent = [each for each, body in self._taken.items() if body is None and each in held]
         for each in absent:
@@ -89,7 +88,6 @@ class ReserveBatch:
         self._taken = {}
 
     def is_done_after_slice(self, now_ns: int) -> bool:
-        """Reserve the next jobs."""
         if self.session.has_ended:
             return True
         end_bytes = self.body_bytes + BATCH_SLICE_BYTES
@@ -238,7 +236,6 @@ class Batches(Part):
         self._finish(batch, now_ns)
 
     def _finish(self, batch: ReserveBatch, now_ns: int) -> None:
-        """Answer when all bodies are in memory."""
         absent = batch.absent()
         again = partial(self._answer_or_wait, batch)
         answer = self._reservations.busy_until(batch.session, again)
@@ -260,9 +257,7 @@ class Batches(Part):
             self._state.bodies.when_loaded(job_id, partial(one_more, job_id))
 
     def _answer_or_wait(self, batch: ReserveBatch, now_ns: int) -> Answer | None:
-        """A session that waits for its first job goes on with that if none of those it was given
-        can be read.
-        """
+        """Whoever waits for a first job goes on with that if none it was given can be read."""
         if batch.ends_ns is None or not batch.has_none:
             return batch.answer()
         return self._reservations.reserve_until(

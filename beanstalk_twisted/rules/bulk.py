@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.jobs.job import CLIENT, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import ReadyJobs, Tube
@@ -25,9 +25,7 @@ class Kicks(Part):
     """Makes buried and delayed jobs ready."""
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk
-        that becomes full.
-        """
+        """All buried or all delayed, ``bound`` at most; fewer on a disk that becomes full."""
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
         count = min(bound, jobs.count)
@@ -185,8 +183,8 @@ class DeadKicks(Part):
             kicking.is_over = True
 
     def _may_go(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
-        """Whether a dead letter is to be kicked: one that somebody has kicked before, or whose
-        unique key another job of the tube has, is to stay.
+        """One that somebody has kicked before, or whose unique key another job of the tube has, is
+        to stay.
         """
         if job.state is not State.BURIED:
             return False
@@ -249,8 +247,6 @@ FLUSH_SLICE_BYTES: Final = 4 << 20
 TAGGED_JOBS: Final = 3
 """What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
 
-CLIENT: Final = Reason.CLIENT
-
 ALL: Final = b"all"
 
 FLUSHED: Final = {
@@ -282,7 +278,6 @@ class Flushes(Part):
         return None
 
     def forget_key(self, session: Session, now_ns: int, name: bytes, key: bytes) -> Answer:
-        """Forget the unique key of a deleted job."""
         tube = self._state.tubes.find(name)
         found = None if tube is None else self._state.unique.find(tube.tube_id, key)
         if tube is None or found is None or found.record.until_ns <= now_ns:
@@ -294,7 +289,6 @@ class Flushes(Part):
         return self._changes.of_state(FORGOTTEN)
 
     def _flush_slice(self, session: Session, tube: Tube, walk: "Walk", now_ns: int) -> int:
-        """:return: how many jobs were deleted."""
         job_ids = walk.next_ids()
         for job_id in job_ids:
             job = self._state.jobs.job(job_id)
@@ -337,7 +331,6 @@ class Walk:
         self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
         weigh: Callable[[int], tuple[int, bool]], forgets: bool,
     ) -> None:  # fmt: skip
-        """:param weigh: says how large the body of a job is, and whether it has tags, by its id."""
         self._queues = list(queues)
         self._weigh = weigh
         self.end_id = end_id
@@ -377,7 +370,6 @@ class Walk:
         return job_ids
 
     def _pass(self, keys: list[int]) -> None:
-        """These come next; go to the next queue if there are none, or they reach the end."""
         if keys and self._last is not None and keys[-1] < self._last:
             self._passed = keys[-1]
             return

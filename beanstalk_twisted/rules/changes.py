@@ -24,16 +24,13 @@ from beanstalk_twisted.binlog.records.others import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import DELAYED, NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
-NS = 1_000_000_000
-
-DELAYED: Final = State.DELAYED
 DELETE: Final = Kind.DELETE
 RESERVE: Final = Kind.RESERVE
 
@@ -65,8 +62,7 @@ class JobLog(Protocol):
     """What the queue needs of a log."""
 
     @property
-    def segment(self) -> int:
-        """The segment that the next record will lie in."""
+    def segment(self) -> int: ...
 
     @property
     def commits_reserves(self) -> bool:
@@ -80,12 +76,9 @@ class JobLog(Protocol):
         """Whether so much waits for the disk that records which no reply waits for are left out."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """Make room for the next records, the definition of a tube and one of a job, in one
-        segment.
-        """
+        """Make room for the next records, definition of a tube and one of a job, in one segment."""
 
-    def append(self, record: Record) -> int:
-        """:return: the record's LSN."""
+    def append(self, record: Record) -> int: ...
 
     @property
     def has_extensions(self) -> bool:
@@ -167,9 +160,7 @@ class Changes:
         self._state = state
 
     def of_state(self, reply: Reply) -> tuple[Reply, int]:
-        """The answer with a reply that shows the queue's state: it waits for all that the reply may
-        tell of.
-        """
+        """The answer with a reply that shows the state waits for all that it may tell of."""
         return reply, self.committed_lsn
 
     def not_found(self) -> tuple[Reply, int]:
@@ -177,7 +168,6 @@ class Changes:
 
     @property
     def has_room(self) -> bool:
-        """Whether the log has room for a change that is no deletion."""
         budget = self.log.budget
         return not budget.is_short or budget.takes_change(self._state.ends)
 
@@ -278,9 +268,7 @@ class Changes:
             records.append(job.image(DELETE, GONE, reason, now_ns, connection=connection))
             if job.tags is not None and job.tags.leaves_key:
                 until_ns = now_ns + job.tags.unique_s * NS
-                key = RememberedKey(
-                    job.tube_id, job.tags.unique_key, job.job_id, until_ns, now_ns
-                )
+                key = RememberedKey(job.tube_id, job.tags.unique_key, job.job_id, until_ns, now_ns)
                 data += key.data_bytes
                 records.append(key)
         # The first tube has its place beside each change.
@@ -401,7 +389,6 @@ class Changes:
         """Make room for records of these tubes, and log the names that their segment lacks; `make`
         has the same in itself, since it is the busiest.
 
-        :param size: as `JobLog.make_room` takes it.
         :return: the segment.
         """
         log = self.log
@@ -418,9 +405,7 @@ class Changes:
 
 
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:
-    """The tubes, pauses and policies at the head of a log segment, which thereby defines these
-    tubes.
-    """
+    """What is said of tubes at the head of a log segment, which thereby defines these."""
     for tube in state.tubes.in_order:
         if tube.job_count or tube.pause_until_ns or tube.is_kept:
             tube.defined_in = segment

@@ -25,8 +25,7 @@ SLICE_KEYS: Final = 500
 
 
 class Following(Part):
-    """Applies the records of a log, in order; no session, timer or log of ours is there meanwhile.
-    """
+    """Applies the records of a log, in order.  No session, timer or log of ours is there then."""
 
     def __init__(self, timekeeping: Timekeeping, policies: Policies) -> None:
         super().__init__(timekeeping)
@@ -48,7 +47,7 @@ class Following(Part):
         self._state.next_job_id = max(self._state.next_job_id, next_job_id)
 
     def other(self, record: Record, segment: int) -> Slices:
-        """A record that is of no job; what it says of the queue holds after the last slice."""
+        """What a record of no job says of the queue holds after the last slice."""
         state = self._state
         match record:
             case TubeDef():
@@ -67,7 +66,6 @@ class Following(Part):
                 state.tubes.next_tube_id = max(state.tubes.next_tube_id, record.next_tube_id)
 
     def name(self, tube_id: int, name: bytes) -> None:
-        """The log names a tube, perhaps again."""
         tubes = self._state.tubes
         known = tubes.find(name)
         if known is not None and known.tube_id == tube_id:

@@ -70,7 +70,6 @@ class Connections(Part):
         return self._described(items)
 
     def _describe(self, numbers: list[int], now_ns: int) -> list[str]:
-        """Describe those that have not ended."""
         items = []
         for number in numbers:
             session = self._state.sessions.get(number)
@@ -135,17 +134,11 @@ _STATES: Final = {letter: state for state, letter in _LETTERS.items()}
 _CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
 
 
-class Place:
-    """Behind which job a page begins.
+class Place(NamedTuple):
+    """Behind which job a page begins; ``key`` is `LEAST` for the first one."""
 
-    :ivar key: of the job, or `LEAST`.
-    """
-
-    __slots__ = ("key", "state")
-
-    def __init__(self, state: State, key: int) -> None:
-        self.state = state
-        self.key = key
+    state: State
+    key: int
 
     def __str__(self) -> str:
         """As a cursor says it."""
@@ -153,10 +146,8 @@ class Place:
 
 
 def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
-    """Where a page of jobs in these states begins.
-
-    :param cursor: empty for the first page.
-    :return: None if there is no such place.
+    """:param cursor: empty for the first page.
+    :return: where it begins; None if there is no such place.
     """
     if not cursor:
         return Place(states[0], LEAST)
@@ -265,8 +256,7 @@ class Looks(Part):
         return self._found(session, job_id)
 
     def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
-        """The first ready job of the used tube that may be handed out; if there is none, the first.
-        """
+        """The first ready job of the used tube that may be handed out, or else the first."""
         return self._found_first(session, session.using.first_ready())
 
     def peek_delayed(self, session: Session, now_ns: int) -> Answer | None:
@@ -303,9 +293,7 @@ class Looks(Part):
     def list_tubes_that(
         self, session: Session, is_shown: Callable[[bytes], object]
     ) -> Answer | None:
-        """The tubes that are to be shown, by their names; if they are many, slice by slice, and the
-        answer will come.
-        """
+        """The tubes that are to be shown, by their names; many slice by slice."""
         names = [tube.name for tube in self._state.tubes.in_order]
         if len(names) <= SLICE_NAMES:
             return self._changes.of_state(replies.names(filter(is_shown, names)))
@@ -326,7 +314,6 @@ class Looks(Part):
         return self._changes.of_state(replies.names(tube.name for tube in session.watching_order))
 
     def capabilities(self, session: Session, now_ns: int) -> Answer:
-        """Name the commands and tags that beanstalkd does not have."""
         return replies.names(map(yaml.item, CAPABILITIES)), 0
 
     def _found(self, session: Session, job_id: int) -> Answer | None:

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     State,
 )
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, NS, Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting
@@ -24,12 +24,7 @@ from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
-NS: Final = 1_000_000_000
-
 MOVE: Final = Kind.MOVE
-BURIED: Final = State.BURIED
-DELAYED: Final = State.DELAYED
-
 SMALL_BODY_BYTES: Final = 1 << 10
 """A dead letter with a body of no more is written as any change is, in a segment that is not
 allocated ahead if need be: when many come back at once, as many as are would not do.
@@ -152,8 +147,7 @@ class Moves(Part):
         return image._replace(reserves=0, timeouts=0, releases=0)
 
     def carry_out(self, image: JobImage, now_ns: int) -> int:
-        """Make a move, give the job to who waits for one, and forget its old tube if nobody wants
-        it.
+        """Make a move, and forget the job's old tube if nobody wants it.
 
         :return: the record's LSN.
         """
@@ -265,7 +259,6 @@ class Edits(Part):
     def _movable(
         self, session: Session, now_ns: int, job_id: int, name: bytes
     ) -> Job | Answer:  # fmt: skip
-        """:return: the job, or what to answer if it is not to be moved."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.policy import (
     Limiter,
@@ -35,8 +35,6 @@ from beanstalk_twisted.rules.withheld import Withheld, is_withheld
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import POLICY
 from beanstalk_twisted.wire.yaml import Quoted, Value
-
-NS: Final = 1_000_000_000
 
 MAX_RULED_TUBES: Final = 10_000
 """Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""
@@ -132,9 +130,7 @@ class Policies(TubePolicies):
     # What holds.
 
     def declare(self, declared: DeclaredPolicies, now_ns: int) -> None:
-        """The file says this from now on: at once for new tubes, slice by slice for those there
-        are.
-        """
+        """At once for new tubes, slice by slice for those there are."""
         self.declared = declared
         self._watch_new_tubes()
         self._timekeeping.work_in_slices(self._hold_in_slices(now_ns))
@@ -178,10 +174,7 @@ class Policies(TubePolicies):
             self._timekeeping.arm(tube)
 
     def _hold(self, tube: Tube) -> "Recount | None":
-        """Find out what holds for a tube.
-
-        :return: what has yet to count the tube's jobs; its totals know of it.
-        """
+        """:return: what has yet to count the tube's jobs; its totals know of it."""
         policy = parse_policy(sound_rules(tube.rules) | self.declared.rules_of(tube.name))
         if policy == tube.policy:
             return None
@@ -268,7 +261,6 @@ class Policies(TubePolicies):
             self._timekeeping.drop_if_unused(tube, now_ns)
 
     def _end_some(self, tube: Tube, now_ns: int) -> None:
-        """End some of the tube's oldest jobs, until the slice is over."""
         totals, policy = tube.totals, tube.policy
         assert totals is not None and policy is not None
         for key in totals.ages.behind(LEAST, END_JOBS):
@@ -313,7 +305,6 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
 
 
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
-    """:return: the image of a job's return, delayed if nobody has delayed it yet."""
     if policy.backoff is None or image.state is not State.READY:
         return image
     delay_ns = policy.backoff.delay_ns(image.job_id, image.reserves)

@@ -1,9 +1,7 @@
-"""The keys of tube policies: how their values are written, by a command, in the log or in a file, and
-what they mean.
-"""
+"""The keys of tube policies: how their values are written, and what they mean."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
@@ -189,17 +187,11 @@ class DeclaredPolicies:
         return not self._exact and not self._starred
 
     def rules_of(self, name: bytes) -> dict[str, str]:
-        found = [
-            (place, rules) for place, parts, rules in self._starred if parts_match(name, parts)
-        ]
+        found = [(at, rules) for at, parts, rules in self._starred if parts_match(name, parts)]
         if name in self._exact:
             found.append(self._exact[name])
         found.sort(key=lambda each: each[0])
-        return _first_ones([rules for _, rules in found])
-
-
-def _first_ones(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    rules: dict[str, str] = {}
-    for table in reversed(tables):
-        rules |= table
-    return {key: rules[key] for key in KEYS if key in rules}
+        rules: dict[str, str] = {}
+        for _, table in reversed(found):
+            rules |= table
+        return {key: rules[key] for key in KEYS if key in rules}

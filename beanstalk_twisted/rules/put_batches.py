@@ -8,6 +8,7 @@ from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason,
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting
@@ -16,8 +17,6 @@ from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
 from beanstalk_twisted.wire.tags import PutTags
-
-NS: Final = 1_000_000_000
 
 MAX_AHEAD_S: Final = (1 << 32) - 1
 """How far ahead a moment may be, seconds: as the longest delay."""
@@ -79,7 +78,6 @@ class PutBatches(Part):
         self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
         ttr_s: int, tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """:param begun_ns: when the job's line came."""
         job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
         return self._put(session, now_ns, [job], is_batch=False)
 
@@ -87,9 +85,7 @@ class PutBatches(Part):
         self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
         tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """:param begun_ns: when the job's line came.
-        :param at_s: when it is ready: seconds since the epoch.
-        """
+        """:param at_s: when the job is ready: seconds since the epoch."""
         deadline_ns = at_s * NS - self.wall_offset_ns()
         delay_s = max(0, -((now_ns - deadline_ns) // NS))
         if delay_s > MAX_AHEAD_S:
@@ -100,10 +96,9 @@ class PutBatches(Part):
     def put_batch(
         self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob]
     ) -> Answer | None:
-        """All jobs of a batch have come: all of them are put, or none.
+        """All jobs of a batch, at least one, have come: all of them are put, or none.
 
         :param begun_ns: when its line came.
-        :param jobs: at least one.
         """
         new_jobs = [
             NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
@@ -143,7 +138,6 @@ class PutBatches(Part):
     def _take(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int
     ) -> tuple[range, int]:
-        """:return: the ids, and the LSN that is to be durable."""
         tube, first_id = session.using, self._state.next_job_id
         if session.quota is not None:
             session.quota.spend(len(jobs))
@@ -191,9 +185,7 @@ class PutBatches(Part):
     def _ids(
         self, tube: Tube, jobs: Sequence[NewJob], now_ns: int
     ) -> tuple[list[int], list[NewJob]]:
-        """:return: the ids that these jobs will have, or of those that have their keys, and the
-        jobs that are new.
-        """
+        """:return: the ids that these jobs will have, or who has their keys, and the new jobs."""
         ids, new_jobs = list[int](), list[NewJob]()
         here: dict[bytes, int] = {}
         for job in jobs:
@@ -208,7 +200,7 @@ class PutBatches(Part):
         return ids, new_jobs
 
     def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
-        """Whether there is room for what these jobs have in addition to their bodies."""
+        """Whether there is room for what these jobs have beside their bodies."""
         keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
             return False

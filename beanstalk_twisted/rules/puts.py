@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.job import CLIENT, NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
@@ -16,18 +17,14 @@ from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
-NS: Final = 1_000_000_000
-
 PUT: Final = Kind.PUT
-CLIENT: Final = Reason.CLIENT
 
 
 class Memory(Protocol):
     """What the queue needs to know of the process's memory."""
 
     def takes(self, size: int) -> bool:
-        """Whether there is memory for so many bytes of a new job, and for all that happens to it.
-        """
+        """Whether there is memory for so much of a new job, and for all that happens to it."""
 
     def takes_all(self, size: int, growth: int) -> bool:
         """Whether there is memory for writing so many bytes, after which jobs take so many more."""
@@ -140,9 +137,7 @@ class Puts(Part):
         return answer
 
     def lacks(self, session: Session, jobs: int, body_bytes: int, now_ns: int) -> bool:
-        """Whether a limit of the session's identity does not let it have so many more; that is told
-        then.
-        """
+        """Whether a limit of the session's identity refuses so many more; that is told then."""
         quota = session.quota
         limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
         if quota is None or not limit:
@@ -184,7 +179,6 @@ class Puts(Part):
             self.draining_changed()
 
     def drain(self, session: Session, now_ns: int) -> Answer:
-        """Refuse new jobs from now on."""
         self.set_draining(True)
         return DRAINS, 0
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import CLIENT, NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
@@ -22,11 +22,7 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply
 
-NS: Final = 1_000_000_000
-
 RESERVE: Final = Kind.RESERVE
-CLIENT: Final = Reason.CLIENT
-
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
@@ -50,9 +46,7 @@ REFUSED: Final[Answer] = UNAUTHORIZED, 0
 
 
 def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
-    """Leave an answer for a session that waits for it; its next command waits until this is
-    delivered.
-    """
+    """Leave an answer for a session; its next command waits until this is delivered."""
     session.has_answer = True
     outbox.append((session, answer))
 
@@ -173,7 +167,6 @@ class Reservations:
     def busy_until(
         self, session: Session, answer: Callable[[int], Answer | None]
     ) -> Callable[[int], None]:
-        """:return: what has to be called, with the time, for the session to be answered."""
         session.is_busy = True
 
         def go_on(now_ns: int) -> None:
@@ -186,17 +179,12 @@ class Reservations:
         return go_on
 
     def _read_back(self, session: Session, job_id: int, ends_ns: int | None) -> None:
-        """The session has been given a job whose body is in the log only.
-
-        :param ends_ns: when its `reserve` ends if that cannot be read.
-        """
+        """:param ends_ns: when the `reserve` ends if the job's body cannot be read."""
         again = partial(self._reserved_or_next, session, job_id, ends_ns)
         self.answer_with_body(session, job_id, again)
 
     def _reserved(self, session: Session, job_id: int, now_ns: int) -> Answer:
-        """The session has asked for this very job, and has been given it; it may have lost it
-        since.
-        """
+        """The session has asked for this very job; it may have lost it since."""
         job = self.state.jobs.get(job_id) if job_id in session.reserved else None
         if job is None or job.body is None:
             return self.changes.not_found()
@@ -287,7 +275,7 @@ class Reservations:
                 self._read_back(session, job.job_id, session.timeout_ns)
 
     def stop_waiting(self, session: Session) -> None:
-        """End the session's `reserve`: it is answered, or nobody hears the answer."""
+        """The session's `reserve` is answered, or nobody hears the answer."""
         session.is_waiting = False
         session.wanted = 0
         if session.quota is not None:
@@ -303,7 +291,6 @@ class Reservations:
         self.deadlines.forget(session)
 
     def expired(self, session: Session, now_ns: int) -> JobImage | None:
-        """The image of the session's first job whose TTR has run out, gone back."""
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
@@ -378,10 +365,7 @@ class JobWaits:
     def wait(
         self, session: Session, now_ns: int, job_id: int, timeout_ns: int
     ) -> Answer | None:  # fmt: skip
-        """What became of the job, or None: the answer will come when it is gone or buried.
-
-        :param timeout_ns: how long to wait at most.
-        """
+        """The answer comes when the job is gone or buried, if it is not."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
@@ -401,10 +385,6 @@ class JobWaits:
         return None
 
     def stop(self, session: Session) -> Answer:
-        """A session waits no longer; its job is still there.
-
-        :return: what it is told.
-        """
         job_id = session.awaited_id
         sessions = self._sessions[job_id]
         del sessions[session]

@@ -5,10 +5,10 @@ Differs from beanstalkd: `binlog-*` and `file` count the segments and records of
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import REASONS, WITHHELD_NS, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.limits import Groups
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -16,8 +16,6 @@ from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 Pairs = list[tuple[str, Value]]
-
-NS: Final = 1_000_000_000
 
 
 class ProcessFacts(NamedTuple):
@@ -230,4 +228,3 @@ def whole_seconds(ns: int) -> int:
 
 def _seconds(us: int) -> str:
     return f"{us // 1_000_000}.{us % 1_000_000:06d}"
-

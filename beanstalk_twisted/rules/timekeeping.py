@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import READY, WITHHELD_NS, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.queues import DueTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.reservations import NS, Answer, JobWaits, Reservations, leave
+from beanstalk_twisted.rules.reservations import Answer, JobWaits, Reservations, leave
 
 Slices = Generator[int | None, int, None]
 """Work that pauses after about `SLICE_JOBS` jobs, and is then sent the time.  It gives the moment
@@ -105,8 +105,7 @@ class Timekeeping:
         return due_ns
 
     def change(self, image: JobImage, now_ns: int) -> int:
-        """Make a change that is no deletion, then `settle` its tube, and others if it lets their
-        jobs be reserved.
+        """Make a change that is no deletion, and give jobs that may be reserved now to who waits.
 
         :return: the record's LSN.
         """
@@ -118,22 +117,17 @@ class Timekeeping:
         return lsn
 
     def follow(self, now_ns: int) -> None:
-        """Do at once what follows for others from the deletion of a job with tags; otherwise the next
-        tick does.
-        """
+        """Do at once what follows from the deletion of a job with tags; else the next tick does."""
         self._consequences.serve(None, now_ns)
         self._consequences.end_groups(now_ns)
 
     def take_back(self, image: JobImage, now_ns: int) -> int:
-        """As `change`, for a job that comes back from a worker."""
         tube = self._state.tubes.by_id(image.tube_id)
         if tube.policy is not None:
             return self.policies.take_back(tube, image, now_ns)
         return self.change(image, now_ns)
 
     def settle(self, tube: Tube, now_ns: int) -> None:
-        """Give a changed tube's ready jobs to waiting sessions, and plan when it needs attention.
-        """
         if tube.policy is not None:
             tube.set_closed(now_ns)
             self.reservations.match(tube, now_ns)
@@ -145,8 +139,7 @@ class Timekeeping:
             self.arm(tube)
 
     def arm(self, tube: Tube) -> None:
-        """Plan for the tube's first delayed job, the end of its pause, and what its policy wants.
-        """
+        """Plan for the tube's first delayed job, the end of its pause, and its policy."""
         first = tube.delayed.first()
         if first is not None and first < WITHHELD_KEY:
             self._delays.arm(tube, first >> 64)
@@ -156,7 +149,6 @@ class Timekeeping:
             self._pauses.arm(tube, self.policies.due_ns(tube))
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
-        """Forget a tube that nothing refers to, and its pause with it."""
         if tube.is_referred_to:
             return
         if tube.pause_until_ns:
@@ -175,11 +167,10 @@ class Timekeeping:
         self.slice_left = SLICE_JOBS
 
     def rewrite(self, body_bytes: int) -> None:
-        """A job was written again in this slice, with its body."""
         self.slice_left -= REWRITTEN_JOBS + body_bytes // REWRITTEN_BYTES
 
     def work_in_slices(self, work: Slices) -> None:
-        """Do the first slice now and leave the rest, if any, to the next ticks."""
+        """Do the first slice now, and the others in the next ticks."""
         with suppress(StopIteration):
             self._put_off(work, next(work))
 
@@ -300,7 +291,6 @@ class Consequences(Part):
 
     @property
     def are_due(self) -> bool:
-        """Whether there is anything to do, and room to do it."""
         state = self._state
         concurrency = state.concurrency
         return (

@@ -18,8 +18,8 @@ SLICE_TUBES: Final = 1000
 
 
 class Watching(Part):
-    """Carries out the commands that use, watch and ignore tubes.  A tube is there as long as anybody
-    uses or watches it.
+    """Carries out the commands that use, watch and ignore tubes.  A tube is there as long as
+    anybody uses or watches it.
     """
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
@@ -44,7 +44,6 @@ class Watching(Part):
         return replies.Watching(len(session.watching)), 0
 
     def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
-        """Reserves take from this tube too, with this weight."""
         if not self._may_watch(session, name):
             return replies.BAD_FORMAT, 0
         tube = self._state.tubes.get_or_make(name)
@@ -82,7 +81,6 @@ class Watching(Part):
         return replies.Watching(len(session.watching)), 0
 
     def unwatch_all(self, session: Session, now_ns: int) -> Slices:
-        """Slices of the end of a session that watches tubes."""
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for at, tube in enumerate((first, *reversed(others)), start=1):

@@ -3,15 +3,13 @@
 from itertools import islice
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason
+from beanstalk_twisted.jobs.job import DELAYED, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.moves import Moves, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.timekeeping import WITHHELD_KEY, Part, Slices, Timekeeping
-
-DELAYED: Final = State.DELAYED
 
 NEVER_KEY: Final = NEVER_NS << 64
 """Where the keys of delayed jobs end that are withheld: then come those that wait for a group."""
@@ -44,8 +42,8 @@ class _Round:
 
 
 class Withheld(Part):
-    """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that are
-    withheld, and of buried ones that are too old.
+    """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that
+    are withheld, and of buried ones that are too old.
 
     A withheld job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its
     log says so: a restart goes on with it.
@@ -69,9 +67,7 @@ class Withheld(Part):
                 self._timekeeping.work_in_slices(self._work())
 
     def give_room(self, now_ns: int) -> None:
-        """There is more space, or none to be had: those that wait for it here and puts have the
-        first try by turns.
-        """
+        """Those that wait for space here and puts have the first try by turns."""
         self._was_first = self._lacking is not None and not self._was_first
         if not self._was_first:
             self._puts.room_changed(now_ns)
@@ -103,10 +99,7 @@ class Withheld(Part):
         self._is_working = False
 
     def _end_some(self, tube_id: int, now_ns: int) -> bool:
-        """Make dead letters of jobs of a tube, until one has to wait.
-
-        :return: whether that is only because the slice is over.
-        """
+        """:return: whether jobs of the tube are left only because the slice is over."""
         each = self._rounds.get(tube_id)
         if each is None:
             return False

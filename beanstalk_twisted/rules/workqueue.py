@@ -6,7 +6,7 @@ from typing import Final
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, Record, TubePolicy
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import CLIENT, NS, Job
 from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
@@ -29,14 +29,10 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
 from beanstalk_twisted.wire.replies import Reply
 
-NS: Final = 1_000_000_000
-
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
 many tubes counts for as many.
 """
-
-CLIENT: Final = Reason.CLIENT
 
 ALONE: Final = "the server is not replicated (--replicate)"
 """Why it hands over to nobody."""
@@ -171,10 +167,8 @@ class WorkQueue:
         self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
-        """End the waits of sessions, for a job or for the end of one, slice by slice; that of one
-        that is doubtful before it is given a job.
-
-        :param is_to_end: asked of each session that waits.
+        """:param is_to_end: asked of each session that waits, for a job or for the end of one,
+            slice by slice; of one that is doubtful before it is given a job.
         :param reply: what they are told.
         """
 
@@ -201,9 +195,7 @@ class WorkQueue:
     # Commands.
 
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """This very job, whatever tube it is in, unless it is reserved, or as many with its
-        concurrency key are as may be.
-        """
+        """This very job, unless that or too many with its concurrency key are reserved."""
         job = self.state.jobs.get(job_id)
         if job is None or job.state is State.RESERVED:
             return self._changes.not_found()
@@ -264,7 +256,6 @@ class WorkQueue:
         return replies.BURIED, self._timekeeping.change(image, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """Begin the job's TTR anew."""
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -276,8 +267,7 @@ class WorkQueue:
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are ready.
-        """
+        """Up to ``bound`` buried jobs of the used tube, if none delayed ones, are ready."""
         return self._kicks.kick(session, now_ns, bound)
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -296,7 +286,6 @@ class WorkQueue:
         return replies.statistics(self.server_pairs()), 0
 
     def server_pairs(self) -> statistics.Pairs:
-        """What `stats` says."""
         pairs = statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
@@ -334,7 +323,6 @@ class WorkQueue:
         self._withheld.give_room(now_ns)
 
     def demand(self) -> Demand:
-        """How much room the queue wants."""
         return self.puts.demand(self._copy_waits)
 
     # Loading, and the head of a log segment.
@@ -419,9 +407,7 @@ class WorkQueue:
                 self.state.bodies.want(job_id, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """For the head of log segment ``segment``: the next job id, the small state, and whether the
-        log has to hold extensions.
-        """
+        """The next job id, the small state, and whether the log has to hold extensions."""
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
         return self.state.next_job_id, records, self.state.is_extended
