@@ -8,7 +8,7 @@ What was read back goes after all others, except that a job which a session was 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
@@ -266,6 +266,14 @@ class Bodies:
             return False
         self._begin(job_id, place, is_wanted=True)
         return self._jobs.place(job_id) is None
+
+    def want_some(self, job_ids: Iterable[int], most_bytes: int, now_ns: int) -> None:
+        """As `want`, for the first of these jobs."""
+        for job_id in job_ids:
+            most_bytes -= self._jobs.weigh(job_id)[0]
+            if most_bytes < 0:
+                return
+            self.want(job_id, now_ns)
 
     def _keep(self, job_id: int, now_ns: int) -> bool:
         """:return: whether a body may be read now, which is to stay then."""

@@ -59,7 +59,10 @@ class Groups:
         self.ended.pop(group, None)
 
     def leave(self, group: bytes) -> None:
-        if not _one_less(self._members, group) and group in self._waiting:
+        count = self._members.pop(group)
+        if count > 1:
+            self._members[group] = count - 1
+        elif group in self._waiting:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
@@ -80,20 +83,15 @@ class Groups:
         tags = job.tags
         assert tags is not None
         if job.state is BURIED and tags.group:
-            _one_less(self._buried, tags.group)
+            count = self._buried.pop(tags.group)
+            if count > 1:
+                self._buried[tags.group] = count - 1
         elif tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)
             if not jobs.count:
                 del self._waiting[tags.after]
                 self.ended.pop(tags.after, None)
-
-
-def _one_less(counts: dict[bytes, int], key: bytes) -> int:
-    left = counts.pop(key) - 1
-    if left:
-        counts[key] = left
-    return left
 
 
 def is_waiting(job: Job) -> bool:
@@ -260,7 +258,9 @@ class ConcurrencyKeys:
                 line.turn()
 
     def end(self, key: bytes) -> None:
-        count = _one_less(self._reserved, key) + 1
+        count = self._reserved.pop(key)
+        if count > 1:
+            self._reserved[key] = count - 1
         lines = self._lines.get((key, count))
         if lines is None:
             return

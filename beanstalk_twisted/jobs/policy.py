@@ -170,7 +170,7 @@ class TubeTotals:
             self.ages.add(since_ns(job), job.job_id)
 
     def enter_cold(self, job_id: int, created_ns: int) -> None:
-        """The same for a ready job that was only put, and has no tags."""
+        """As `enter`, for a ready job that was only put, and has no tags."""
         if self._knows(job_id):
             self.ages.add(created_ns, job_id)
 
@@ -182,16 +182,12 @@ class TubeTotals:
             self.ages.add(since_ns(job), facts.job_id)
 
     def leave(self, job: Job) -> None:
+        """Nobody held a job so far, but now it is reserved, or gone."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self._discard(job)
-
-    def hold(self, job: Job) -> None:
-        if self._knows(job.job_id) and self._keeps_age_of(job):
-            self._discard(job)
-
-    def let_go(self, job: Job) -> None:
-        if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.add(since_ns(job), job.job_id)
+            if job.job_id in self.aside:
+                del self.aside[job.job_id]
+            else:
+                self.ages.discard(since_ns(job), job.job_id)
 
     def set_aside(self, job: Job) -> None:
         """A job that is among ``ages`` waits to be a dead letter."""
@@ -207,12 +203,6 @@ class TubeTotals:
     def rotate(self, job_id: int) -> None:
         del self.aside[job_id]
         self.aside[job_id] = None
-
-    def _discard(self, job: Job) -> None:
-        if job.job_id in self.aside:
-            del self.aside[job.job_id]
-        else:
-            self.ages.discard(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
         """Since when the oldest job is there that nobody holds."""

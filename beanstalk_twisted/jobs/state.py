@@ -403,7 +403,7 @@ class QueueState(Queues):
             self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
             tube.reserved -= 1
             if tube.totals is not None:
-                tube.totals.let_go(job)
+                tube.totals.enter(job)
         elif state is DELAYED:
             tube.delayed.discard(job.deadline_ns, job.job_id)
             if tube.totals is not None:
@@ -426,7 +426,7 @@ class QueueState(Queues):
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
             tube.reserved += 1
             if tube.totals is not None:
-                tube.totals.hold(job)
+                tube.totals.leave(job)
             return
         self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
         if state is BURIED and self.awaited:
@@ -451,6 +451,4 @@ class QueueState(Queues):
     def _tell_end(self, job_id: int) -> None:
         told = self.awaited.pop(job_id, None)
         if told is not None:
-            job = self.jobs.get(job_id)
-            assert job is not None
-            told(job)
+            told(self.jobs.job(job_id))

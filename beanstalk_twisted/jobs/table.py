@@ -136,17 +136,14 @@ class JobTable:
             if state and kicks < MAX_COUNT:
                 set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
             else:
-                priority = self._kick_one(job_id, lsn)
+                job = self.job(job_id)
+                job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+                job.kicks += 1
+                self.keep(job)
+                priority = job.priority
             priorities.append(priority)
             lsn += step
         return priorities
-
-    def _kick_one(self, job_id: int, lsn: int) -> int:
-        job = self.job(job_id)
-        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
-        job.kicks += 1
-        self.keep(job)
-        return job.priority
 
     def job(self, job_id: int) -> Job:
         job = self.get(job_id)

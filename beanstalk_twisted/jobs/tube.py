@@ -280,7 +280,7 @@ class TubeList:
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
         self.with_waiters = 0
-        self.made: Callable[[Tube], None] | None = None
+        self.made: Callable[[Tube], object] | None = None
         self.quotas_of: Callable[[bytes], Sequence[Quota]] | None = None
 
     def __len__(self) -> int:

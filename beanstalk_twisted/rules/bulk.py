@@ -212,12 +212,8 @@ class DeadKicks(Part):
         if bodies.is_unreadable(job.job_id, now_ns):
             return False
         kicking.waits_for_room = True
-        left = DEAD_SLICE_BYTES
-        for key in keys[: min(DEAD_SLICE_JOBS, kicking.left)]:
-            left -= self._state.jobs.weigh(key & ID_MASK)[0]
-            if left < 0:
-                break
-            bodies.want(key & ID_MASK, now_ns)
+        job_ids = [key & ID_MASK for key in keys[: min(DEAD_SLICE_JOBS, kicking.left)]]
+        bodies.want_some(job_ids, DEAD_SLICE_BYTES, now_ns)
         return False
 
     def _kick_one(self, kicking: Kicking, job: Job, now_ns: int) -> None:

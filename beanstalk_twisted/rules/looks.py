@@ -224,7 +224,10 @@ def _reserved_behind(
     if tube is not None and not tube.reserved:
         return keys, None
     for number in sorted([each for each in sessions if each >= passed_number]):
-        for job_id in _ids_behind(sessions[number], passed & ID_MASK, number == passed_number):
+        job_ids = list(sessions[number].reserved)
+        if number == passed_number:
+            job_ids = [each for each in job_ids if each > passed & ID_MASK]
+        for job_id in sorted(job_ids):
             looked += 1
             job = state.jobs.look(job_id)
             if job is not None and (tube is None or job.tube_id == tube.tube_id):
@@ -234,13 +237,6 @@ def _reserved_behind(
             if looked == LOOK_RESERVED:
                 return keys, number << 64 | job_id
     return keys, None
-
-
-def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:
-    """In order; of a session that is partly passed, only those behind ``job_id``."""
-    if is_passed:
-        return sorted([each for each in session.reserved if each > job_id])
-    return sorted(session.reserved)
 
 
 SLICE_NAMES: Final = 100

@@ -150,10 +150,7 @@ class Policies(TubePolicies):
             yield from recount.rest()
 
     def _watch_new_tubes(self) -> None:
-        self._state.tubes.made = None if self.declared.is_empty else self._made
-
-    def _made(self, tube: Tube) -> None:
-        self._hold(tube)
+        self._state.tubes.made = None if self.declared.is_empty else self._hold
 
     def _hold_in_slices(self, now_ns: int) -> Slices:
         declared = self.declared

@@ -128,6 +128,7 @@ class Timekeeping:
         return self.change(image, now_ns)
 
     def settle(self, tube: Tube, now_ns: int) -> None:
+        """Give a changed tube's ready jobs to who waits, and plan when it needs attention."""
         if tube.policy is not None:
             tube.set_closed(now_ns)
             self.reservations.match(tube, now_ns)
@@ -149,6 +150,7 @@ class Timekeeping:
             self._pauses.arm(tube, self.policies.due_ns(tube))
 
     def drop_if_unused(self, tube: Tube, now_ns: int) -> None:
+        """Forget a tube that nothing refers to, and its pause with it."""
         if tube.is_referred_to:
             return
         if tube.pause_until_ns:

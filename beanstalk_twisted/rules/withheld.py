@@ -146,20 +146,12 @@ class Withheld(Part):
                 _pass_over(tube, each, job)
                 return True
             self._is_reading = True
-            self._read_ahead(job_ids[1:], now_ns)
+            bodies.want_some(job_ids[1:], AHEAD_BYTES, now_ns)
             return False
         code = job.deadline_ns - WITHHELD_NS if is_withheld(job) else int(Reason.EXPIRED)
         reason = Reason.EXPIRED if code == Reason.EXPIRED else Reason.MAX_RESERVES
         # The body may have been read just now.
         return self._moves.dead_letter(self._state.jobs.job(job_id), reason, now_ns, code)
-
-    def _read_ahead(self, job_ids: list[int], now_ns: int) -> None:
-        left = AHEAD_BYTES
-        for job_id in job_ids:
-            left -= self._state.jobs.weigh(job_id)[0]
-            if left < 0:
-                return
-            self._state.bodies.want(job_id, now_ns)
 
     def _set_lacking(self, tube_id: int | None, size: int) -> None:
         """Note the first tube whose next job has no space, and ask for that."""

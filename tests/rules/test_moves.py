@@ -19,9 +19,7 @@ STATES = ["ready", "delayed", "buried"]
 
 def the_job(server: Server, job_id: int) -> Job:
     """Give a job, which must be there."""
-    job = server.queue.state.jobs.get(job_id)
-    assert job is not None
-    return job
+    return server.queue.state.jobs.job(job_id)
 
 
 def move(server: Server, job_id: int, tube: str, *, connection: int = 0) -> int:
