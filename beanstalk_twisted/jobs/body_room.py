@@ -24,6 +24,16 @@ SHARE: Final = 4
 BATCH_SHARE: Final = 2
 """The part of what is left that one batch may take, so that there is always some left."""
 
+PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
+"""Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
+the last pause its body is lost.  Before the first one it was tried three times within 3 s
+(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
+and no longer than others can wait to hear of a bad sector.
+"""
+
+MAX_FAILED: Final = 10_000
+"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
+
 
 class BodyRoom:
     """Says how many bytes of bodies may be on their way.
@@ -64,17 +74,6 @@ class BodyRoom:
         largest one comes through.
         """
         return size <= OWN_BYTES or not self.taken_bytes or size <= self.left_bytes
-
-
-PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
-"""Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
-the last pause its body is lost.  Before the first one it was tried three times within 3 s
-(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
-and no longer than others can wait to hear of a bad sector.
-"""
-
-MAX_FAILED: Final = 10_000
-"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
 
 
 class Unread(NamedTuple):

@@ -10,6 +10,12 @@ from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
 
+Level = tuple[bytes, int]
+"""A concurrency key, and a limit."""
+
+OPENED_LINES: Final = 1000
+"""Lines that are opened in one go: 3 ms."""
+
 
 class Groups:
     """Jobs by the group that they are of, and by the one that they wait for.
@@ -97,13 +103,6 @@ class Groups:
 def is_waiting(job: Job) -> bool:
     is_delayed = job.state is DELAYED and job.deadline_ns == NEVER_NS
     return is_delayed and job.tags is not None and bool(job.tags.after)
-
-
-Level = tuple[bytes, int]
-"""A concurrency key, and a limit."""
-
-OPENED_LINES: Final = 1000
-"""Lines that are opened in one go: 3 ms."""
 
 
 class Line:

@@ -13,6 +13,12 @@ MAX_U64: Final = (1 << 64) - 1
 
 SPREAD_BITS: Final = 32
 
+FIFO: Final = b"fifo"
+
+WEIGHTED: Final = b"weighted"
+
+WEIGHTED_FAIR: Final = b"weighted-fair"
+
 
 class Share:
     """One watched tube's part.
@@ -171,11 +177,6 @@ def spread(number: int) -> int:
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & MAX_U64
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & MAX_U64
     return (mixed ^ mixed >> 31) >> 32
-
-
-FIFO: Final = b"fifo"
-WEIGHTED: Final = b"weighted"
-WEIGHTED_FAIR: Final = b"weighted-fair"
 
 
 class Session(Waiter):

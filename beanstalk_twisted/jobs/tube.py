@@ -25,6 +25,19 @@ NO_RULES: Final[Mapping[str, str]] = MappingProxyType({})
 SPARE_WAITERS: Final = 64
 """Entries of sessions that no longer wait that are never worth a rebuild."""
 
+MANY_TUBES: Final = 256
+"""A session that watches more has an index: looking at so many takes about 20 us, which a put that
+has to tell hundreds of such sessions would cost too.
+"""
+
+SPARE_OLD: Final = 64
+"""Entries that no longer hold that are never worth a rebuild."""
+
+TRIES: Final = 32
+"""Old entries at the top of the heap, and one more for as many tubes, after which all tubes are
+looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
+"""
+
 
 class TubeIndex:
     """Finds the ready job that a session is to reserve, of the tubes that it watches."""
@@ -349,20 +362,6 @@ class TubeList:
         while self.next_tube_id in self._by_id:
             self.next_tube_id += 1
         return self.next_tube_id
-
-
-MANY_TUBES: Final = 256
-"""A session that watches more has an index: looking at so many takes about 20 us, which a put that
-has to tell hundreds of such sessions would cost too.
-"""
-
-SPARE_OLD: Final = 64
-"""Entries that no longer hold that are never worth a rebuild."""
-
-TRIES: Final = 32
-"""Old entries at the top of the heap, and one more for as many tubes, after which all tubes are
-looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
-"""
 
 
 class ReadyIndex(TubeIndex):

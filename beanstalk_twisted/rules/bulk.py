@@ -20,6 +20,37 @@ RUN_JOBS: Final = 1000
 if they have their places far apart among a million.  More would not be quicker.
 """
 
+DEAD_SLICE_JOBS: Final = 100
+"""Dead letters that one slice moves: some 5 ms."""
+
+DEAD_SLICE_BYTES: Final = 1 << 20
+"""Bytes of bodies after which a slice ends: they are written again."""
+
+ROOM_REST_NS: Final = 5_000_000
+"""From a slice that found no room in the log to the next, ns: a segment is made in some ms."""
+
+DEAD_LOOK_JOBS: Final = 1000
+"""Dead letters that one slice looks at: some may have to stay."""
+
+LOOK_JOBS: Final = 4000
+"""Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
+
+FLUSH_SLICE_BYTES: Final = 4 << 20
+"""Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
+
+TAGGED_JOBS: Final = 3
+"""What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
+
+ALL: Final = b"all"
+
+FLUSHED: Final = {
+    b"ready": (State.READY,),
+    b"delayed": (State.DELAYED,),
+    b"buried": (State.BURIED,),
+    # The ready ones last: whoever becomes ready meanwhile is among them.
+    ALL: (State.DELAYED, State.BURIED, State.READY),
+}
+
 
 class Kicks(Part):
     """Makes buried and delayed jobs ready."""
@@ -81,19 +112,6 @@ class Kicks(Part):
             some = self._kick_slice(session, tube, jobs, count - kicked, now_ns)
             kicked += some
         return self._changes.of_state(Kicked(kicked))
-
-
-DEAD_SLICE_JOBS: Final = 100
-"""Dead letters that one slice moves: some 5 ms."""
-
-DEAD_SLICE_BYTES: Final = 1 << 20
-"""Bytes of bodies after which a slice ends: they are written again."""
-
-ROOM_REST_NS: Final = 5_000_000
-"""From a slice that found no room in the log to the next, ns: a segment is made in some ms."""
-
-DEAD_LOOK_JOBS: Final = 1000
-"""Dead letters that one slice looks at: some may have to stay."""
 
 
 class Kicking:
@@ -232,26 +250,6 @@ class DeadKicks(Part):
         if kicking.is_full and not kicking.kicked:
             return NO_ROOM
         return self._changes.of_state(Kicked(kicking.kicked))
-
-
-LOOK_JOBS: Final = 4000
-"""Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
-
-FLUSH_SLICE_BYTES: Final = 4 << 20
-"""Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
-
-TAGGED_JOBS: Final = 3
-"""What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
-
-ALL: Final = b"all"
-
-FLUSHED: Final = {
-    b"ready": (State.READY,),
-    b"delayed": (State.DELAYED,),
-    b"buried": (State.BURIED,),
-    # The ready ones last: whoever becomes ready meanwhile is among them.
-    ALL: (State.DELAYED, State.BURIED, State.READY),
-}
 
 
 class Flushes(Part):

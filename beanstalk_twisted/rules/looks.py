@@ -25,6 +25,33 @@ SLICE_CONNECTIONS: Final = 500
 SHOWN_RESERVED: Final = 10
 """Reserved jobs of a connection that are shown: the first it got, which are mostly due first."""
 
+LOOK_RESERVED: Final = 5000
+"""Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them,
+so a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
+more, and 25 if it got them in no order of their ids.
+"""
+
+LISTED: Final = {
+    b"ready": (State.READY,),
+    b"reserved": (State.RESERVED,),
+    b"delayed": (State.DELAYED,),
+    b"buried": (State.BURIED,),
+    b"all": (State.READY, State.RESERVED, State.DELAYED, State.BURIED),
+}
+
+_LETTERS: Final = {
+    State.READY: "r", State.RESERVED: "h", State.DELAYED: "d", State.BURIED: "b",
+}  # fmt: skip
+
+_STATES: Final = {letter: state for state, letter in _LETTERS.items()}
+
+_CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
+
+SLICE_NAMES: Final = 100
+"""Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst
+kind (see `MAX_PATTERNS`).
+"""
+
 
 class ConnectionFacts(NamedTuple):
     """What whoever serves a connection knows of it.
@@ -111,27 +138,6 @@ class Connections(Part):
 
     def _described(self, items: list[str]) -> Answer:
         return self._changes.of_state(replies.Document(yaml.records("connections", items)))
-
-
-LOOK_RESERVED: Final = 5000
-"""Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them,
-so a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
-more, and 25 if it got them in no order of their ids.
-"""
-
-LISTED: Final = {
-    b"ready": (State.READY,),
-    b"reserved": (State.RESERVED,),
-    b"delayed": (State.DELAYED,),
-    b"buried": (State.BURIED,),
-    b"all": (State.READY, State.RESERVED, State.DELAYED, State.BURIED),
-}
-
-_LETTERS: Final = {
-    State.READY: "r", State.RESERVED: "h", State.DELAYED: "d", State.BURIED: "b",
-}  # fmt: skip
-_STATES: Final = {letter: state for state, letter in _LETTERS.items()}
-_CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
 
 
 class Place(NamedTuple):
@@ -237,12 +243,6 @@ def _reserved_behind(
             if looked == LOOK_RESERVED:
                 return keys, number << 64 | job_id
     return keys, None
-
-
-SLICE_NAMES: Final = 100
-"""Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst
-kind (see `MAX_PATTERNS`).
-"""
 
 
 class Looks(Part):

@@ -30,6 +30,9 @@ SMALL_BODY_BYTES: Final = 1 << 10
 allocated ahead if need be: when many come back at once, as many as are would not do.
 """
 
+Kept = tuple[BodyPlace, bytes]
+"""A body, and where the record is that it was taken from."""
+
 
 class Moves(Part):
     """Moves jobs.  One that was moved knows the tube that it was put into, until it is there again.
@@ -179,10 +182,6 @@ def _moved(tags: Tags | None, source: Tube, tube: Tube) -> Tags | None:
     home = tags.origin or source.name
     tags = tags._replace(origin=b"" if tube.name == home else home)
     return None if tags == NO_TAGS else tags
-
-
-Kept = tuple[BodyPlace, bytes]
-"""A body, and where the record is that it was taken from."""
 
 
 class Edits(Part):

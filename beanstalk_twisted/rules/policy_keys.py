@@ -34,6 +34,9 @@ _TUBE: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
 
 Fields = dict[str, object]
 
+TUBE_KEYS: Final = frozenset({"dead-letter"})
+"""Those whose value is a tube's name, so that one of digits is no number."""
+
 
 class BadRule(ValueError):
     """A key that does not exist, or a value that it cannot have; says so for people.
@@ -116,9 +119,6 @@ KEYS: Final[Mapping[str, _Key]] = {
     "rate": _Key(_rate, f"<jobs>[:<burst>], both from 1 to {MAX_RATE}"),
 }
 """In the order of docs/extensions.md."""
-
-TUBE_KEYS: Final = frozenset({"dead-letter"})
-"""Those whose value is a tube's name, so that one of digits is no number."""
 
 
 def check_rule(key: str, value: str) -> None:

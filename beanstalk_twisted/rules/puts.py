@@ -19,6 +19,9 @@ from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
 PUT: Final = Kind.PUT
 
+Draft = tuple[int, int]
+"""A job whose body is on its way: its id, and when its `put` line came, ns."""
+
 
 class Memory(Protocol):
     """What the queue needs to know of the process's memory."""
@@ -47,9 +50,6 @@ class Plenty:
 
 
 PLENTY: Final = Plenty()
-
-Draft = tuple[int, int]
-"""A job whose body is on its way: its id, and when its `put` line came, ns."""
 
 
 class Waiting(NamedTuple):
