@@ -180,7 +180,10 @@ class Bodies:
             self._drop(self._settled.pop(), durable_lsn, now_ns)
         self._look_jobs = DROP_JOBS if self.dropped > before else FEW_JOBS
         if len(self._settled) > MOST_STALE * len(self._jobs) + SPARE_NOTES:
-            self._forget_gone()
+            for _ in range(min(DROP_JOBS, len(self._settled))):
+                job_id = self._settled.pop()
+                if self._jobs.may_leave(job_id):
+                    self._settled.appendleft(job_id)
         return settled == DROP_JOBS or (self._is_over and self.dropped > before)
 
     @property
@@ -224,12 +227,6 @@ class Bodies:
         elif self._jobs.may_leave(job_id):
             # It was stated again, and that is not durable.
             self._settled.appendleft(job_id)
-
-    def _forget_gone(self) -> None:
-        for _ in range(min(DROP_JOBS, len(self._settled))):
-            job_id = self._settled.pop()
-            if self._jobs.may_leave(job_id):
-                self._settled.appendleft(job_id)
 
     # Back into memory.
 

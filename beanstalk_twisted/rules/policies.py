@@ -338,19 +338,16 @@ class Recount:
             self._pages = sorted(self._table.pages(), reverse=True)
             self._uncounted.begin(set(self._pages))
         while self._by_tube:
-            self._count_slice()
-            if self._by_tube:
+            for _ in range(min(SLICE_PAGES, len(self._pages))):
+                number = self._pages.pop()
+                for facts in self._table.facts(number):
+                    totals = self._by_tube.get(facts.tube_id)
+                    if totals is not None:
+                        totals.enter_found(facts)
+                self._uncounted.remove(number)
+            if self._pages:
                 yield None
-
-    def _count_slice(self) -> None:
-        for _ in range(min(SLICE_PAGES, len(self._pages))):
-            number = self._pages.pop()
-            for facts in self._table.facts(number):
-                totals = self._by_tube.get(facts.tube_id)
-                if totals is not None:
-                    totals.enter_found(facts)
-            self._uncounted.remove(number)
-        if not self._pages:
+                continue
             for totals in self._by_tube.values():
                 totals.uncounted = None
             self._by_tube.clear()

@@ -386,7 +386,10 @@ class WorkQueue:
                 self._copy_waits = size
                 return at
             if job is not None and job.body is None:
-                self._want_all(job_ids[at:], segment, now_ns)
+                for each in job_ids[at:]:
+                    place = self.state.jobs.place(each)
+                    if place is not None and place.segment == segment:
+                        self.state.bodies.want(each, now_ns)
                 job = self.state.jobs.look(job_id)
                 if self.state.bodies.is_lost(job_id):
                     # It was read just now.
@@ -399,12 +402,6 @@ class WorkQueue:
             elif key is not None:
                 self._changes.copy_key(key)
         return len(job_ids)
-
-    def _want_all(self, job_ids: Sequence[int], segment: int, now_ns: int) -> None:
-        for job_id in job_ids:
-            place = self.state.jobs.place(job_id)
-            if place is not None and place.segment == segment:
-                self.state.bodies.want(job_id, now_ns)
 
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
         """The next job id, the small state, and whether the log has to hold extensions."""
