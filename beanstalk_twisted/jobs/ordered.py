@@ -150,7 +150,7 @@ class OrderedJobs:
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
 
     def behind(self, key: int, most: int) -> list[int]:
-        """The keys of so many of the jobs behind a key; fewer if there are not as many.
+        """The keys of so many of the jobs behind a key, in order; fewer if there are not as many.
 
         :param key: of a job that is here, or was, or `LEAST`.
         """

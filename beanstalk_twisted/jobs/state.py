@@ -314,6 +314,7 @@ class QueueState(Queues):
                 self._enter_tagged(job, tube)
 
     def _remake(self, job: Job, image: JobImage, segment: int) -> None:
+        """Give a job another tube, body and tags; its state is GONE until `_enter`."""
         assert job.state in LEGAL_MOVES[image.kind][0], (job.job_id, image.kind)
         tube = self.tubes.by_id(job.tube_id)
         self.live.leave(job.segment, job.data_bytes)

@@ -261,8 +261,9 @@ class JobTable:
         self.loaded_bytes += job.body_bytes
 
     def rest(self, job: Job, image: JobImage) -> bool:
-        """A job that is there, and has no tags, has become what an image says, which nobody holds.
+        """A job has become what an image says, which nobody holds.
 
+        :param job: as it was before; it has no tags.
         :return: whether it can rest; otherwise `keep` or `hold` comes next.
         """
         (_, state, _, priority, job_id, _, deadline_ns, delay_s, ttr_s, tube_id,

@@ -76,7 +76,7 @@ class JobLog(Protocol):
         """Whether so much waits for the disk that records which no reply waits for are left out."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """Make room for the next records, definition of a tube and one of a job, in one segment."""
+        """Make room for the next records, of a tube's definition and a job, in one segment."""
 
     def append(self, record: Record) -> int: ...
 
@@ -160,7 +160,7 @@ class Changes:
         self._state = state
 
     def of_state(self, reply: Reply) -> tuple[Reply, int]:
-        """The answer with a reply that shows the state waits for all that it may tell of."""
+        """:param reply: shows the state: the answer waits for all that it may tell of."""
         return reply, self.committed_lsn
 
     def not_found(self) -> tuple[Reply, int]:

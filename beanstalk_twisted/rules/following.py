@@ -39,7 +39,6 @@ class Following(Part):
             state.next_job_id = image.job_id + 1
 
     def puts(self, jobs: ColdJobs) -> None:
-        """See `QueueState.apply_cold`."""
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)
 
