@@ -98,7 +98,7 @@ class Bodies:
         self.is_on = False
         self.most_bytes = self.dropped = self.read = self.lost = 0
         self.tell_lost: Callable[[int, int], None] = lambda job_id, now_ns: None
-        self.tell_failed: Callable[[int, int, int], None] = lambda *told: None
+        self.tell_failed: Callable[[int, int, int], None] = lambda job_id, until_ns, now_ns: None
         self.say_lost: Callable[[int, str], None] = lambda job_id, why: None
         self.room = BodyRoom()
         self.is_starved = False

@@ -55,7 +55,6 @@ PLENTY: Final = Plenty()
 class Waiting(NamedTuple):
     """A job, or some that are put together, that have wholly come and wait for room.
 
-    :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
     :ivar growth: bytes of memory that jobs take more then.
     :ivar take: takes them, at this time; None if they wait for something else by now.

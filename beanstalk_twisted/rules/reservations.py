@@ -404,10 +404,6 @@ class JobWaits:
                 self.stop(session)
                 leave(self._reservations.outbox, session, REFUSED)
 
-    def forget(self, session: Session) -> None:
-        if session.awaited_id:
-            self.stop(session)
-
     def end_wait(self, session: Session, now_ns: int) -> None:
         if session.awaited_id and session.timeout_ns is not None and session.timeout_ns <= now_ns:
             leave(self._reservations.outbox, session, self.stop(session))

@@ -127,7 +127,8 @@ class WorkQueue:
     def forget_waits(self, session: Session) -> None:
         """End what a connection that has ended waits for; its jobs and tubes stay as they are."""
         session.has_ended = True
-        self.job_waits.forget(session)
+        if session.awaited_id:
+            self.job_waits.stop(session)
         self.reservations.forget(session)
         self.puts.forget(session)
 
@@ -411,8 +412,6 @@ class WorkQueue:
 
     def _held(self, session: Session, job_id: int) -> Job | None:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None
-
-    # Work in slices.
 
     def _end_waits(self, ends: Callable[[Session], bool]) -> Slices:
         left = SLICE_WAITS
