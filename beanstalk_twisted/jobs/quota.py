@@ -83,8 +83,6 @@ class Quota:
         self.refusals[limit] += 1
         self.tell(number, limit, getattr(self.limits, limit))
 
-    # Jobs.
-
     def count(self, jobs: int, body_bytes: int) -> None:
         self.jobs += jobs
         self.body_bytes += body_bytes
@@ -123,8 +121,6 @@ class Quota:
             more = (now_ns - self._filled_ns) * rate
             self._content = min(rate * NS, self._content + more)
             self._filled_ns = now_ns
-
-    # Connections.
 
     @property
     def room_to_reserve(self) -> int:

@@ -111,8 +111,6 @@ class WorkQueue:
     def keep_in(self, log: JobLog) -> None:
         self._changes.log = log
 
-    # Sessions.
-
     def connect(self, *, hears_deadlines: bool = True) -> Session:
         """:param hears_deadlines: see `Session.hears_deadlines`."""
         self.tally.connections += 1
@@ -192,8 +190,6 @@ class WorkQueue:
     def next_due_ns(self) -> int | None:
         """When `tick` has something to do; 0 for at once, None for never."""
         return self._timekeeping.next_due_ns()
-
-    # Commands.
 
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
         """This very job, unless that or too many with its concurrency key are reserved."""
