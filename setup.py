@@ -46,7 +46,6 @@ COMPILED = (
     "beanstalk_twisted.rules.bulk",
     "beanstalk_twisted.rules.changes",
     "beanstalk_twisted.rules.following",
-    "beanstalk_twisted.rules.job_waits",
     "beanstalk_twisted.rules.looks",
     "beanstalk_twisted.rules.moves",
     "beanstalk_twisted.rules.policies",

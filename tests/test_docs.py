@@ -32,7 +32,7 @@ from beanstalk_twisted.daemon.replication_options import FENCED
 from beanstalk_twisted.jobs import figures as processing_time
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.limits import OPENED_LINES, Groups
-from beanstalk_twisted.jobs.policy import PAGE_BITS
+from beanstalk_twisted.jobs.pages import PAGE_BITS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.rules import batches, policies, policy_keys, put_batches, statistics

@@ -8,12 +8,12 @@ What was read back goes after all others, except that a job which a session was 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.body_room import NS, BodyRoom, Failed, FailedReads, Unread
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.body_room import BodyRoom, Failed, FailedReads, Unread
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import Tube
 
@@ -79,18 +79,6 @@ None if its job is gone, or is in memory.
 """
 
 
-def _nothing(job_id: int, now_ns: int) -> None:
-    """Nobody wants to know."""
-
-
-def _nothing_put_off(job_id: int, until_ns: int, now_ns: int) -> None:
-    """The same of a read that has failed."""
-
-
-def _nothing_said(job_id: int, why: str) -> None:
-    """The same of the reason."""
-
-
 class Bodies:
     """Leaves bodies to the log, and has them read back.
 
@@ -109,9 +97,9 @@ class Bodies:
     def __init__(self, jobs: JobTable) -> None:
         self.is_on = False
         self.most_bytes = self.dropped = self.read = self.lost = 0
-        self.tell_lost: Callable[[int, int], None] = _nothing
-        self.tell_failed: Callable[[int, int, int], None] = _nothing_put_off
-        self.say_lost: Callable[[int, str], None] = _nothing_said
+        self.tell_lost: Callable[[int, int], None] = lambda job_id, now_ns: None
+        self.tell_failed: Callable[[int, int, int], None] = lambda job_id, until_ns, now_ns: None
+        self.say_lost: Callable[[int, str], None] = lambda job_id, why: None
         self.room = BodyRoom()
         self.is_starved = False
         self._jobs = jobs
@@ -146,10 +134,8 @@ class Bodies:
         self.is_on, self.most_bytes, self._ask = True, most_bytes, ask
         self._note_above = most_bytes // 2
         self._jobs.keeps_places = True
-        if not self._is_loaded:
-            self._note_all()
-
-    def _note_all(self) -> None:
+        if self._is_loaded:
+            return
         left = self._note_above
         for job_id in self._jobs:
             left -= self._jobs.weigh(job_id)[0]
@@ -174,19 +160,14 @@ class Bodies:
     # Out of memory.
 
     def note(self, job_id: int, lsn: int) -> None:
-        """A body has come into memory with the full record of this LSN.  What it was read back for,
-        if it was, is done.
-        """
+        """A body has come into memory with the full record of this LSN."""
         if self._kept:
             self._keep_no_longer(job_id)
         if self._jobs.loaded_bytes > self._note_above:
             self._fresh.append((lsn, job_id))
 
     def drop_slice(self, durable_lsn: int, now_ns: int) -> bool:
-        """Leave some bodies to the log, if there are too many in memory.
-
-        :return: whether there is more to do at once.
-        """
+        """:return: whether there are more bodies to leave to the log at once."""
         settled = self._settle(durable_lsn)
         before = self.dropped
         while self._given and self._is_over:
@@ -199,17 +180,18 @@ class Bodies:
             self._drop(self._settled.pop(), durable_lsn, now_ns)
         self._look_jobs = DROP_JOBS if self.dropped > before else FEW_JOBS
         if len(self._settled) > MOST_STALE * len(self._jobs) + SPARE_NOTES:
-            self._forget_gone()
+            for _ in range(min(DROP_JOBS, len(self._settled))):
+                job_id = self._settled.pop()
+                if self._jobs.may_leave(job_id):
+                    self._settled.appendleft(job_id)
         return settled == DROP_JOBS or (self._is_over and self.dropped > before)
 
     @property
     def is_noting(self) -> bool:
-        """Whether there are bodies that may have to leave."""
         return bool(self._fresh or self._settled)
 
     @property
     def noted(self) -> int:
-        """How many bodies are noted."""
         return len(self._fresh) + len(self._settled)
 
     @property
@@ -246,18 +228,10 @@ class Bodies:
             # It was stated again, and that is not durable.
             self._settled.appendleft(job_id)
 
-    def _forget_gone(self) -> None:
-        for _ in range(min(DROP_JOBS, len(self._settled))):
-            job_id = self._settled.pop()
-            if self._jobs.may_leave(job_id):
-                self._settled.appendleft(job_id)
-
     # Back into memory.
 
     def when_loaded(self, job_id: int, call: Call) -> None:
-        """Read a body back, and call when it is there, which may be now; it may go again after
-        that.
-        """
+        """Read a body back, and call when it is there, perhaps now; it may go again after that."""
         self._calls.setdefault(job_id, []).append(call)
         place = self._jobs.place(job_id)
         if place is not None:
@@ -290,11 +264,16 @@ class Bodies:
         self._begin(job_id, place, is_wanted=True)
         return self._jobs.place(job_id) is None
 
-    def _keep(self, job_id: int, now_ns: int) -> bool:
-        """Have a body stay that is going to be read.
+    def want_some(self, job_ids: Iterable[int], most_bytes: int, now_ns: int) -> None:
+        """As `want`, for the first of these jobs."""
+        for job_id in job_ids:
+            most_bytes -= self._jobs.weigh(job_id)[0]
+            if most_bytes < 0:
+                return
+            self.want(job_id, now_ns)
 
-        :return: whether it may be read now.
-        """
+    def _keep(self, job_id: int, now_ns: int) -> bool:
+        """:return: whether a body may be read now, which is to stay then."""
         self._keep_no_longer(job_id)
         while self._kept and self._kept[oldest := next(iter(self._kept))][0] <= now_ns:
             self._keep_no_longer(oldest)
@@ -324,7 +303,6 @@ class Bodies:
         self.look_ahead(tube)
 
     def look_ahead(self, tube: Tube) -> None:
-        """Read the jobs of a tube that come next."""
         if not tube.ready.count or self.is_starved or self.room.is_short:
             # Somebody waits for its first job, as clients do with tubes for replies to themselves;
             # or memory is wanted for what clients wait for.
@@ -359,7 +337,6 @@ class Bodies:
         return len(looks)
 
     def is_reading(self, segment: int) -> bool:
-        """Whether a body is being read from a segment."""
         return any(place.segment == segment for place in self._reading.values())
 
     def is_unreadable(self, job_id: int, now_ns: int) -> bool:
@@ -370,22 +347,18 @@ class Bodies:
         return failed is not None and failed.is_left_alone(now_ns)
 
     def is_lost(self, job_id: int) -> bool:
-        """Whether the body of a job is lost."""
         failed = self._failed_read(job_id)
         return failed is not None and failed.is_lost
 
     def has_failed(self, job_id: int) -> bool:
-        """Whether the last read of a job's body, which is in the log only, has failed."""
+        """Whether the last read of a body that is in the log only has failed."""
         return self._failed_read(job_id) is not None
 
     def _failed_read(self, job_id: int) -> Failed | None:
         return self._failed.of(job_id, self._jobs.place(job_id)) if self._failed else None
 
     def arrived(self, job_id: int, body: bytes | Unread, now_ns: int) -> None:
-        """A read has ended.
-
-        :param body: or what came in its place.
-        """
+        """A read has ended, with the body or what came in its place."""
         self._arrived.append((job_id, body, now_ns))
         if self._is_telling:
             # Where reads end at once: one that began because another one has ended.
@@ -436,10 +409,7 @@ class Bodies:
     def _begin(
         self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool = True
     ) -> None:  # fmt: skip
-        """Read a body, unless that is under way.
-
-        :param is_kept: whether it is to be in memory then.
-        """
+        """:param is_kept: whether the body is to be in memory then."""
         assert self._ask is not None
         if self._is_new(job_id, place, is_wanted=is_wanted, is_kept=is_kept):
             self._ask([(place, job_id)], is_wanted)
@@ -449,7 +419,6 @@ class Bodies:
             self._ask([(self._reading[job_id], job_id)], True)
 
     def _is_new(self, job_id: int, place: BodyPlace, *, is_wanted: bool, is_kept: bool) -> bool:
-        """Note that a body is to be read, and what for."""
         if is_kept:
             self._only_seen.discard(job_id)
         if job_id in self._reading:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
+from beanstalk_twisted.jobs.job import NS
 
 ANY_BYTES: Final = 1 << 62
 """More bytes than any memory has."""
@@ -23,12 +24,22 @@ SHARE: Final = 4
 BATCH_SHARE: Final = 2
 """The part of what is left that one batch may take, so that there is always some left."""
 
+PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
+"""Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
+the last pause its body is lost.  Before the first one it was tried three times within 3 s
+(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
+and no longer than others can wait to hear of a bad sector.
+"""
+
+MAX_FAILED: Final = 10_000
+"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
+
 
 class BodyRoom:
     """Says how many bytes of bodies may be on their way.
 
-    :ivar most_bytes: the bytes that may be on their way together.
-    :ivar taken_bytes: the bytes that are; ``promised_bytes`` those of batches, to be read yet.
+    :ivar taken_bytes: those that are; ``promised_bytes`` those of batches, to be read yet, and
+        ``most_bytes`` those that may be.
     :ivar over_bytes: says by how many bytes jobs take more memory than they may; 0 if they do not.
     :ivar has_memory: says whether the process can have this many bytes.
     """
@@ -36,19 +47,16 @@ class BodyRoom:
     def __init__(self) -> None:
         self.most_bytes = ANY_BYTES
         self.taken_bytes = self.promised_bytes = 0
-        self.over_bytes: Callable[[], int] = _none
-        self.has_memory: Callable[[int], bool] = _always
+        self.over_bytes: Callable[[], int] = lambda: 0
+        self.has_memory: Callable[[int], bool] = lambda size: True
 
     def limit(self, memory_bytes: int, over_bytes: Callable[[], int]) -> None:
-        """Set the limit.
-
-        :param memory_bytes: what jobs may take.
-        """
+        """:param memory_bytes: what jobs may take."""
         self.most_bytes, self.over_bytes = memory_bytes // SHARE, over_bytes
 
     @property
     def is_short(self) -> bool:
-        """Whether jobs take all the memory that they may take."""
+        """Whether jobs take all the memory that they may."""
         return self.over_bytes() > 0
 
     @property
@@ -68,31 +76,9 @@ class BodyRoom:
         return size <= OWN_BYTES or not self.taken_bytes or size <= self.left_bytes
 
 
-def _none() -> int:
-    return 0
-
-
-def _always(size: int) -> bool:
-    return True
-
-
-NS: Final = 1_000_000_000
-
-PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
-"""Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
-the last pause its body is lost.  Before the first one it was tried three times within 3 s
-(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
-and no longer than others can wait to hear of a bad sector.
-"""
-
-MAX_FAILED: Final = 10_000
-"""Jobs of which this is known: 3 MB.  Of more, the first ones are read as if nothing was known."""
-
-
 class Unread(NamedTuple):
     """What a read has brought in place of a body.
 
-    :ivar why: in words.
     :ivar is_lost: whether the body is: something was read, and is not it; or it was tried for long
         enough.  Otherwise the read has failed.
     :ivar until_ns: the job is to be left alone until then; 0 to go by `PAUSES_S`.
@@ -106,7 +92,6 @@ class Unread(NamedTuple):
 class Failed(NamedTuple):
     """A body that could not be read.
 
-    :ivar place: where.
     :ivar pauses: how many are over; ``until_ns`` when this one is.
     :ivar read: how many bodies of others had been read when the first read failed.
     :ivar is_lost: whether it is given up.
@@ -138,7 +123,6 @@ class FailedReads:
         return failed if failed is not None and failed.place == place else None
 
     def forget(self, job_id: int) -> None:
-        """The body was read."""
         self._jobs.pop(job_id, None)
 
     def note(

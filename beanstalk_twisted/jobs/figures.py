@@ -1,41 +1,15 @@
-"""How long jobs wait for a worker, and run, by tube and in all; and what happens to them, by tube.
-
-Nothing is measured unless somebody wants to know: then a job that is put, reserved and deleted
-costs 1 to 3 us more.
-"""
+"""What is counted of jobs: how long they wait and run, where the living ones are, their memory."""
 
 from bisect import bisect_left
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import RECORD_BYTES
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.tube import Tube
-
-
-class Histogram:
-    """How many values were at most each bound.
-
-    :ivar bounds: ascending; a value beyond the last is counted too.
-    :ivar counts: of the values up to each bound that are above the one before it; one more than
-        there are bounds.
-    :ivar total: the sum of all values.
-    """
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[int, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0
-
-    def note(self, value: int) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
+from beanstalk_twisted.jobs.job import NS
 
 MS: Final = 1_000_000
-S: Final = 1000 * MS
+
+S: Final = NS
 
 BOUNDS_NS: Final = (
     1 * MS, 10 * MS, 100 * MS, 500 * MS, 1 * S, 5 * S, 15 * S, 60 * S, 300 * S, 900 * S, 3600 * S,
@@ -43,118 +17,10 @@ BOUNDS_NS: Final = (
 )  # fmt: skip
 """From what a quick worker takes to what nobody would wait for; each costs a series for a tube."""
 
-
-class TubeTimes:
-    """What was measured of a tube's jobs.
-
-    :ivar waits: from the end of their delay to their first reservation; nanoseconds.
-    :ivar runs: from the reservation to the deletion, of jobs that were reserved when deleted.
-    :ivar reserves: how often one was reserved; ``releases``, ``buries`` and ``kicks`` likewise.
-    :ivar timeouts: how often the TTR of one has ended.
-    :ivar deaths: how many became dead letters.
-    :ivar duplicates: how many were not put, since another has their unique key.
-    :ivar refusals: how often its policy refused jobs.
-    """
-
-    __slots__ = (
-        "buries", "deaths", "duplicates", "kicks", "refusals", "releases", "reserves", "runs",
-        "timeouts", "waits",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.waits = Histogram(BOUNDS_NS)
-        self.runs = Histogram(BOUNDS_NS)
-        self.reserves = self.releases = self.buries = self.kicks = self.timeouts = 0
-        self.deaths = self.duplicates = self.refusals = 0
-
-
-class JobTimes:
-    """Measures the jobs of all tubes.
-
-    :ivar total: of all jobs, those of tubes that are gone too.
-    """
-
-    def __init__(self) -> None:
-        self.total = TubeTimes()
-
-    def of(self, tube: Tube) -> TubeTimes:
-        """What was measured of a tube, to be changed."""
-        if tube.times is None:
-            tube.times = TubeTimes()
-        return tube.times
-
-    def note_wait(self, tube: Tube, took_ns: int) -> None:
-        """A job of a tube has been reserved for the first time."""
-        # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
-        times = tube.times
-        if times is None:
-            times = tube.times = TubeTimes()
-        if took_ns < 0:
-            took_ns = 0
-        at = bisect_left(BOUNDS_NS, took_ns)
-        times.reserves += 1
-        waits = times.waits
-        waits.counts[at] += 1
-        waits.total += took_ns
-        waits = self.total.waits
-        waits.counts[at] += 1
-        waits.total += took_ns
-
-    def note_run(self, tube: Tube, took_ns: int) -> None:
-        """A reserved job of a tube has been deleted."""
-        times = tube.times
-        if times is None:
-            times = tube.times = TubeTimes()
-        if took_ns < 0:
-            took_ns = 0
-        at = bisect_left(BOUNDS_NS, took_ns)
-        runs = times.runs
-        runs.counts[at] += 1
-        runs.total += took_ns
-        runs = self.total.runs
-        runs.counts[at] += 1
-        runs.total += took_ns
-
-
 Home = tuple[int, int]
 """A segment's living jobs: how many, and the bytes of their full records."""
 
 EMPTY: Final = (0, 0)
-
-
-class LiveBytes:
-    """Living jobs by the segment of their newest full record.
-
-    :ivar live_bytes: what the log would take if it held nothing but the living jobs.
-    """
-
-    def __init__(self) -> None:
-        self.live_bytes = 0
-        self._segments: dict[int, Home] = {}
-
-    def of(self, segment: int) -> Home:
-        """The living jobs of a segment."""
-        return self._segments.get(segment, EMPTY)
-
-    def enter(self, segment: int, body_bytes: int, count: int = 1) -> None:
-        """The newest full record of a job is in this segment; of so many, with all their bodies."""
-        if segment:
-            size = RECORD_BYTES * count + body_bytes
-            self.live_bytes += size
-            known, total = self._segments.get(segment, EMPTY)
-            self._segments[segment] = (known + count, total + size)
-
-    def leave(self, segment: int, body_bytes: int) -> None:
-        """It is no longer there, or the job is gone."""
-        if segment:
-            size = RECORD_BYTES + body_bytes
-            self.live_bytes -= size
-            count, total = self._segments[segment]
-            if count > 1:
-                self._segments[segment] = (count - 1, total - size)
-            else:
-                del self._segments[segment]
-
 
 RESTING_JOB_BYTES: Final = 140
 """What a resting job takes of memory beside its body, its place in its tube's queue included, and
@@ -191,21 +57,6 @@ WAITERS_BYTES: Final = 700
 KEY_BYTES: Final = 600
 """The same of a unique key of 20 bytes that is remembered."""
 
-
-def tags_memory_bytes(tags: Tags) -> int:
-    """:return: what a job's tags take of memory."""
-    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
-
-
-def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
-    """:param body_bytes: of its body, as far as that is in memory.
-    :return: what a job takes of memory beside itself.
-    """
-    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
-
-
-NS: Final = 1_000_000_000
-
 USUAL_NS: Final = 1 * NS
 """What a job is taken to take as long as too few have been measured."""
 
@@ -224,6 +75,94 @@ MAX_NS: Final = 3600 * NS
 """A job counts for no more, so that a tube waits for a known number of other tubes' jobs."""
 
 
+class Histogram:
+    """How many values were at most each bound.
+
+    :ivar bounds: ascending; a value beyond the last is counted too.
+    :ivar counts: of the values up to each bound that are above the one before it; one more than
+        there are bounds.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0
+
+    def note(self, value: int) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class TubeTimes:
+    """What was measured of a tube's jobs.
+
+    :ivar waits: from the end of their delay to their first reservation; nanoseconds.
+    :ivar runs: from the reservation to the deletion, of jobs that were reserved when deleted.
+    :ivar reserves: how often one was reserved; ``releases``, ``buries`` and ``kicks`` likewise.
+    :ivar timeouts: how often the TTR of one has ended.
+    :ivar deaths: how many became dead letters.
+    :ivar duplicates: how many were not put, since another has their unique key.
+    :ivar refusals: how often its policy refused jobs.
+    """
+
+    __slots__ = (
+        "buries", "deaths", "duplicates", "kicks", "refusals", "releases", "reserves", "runs",
+        "timeouts", "waits",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.waits = Histogram(BOUNDS_NS)
+        self.runs = Histogram(BOUNDS_NS)
+        self.reserves = self.releases = self.buries = self.kicks = self.timeouts = 0
+        self.deaths = self.duplicates = self.refusals = 0
+
+
+class LiveBytes:
+    """Living jobs by the segment of their newest full record.
+
+    :ivar live_bytes: what the log would take if it held nothing but the living jobs.
+    """
+
+    def __init__(self) -> None:
+        self.live_bytes = 0
+        self._segments: dict[int, Home] = {}
+
+    def of(self, segment: int) -> Home:
+        return self._segments.get(segment, EMPTY)
+
+    def enter(self, segment: int, body_bytes: int, count: int = 1) -> None:
+        """The newest full record of a job is in this segment; of so many, with all their bodies."""
+        if segment:
+            size = RECORD_BYTES * count + body_bytes
+            self.live_bytes += size
+            known, total = self._segments.get(segment, EMPTY)
+            self._segments[segment] = (known + count, total + size)
+
+    def leave(self, segment: int, body_bytes: int) -> None:
+        if segment:
+            size = RECORD_BYTES + body_bytes
+            self.live_bytes -= size
+            count, total = self._segments[segment]
+            if count > 1:
+                self._segments[segment] = (count - 1, total - size)
+            else:
+                del self._segments[segment]
+
+
+def tags_memory_bytes(tags: Tags) -> int:
+    return TAGS_BYTES + TAG_BYTES * tags.encoded_bytes
+
+
+def data_memory_bytes(body_bytes: int, tags: Tags | None) -> int:
+    """What a job takes of memory beside itself.
+
+    :param body_bytes: of its body, as far as that is in memory.
+    """
+    return body_bytes if tags is None else body_bytes + tags_memory_bytes(tags)
+
+
 class ProcessingTime:
     """The mean time from a reservation of a tube's jobs to their deletion, newer ones counting
     more.
@@ -238,7 +177,6 @@ class ProcessingTime:
         self._mean_ns = self._samples = 0
 
     def note(self, elapsed_ns: int) -> None:
-        """A job has been deleted so long after its reservation."""
         elapsed_ns = min(max(MIN_NS, elapsed_ns), MAX_NS)
         if self._samples:
             self._mean_ns += (elapsed_ns - self._mean_ns) // SMOOTHING

@@ -13,8 +13,12 @@ from beanstalk_twisted.binlog.records.jobs import (
 )
 from beanstalk_twisted.binlog.tags import Tags
 
+NS: Final = 1_000_000_000
+
 KICK: Final = Kind.KICK
 CLIENT: Final = Reason.CLIENT
+DELAYED: Final = State.DELAYED
+BURIED: Final = State.BURIED
 
 STATES: Final = tuple(State(number) for number in range(len(State)))
 """By their numbers."""
@@ -86,7 +90,6 @@ class Job:
 
     @property
     def loaded_body(self) -> bytes:
-        """Its body, which is in memory."""
         assert self.body is not None
         return self.body
 

@@ -1,29 +1,20 @@
-"""Concurrency keys: so many jobs with a key are reserved at once, over all tubes.
-
-The ready jobs of a tube with one key and one limit are a *line*.  While as many jobs with the key
-are reserved as the limit says, the line is closed: all its jobs are parked.  While it is open, its
-first job stands among the tube's `ready` jobs, the others are parked behind it.  So who looks for a
-job sees only those that may be handed out, and never has to pass over one.
-
-A job that comes or goes costs the same however many there are, but for finding its place in order.
-A reservation that fills a key closes its lines with that limit, 1.3 us for each that is open, in
-one go.  The end of one opens them: `OPENED_LINES` at once, those with the best jobs first, and as
-many in each slice after that (`open_next`), unless the key is full again by then.  So if more tubes
-have jobs with a key, some of these are ready a little later for who watches no other tube.
-"""
+"""Groups of jobs, which others wait for, and concurrency keys."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, State
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
 
-BURIED: Final = State.BURIED
-DELAYED: Final = State.DELAYED
+Level = tuple[bytes, int]
+"""A concurrency key, and a limit."""
+
+OPENED_LINES: Final = 1000
+"""Lines that are opened in one go: 3 ms."""
 
 
 class Groups:
@@ -39,30 +30,22 @@ class Groups:
         self._waiting: dict[bytes, OrderedJobs] = {}
 
     def members(self, group: bytes) -> int:
-        """How many jobs of the group there are, in any state."""
         return self._members.get(group, 0)
 
     def buried(self, group: bytes) -> int:
-        """How many of them are buried."""
         return self._buried.get(group, 0)
 
     def waiting(self, group: bytes) -> int:
-        """How many jobs wait for the group."""
         jobs = self._waiting.get(group)
         return 0 if jobs is None else jobs.count
 
     def first_waiting(self, group: bytes, most: int) -> list[int]:
-        """The keys, by priority and id as in `ordered`, of the first jobs that wait for the
-        group.
-        """
+        """The keys, by priority and id, of the first jobs that wait for the group."""
         jobs = self._waiting.get(group)
         return [] if jobs is None else jobs.behind(LEAST, most)
 
     def held(self, images: Sequence[JobImage]) -> list[JobImage]:
-        """Let new jobs wait for their groups.
-
-        :param images: of jobs that are about to be put, in this order; the earlier ones count for
-            the later.
+        """:param images: of jobs that are about to be put; the earlier ones count for the later.
         :return: the images, of which those wait whose group has a job.
         """
         joined: set[bytes] = set()
@@ -78,12 +61,10 @@ class Groups:
         return result
 
     def enter(self, group: bytes) -> None:
-        """There is one more job of the group."""
         self._members[group] = self.members(group) + 1
         self.ended.pop(group, None)
 
     def leave(self, group: bytes) -> None:
-        """There is one less."""
         count = self._members.pop(group)
         if count > 1:
             self._members[group] = count - 1
@@ -91,7 +72,6 @@ class Groups:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
-        """A job with tags has come into a state."""
         tags = job.tags
         assert tags is not None
         if job.state is BURIED and tags.group:
@@ -121,17 +101,8 @@ class Groups:
 
 
 def is_waiting(job: Job) -> bool:
-    """Whether a job waits for a group."""
     is_delayed = job.state is DELAYED and job.deadline_ns == NEVER_NS
     return is_delayed and job.tags is not None and bool(job.tags.after)
-
-
-Level = tuple[bytes, int]
-"""A concurrency key, and a limit."""
-
-
-OPENED_LINES: Final = 1000
-"""Lines that are opened in one go: 3 ms."""
 
 
 class Line:
@@ -151,10 +122,7 @@ class Line:
         self.others = NO_JOBS
 
     def add(self, key: int, *, is_open: bool) -> None:
-        """A job comes.
-
-        :param is_open: whether the first one may be handed out.
-        """
+        """:param is_open: whether the first one may be handed out."""
         first = self.first
         if first is None:
             self.first, self.is_open = key, is_open
@@ -174,10 +142,7 @@ class Line:
         self._place(key)
 
     def discard(self, key: int, *, is_open: bool) -> None:
-        """A job, which is here, goes.
-
-        :param is_open: whether the next one may be handed out then.
-        """
+        """:param is_open: whether the next one may be handed out then."""
         if key != self.first:
             self.others.discard_key(key)
             self.tube.parked.discard_key(key)
@@ -220,7 +185,18 @@ class Line:
 
 
 class ConcurrencyKeys:
-    """All ready and reserved jobs that have a concurrency key.
+    """All ready and reserved jobs that have a concurrency key: so many with one are reserved at
+    once, over all tubes.
+
+    The ready jobs of a tube with one key and one limit are a *line*.  While as many jobs with the
+    key are reserved as the limit says, the line is closed: all its jobs are parked.  While it is
+    open, its first job stands among the tube's `ready` jobs, the others are parked behind it.  So
+    who looks for a job sees only those that may be handed out, and never has to pass over one.
+
+    A job that comes or goes costs the same however many there are, but for finding its place.  A
+    reservation that fills a key closes its lines with that limit, 1.3 us for each that is open, in
+    one go.  The end of one opens them: `OPENED_LINES` at once, those with the best jobs first, and
+    as many in each slice after that (`open_next`), unless the key is full again by then.
 
     :ivar opened: tubes with waiting sessions in which a line was opened; who serves them takes them
         out.
@@ -237,22 +213,17 @@ class ConcurrencyKeys:
 
     @property
     def is_opening(self) -> bool:
-        """Whether `open_next` has something to do."""
         return bool(self._opening)
 
     def reserved(self, key: bytes) -> int:
-        """How many jobs with the key are reserved."""
         return self._reserved.get(key, 0)
 
     def allows(self, tags: Tags) -> bool:
-        """Whether a job with these tags may be reserved: its own limit counts, whatever limits
-        others with its key have.
-        """
+        """Whether such a job may be reserved; its own limit counts, not others' with its key."""
         key = tags.concurrency_key
         return not key or self.reserved(key) < limit_of(tags)
 
     def enter(self, job: Job, tube: Tube) -> None:
-        """A job with a key is ready."""
         tags = job.tags
         assert tags is not None
         lines = self._lines.setdefault((tags.concurrency_key, limit_of(tags)), {})
@@ -262,10 +233,7 @@ class ConcurrencyKeys:
         line.add(job.priority << 64 | job.job_id, is_open=self.allows(tags))
 
     def leave(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """A job with a key is no longer ready.
-
-        :param is_taken: whether it is about to be reserved.
-        """
+        """:param is_taken: whether the job is about to be reserved."""
         tags = job.tags
         assert tags is not None
         limit = limit_of(tags)
@@ -281,7 +249,6 @@ class ConcurrencyKeys:
                 self._opening.pop(level, None)
 
     def begin(self, key: bytes) -> None:
-        """One more job with the key is reserved."""
         count = self._reserved[key] = self.reserved(key) + 1
         level = key, count
         self._opening.pop(level, None)
@@ -290,7 +257,6 @@ class ConcurrencyKeys:
                 line.turn()
 
     def end(self, key: bytes) -> None:
-        """One job with the key is no longer reserved."""
         count = self._reserved.pop(key)
         if count > 1:
             self._reserved[key] = count - 1
@@ -308,7 +274,6 @@ class ConcurrencyKeys:
         self.open_next()
 
     def open_next(self) -> None:
-        """Open the next lines of those that wait for it."""
         left = self._most
         for level in list(self._opening):
             firsts, lines = self._opening[level], self._lines[level]
@@ -328,5 +293,4 @@ class ConcurrencyKeys:
 
 
 def limit_of(tags: Tags) -> int:
-    """How many jobs with the key of these tags are reserved at once, at most."""
     return tags.concurrency_limit or 1

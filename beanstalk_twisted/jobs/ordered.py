@@ -1,14 +1,5 @@
 """Job ids in order, any of which may leave at any time.
 
-A sorted list in blocks, each two arrays, of majors and of ids: 16 bytes for a job, and nothing that
-is an object of its own.  A key is found by bisection among the blocks and then in its block, and is
-removed at once.  So each call for one job costs four bisections and moving what stands behind it in
-one block (at most 8 kB), and now and then, when a block becomes full or empty, the pointers to the
-blocks (32 kB for a million jobs): with a million jobs less than 0.1 ms.
-
-Keys that come in order are appended, and the first one needs no search: `add`, `first` and
-`discard` take 0.4 us together.  Random keys take 2.5 us each, with 200,000 of them.
-
 A key is ``major << 64 | job_id``: jobs with equal major come in order of their ids.
 """
 
@@ -40,6 +31,13 @@ _NO_STARTS: Final = [LEAST]
 class OrderedJobs:
     """Jobs ordered by (major, id), each at most once: ready ones by priority, others by time.
 
+    A sorted list in blocks: 16 bytes for a job, and nothing that is an object of its own.  A call
+    for one job costs four bisections, among the blocks and in one, and moving what stands behind it
+    in the block (at most 8 kB), and now and then the pointers to the blocks (32 kB for a million
+    jobs): with a million jobs less than 0.1 ms.  Keys that come in order are appended, and the
+    first one needs no search: `add`, `first` and `discard` take 0.4 us together.  Random keys take
+    2.5 us each, with 200,000 of them.
+
     A block is an array of ``_majors`` and that of ``_ids`` at the same place.  None is empty, but
     for the only one of an empty queue.  ``_starts[n]`` is no more than the keys of block n, and
     more than all those before it; a block's first key may leave without it.
@@ -56,10 +54,7 @@ class OrderedJobs:
         self._starts = _NO_STARTS
 
     def add(self, major: int, job_id: int) -> bool:
-        """A job enters.
-
-        :return: whether it is the first now.
-        """
+        """:return: whether the job is the first now."""
         self.count += 1
         ids = self._ids[-1]
         if not ids:
@@ -71,7 +66,11 @@ class OrderedJobs:
         majors = self._majors[-1]
         last = majors[-1]
         if major < last or (major == last and job_id < ids[-1]):
-            return self._insert(major, job_id)
+            place = bisect_right(self._starts, major << 64 | job_id) - 1
+            at = self._insert_in(place, major, job_id)
+            if len(self._ids[place]) > BLOCK_KEYS:
+                self._cut(place)
+            return place == at == 0
         if len(ids) < BLOCK_KEYS:
             majors.append(major)
             ids.append(job_id)
@@ -90,7 +89,7 @@ class OrderedJobs:
         return self.add_all(array("q", (major,)) * len(job_ids), array("Q", job_ids))
 
     def add_all(self, majors: Majors, ids: Ids) -> bool:
-        """The same for jobs of any majors.
+        """As `add_run`, for jobs of any majors.
 
         :param majors: of ``ids``; at least one, ascending by both, each once.
         """
@@ -124,7 +123,6 @@ class OrderedJobs:
             self._drop(place, place + 1)
 
     def discard_firsts(self, most: int) -> None:
-        """Remove so many of the first jobs; there are as many."""
         self.count -= most
         gone = 0
         for ids in self._ids:
@@ -137,23 +135,18 @@ class OrderedJobs:
         self._drop(0, gone)
 
     def add_key(self, key: int) -> bool:
-        """As `add`, for the job of this key."""
         return self.add(key >> 64, key & ID_MASK)
 
     def discard_key(self, key: int) -> None:
-        """As `discard`, for the job of this key."""
         self.discard(key >> 64, key & ID_MASK)
 
     def first(self) -> int | None:
-        """The key of the first job."""
         return self._majors[0][0] << 64 | self._ids[0][0] if self.count else None
 
     def first_pair(self) -> tuple[int, int] | None:
-        """The major and the id of the first job."""
         return (self._majors[0][0], self._ids[0][0]) if self.count else None
 
     def last(self) -> int | None:
-        """The key of the last job."""
         return self._majors[-1][-1] << 64 | self._ids[-1][-1] if self.count else None
 
     def behind(self, key: int, most: int) -> list[int]:
@@ -162,7 +155,9 @@ class OrderedJobs:
         :param key: of a job that is here, or was, or `LEAST`.
         """
         place = max(0, bisect_right(self._starts, key) - 1)
-        at = self._behind_in(place, key)
+        majors, ids = self._majors[place], self._ids[place]
+        low = bisect_left(majors, key >> 64)
+        at = bisect_right(ids, key & ID_MASK, low, bisect_right(majors, key >> 64, low))
         keys: list[int] = []
         while len(keys) < most and place < len(self._ids):
             keys += self._keys(place, at, at + most - len(keys))
@@ -170,17 +165,10 @@ class OrderedJobs:
         return keys
 
     def first_ids(self, most: int) -> list[int]:
-        """The ids of so many of the first jobs, in order; fewer if there are not as many."""
+        """The ids of so many of the first jobs; fewer if there are not as many."""
         return list(islice(chain.from_iterable(self._ids), most))
 
-    def _behind_in(self, place: int, key: int) -> int:
-        """:return: where the first job behind a key is in a block."""
-        majors, ids = self._majors[place], self._ids[place]
-        low = bisect_left(majors, key >> 64)
-        return bisect_right(ids, key & ID_MASK, low, bisect_right(majors, key >> 64, low))
-
     def _keys(self, place: int, start: int, end: int) -> list[int]:
-        """Keys of a block."""
         majors, ids = self._majors[place][start:end], self._ids[place][start:end]
         return [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
 
@@ -188,13 +176,6 @@ class OrderedJobs:
         """Leave the shared empty lists, before the first jobs enter."""
         if self._ids is _NO_IDS:
             self._majors, self._ids, self._starts = [array("q")], [array("Q")], [LEAST]
-
-    def _insert(self, major: int, job_id: int) -> bool:
-        place = bisect_right(self._starts, major << 64 | job_id) - 1
-        at = self._insert_in(place, major, job_id)
-        if len(self._ids[place]) > BLOCK_KEYS:
-            self._cut(place)
-        return place == at == 0
 
     def _insert_in(self, place: int, major: int, job_id: int) -> int:
         """:return: where in its block the job is."""
@@ -205,30 +186,22 @@ class OrderedJobs:
         return at
 
     def _merge(self, place: int, majors: Majors, ids: Ids) -> None:
-        """These jobs, ascending, belong into this block."""
-        before = self._ids[place]
+        old_majors, before = self._majors[place], self._ids[place]
         if len(ids) < FEW:
             for major, job_id in zip(majors, ids, strict=True):
                 self._insert_in(place, major, job_id)
-        elif not before or self._last_of(place) < majors[0] << 64 | ids[0]:
-            self._majors[place].extend(majors)
+        elif not before or (old_majors[-1], before[-1]) < (majors[0], ids[0]):
+            old_majors.extend(majors)
             before.extend(ids)
-        elif majors[-1] << 64 | ids[-1] < self._first_of(place):
-            self._majors[place] = majors + self._majors[place]
+        elif (majors[-1], ids[-1]) < (old_majors[0], before[0]):
+            self._majors[place] = majors + old_majors
             self._ids[place] = ids + before
         else:
             self._sort(place, majors, ids)
         if len(self._ids[place]) > BLOCK_KEYS:
             self._cut(place)
 
-    def _first_of(self, place: int) -> int:
-        return self._majors[place][0] << 64 | self._ids[place][0]
-
-    def _last_of(self, place: int) -> int:
-        return self._majors[place][-1] << 64 | self._ids[place][-1]
-
     def _sort(self, place: int, majors: Majors, ids: Ids) -> None:
-        """Put jobs between those of a block."""
         keys = self._keys(place, 0, len(self._ids[place]))
         keys += [major << 64 | job_id for major, job_id in zip(majors, ids, strict=True)]
         keys.sort()  # Of two runs in order this makes one, without sorting them.
@@ -246,7 +219,6 @@ class OrderedJobs:
         self._starts[place + 1 : place + 1] = [majors[at] << 64 | ids[at] for at in starts[1:]]
 
     def _drop(self, start: int, end: int) -> None:
-        """Remove these blocks, which are empty or no longer needed."""
         del self._majors[start:end]
         del self._ids[start:end]
         del self._starts[start:end]

@@ -1,5 +1,5 @@
-"""Jobs in memory: one that nobody holds as a row, `ROW_BYTES` of bytes with all but its id and its
-body; and pages of them.
+"""Jobs in memory: one that nobody holds as a row, bytes with all but its id and its body; and pages
+of them.
 """
 
 import struct
@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.cold import ColdJobs, Standing
 from beanstalk_twisted.binlog.records.jobs import GONE, READY
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.policy import PAGE_BITS
+
+PAGE_BITS: Final = 5
+"""An id without so many bits is the number of its page."""
 
 ROW: Final = struct.Struct("<qQqHBxIIIIIIQHHHH")
 """A `job.Row`.  Its state is GONE if there is no such job, or it is a `Job`."""
@@ -83,11 +85,9 @@ class Page:
         self.count = len(entries or ())
 
     def has(self, slot: int) -> bool:
-        """Whether there is such a job."""
         return self.entries[slot] is not None or self.rows[slot * ROW_BYTES + STATE_AT] > 0
 
     def is_free(self, start: int, end: int) -> bool:
-        """Whether there is no job from a slot to another."""
         return not any(map(self.has, range(start, end)))
 
     def home(self, slot: int) -> tuple[int, int]:
@@ -97,7 +97,6 @@ class Page:
         return segment, FULL_LSN.unpack_from(self.rows, at + FULL_LSN_AT)[0]
 
     def body_bytes(self, slot: int) -> int:
-        """The bytes of the body of a row, wherever that is."""
         return int(U32.unpack_from(self.rows, slot * ROW_BYTES + SIZE_AT)[0])
 
     def facts(self) -> list[JobFacts]:
@@ -132,7 +131,6 @@ def pack(rows: bytearray, at: int, job: Job) -> bool:
 
 
 def unpack(job_id: int, rows: bytearray, at: int, body: bytes | None) -> Job | None:
-    """Make a job of a row: None if there is none in it."""
     row = ROW.unpack_from(rows, at)
     # Not by `__new__` alone, which calls `__init__` where this is compiled.
     return Job(job_id, body, None, row) if row[_STATE] else None
@@ -161,7 +159,6 @@ def pack_all(jobs: ColdJobs) -> memoryview:
 
 
 def _stand(words: memoryview, standing: Standing) -> None:
-    """Fill in where jobs stand."""
     states, deadlines_ns, reserves, timeouts, releases, buries, kicks = standing
     halves = memoryview(array("q", deadlines_ns)).cast("B").cast("I")
     words[_DEADLINE_WORD::_ROW_WORDS] = halves[::2]

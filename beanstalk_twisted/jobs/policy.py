@@ -2,25 +2,17 @@
 policies".
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import RESERVED
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-
-if TYPE_CHECKING:
-    # By name: what is compiled calls methods of a class of its own directly.
-    from beanstalk_twisted.jobs.job import Job
-    from beanstalk_twisted.jobs.pages import JobFacts
-
-NS: Final = 1_000_000_000
+from beanstalk_twisted.jobs.pages import PAGE_BITS, JobFacts
 
 LATE_NS: Final = 100_000_000
 """How late a server may be to hand out the next job of a tube with a rate, and still make up for
 it, ns: longer than a turn and than most of a busy machine's delays.
 """
-
-PAGE_BITS: Final = 5
-"""An id without so many bits is the number of its page in the table of jobs."""
 
 MAX_DELAY_S: Final = (1 << 32) - 1
 """As long as any job can be delayed."""
@@ -42,8 +34,8 @@ class Backoff(NamedTuple):
     cap_s: int
 
     def delay_ns(self, job_id: int, reserves: int) -> int:
-        """Nanoseconds, `MAX_DELAY_S` at most; some 10 % more or less than the rule says, which
-        depend on the job's id alone.
+        """Some 10 % more or less than the rule says, which depend on the job's id alone; not above
+        `MAX_DELAY_S`.
 
         :param reserves: how often the job was reserved, at least once.
         """
@@ -84,7 +76,6 @@ class Policy(NamedTuple):
 
     @property
     def needs_totals(self) -> bool:
-        """Whether the tube has to keep a `TubeTotals`."""
         return bool(self.max_age_s)
 
 
@@ -112,7 +103,6 @@ class Limiter:
             self._content = max(0, self._content - NS)
 
     def is_shut(self, reserved: int, now_ns: int) -> bool:
-        """:param reserved: how many of the tube's jobs are."""
         self._fill(now_ns)
         if self.max_reserved and reserved >= self.max_reserved:
             return True
@@ -147,12 +137,10 @@ class Uncounted:
         self._pages = pages
 
     def remove(self, page: int) -> None:
-        """The jobs of a page were entered."""
         if self._pages is not None:
             self._pages.discard(page)
 
     def has(self, job_id: int) -> bool:
-        """Whether a job is in one of them."""
         return self._pages is None or job_id >> PAGE_BITS in self._pages
 
 
@@ -177,60 +165,44 @@ class TubeTotals:
         self.keeps_dead = keeps_dead
         self.uncounted: Uncounted | None = None
 
-    def enter(self, job: "Job") -> None:
-        """A job that nobody holds is in the tube."""
+    def enter(self, job: Job) -> None:
         if self._knows(job.job_id) and self._keeps_age_of(job):
             self.ages.add(since_ns(job), job.job_id)
 
     def enter_cold(self, job_id: int, created_ns: int) -> None:
-        """The same for a ready job that was only put, and has no tags."""
+        """As `enter`, for a ready job that was only put, and has no tags."""
         if self._knows(job_id):
             self.ages.add(created_ns, job_id)
 
-    def enter_found(self, facts: "JobFacts") -> None:
-        """A job is in the tube whose page was not entered yet."""
+    def enter_found(self, facts: JobFacts) -> None:
         job = facts.job
         if job is None:
             self.ages.add(facts.created_ns, facts.job_id)
         elif self._keeps_age_of(job) and job.state is not RESERVED:
             self.ages.add(since_ns(job), facts.job_id)
 
-    def leave(self, job: "Job") -> None:
-        """A job that nobody holds is in the tube no more."""
+    def leave(self, job: Job) -> None:
+        """Nobody held a job so far, but now it is reserved, or gone."""
         if self._knows(job.job_id) and self._keeps_age_of(job):
-            self._discard(job)
+            if job.job_id in self.aside:
+                del self.aside[job.job_id]
+            else:
+                self.ages.discard(since_ns(job), job.job_id)
 
-    def hold(self, job: "Job") -> None:
-        """A job of the tube is reserved."""
-        if self._knows(job.job_id) and self._keeps_age_of(job):
-            self._discard(job)
-
-    def let_go(self, job: "Job") -> None:
-        """A job of the tube is reserved no more."""
-        if self._knows(job.job_id) and self._keeps_age_of(job):
-            self.ages.add(since_ns(job), job.job_id)
-
-    def set_aside(self, job: "Job") -> None:
+    def set_aside(self, job: Job) -> None:
         """A job that is among ``ages`` waits to be a dead letter."""
         self.ages.discard(since_ns(job), job.job_id)
         self.aside[job.job_id] = None
 
-    def come_back(self, job: "Job") -> None:
+    def come_back(self, job: Job) -> None:
         """A job leaves its state: if it was set aside, it is so no more."""
         if job.job_id in self.aside:
             del self.aside[job.job_id]
             self.ages.add(since_ns(job), job.job_id)
 
     def rotate(self, job_id: int) -> None:
-        """A job that is set aside was looked at."""
         del self.aside[job_id]
         self.aside[job_id] = None
-
-    def _discard(self, job: "Job") -> None:
-        if job.job_id in self.aside:
-            del self.aside[job.job_id]
-        else:
-            self.ages.discard(since_ns(job), job.job_id)
 
     def first_ns(self) -> int | None:
         """Since when the oldest job is there that nobody holds."""
@@ -240,15 +212,15 @@ class TubeTotals:
     def _knows(self, job_id: int) -> bool:
         return self.uncounted is None or not self.uncounted.has(job_id)
 
-    def _keeps_age_of(self, job: "Job") -> bool:
+    def _keeps_age_of(self, job: Job) -> bool:
         return self.keeps_dead or not is_dead_letter(job)
 
 
-def is_dead_letter(job: "Job") -> bool:
+def is_dead_letter(job: Job) -> bool:
     """Whether a job is not to be tried again: by a policy, unless somebody kicks it."""
     return job.tags is not None and bool(job.tags.dead_from)
 
 
-def since_ns(job: "Job") -> int:
+def since_ns(job: Job) -> int:
     """What a job's age counts from for `max-age`: its put, or its death."""
     return job.tags.dead_at_ns if job.tags is not None and job.tags.dead_from else job.created_ns

@@ -1,6 +1,4 @@
-"""The queues of all tubes: where each job stands that nobody holds, and how many are in each state;
-and beside them, the queues of dead letters.
-"""
+"""The queues of all tubes, their timers, dead letters, and how long jobs wait and run."""
 
 from array import array
 from bisect import bisect_left
@@ -11,7 +9,8 @@ from typing import Final, Generic, TypeVar
 
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.records.jobs import READY, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.figures import BOUNDS_NS, TubeTimes
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.tube import URGENT_BELOW, Tube, TubeList
 
@@ -43,7 +42,6 @@ class DueTimes(Generic[Owner]):
             self._forget_stale()
 
     def forget(self, owner: Owner) -> None:
-        """Do not call ``owner`` any more."""
         self._armed.pop(owner, None)
         self._forget_stale()
 
@@ -53,7 +51,6 @@ class DueTimes(Generic[Owner]):
             heapify(self.entries)
 
     def first_ns(self) -> int | None:
-        """When the next owner is to be called."""
         heap = self.entries
         while heap:
             when_ns, serial, owner = heap[0]
@@ -74,10 +71,6 @@ class DueTimes(Generic[Owner]):
         return owner
 
 
-DELAYED: Final = State.DELAYED
-BURIED: Final = State.BURIED
-
-
 class Queues:
     """Lets jobs into the queues of their tubes.
 
@@ -94,7 +87,6 @@ class Queues:
     def enqueue(
         self, tube: Tube, state: State, priority: int, deadline_ns: int, job_id: int
     ) -> None:  # fmt: skip
-        """A job that nobody holds comes into its queue."""
         self.counts[state] += 1
         if state is READY:
             if tube.ready.add(priority, job_id) and tube.listeners:
@@ -109,14 +101,12 @@ class Queues:
             tube.buried.add(deadline_ns, job_id)
 
     def count_ready(self, tube: Tube, priority: int, change: int) -> None:
-        """A ready job more, or fewer."""
         self.counts[READY] += change
         if priority < URGENT_BELOW:
             self.urgent += change
             tube.urgent += change
 
     def enqueue_all(self, jobs: ColdJobs) -> None:
-        """Add jobs to the queues of their tubes."""
         queues: dict[tuple[int, int], list[tuple[int, int]]] = {}
         standing = jobs.standing
         states = bytes([READY]) * len(jobs.job_ids) if standing is None else standing.states
@@ -132,10 +122,7 @@ class Queues:
                 self._set_aside(self.tubes.by_id(tube_id), state, entries)
 
     def _set_aside(self, tube: Tube, state: int, jobs: list[tuple[int, int]]) -> None:
-        """Add delayed or buried jobs to their tube's queue.
-
-        :param jobs: their deadlines and ids; at least one.
-        """
+        """:param jobs: deadlines and ids of jobs of the tube, delayed or buried; at least one."""
         jobs.sort()
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if state == DELAYED:
@@ -147,10 +134,7 @@ class Queues:
             self.counts[BURIED] += len(jobs)
 
     def enqueue_ready(self, tube: Tube, jobs: list[tuple[int, int]]) -> None:
-        """Add ready jobs to their tube's queue.
-
-        :param jobs: their priorities and ids; at least one.
-        """
+        """:param jobs: priorities and ids of jobs of the tube; at least one."""
         jobs.sort()
         majors, ids = array("q", [job[0] for job in jobs]), array("Q", [job[1] for job in jobs])
         if tube.ready.add_all(majors, ids) and tube.listeners:
@@ -158,7 +142,7 @@ class Queues:
         self._count_many_ready(tube, len(jobs), bisect_left(majors, URGENT_BELOW))
 
     def enqueue_run(self, tube: Tube, priority: int, job_ids: list[int]) -> None:
-        """The same for jobs of one priority.
+        """As `enqueue_ready`, for jobs of one priority.
 
         :param job_ids: at least one, ascending.
         """
@@ -173,10 +157,7 @@ class Queues:
         tube.urgent += urgent
 
     def count_ages(self, jobs: ColdJobs, tubes: list[Tube]) -> None:
-        """Tell tubes that limit the age of their jobs of those that have come.
-
-        :param tubes: those that the jobs are in.  At a start their policies are not known yet.
-        """
+        """:param tubes: those that the jobs are in.  At a start their policies are not known."""
         totals = {tube.tube_id: tube.totals for tube in tubes if tube.totals is not None}
         if not totals:
             return
@@ -200,7 +181,6 @@ class DeadLetters:
         self.buried = 0
 
     def enter(self, job: Job) -> None:
-        """A job is there, which may be a dead letter."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube.get(tags.dead_from)
@@ -209,7 +189,6 @@ class DeadLetters:
             jobs.add(tags.dead_at_ns, job.job_id)
 
     def leave(self, job: Job) -> None:
-        """A job is gone, or is about to have other tags."""
         tags = job.tags
         if tags is not None and tags.dead_from:
             jobs = self._by_tube[tags.dead_from]
@@ -218,15 +197,59 @@ class DeadLetters:
                 del self._by_tube[tags.dead_from]
 
     def enter_buried(self, job: Job) -> None:
-        """Count a job that is buried, if it is a dead letter."""
         if job.tags is not None and job.tags.dead_from:
             self.buried += 1
 
     def leave_buried(self, job: Job) -> None:
-        """A buried job is about to leave this state, and still has its tags."""
         if job.tags is not None and job.tags.dead_from:
             self.buried -= 1
 
     def of(self, name: bytes) -> OrderedJobs | None:
         """The dead letters of a tube, by when they died; None if there are none."""
         return self._by_tube.get(name)
+
+
+class JobTimes:
+    """Measures the jobs of all tubes, if somebody wants to know: a job that is put, reserved and
+    deleted costs 1 to 3 us more then.
+
+    :ivar total: of all jobs, those of tubes that are gone too.
+    """
+
+    def __init__(self) -> None:
+        self.total = TubeTimes()
+
+    def of(self, tube: Tube) -> TubeTimes:
+        if tube.times is None:
+            tube.times = TubeTimes()
+        return tube.times
+
+    def note_wait(self, tube: Tube, took_ns: int) -> None:
+        # As `note_run`, and `Histogram.note` twice, without a call: this is on every job's way.
+        times = tube.times
+        if times is None:
+            times = tube.times = TubeTimes()
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        times.reserves += 1
+        waits = times.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
+        waits = self.total.waits
+        waits.counts[at] += 1
+        waits.total += took_ns
+
+    def note_run(self, tube: Tube, took_ns: int) -> None:
+        times = tube.times
+        if times is None:
+            times = tube.times = TubeTimes()
+        if took_ns < 0:
+            took_ns = 0
+        at = bisect_left(BOUNDS_NS, took_ns)
+        runs = times.runs
+        runs.counts[at] += 1
+        runs.total += took_ns
+        runs = self.total.runs
+        runs.counts[at] += 1
+        runs.total += took_ns

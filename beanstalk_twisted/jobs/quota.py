@@ -1,17 +1,8 @@
-"""What one identity may take of a server, and takes: docs/access.md, "Limits".
-
-Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
-them, as they come and go.  So they hold after a restart too, and no log has to say who has put a
-job.  All else is counted over its connections.
-"""
+"""What one identity may take of a server, and takes: docs/access.md, "Limits"."""
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from beanstalk_twisted.jobs.session import Session
-
+from typing import Final, NamedTuple
 
 NS: Final = 1_000_000_000
 
@@ -40,21 +31,22 @@ class Limits(NamedTuple):
 
     @property
     def are_of_tubes(self) -> bool:
-        """Whether any of them is counted over tubes."""
         return min(self.jobs, self.bytes, self.keys, self.tubes) < NO_LIMIT
 
 
 class Quota:
-    """What an identity takes, and whether it may take more.
+    """What an identity takes, and whether it may take more.  What it takes already when a limit is
+    lowered stays.
 
-    What it takes already when a limit is lowered stays.
+    Jobs, bytes, keys and tubes are counted over the tubes of an identity, whoever has put or made
+    them, as they come and go.  So they hold after a restart too, and no log has to say who has put
+    a job.  All else is counted over its connections.
 
-    :ivar name: of the identity.
     :ivar jobs: in its tubes; ``body_bytes`` of their bodies; ``keys``, ``tubes``, ``watched``,
         ``connections`` and ``reserved`` as the limits that are called so.
     :ivar refusals: how often each limit was reached.
-    :ivar tell: called with a session, the name of a limit and its value, when it has refused
-        something of that session.
+    :ivar tell: called with a session's number, the name of a limit and its value, when it has
+        refused something of that session.
     """
 
     __slots__ = (
@@ -68,7 +60,7 @@ class Quota:
         self.jobs = self.body_bytes = self.keys = self.tubes = 0
         self.connections = self.watched = self.reserved = 0
         self.refusals: Counter[str] = Counter()
-        self.tell: Callable[[Session, str, int], None] = lambda session, limit, most: None
+        self.tell: Callable[[int, str, int], None] = lambda number, limit, most: None
         # Of the bucket: jobs per second times nanoseconds, so that it is exact.
         self._content = limits.put_rate * NS
         self._filled_ns = 0
@@ -82,28 +74,21 @@ class Quota:
         )  # fmt: skip
 
     def change(self, limits: Limits) -> None:
-        """Let other limits hold from now on."""
         if limits.put_rate != self.limits.put_rate:
             self._content = limits.put_rate * NS
         self.limits = limits
 
-    def refuses(self, session: "Session", limit: str) -> None:
-        """Count that something was refused since a limit is reached, and tell it.
-
-        :param limit: its name, one of the fields of `Limits`.
-        """
+    def refuses(self, number: int, limit: str) -> None:
+        """:param limit: one of the fields of `Limits`, which has refused something of a session."""
         self.refusals[limit] += 1
-        self.tell(session, limit, getattr(self.limits, limit))
-
-    # Jobs.
+        self.tell(number, limit, getattr(self.limits, limit))
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """So many jobs more, or fewer, are in its tubes."""
         self.jobs += jobs
         self.body_bytes += body_bytes
 
     def count_tube(self, change: int, jobs: int, body_bytes: int, keys: int) -> None:
-        """A tube with so many jobs and keys is one of its tubes from now on, or no longer.
+        """A tube with so many jobs and keys becomes one of its tubes, or ceases to be one.
 
         :param change: 1 or -1.
         """
@@ -127,7 +112,6 @@ class Quota:
         return ""
 
     def spend(self, jobs: int) -> None:
-        """So many jobs are put, and count against the rate."""
         if self.limits.put_rate < NO_LIMIT:
             self._content -= jobs * NS
 
@@ -138,25 +122,17 @@ class Quota:
             self._content = min(rate * NS, self._content + more)
             self._filled_ns = now_ns
 
-    # Connections.
-
     @property
     def room_to_reserve(self) -> int:
-        """How many jobs its connections may reserve beside those that they hold; 0 or less for
-        none.
-        """
+        """How many more jobs its connections may reserve; 0 or less for none."""
         return self.limits.reserved - self.reserved
 
     def connect(self, watched: int, reserved: int) -> None:
-        """A connection is the identity's, which watches so many tubes and holds, or waits for, so
-        many jobs.
-        """
         self.connections += 1
         self.watched += watched
         self.reserved += reserved
 
     def disconnect(self, watched: int, reserved: int) -> None:
-        """It is so no longer."""
         self.connections -= 1
         self.watched -= watched
         self.reserved -= reserved

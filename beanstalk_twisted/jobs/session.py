@@ -7,17 +7,23 @@ from typing import Final
 from beanstalk_twisted.jobs.figures import USUAL_NS, ProcessingTime
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.quota import Quota
-from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex
+from beanstalk_twisted.jobs.tube import MANY_TUBES, SPARE_OLD, ReadyIndex, Tube, TubeIndex, Waiter
 
 MAX_U64: Final = (1 << 64) - 1
 
 SPREAD_BITS: Final = 32
 
+FIFO: Final = b"fifo"
+
+WEIGHTED: Final = b"weighted"
+
+WEIGHTED_FAIR: Final = b"weighted-fair"
+
 
 class Share:
     """One watched tube's part.
 
-    :ivar number: tells shares that are due at the same time apart; the smaller one is first.
+    :ivar number: of shares that are due at the same time the smallest one is first.
     :ivar due: in virtual nanoseconds.
     :ivar is_queued: whether it is in the queue, since its tube had jobs when last looked at.
     """
@@ -33,13 +39,10 @@ class Share:
 
 
 class WeightedIndex(TubeIndex):
-    """Watched tubes by the times of their turns.
-
-    :ivar next_number: of the next share.
-    """
+    """Watched tubes by the times of their turns."""
 
     __slots__ = (
-        "_changed", "_chosen", "_counts_time", "_now", "_queue", "_seed", "_shares", "next_number",
+        "_chosen", "_counts_time", "_now", "_queue", "_seed", "_shares", "next_number",
     )  # fmt: skip
 
     def __init__(
@@ -50,39 +53,35 @@ class WeightedIndex(TubeIndex):
         :param seed: where tubes begin in their strides follows from it; less than 2**32.
         :param first_number: so many shares were made before with this seed.
         """
+        super().__init__(())
         self.next_number = first_number
         self._counts_time = counts_time
         self._seed = seed
         self._now = 0
         self._shares: dict[Tube, Share] = {}
         self._queue: list[tuple[int, int, Share]] = []
-        self._changed: set[Tube] = set()
         # Whose turn it is; it counts as over when something else is done, unless `forgo` is called.
         self._chosen: Share | None = None
         for tube, weight in tubes:
             self._enter(tube, weight)
 
     def enter(self, tubes: Iterable[tuple[Tube, int]]) -> None:
-        """These tubes are watched too, with these weights; have them tell when they have jobs."""
+        """These tubes are watched too, with these weights."""
         self._end_turn()
         for tube, weight in tubes:
             self._enter(tube, weight)
         self._take_up()
 
     def close(self) -> None:
-        """Let no tube tell any more."""
         for tube in self._shares:
             tube.unlisten(self)
 
     def watch(self, tube: Tube) -> None:
-        """A tube is watched from now on, with weight 1."""
         self._end_turn()
         self._enter(tube, 1)
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """Give a watched tube another weight: what is left of its stride shrinks or grows with
-        it.
-        """
+        """Give a watched tube another weight: what is left of its stride changes with it."""
         self._end_turn()
         old = self._shares[tube]
         share = self._share(tube, weight)
@@ -94,17 +93,12 @@ class WeightedIndex(TubeIndex):
             self._tidy()
 
     def ignore(self, tube: Tube) -> None:
-        """A tube is no longer watched."""
         self._end_turn()
         self._changed.discard(tube)
         share = self._shares.pop(tube)
         share.is_queued = False
         self._tidy()
         tube.unlisten(self)
-
-    def note(self, tube: Tube) -> None:
-        """A tube may have jobs to hand out again."""
-        self._changed.add(tube)
 
     def first(self) -> int | None:
         """The key of the best job of the tube whose turn it is.  The turn is over when this is
@@ -146,7 +140,6 @@ class WeightedIndex(TubeIndex):
         return (USUAL_NS if times is None else times.expected_ns()) // share.weight
 
     def _end_turn(self) -> None:
-        """The tube whose turn it was is due a stride later."""
         share, self._chosen = self._chosen, None
         if share is not None:
             if self._counts_time and share.tube.processing_time is None:
@@ -171,7 +164,6 @@ class WeightedIndex(TubeIndex):
             heappush(self._queue, (share.due, share.number, share))
 
     def _tidy(self) -> None:
-        """Drop the entries of shares that are no more, if they are many."""
         if len(self._queue) > 2 * len(self._shares) + SPARE_OLD:
             self._queue = [entry for entry in self._queue if entry[2].is_queued]
             heapify(self._queue)
@@ -187,12 +179,7 @@ def spread(number: int) -> int:
     return (mixed ^ mixed >> 31) >> 32
 
 
-FIFO: Final = b"fifo"
-WEIGHTED: Final = b"weighted"
-WEIGHTED_FAIR: Final = b"weighted-fair"
-
-
-class Session:
+class Session(Waiter):
     """One connection's place in the queue.
 
     :ivar number: from 1 in each run of the server.
@@ -200,7 +187,6 @@ class Session:
     :ivar mode: how a tube is chosen of those that it watches: `FIFO`, `WEIGHTED` or
         `WEIGHTED_FAIR`.
     :ivar is_producer: whether it has put; ``is_worker`` whether it has reserved.
-    :ivar is_waiting: whether a `reserve` of it is unanswered.
     :ivar is_busy: whether a command of it is carried out in slices, or waits for room, or for the
         end of a job.
     :ivar awaited_id: the job whose end it waits for, 0 for none.
@@ -217,32 +203,31 @@ class Session:
         one.
     :ivar quota: what its identity may take; None for any amount.
     :ivar wanted: while it waits by `reserve-batch`, how many jobs it wants; otherwise 0.
-    :ivar wait_serial: tells this wait from earlier ones.
     """
 
     __slots__ = (
         "_deadlines", "_next_share", "_ready_index", "_weighted", "_weights", "awaited_id",
         "has_answer", "has_ended", "hears_deadlines", "is_busy", "is_doubtful", "is_half_closed",
-        "is_producer", "is_waiting", "is_worker", "may_put_into", "may_reserve", "mode", "number",
-        "quota", "reserved", "timeout_ns", "using", "wait_serial", "waits_from_ns", "wanted",
-        "watching", "watching_order",
+        "is_producer", "is_worker", "may_put_into", "may_reserve", "mode", "number", "quota",
+        "reserved", "timeout_ns", "using", "waits_from_ns", "wanted", "watching", "watching_order",
     )  # fmt: skip
 
     def __init__(self, number: int, default: Tube, *, hears_deadlines: bool = True) -> None:
+        super().__init__()
         self.number = number
         self.hears_deadlines = hears_deadlines
         self.using = default
         self.watching_order = [default]
         self.watching = {default: 0}
         self.reserved: dict[int, int] = {}
-        self.is_producer = self.is_worker = self.is_waiting = False
+        self.is_producer = self.is_worker = False
         self.is_busy = self.is_half_closed = self.has_answer = False
         self.may_put_into: Tube | None = None
         self.may_reserve = self.is_doubtful = False
         self.quota: Quota | None = None
         self.awaited_id = 0
         self.timeout_ns: int | None = None
-        self.wait_serial = self.waits_from_ns = self.wanted = 0
+        self.waits_from_ns = self.wanted = 0
         self.has_ended = False
         self._deadlines = OrderedJobs()
         self._ready_index: TubeIndex | None = None
@@ -254,17 +239,10 @@ class Session:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether its next command has to wait."""
         return self.is_waiting or self.is_busy or self.has_answer
 
-    def is_waiting_since(self, serial: int) -> bool:
-        return self.is_waiting and self.wait_serial == serial
-
     def watch(self, tube: Tube) -> bool:
-        """Watch a tube with weight 1.
-
-        :return: whether it was not watched before.
-        """
+        """:return: whether the tube was not watched before; its weight is 1 now."""
         if tube in self.watching:
             if self._weights is not None:
                 self.weigh(tube, 1)
@@ -292,7 +270,6 @@ class Session:
             self.watching[last] = place
 
     def weigh(self, tube: Tube, weight: int) -> None:
-        """Give a watched tube a weight, 1 or more."""
         if self._weights is None:
             self._weights = {}
         if weight == self._weights.get(tube, 1):
@@ -302,7 +279,6 @@ class Session:
             self._weighted.weigh(tube, weight)
 
     def choose_by(self, mode: bytes) -> None:
-        """Choose the tube for a `reserve` like this from now on; see ``mode``."""
         if mode == self.mode:
             return
         index = None
@@ -319,15 +295,11 @@ class Session:
         )
 
     def weighted_tubes(self) -> list[tuple[Tube, int]]:
-        """The watched tubes with their weights."""
         weights = self._weights or {}
         return [(tube, weights.get(tube, 1)) for tube in self.watching_order]
 
     def choose_with(self, mode: bytes, index: WeightedIndex | None) -> None:
-        """Choose the tube for a `reserve` like this from now on.
-
-        :param index: of all watched tubes; None for `FIFO`.
-        """
+        """:param index: of all watched tubes; None for `FIFO`."""
         self.mode = mode
         if self._ready_index is not None:
             for tube in self.watching:
@@ -337,9 +309,8 @@ class Session:
         self._ready_index = self._weighted = index
 
     def best_key(self) -> int | None:
-        """The key of the job to reserve: the best ready job among the watched tubes that are not
-        closed, or with weights the best of the tube whose turn it is.  Whoever does not reserve it
-        calls `forgo`.
+        """The key of the best ready job among the watched tubes that are open, with weights of the
+        tube whose turn it is.  Whoever does not reserve it calls `forgo`.
         """
         if self._ready_index is None and len(self.watching) > MANY_TUBES:
             self._ready_index = ReadyIndex(self.watching)
@@ -359,14 +330,13 @@ class Session:
             self._weighted.forgo()
 
     def has_open_job(self) -> bool:
-        """Whether there is a job to reserve."""
         key = self.best_key()
         self.forgo()
         return key is not None
 
     @property
     def reserving(self) -> int:
-        """The jobs that it holds, and the one that it waits for."""
+        """How many jobs it holds, and waits for."""
         return len(self.reserved) + self.is_waiting
 
     def belong_to(self, quota: Quota | None) -> None:
@@ -384,19 +354,17 @@ class Session:
             self._ready_index.ignore(tube)
 
     def hold(self, job_id: int, deadline_ns: int) -> None:
-        """Hold a job until its deadline."""
         self.reserved[job_id] = deadline_ns
         if self.quota is not None:
             self.quota.reserved += 1
         self._deadlines.add(deadline_ns, job_id)
 
     def hold_longer(self, job_id: int, old_ns: int, deadline_ns: int) -> None:
-        """Move the deadline of a held job from ``old_ns``; the job keeps its place."""
+        """Move the deadline of a held job; the job keeps its place."""
         self._deadlines.discard(old_ns, job_id)
         self._deadlines.add(deadline_ns, job_id)
 
     def let_go(self, job_id: int, deadline_ns: int) -> None:
-        """Hold a job no longer; its deadline was ``deadline_ns``."""
         del self.reserved[job_id]
         if self.quota is not None:
             self.quota.reserved -= 1

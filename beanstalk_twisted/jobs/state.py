@@ -1,9 +1,4 @@
-"""The jobs and tubes as they are, and the one function that changes a job.
-
-`QueueState.apply` sets a job to an image: a live command logs the image first, replay applies the
-one it has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
-needs no image: a delayed job becomes ready when its time has come (`promote`).
-"""
+"""The jobs and tubes as they are, and the one function that changes a job."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -29,19 +24,16 @@ from beanstalk_twisted.jobs.figures import (
     TUBE_BYTES,
     WAITERS_BYTES,
     WATCH_BYTES,
-    JobTimes,
     LiveBytes,
 )
-from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, LEGAL_MOVES, NS, Job
 from beanstalk_twisted.jobs.limits import ConcurrencyKeys, Groups
 from beanstalk_twisted.jobs.ordered import OrderedJobs
-from beanstalk_twisted.jobs.queues import BURIED, DELAYED, DeadLetters, Queues
+from beanstalk_twisted.jobs.queues import DeadLetters, JobTimes, Queues
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import DEFAULT, Tube
 from beanstalk_twisted.jobs.unique_keys import UniqueKeys
-
-NS: Final = 1_000_000_000
 
 REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 """The kinds that give a job another tube, body or tags."""
@@ -50,11 +42,11 @@ REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 class QueueState(Queues):
     """All that a log makes durable, and the sessions that hold reserved jobs.
 
-    :ivar next_job_id: the next id to give out.
-    :ivar live: where in the log the living jobs are; ``bodies`` which of theirs are in memory.
-    :ivar unique: the unique keys that are taken.
-    :ivar concurrency: the concurrency keys; ``groups`` the groups of jobs.
-    :ivar dead_letters: which jobs are dead letters.
+    `apply` sets a job to an image: a live command logs the image first, replay applies the one it
+    has read.  `apply_kicks` and `apply_cold` do the same for many jobs at once.  Only one change
+    needs no image: a delayed job becomes ready when its time has come (`promote`).
+
+    :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
         costs; each counted for each of them.
     :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
@@ -85,9 +77,7 @@ class QueueState(Queues):
 
     @property
     def memory_bytes(self) -> int:
-        """What the jobs take of memory, with tubes, who watches them, and remembered keys: counted,
-        not measured.
-        """
+        """Of jobs, tubes, who watches them, and remembered keys: counted, not measured."""
         keys = KEY_BYTES * self.unique.remembered
         waiters = WAITERS_BYTES * self.tubes.with_waiters
         tubes = TUBE_BYTES * len(self.tubes) + WATCH_BYTES * self.watches + waiters
@@ -95,15 +85,11 @@ class QueueState(Queues):
 
     @property
     def ends(self) -> int:
-        """For how many deletions of a job a log has to keep room, so that all can end: one that
-        leaves a key counts as several.
-        """
+        """For how many deletions a log has to keep room; one that leaves a key is several."""
         return len(self.jobs) + KEY_ENDS * self.unique.lasting
 
     def not_held_by_others(self, session: Session, job_id: int) -> Job | None:
-        """A job that the session may delete or edit: None if there is none, or another session has
-        it reserved.
-        """
+        """A job that the session may delete or edit; None if there is none."""
         job = self.jobs.get(job_id)
         if job is None or (job.state is RESERVED and job_id not in session.reserved):
             return None
@@ -127,7 +113,7 @@ class QueueState(Queues):
         self.tubes.make(tube_id, name)
 
     def load_tubes(self, tubes: Mapping[int, bytes], next_tube_id: int, next_job_id: int) -> None:
-        """Make the tubes that a log names, before any job; see `WorkQueue.finish_loading`."""
+        """Make the tubes that a log names, before any job."""
         self.tubes.clear()
         for tube_id, name in sorted(tubes.items()):
             self.define(tube_id, name)
@@ -181,10 +167,9 @@ class QueueState(Queues):
 
     def follow(self, image: JobImage, lsn: int, segment: int, now_ns: int) -> None:
         """`apply` for a record of another server's log, after which the job is as a start would
-        load it (`as_loaded`), whatever was left out before.  What is said of a job that is not here
-        is passed over: it is gone, or its full record comes later.
+        load it.  What is said of a job that is not here is passed over: it is gone, or its full
+        record comes later.
 
-        :param lsn: the record's; ``segment`` where it lies.
         :param now_ns: log time.
         """
         if image.kind in FULL:
@@ -252,20 +237,17 @@ class QueueState(Queues):
         self.count_ages(jobs, [self.tubes.by_id(tube_id) for tube_id in tubes])
 
     def apply_pause(self, record: Pause) -> None:
-        """Set a tube's pause to what the record says."""
         tube = self.tubes.by_id(record.tube_id)
         tube.pause_s = record.seconds
         tube.pause_until_ns = record.until_ns if record.seconds else 0
         tube.set_closed(record.ts_ns)
 
     def apply_policy(self, record: TubePolicy) -> None:
-        """Set what commands have made of a tube's policy; `rules.policies` makes it hold."""
         tube = self.tubes.by_id(record.tube_id)
         self.ruled += bool(record.rules) - bool(tube.rules)
         tube.rules = record.rules
 
     def promote(self, job_id: int) -> Tube:
-        """Make a delayed job ready, whose time has come."""
         job = self.jobs.get(job_id)
         assert job is not None and job.state is State.DELAYED
         tube = self.tubes.by_id(job.tube_id)
@@ -280,10 +262,7 @@ class QueueState(Queues):
         return tube
 
     def withhold(self, job: Job, until_ns: int) -> None:
-        """Delay a job that no session holds, as no record says.
-
-        :param until_ns: its deadline.
-        """
+        """Delay a job that no session holds, as no record says."""
         self._move(job, job.image(
             Kind.COPY, State.DELAYED, Reason.NONE, job.created_ns, deadline_ns=until_ns
         ))  # fmt: skip
@@ -301,7 +280,6 @@ class QueueState(Queues):
             self.live.enter(segment, job.data_bytes)
 
     def default(self) -> Tube:
-        """The tube that always exists."""
         return self.tubes.get_or_make(DEFAULT)
 
     def _move(self, job: Job, image: JobImage) -> None:
@@ -370,10 +348,6 @@ class QueueState(Queues):
             self.groups.leave(job.tags.group)
 
     def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
-        """As `_leave`, for a job with tags.
-
-        :param is_taken: whether it is about to be reserved.
-        """
         assert job.tags is not None
         self.groups.leave_state(job)
         key, state = job.tags.concurrency_key, job.state
@@ -408,7 +382,6 @@ class QueueState(Queues):
         return job is not None and job.copy() == image
 
     def _enter_new(self, image: JobImage, segment: int) -> None:
-        """A job has come that rests."""
         tube = self.tubes.by_id(image.tube_id)
         if segment:
             self.live.enter(segment, len(image.body))
@@ -431,7 +404,7 @@ class QueueState(Queues):
             self.sessions[job.holder].let_go(job.job_id, job.deadline_ns)
             tube.reserved -= 1
             if tube.totals is not None:
-                tube.totals.let_go(job)
+                tube.totals.enter(job)
         elif state is DELAYED:
             tube.delayed.discard(job.deadline_ns, job.job_id)
             if tube.totals is not None:
@@ -454,14 +427,13 @@ class QueueState(Queues):
             self.sessions[job.holder].hold(job.job_id, job.deadline_ns)
             tube.reserved += 1
             if tube.totals is not None:
-                tube.totals.hold(job)
+                tube.totals.leave(job)
             return
         self.enqueue(tube, state, job.priority, job.deadline_ns, job.job_id)
         if state is BURIED and self.awaited:
             self._tell_end(job.job_id)
 
     def _end(self, job: Job, tube: Tube) -> None:
-        """A job is gone."""
         self.jobs.remove(job)
         if job.segment:
             self.live.leave(job.segment, job.data_bytes)
@@ -478,9 +450,6 @@ class QueueState(Queues):
                 told(job)
 
     def _tell_end(self, job_id: int) -> None:
-        """A job is buried, which somebody may wait for."""
         told = self.awaited.pop(job_id, None)
         if told is not None:
-            job = self.jobs.get(job_id)
-            assert job is not None
-            told(job)
+            told(self.jobs.job(job_id))

@@ -1,15 +1,4 @@
-"""Where all jobs are, by id; hides how.
-
-A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in the
-page of its id, one behind the other, and its body, if that is in memory, is a ``bytes`` object of
-its own.  So a resting job is no object with attributes, a fifth of the memory of one, and nothing
-for the garbage collector to look at: a million of them cost no pauses.  Ids are dense, so they
-index pages instead of being keys of a dictionary.
-
-While a session holds it, a job is a `Job`, and so is always one that has tags, or that was counted
-more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever changes it;
-what the change has made of it is kept by `keep`, as a row or as it is.
-"""
+"""Where all jobs are, by id; hides how."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -35,6 +24,7 @@ from beanstalk_twisted.jobs.pages import (
     KICKED,
     KICKED_AT,
     LOGGED,
+    PAGE_BITS,
     PAGE_SIZE,
     ROW,
     ROW_BYTES,
@@ -48,13 +38,22 @@ from beanstalk_twisted.jobs.pages import (
     pack_all,
     unpack,
 )
-from beanstalk_twisted.jobs.policy import PAGE_BITS
 
 PAGE_MASK: Final = PAGE_SIZE - 1
 
 
 class JobTable:
     """All jobs by id.
+
+    A job that no session holds *rests*, whatever its state: its fields are a row of `ROW_BYTES` in
+    the page of its id, and its body, if that is in memory, is a ``bytes`` object of its own.  So a
+    resting job takes a fifth of the memory of an object with attributes, and the garbage collector
+    has nothing to look at: a million of them cost no pauses.  Ids are dense, so they index pages
+    instead of being keys of a dictionary.
+
+    While a session holds it, a job is a `Job`, and so is always one that has tags, or that was
+    counted more often than a row can say.  `get` makes a `Job` of a row, for reading or for whoever
+    changes it; what the change has made of it is kept by `keep`, as a row or as it is.
 
     :ivar memory_bytes: of memory that they take, with their bodies, places in queues and tags:
         counted, not measured; ``loaded_bytes`` of the bodies that are in memory, ``absent_bytes``
@@ -85,11 +84,9 @@ class JobTable:
                     yield number << PAGE_BITS | slot
 
     def pages(self) -> list[int]:
-        """The numbers of the pages that there are, in no order."""
         return list(self._pages)
 
     def facts(self, number: int) -> list[JobFacts]:
-        """What is known of the jobs of a page, none if there is no such page: 1 us for each."""
         page = self._pages.get(number)
         return [] if page is None else page.facts()
 
@@ -139,32 +136,26 @@ class JobTable:
             if state and kicks < MAX_COUNT:
                 set_kicked(rows, at + KICKED_AT, lsn, 0, kicks + 1, READY)
             else:
-                priority = self._kick_one(job_id, lsn)
+                job = self.job(job_id)
+                job.state, job.deadline_ns, job.lsn = READY, 0, lsn
+                job.kicks += 1
+                self.keep(job)
+                priority = job.priority
             priorities.append(priority)
             lsn += step
         return priorities
 
-    def _kick_one(self, job_id: int, lsn: int) -> int:
-        job = self.job(job_id)
-        job.state, job.deadline_ns, job.lsn = READY, 0, lsn
-        job.kicks += 1
-        self.keep(job)
-        return job.priority
-
     def job(self, job_id: int) -> Job:
-        """As `get`, of a job that is there."""
         job = self.get(job_id)
         assert job is not None
         return job
 
     def look(self, job_id: int) -> Job | None:
-        """The same, for reading only."""
+        """As `get`, for reading only."""
         return self.get(job_id)
 
     def weigh(self, job_id: int) -> tuple[int, bool]:
-        """:param job_id: of a job that is there.
-        :return: the bytes of its body, and whether it has tags.
-        """
+        """:return: the bytes of the body of a job that is there, and whether it has tags."""
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
@@ -202,8 +193,8 @@ class JobTable:
         return True
 
     def add_all_cold(self, jobs: ColdJobs) -> None:
-        """The same as `add_row` for each of these jobs, with their LSNs if those are known, else 0;
-        none of them is there yet.
+        """As `add_row` for each of these jobs, none of which is there yet; their LSNs are 0 where
+        those are not known.
         """
         rows = pack_all(jobs)
         job_ids, count = jobs.job_ids, len(jobs.job_ids)
@@ -225,7 +216,6 @@ class JobTable:
             self._count_loaded(-jobs.body_bytes, -BODY_OBJECT_BYTES * jobs.bodies.count(None))
 
     def _fill(self, first: int, rows: memoryview, bodies: Sequence[bytes | None]) -> None:
-        """Jobs with ids one after the other."""
         at, end = 0, len(bodies)
         while at < end:
             number, slot = first + at >> PAGE_BITS, first + at & PAGE_MASK
@@ -260,7 +250,6 @@ class JobTable:
         return page
 
     def add(self, job: Job) -> None:
-        """A job that is not there yet."""
         job_id = job.job_id
         page = self._page(job_id >> PAGE_BITS)
         slot = job_id & PAGE_MASK
@@ -272,7 +261,7 @@ class JobTable:
         self.loaded_bytes += job.body_bytes
 
     def rest(self, job: Job, image: JobImage) -> bool:
-        """A job that is there has become what an image says: a job that nobody holds.
+        """A job has become what an image says, which nobody holds.
 
         :param job: as it was before; it has no tags.
         :return: whether it can rest; otherwise `keep` or `hold` comes next.
@@ -329,7 +318,7 @@ class JobTable:
         """A job's full record is now in another segment.
 
         :param lsn: the record's, if it is another one; 0 for the same one.
-        :return: where it was.
+        :return: the segment where it was.
         """
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
@@ -357,13 +346,10 @@ class JobTable:
         return BodyPlace(*page.home(slot))
 
     def has_body(self, job_id: int) -> bool:
-        """Whether a job is there, and its body is in memory."""
         return job_id in self and self.place(job_id) is None
 
     def may_leave(self, job_id: int) -> bool:
-        """Whether the body of a job could be in the log only, now or later: it is in memory, and
-        its place is known.
-        """
+        """Whether a body is in memory that could be in the log only, now or later."""
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
@@ -373,10 +359,7 @@ class JobTable:
         return bool(entry) and all(page.home(slot))
 
     def drop_body(self, job_id: int, durable_lsn: int) -> bool:
-        """Leave a job's body to the log, unless its full record is not known durable.
-
-        :return: whether that was done.
-        """
+        """:return: whether a job's body was left to the log: its full record is known durable."""
         page, slot = self._pages.get(job_id >> PAGE_BITS), job_id & PAGE_MASK
         entry = None if page is None else page.entries[slot]
         if page is None or entry is None:
@@ -396,8 +379,7 @@ class JobTable:
         return True
 
     def drop_reserved(self, job_id: int, place: BodyPlace) -> bool:
-        """Leave the body of a job that a session holds to the log, if its full record is still
-        there.
+        """Drop the body of a job that a session holds, if its full record is still there.
 
         :return: whether that was done.
         """
@@ -410,7 +392,6 @@ class JobTable:
         )
 
     def load_body(self, job_id: int, body: bytes) -> None:
-        """A job's body, which was in the log only, is in memory again."""
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         entry = page.entries[slot]
         if isinstance(entry, Job):
@@ -427,7 +408,6 @@ class JobTable:
         self.absent_bytes -= body_bytes
 
     def remove(self, job: Job) -> None:
-        """A job is gone, which was got for that."""
         job_id, size = job.job_id, job.body_bytes
         page, slot = self._pages[job_id >> PAGE_BITS], job_id & PAGE_MASK
         memory_bytes = HOT_JOB_BYTES

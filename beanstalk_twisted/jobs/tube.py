@@ -4,17 +4,13 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import State
+from beanstalk_twisted.jobs.figures import ProcessingTime, TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK, OrderedJobs
 from beanstalk_twisted.jobs.policy import Limiter, Policy, TubeTotals
-
-if TYPE_CHECKING:
-    from beanstalk_twisted.jobs.figures import ProcessingTime, TubeTimes
-    from beanstalk_twisted.jobs.quota import Quota
-    from beanstalk_twisted.jobs.session import Session
-
+from beanstalk_twisted.jobs.quota import Quota
 
 DEFAULT: Final = b"default"
 
@@ -29,85 +25,87 @@ NO_RULES: Final[Mapping[str, str]] = MappingProxyType({})
 SPARE_WAITERS: Final = 64
 """Entries of sessions that no longer wait that are never worth a rebuild."""
 
+MANY_TUBES: Final = 256
+"""A session that watches more has an index: looking at so many takes about 20 us, which a put that
+has to tell hundreds of such sessions would cost too.
+"""
+
+SPARE_OLD: Final = 64
+"""Entries that no longer hold that are never worth a rebuild."""
+
+TRIES: Final = 32
+"""Old entries at the top of the heap, and one more for as many tubes, after which all tubes are
+looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
+"""
+
 
 class TubeIndex:
     """Finds the ready job that a session is to reserve, of the tubes that it watches."""
 
-    __slots__ = ()
+    __slots__ = ("_changed",)
+
+    def __init__(self, tubes: "Iterable[Tube]") -> None:
+        self._changed = set(tubes)
 
     def watch(self, tube: "Tube") -> None:
-        """A tube is watched from now on."""
         raise NotImplementedError
 
     def ignore(self, tube: "Tube") -> None:
-        """A tube is no longer watched."""
         raise NotImplementedError
 
     def note(self, tube: "Tube") -> None:
         """A tube may have a better first job, or may hand it out again."""
-        raise NotImplementedError
+        self._changed.add(tube)
 
     def first(self) -> int | None:
         """The key of the job to reserve."""
         raise NotImplementedError
 
 
+class Waiter:
+    """What a tube knows of a session.
+
+    :ivar is_waiting: whether a `reserve` of it is unanswered.
+    :ivar wait_serial: tells this wait from earlier ones.
+    """
+
+    __slots__ = ("is_waiting", "wait_serial")
+
+    def __init__(self) -> None:
+        self.is_waiting = False
+        self.wait_serial = 0
+
+    def is_waiting_since(self, serial: int) -> bool:
+        return self.is_waiting and self.wait_serial == serial
+
+
 class Tube:
     """A tube.
 
     :ivar tube_id: number of its creation; its name in the log.
-    :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not, since so many
-        jobs with their concurrency key are reserved, or stand before them (see `concurrency`).
-    :ivar body_bytes: of the bodies of its jobs.
+    :ivar ready: its ready jobs that may be handed out; ``parked`` those that may not: see
+        `ConcurrencyKeys`.
     :ivar reserved: how many of its jobs are reserved, ``urgent`` how many are urgent.
     :ivar pause_until_ns: when its pause ends, 0 if it is not paused; ``pause_s`` as asked for.
     :ivar using: how many sessions use it; ``watching`` and ``waiting`` likewise.
     :ivar defined_in: the newest log segment that says its name.
     :ivar place: its index in `TubeList`.
-    :ivar rules: its policy as commands have set it, empty for none; the file's is not among them.
+    :ivar rules: its policy as commands have set it; the file's is not among them.
     :ivar policy: what holds of both, None for nothing; ``limiter`` and ``totals`` are there if the
         policy needs them.
     :ivar is_closed: whether it hands out no job now: it is paused, or its limiter shut.
     :ivar keys: how many unique keys are taken; ``remembered`` how many of them by deleted jobs.
     :ivar listeners: indexes to tell, once, that its first job may have changed for the better.
     :ivar processing_time: how long its jobs take, if a reserve by time wants to know.
-    :ivar quotas: of those whose tube it is, None for nobody: see `Quota`.
-    :ivar times: how long they waited and took, if that is measured.
-    :ivar until_look: how many jobs are taken until it is time to read ahead: see `bodies`.
+    :ivar quotas: of those whose tube it is, None for nobody.
+    :ivar until_look: how many jobs are taken until it is time to read ahead.
     """
 
     __slots__ = (
-        "body_bytes",
-        "buried",
-        "defined_in",
-        "delayed",
-        "deletes",
-        "is_closed",
-        "keys",
-        "limiter",
-        "listeners",
-        "name",
-        "parked",
-        "pause_s",
-        "pause_until_ns",
-        "pauses",
-        "place",
-        "policy",
-        "processing_time",
-        "quotas",
-        "ready",
-        "remembered",
-        "reserved",
-        "rules",
-        "times",
-        "total_jobs",
-        "totals",
-        "tube_id",
-        "until_look",
-        "urgent",
-        "using",
-        "waiters",
-        "waiting",
+        "body_bytes", "buried", "defined_in", "delayed", "deletes", "is_closed", "keys", "limiter",
+        "listeners", "name", "parked", "pause_s", "pause_until_ns", "pauses", "place", "policy",
+        "processing_time", "quotas", "ready", "remembered", "reserved", "rules", "times",
+        "total_jobs", "totals", "tube_id", "until_look", "urgent", "using", "waiters", "waiting",
         "watching",
     )  # fmt: skip
 
@@ -128,7 +126,7 @@ class Tube:
         self.is_closed = False
         self.using = self.watching = self.waiting = 0
         # Made when it is needed: an empty one takes as much memory as the rest of a tube.
-        self.waiters: deque[tuple[Session, int]] | None = None
+        self.waiters: deque[tuple[Waiter, int]] | None = None
         self.defined_in = self.place = self.until_look = 0
         self.listeners: set[TubeIndex] | None = None
         self.processing_time: ProcessingTime | None = None
@@ -137,7 +135,6 @@ class Tube:
 
     @property
     def job_count(self) -> int:
-        """Its jobs in all states."""
         return self.ready_count + self.reserved + self.delayed.count + self.buried.count
 
     @property
@@ -146,22 +143,19 @@ class Tube:
         return self.ready.count + self.parked.count
 
     def count(self, jobs: int, body_bytes: int) -> None:
-        """So many jobs more, or fewer, are in it."""
         self.body_bytes += body_bytes
         if self.quotas is not None:
             self.count_for_quotas(jobs, body_bytes)
 
     def count_for_quotas(self, jobs: int, body_bytes: int) -> None:
-        """The same for those whose tube it is."""
         for quota in self.quotas or ():
             quota.count(jobs, body_bytes)
 
     def count_keys_for_quotas(self, change: int) -> None:
-        """Count unique keys that are taken, or free again, for those whose tube it is."""
         for quota in self.quotas or ():
             quota.keys += change
 
-    def count_for(self, quotas: "Sequence[Quota] | None") -> None:
+    def count_for(self, quotas: Sequence[Quota] | None) -> None:
         """It is the tube of these from now on; None: of nobody."""
         for change, each in ((-1, self.quotas), (1, quotas)):
             for quota in each or ():
@@ -169,14 +163,12 @@ class Tube:
         self.quotas = quotas or None
 
     def queue(self, state: State) -> "OrderedJobs | ReadyJobs":
-        """Its ready, delayed or buried jobs."""
         if state is State.READY:
             return ReadyJobs(self)
         return self.delayed if state is State.DELAYED else self.buried
 
     @property
     def is_referred_to(self) -> bool:
-        """Whether it goes on existing."""
         return bool(
             self.using or self.watching or self.job_count or self.is_kept or self.name == DEFAULT
         )
@@ -204,16 +196,13 @@ class Tube:
         return self.ready.first() if self.ready.count else self.parked.first()
 
     def show(self, key: int) -> None:
-        """A ready job may be handed out."""
         if self.ready.add(key >> 64, key & ID_MASK) and self.listeners:
             self.tell()
 
     def hide(self, key: int) -> None:
-        """It may no longer be handed out."""
         self.ready.discard(key >> 64, key & ID_MASK)
 
     def park(self, key: int) -> None:
-        """A ready job may not be handed out."""
         if self.parked is NO_JOBS:
             self.parked = OrderedJobs()
         self.parked.add(key >> 64, key & ID_MASK)
@@ -225,7 +214,6 @@ class Tube:
         self.listeners.add(who)
 
     def unlisten(self, who: TubeIndex) -> None:
-        """Do not tell an index."""
         if self.listeners is not None:
             self.listeners.discard(who)
 
@@ -236,18 +224,13 @@ class Tube:
             who.note(self)
 
     def counts(self) -> dict[str, int]:
-        """Its counters, for the log."""
         return {
-            "total-jobs": self.total_jobs,
-            "cmd-delete": self.deletes,
+            "total-jobs": self.total_jobs, "cmd-delete": self.deletes,
             "cmd-pause-tube": self.pauses,
-        }
+        }  # fmt: skip
 
-    def add_waiter(self, session: "Session") -> bool:
-        """Let ``session`` wait for a job of this tube, behind all others.
-
-        :return: whether it is the first one ever.
-        """
+    def add_waiter(self, session: Waiter) -> bool:
+        """:return: whether the session is the first one ever; it waits behind all others."""
         self.waiting += 1
         is_first = self.waiters is None
         if self.waiters is None:
@@ -262,7 +245,7 @@ class Tube:
             alive = [entry for entry in self.waiters if entry[0].is_waiting_since(entry[1])]
             self.waiters = deque(alive)
 
-    def first_waiter(self) -> "Session | None":
+    def first_waiter(self) -> Waiter | None:
         """The session that has waited longest.
 
         Differs from beanstalkd: strictly first come, first served; its order is only nearly so.
@@ -284,14 +267,10 @@ class ReadyJobs:
         self._tube = tube
 
     def last(self) -> int | None:
-        """The key of the last job."""
         last, parked = self._tube.ready.last(), self._tube.parked.last()
         return parked if last is None or (parked is not None and parked > last) else last
 
     def behind(self, key: int, most: int) -> list[int]:
-        """The keys of so many of the jobs behind a key, in order; fewer if there are not as
-        many.
-        """
         keys = self._tube.ready.behind(key, most)
         if self._tube.parked.count:
             keys = sorted(keys + self._tube.parked.behind(key, most))[:most]
@@ -314,32 +293,27 @@ class TubeList:
         self.in_order: list[Tube] = []
         self.next_tube_id = 1
         self.with_waiters = 0
-        self.made: Callable[[Tube], None] | None = None
+        self.made: Callable[[Tube], object] | None = None
         self.quotas_of: Callable[[bytes], Sequence[Quota]] | None = None
 
     def __len__(self) -> int:
         return len(self.in_order)
 
     def find(self, name: bytes) -> Tube | None:
-        """The tube of that name, if there is one."""
         return self._by_name.get(name)
 
     def has_id(self, tube_id: int) -> bool:
-        """Whether a tube with that id is there."""
         return tube_id in self._by_id
 
     @property
     def ids(self) -> Container[int]:
-        """The ids of the tubes that are there."""
         return self._by_id
 
     def is_defined(self, tube_id: int, segment: int) -> bool:
-        """Whether that log segment says the tube's name."""
         tube = self._by_id.get(tube_id)
         return tube is not None and tube.defined_in == segment
 
     def clear(self) -> None:
-        """Forget all tubes, before others are loaded."""
         for tube in self.in_order:
             tube.count_for(None)
         self.with_waiters = 0
@@ -355,12 +329,10 @@ class TubeList:
             tube.place = place
 
     def get_or_make(self, name: bytes) -> Tube:
-        """The tube of that name, made if need be."""
         tube = self._by_name.get(name)
         return tube if tube is not None else self.make(self._take_id(), name)
 
     def make(self, tube_id: int, name: bytes) -> Tube:
-        """A new tube with this id and name."""
         tube = self._by_name[name] = self._by_id[tube_id] = Tube(tube_id, name)
         tube.place = len(self.in_order)
         self.in_order.append(tube)
@@ -392,46 +364,25 @@ class TubeList:
         return self.next_tube_id
 
 
-MANY_TUBES: Final = 256
-"""A session that watches more has an index: looking at so many takes about 20 us, which a put that
-has to tell hundreds of such sessions would cost too.
-"""
-
-SPARE_OLD: Final = 64
-"""Entries that no longer hold that are never worth a rebuild."""
-
-TRIES: Final = 32
-"""Old entries at the top of the heap, and one more for as many tubes, after which all tubes are
-looked at: 10,000 that have closed together take 5 ms so, and 30 one by one.
-"""
-
-
 class ReadyIndex(TubeIndex):
     """Watched tubes by their first ready jobs."""
 
-    __slots__ = ("_changed", "_heap", "_keys")
+    __slots__ = ("_heap", "_keys")
 
     def __init__(self, tubes: Iterable[Tube]) -> None:
-        self._changed = set(tubes)
+        super().__init__(tubes)
         self._keys: dict[Tube, int] = {}
         self._heap: list[tuple[int, Tube]] = []
 
     def watch(self, tube: Tube) -> None:
-        """A tube is watched from now on."""
         self._changed.add(tube)
 
     def ignore(self, tube: Tube) -> None:
-        """A tube is no longer watched."""
         self._changed.discard(tube)
         self._keys.pop(tube, None)
         tube.unlisten(self)
 
-    def note(self, tube: Tube) -> None:
-        """A tube may have a better first job, or may hand it out again."""
-        self._changed.add(tube)
-
     def first(self) -> int | None:
-        """The key of the best job that may be handed out."""
         if self._changed:
             self._take_up()
         tries = TRIES + len(self._keys) // TRIES
@@ -460,7 +411,6 @@ class ReadyIndex(TubeIndex):
         heapify(self._heap)
 
     def _take_up(self) -> None:
-        """Look at the tubes that have changed."""
         changed, self._changed = self._changed, set()
         for tube in changed:
             tube.listen(self)

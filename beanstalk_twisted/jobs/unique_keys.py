@@ -1,8 +1,5 @@
 """Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
 other job of the tube may have it.
-
-Each call costs the same however many keys there are, but for the order in which remembered keys
-come to their end.
 """
 
 from collections.abc import Iterator
@@ -35,14 +32,14 @@ class Remembered(NamedTuple):
 
 
 class UniqueKeys:
-    """All keys that are taken.
+    """All keys that are taken.  Each call costs the same however many there are, but for the order
+    in which remembered keys come to their end.
 
     :ivar most: how many there may be.
     :ivar lasting: how many living jobs have a key that will be remembered.
     """
 
     def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
-        """:param live: hears where in the log the remembered keys are."""
         self.most = MAX_KEYS
         self.lasting = 0
         self._tubes = tubes
@@ -57,7 +54,6 @@ class UniqueKeys:
 
     @property
     def remembered(self) -> int:
-        """How many keys of deleted jobs there are."""
         return len(self._of_jobs)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
@@ -70,14 +66,13 @@ class UniqueKeys:
         return job_id
 
     def find(self, tube_id: int, key: bytes) -> Remembered | None:
-        """Return what is remembered of a key, even if its time is up."""
+        """What is remembered of a key, even if its time is up."""
         keys = self._remembered.get(tube_id)
         return None if keys is None else keys.get(key)
 
     def of_tube(self, tube_id: int, end_id: int, most: int) -> list[Remembered]:
-        """Return remembered keys of a tube whose jobs have ids below ``end_id``.
-
-        :return: those among the first ``most``, in the order in which they came to be remembered.
+        """Remembered keys of a tube whose jobs have ids below ``end_id``: those among the first
+        ``most``, in the order in which they came to be remembered.
         """
         keys = islice(self._remembered.get(tube_id, {}).values(), most)
         return [found for found in keys if found.record.job_id < end_id]
@@ -115,9 +110,8 @@ class UniqueKeys:
         if found is not None:
             self.forget(found)
         if place not in self._living:
-            self._remembered.setdefault(record.tube_id, {})[record.key] = Remembered(
-                record, segment
-            )
+            keys = self._remembered.setdefault(record.tube_id, {})
+            keys[record.key] = Remembered(record, segment)
             self._of_jobs[record.job_id] = place
             self._ends.add(record.until_ns, record.job_id)
             tube = self._tubes.by_id(record.tube_id)
@@ -127,7 +121,6 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def of_job(self, job_id: int) -> Remembered | None:
-        """The remembered key of a job that is gone."""
         place = self._of_jobs.get(job_id)
         return None if place is None else self.find(*place)
 
@@ -141,12 +134,10 @@ class UniqueKeys:
             self._live.enter(segment, len(record.key))
 
     def first_end_ns(self) -> int | None:
-        """When the next remembered key comes to its end."""
         first = self._ends.first()
         return None if first is None else first >> 64
 
     def ends_by(self, now_ns: int) -> bool:
-        """Whether the time of any remembered key is up."""
         first = self._ends.first()
         return first is not None and first >> 64 <= now_ns
 
@@ -162,7 +153,6 @@ class UniqueKeys:
             yield self._tubes.by_id(found.record.tube_id)
 
     def forget(self, found: Remembered) -> None:
-        """Forget a key of a deleted job."""
         record = found.record
         keys = self._remembered[record.tube_id]
         del keys[record.key]

@@ -1,4 +1,4 @@
-"""Batches: one command deletes or reserves several jobs, many of them slice by slice."""
+"""Batches: one command deletes or reserves several jobs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,8 @@ from beanstalk_twisted.binlog.records.jobs import Reason
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
 from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
 from beanstalk_twisted.wire.replies import Reserved
 
@@ -35,75 +33,7 @@ them in memory even if others delete the jobs meanwhile; so there are fewer if m
 """
 
 
-class Batch:
-    """One command, from its first slice to its answer.
-
-    :ivar session: which asked.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def is_done_after_slice(self, now_ns: int) -> bool:
-        """Do the next slice."""
-        raise NotImplementedError
-
-    def answer(self) -> Answer:
-        """Give the answer when all is done."""
-        raise NotImplementedError
-
-
-class DeleteBatch(Batch):
-    """Deletes jobs by their ids, each as `delete` would, and all at once: a crash leaves all or
-    none.
-    """
-
-    def __init__(
-        self, session: Session, job_ids: Sequence[int], state: QueueState, changes: Changes,
-        timekeeping: Timekeeping,
-    ) -> None:  # fmt: skip
-        super().__init__(session)
-        self._job_ids = job_ids
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._deleted = 0
-
-    def is_done_after_slice(self, now_ns: int) -> bool:
-        self._delete(now_ns)
-        return True
-
-    def _delete(self, now_ns: int) -> None:
-        session, number = self.session, self.session.number
-        ids = dict.fromkeys(self._job_ids)
-        found = [self._state.not_held_by_others(session, job_id) for job_id in ids]
-        jobs = [job for job in found if job is not None]
-        for job in jobs:
-            if job.job_id in session.reserved:
-                tube = self._state.tubes.by_id(job.tube_id)
-                self._state.note_run(session, job, tube, now_ns)
-        if jobs and self._changes.log.budget.is_short:
-            # There may be no room for all of them in one piece.
-            for job in jobs:
-                self._changes.end(job, Reason.CLIENT, now_ns, number)
-        elif jobs:
-            self._changes.end_whole(jobs, Reason.CLIENT, now_ns, number)
-        self._deleted = len(jobs)
-        for tube_id, count in Counter([job.tube_id for job in jobs]).items():
-            tube = self._state.tubes.by_id(tube_id)
-            tube.deletes += count
-            if tube.policy is not None:
-                self._timekeeping.settle(tube, now_ns)
-            self._timekeeping.drop_if_unused(tube, now_ns)
-        if self._state.tagged:
-            self._timekeeping.follow(now_ns)
-
-    def answer(self) -> Answer:
-        deleted = self._deleted
-        return self._changes.of_state(DeletedBatch(deleted, len(self._job_ids) - deleted))
-
-
-class ReserveBatch(Batch):
+class ReserveBatch:
     """Reserves ready jobs, the best first, until there are enough or no more.  It has their bodies,
     which may leave the queue's memory meanwhile.
 
@@ -113,22 +43,20 @@ class ReserveBatch(Batch):
     """
 
     def __init__(
-        self, session: Session, most: int, ends_ns: int | None, state: QueueState,
-        reservations: Reservations,
+        self, session: Session, most: int, ends_ns: int | None, reservations: Reservations
     ) -> None:  # fmt: skip
-        super().__init__(session)
+        self.session = session
         self.body_bytes = 0
         self.most = most
         self.ends_ns = ends_ns
-        self._state = state
+        self._state = reservations.state
         self._reservations = reservations
         # The body of each job, None until it is read.
         self._taken: dict[int, bytes | None] = {}
         self._lsn = self._taken_bytes = 0
-        self._most_bytes = min(MAX_REPLY_BYTES, state.bodies.room.batch_bytes)
+        self._most_bytes = min(MAX_REPLY_BYTES, self._state.bodies.room.batch_bytes)
 
     def add(self, job: Job) -> None:
-        """Add a job that the session was given."""
         self._taken[job.job_id] = None
         self.body_bytes += job.body_bytes
         self._state.bodies.room.promised_bytes += job.body_bytes
@@ -136,7 +64,6 @@ class ReserveBatch(Batch):
         self.receive(job.job_id)
 
     def absent(self) -> list[int]:
-        """The jobs whose bodies have to be read first."""
         held = self.session.reserved
         absent = [each for each, body in self._taken.items() if body is None and each in held]
         for each in absent:
@@ -172,10 +99,7 @@ class ReserveBatch(Batch):
         return len(self._taken) == self.most
 
     def takes_one(self, now_ns: int) -> bool:
-        """Reserve one more job.
-
-        :return: whether there was one, and room for it.
-        """
+        """:return: whether there was one more job, and room for it."""
         quota = self.session.quota
         if len(self._taken) == self.most or (quota is not None and quota.room_to_reserve <= 0):
             return False
@@ -197,7 +121,6 @@ class ReserveBatch(Batch):
 
     @property
     def has_none(self) -> bool:
-        """Whether none of the jobs is left."""
         return next(self._there(), None) is None
 
     def _there(self) -> Iterator[tuple[Job, bytes]]:
@@ -209,27 +132,48 @@ class ReserveBatch(Batch):
                 yield job, body
 
 
-class Batches:
+class Batches(Part):
     """Carries out batches: small ones at once, others in slices of which each tick does one."""
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
-        reservations.begin_batch = self._take_rest
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
+        self._reservations.begin_batch = self._take_rest
 
     def delete(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer | None:
-        """Delete each of these jobs that `WorkQueue.delete` would."""
-        batch = DeleteBatch(session, job_ids, self._state, self._changes, self._timekeeping)
-        is_small = len(job_ids) <= BATCH_SLICE_JOBS
-        if is_small and self._may_begin(len(job_ids)) and batch.is_done_after_slice(now_ns):
-            return batch.answer()
-        self._carry_on(batch)
+        """Delete each of these jobs that `WorkQueue.delete` would, and all at once: a crash leaves
+        all or none.
+        """
+        if len(job_ids) <= BATCH_SLICE_JOBS and self._may_begin(len(job_ids)):
+            return self._delete(session, now_ns, job_ids)
+        self._timekeeping.answer_later(session, self._delete_later(session, job_ids))
         return None
+
+    def _delete_later(self, session: Session, job_ids: Sequence[int]) -> Work:
+        now_ns = yield None
+        return self._delete(session, now_ns, job_ids)
+
+    def _delete(self, session: Session, now_ns: int, job_ids: Sequence[int]) -> Answer:
+        found = [self._state.not_held_by_others(session, each) for each in dict.fromkeys(job_ids)]
+        jobs = [job for job in found if job is not None]
+        for job in jobs:
+            if job.job_id in session.reserved:
+                tube = self._state.tubes.by_id(job.tube_id)
+                self._state.note_run(session, job, tube, now_ns)
+        if jobs and self._changes.log.budget.is_short:
+            # There may be no room for all of them in one piece.
+            for job in jobs:
+                self._changes.end(job, Reason.CLIENT, now_ns, session.number)
+        elif jobs:
+            self._changes.end_whole(jobs, Reason.CLIENT, now_ns, session.number)
+        for tube_id, count in Counter([job.tube_id for job in jobs]).items():
+            tube = self._state.tubes.by_id(tube_id)
+            tube.deletes += count
+            if tube.policy is not None:
+                self._timekeeping.settle(tube, now_ns)
+            self._timekeeping.drop_if_unused(tube, now_ns)
+        if self._state.tagged:
+            self._timekeeping.follow(now_ns)
+        return self._changes.of_state(DeletedBatch(len(jobs), len(job_ids) - len(jobs)))
 
     def reserve(
         self, session: Session, now_ns: int, count: int, timeout_ns: int | None
@@ -252,7 +196,7 @@ class Batches:
         if not session.is_worker:
             reservations.note_worker(session)
         ends_ns = None if timeout_ns is None else now_ns + timeout_ns
-        batch = ReserveBatch(session, count, ends_ns, self._state, reservations)
+        batch = ReserveBatch(session, count, ends_ns, reservations)
         if self._may_begin(count):
             is_done = batch.is_done_after_slice(now_ns)
         else:
@@ -272,17 +216,13 @@ class Batches:
         """A session that waited for its first job has it.  What else becomes ready in this turn is
         part of its batch, which therefore goes on in the next tick.
         """
-        ends_ns = session.timeout_ns
-        batch = ReserveBatch(session, count, ends_ns, self._state, self._reservations)
+        batch = ReserveBatch(session, count, session.timeout_ns, self._reservations)
         batch.add(first)
         self._carry_on_reserving(batch)
 
     def _may_begin(self, jobs: int) -> bool:
         """Whether the first slice is done at once: no other large work waits for its next one."""
         return jobs <= AT_ONCE_JOBS or not self._timekeeping.is_working
-
-    def _carry_on(self, batch: Batch) -> None:
-        self._timekeeping.answer_later(batch.session, _slices(batch))
 
     def _carry_on_reserving(self, batch: ReserveBatch) -> None:
         batch.session.is_busy = True
@@ -296,8 +236,7 @@ class Batches:
         self._finish(batch, now_ns)
 
     def _finish(self, batch: ReserveBatch, now_ns: int) -> None:
-        """Answer when all bodies are in memory."""
-        absent, bodies = batch.absent(), self._state.bodies
+        absent = batch.absent()
         again = partial(self._answer_or_wait, batch)
         answer = self._reservations.busy_until(batch.session, again)
         if not absent:
@@ -315,12 +254,10 @@ class Batches:
                 batch.let_go()
 
         for job_id in absent:
-            bodies.when_loaded(job_id, partial(one_more, job_id))
+            self._state.bodies.when_loaded(job_id, partial(one_more, job_id))
 
     def _answer_or_wait(self, batch: ReserveBatch, now_ns: int) -> Answer | None:
-        """A session that waits for its first job goes on with that if none of those it was given
-        can be read.
-        """
+        """Whoever waits for a first job goes on with that if none it was given can be read."""
         if batch.ends_ns is None or not batch.has_none:
             return batch.answer()
         return self._reservations.reserve_until(
@@ -331,11 +268,3 @@ class Batches:
         self, count: int, session: Session, now_ns: int, timeout_ns: int | None
     ) -> Answer | None:
         return self.reserve(session, now_ns, count, timeout_ns)
-
-
-def _slices(batch: Batch) -> Work:
-    is_done = False
-    while not is_done:
-        now_ns = yield None
-        is_done = batch.is_done_after_slice(now_ns)
-    return batch.answer()

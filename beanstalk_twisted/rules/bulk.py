@@ -1,24 +1,17 @@
-"""Kicking dead letters: they go back to the tube that they died in, slice by slice.
-
-Each is looked at once, in the order in which they died; those that die meanwhile are not among
-them.
-"""
+"""Work on many jobs, slice by slice: kicks, kicks of dead letters, and emptying tubes."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import READY, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.binlog.records.jobs import READY, State
+from beanstalk_twisted.jobs.job import CLIENT, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST, OrderedJobs
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import ReadyJobs, Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves, alive, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Timekeeping, Work
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Part, Timekeeping, Work
 from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
 from beanstalk_twisted.wire.replies import Kicked
 
@@ -27,19 +20,43 @@ RUN_JOBS: Final = 1000
 if they have their places far apart among a million.  More would not be quicker.
 """
 
+DEAD_SLICE_JOBS: Final = 100
+"""Dead letters that one slice moves: some 5 ms."""
 
-class Kicks:
+DEAD_SLICE_BYTES: Final = 1 << 20
+"""Bytes of bodies after which a slice ends: they are written again."""
+
+ROOM_REST_NS: Final = 5_000_000
+"""From a slice that found no room in the log to the next, ns: a segment is made in some ms."""
+
+DEAD_LOOK_JOBS: Final = 1000
+"""Dead letters that one slice looks at: some may have to stay."""
+
+LOOK_JOBS: Final = 4000
+"""Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
+
+FLUSH_SLICE_BYTES: Final = 4 << 20
+"""Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
+
+TAGGED_JOBS: Final = 3
+"""What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
+
+ALL: Final = b"all"
+
+FLUSHED: Final = {
+    b"ready": (State.READY,),
+    b"delayed": (State.DELAYED,),
+    b"buried": (State.BURIED,),
+    # The ready ones last: whoever becomes ready meanwhile is among them.
+    ALL: (State.DELAYED, State.BURIED, State.READY),
+}
+
+
+class Kicks(Part):
     """Makes buried and delayed jobs ready."""
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """Kick up to ``bound`` jobs of the used tube, all buried or all delayed; fewer on a disk
-        that becomes full.
-        """
+        """All buried or all delayed, ``bound`` at most; fewer on a disk that becomes full."""
         tube = session.using
         jobs = tube.buried if tube.buried.count else tube.delayed
         count = min(bound, jobs.count)
@@ -47,7 +64,7 @@ class Kicks:
             return NO_ROOM
         kicked = self._kick_slice(session, tube, jobs, count, now_ns)
         if kicked == count or not kicked or not jobs.count:
-            return self._kicked(kicked)
+            return self._changes.of_state(Kicked(kicked))
         work = self._kick_rest(session, tube, jobs, count, kicked)
         self._timekeeping.answer_later(session, work)
         return None
@@ -55,10 +72,7 @@ class Kicks:
     def _kick_slice(
         self, session: Session, tube: Tube, jobs: OrderedJobs, most: int, now_ns: int
     ) -> int:  # fmt: skip
-        """Kick some of the first jobs.
-
-        :return: how many; 0 if there are none, or no room for a change.
-        """
+        """:return: how many were kicked; 0 if there are none, or no room for a change."""
         kicked = singly = 0
         most = min(most, RUN_JOBS)
         while kicked < most and singly < SLICE_JOBS:
@@ -83,9 +97,7 @@ class Kicks:
         key = jobs.first()
         if key is None or not self._changes.has_room:
             return 0
-        job = self._state.jobs.get(key & ID_MASK)
-        assert job is not None
-        self._changes.make(job.kicked(now_ns, session.number))
+        self._changes.make(self._state.jobs.job(key & ID_MASK).kicked(now_ns, session.number))
         if tube.waiting:
             self._timekeeping.settle(tube, now_ns)
         return 1
@@ -93,42 +105,22 @@ class Kicks:
     def _kick_rest(
         self, session: Session, tube: Tube, jobs: OrderedJobs, count: int, kicked: int
     ) -> Work:  # fmt: skip
-        """Later slices of a large kick.  Others may act in between; the bound holds all the
-        same.
-        """
+        """Others may act in between; the bound holds all the same."""
         some = 1
         while kicked < count and some and jobs.count:
             now_ns = yield None
             some = self._kick_slice(session, tube, jobs, count - kicked, now_ns)
             kicked += some
-        return self._kicked(kicked)
-
-    def _kicked(self, count: int) -> Answer:
-        return self._changes.of_state(replies.Kicked(count))
-
-
-DEAD_SLICE_JOBS: Final = 100
-"""Dead letters that one slice moves: some 5 ms."""
-
-DEAD_SLICE_BYTES: Final = 1 << 20
-"""Bytes of bodies after which a slice ends: they are written again."""
-
-ROOM_REST_NS: Final = 5_000_000
-"""From a slice that found no room in the log to the next, ns: a segment is made in some ms."""
-
-DEAD_LOOK_JOBS: Final = 1000
-"""Dead letters that one slice looks at: some may have to stay."""
+        return self._changes.of_state(Kicked(kicked))
 
 
 class Kicking:
     """One command, from its first slice to its answer.
 
     :ivar left: how many more may be kicked.
-    :ivar kicked: how many have been.
-    :ivar passed: the key of the last dead letter that was looked at.
-    :ivar last: of the last one that is to be.
-    :ivar is_over: whether there is no more to be done.
-    :ivar is_full: whether that is because there is no room.
+    :ivar passed: the key of the last dead letter that was looked at; ``last`` of the last one that
+        is to be.
+    :ivar is_full: whether it is over because there is no room.
     :ivar waits_for_room: whether there is none yet, or a body is being read.
     """
 
@@ -148,16 +140,15 @@ class Kicking:
         self.is_full = self.waits_for_room = False
 
 
-class DeadKicks:
-    """Gives dead letters another life."""
+class DeadKicks(Part):
+    """Gives dead letters another life, in the tube that they died in.
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, puts: Puts,
-        moves: Moves,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
+    Each is looked at once, in the order in which they died; those that die meanwhile are not among
+    them.
+    """
+
+    def __init__(self, timekeeping: Timekeeping, puts: Puts, moves: Moves) -> None:
+        super().__init__(timekeeping)
         self._puts = puts
         self._moves = moves
 
@@ -177,7 +168,6 @@ class DeadKicks:
         return None
 
     def _kick_rest(self, kicking: Kicking) -> Work:
-        """Later slices.  Others may act in between."""
         due_ns = None
         while not kicking.is_over:
             now_ns = yield due_ns
@@ -194,15 +184,13 @@ class DeadKicks:
         for at, key in enumerate(keys):
             if kicking.is_over or kicked == DEAD_SLICE_JOBS or size >= DEAD_SLICE_BYTES:
                 return
-            job = self._state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self._state.jobs.job(key & ID_MASK)
             if self._may_go(kicking, job, now_ns):
                 if not self._has_room(kicking, job, now_ns):
                     return
                 if self._is_there(kicking, job, keys[at:], now_ns):
                     # Its body may have been read just now.
-                    job = self._state.jobs.get(job.job_id)
-                    assert job is not None
+                    job = self._state.jobs.job(job.job_id)
                     self._kick_one(kicking, job, now_ns)
                     size += job.body_bytes
                     kicked += 1
@@ -213,8 +201,8 @@ class DeadKicks:
             kicking.is_over = True
 
     def _may_go(self, kicking: Kicking, job: Job, now_ns: int) -> bool:
-        """Whether a dead letter is to be kicked: one that somebody has kicked before, or whose
-        unique key another job of the tube has, is to stay.
+        """One that somebody has kicked before, or whose unique key another job of the tube has, is
+        to stay.
         """
         if job.state is not State.BURIED:
             return False
@@ -242,12 +230,8 @@ class DeadKicks:
         if bodies.is_unreadable(job.job_id, now_ns):
             return False
         kicking.waits_for_room = True
-        left = DEAD_SLICE_BYTES
-        for key in keys[: min(DEAD_SLICE_JOBS, kicking.left)]:
-            left -= self._state.jobs.weigh(key & ID_MASK)[0]
-            if left < 0:
-                break
-            bodies.want(key & ID_MASK, now_ns)
+        job_ids = [key & ID_MASK for key in keys[: min(DEAD_SLICE_JOBS, kicking.left)]]
+        bodies.want_some(job_ids, DEAD_SLICE_BYTES, now_ns)
         return False
 
     def _kick_one(self, kicking: Kicking, job: Job, now_ns: int) -> None:
@@ -268,35 +252,8 @@ class DeadKicks:
         return self._changes.of_state(Kicked(kicking.kicked))
 
 
-LOOK_JOBS: Final = 4000
-"""Jobs that one slice looks at: to pass one over takes a tenth of the time of its deletion."""
-
-FLUSH_SLICE_BYTES: Final = 4 << 20
-"""Bytes of bodies after which a slice ends: a job that was only put is copied for its deletion."""
-
-TAGGED_JOBS: Final = 3
-"""What a job with tags takes of a slice, in jobs without: keys, groups and records of its own."""
-
-CLIENT: Final = Reason.CLIENT
-
-ALL: Final = b"all"
-
-FLUSHED: Final = {
-    b"ready": (State.READY,),
-    b"delayed": (State.DELAYED,),
-    b"buried": (State.BURIED,),
-    # The ready ones last: whoever becomes ready meanwhile is among them.
-    ALL: (State.DELAYED, State.BURIED, State.READY),
-}
-
-
-class Flushes:
+class Flushes(Part):
     """Empties tubes."""
-
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def flush(self, session: Session, now_ns: int, name: bytes, which: bytes) -> Answer | None:
         """Delete the tube's jobs that are in a state.  The log always has room for that.
@@ -310,12 +267,11 @@ class Flushes:
         walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh, which == ALL)
         flushed = self._flush_slice(session, tube, walk, now_ns)
         if walk.is_over:
-            return self._flushed(flushed)
+            return self._changes.of_state(Flushed(flushed))
         self._timekeeping.answer_later(session, self._flush_rest(session, tube, walk, flushed))
         return None
 
     def forget_key(self, session: Session, now_ns: int, name: bytes, key: bytes) -> Answer:
-        """Forget the unique key of a deleted job."""
         tube = self._state.tubes.find(name)
         found = None if tube is None else self._state.unique.find(tube.tube_id, key)
         if tube is None or found is None or found.record.until_ns <= now_ns:
@@ -327,11 +283,9 @@ class Flushes:
         return self._changes.of_state(FORGOTTEN)
 
     def _flush_slice(self, session: Session, tube: Tube, walk: "Walk", now_ns: int) -> int:
-        """:return: how many jobs were deleted."""
         job_ids = walk.next_ids()
         for job_id in job_ids:
-            job = self._state.jobs.get(job_id)
-            assert job is not None
+            job = self._state.jobs.job(job_id)
             self._changes.end(job, CLIENT, now_ns, session.number, forgets=walk.forgets)
         tube.deletes += len(job_ids)
         if job_ids:
@@ -354,14 +308,10 @@ class Flushes:
             self._timekeeping.drop_if_unused(tube, now_ns)
 
     def _flush_rest(self, session: Session, tube: Tube, walk: "Walk", flushed: int) -> Work:
-        """Later slices of a large flush.  Others may act in between."""
         while not walk.is_over:
             now_ns = yield None
             flushed += self._flush_slice(session, tube, walk, now_ns)
-        return self._flushed(flushed)
-
-    def _flushed(self, count: int) -> Answer:
-        return self._changes.of_state(Flushed(count))
+        return self._changes.of_state(Flushed(flushed))
 
 
 class Walk:
@@ -375,7 +325,6 @@ class Walk:
         self, queues: Sequence[OrderedJobs | ReadyJobs], end_id: int,
         weigh: Callable[[int], tuple[int, bool]], forgets: bool,
     ) -> None:  # fmt: skip
-        """:param weigh: says how large the body of a job is, and whether it has tags, by its id."""
         self._queues = list(queues)
         self._weigh = weigh
         self.end_id = end_id
@@ -385,12 +334,10 @@ class Walk:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether there may be more jobs to be found."""
         return bool(self._queues)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no more to be done."""
         return not (self._queues or self.forgets)
 
     def next_ids(self) -> list[int]:
@@ -417,7 +364,6 @@ class Walk:
         return job_ids
 
     def _pass(self, keys: list[int]) -> None:
-        """These come next; go to the next queue if there are none, or they reach the end."""
         if keys and self._last is not None and keys[-1] < self._last:
             self._passed = keys[-1]
             return

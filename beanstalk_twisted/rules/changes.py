@@ -24,17 +24,13 @@ from beanstalk_twisted.binlog.records.others import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
-from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import DELAYED, NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.wire.replies import NOT_FOUND, Reply
 
-NS = 1_000_000_000
-
-DELAYED: Final = State.DELAYED
 DELETE: Final = Kind.DELETE
 RESERVE: Final = Kind.RESERVE
 
@@ -46,64 +42,50 @@ class SpaceBudget(Protocol):
     """What the queue asks of a log's space budget; `binlog.space_budget.SpaceBudget` is one."""
 
     @property
-    def is_short(self) -> bool:
-        """Whether the disk gives no more space."""
+    def is_short(self) -> bool: ...
 
     @property
-    def has_segment(self) -> bool:
-        """Whether the next segment may begin before this one is full."""
+    def has_segment(self) -> bool: ...
 
     @property
-    def run_records(self) -> int:
-        """How many records without data a run may have."""
+    def run_records(self) -> int: ...
 
-    def takes_put(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room for a new job, and for the deletion of it and of all others."""
+    def takes_put(self, body_bytes: int, jobs: int) -> bool: ...
 
     def takes_change(self, jobs: int) -> bool:
-        """Whether there is room for a change that is no deletion, for compaction, and for the
-        deletion of all jobs.  Only asked when `is_short`.
-        """
+        """Only asked when `is_short`."""
 
-    def takes_copy(self, body_bytes: int, jobs: int) -> bool:
-        """Whether there is room to copy a job: a large one may not fit although the sum does."""
+    def takes_copy(self, body_bytes: int, jobs: int) -> bool: ...
 
 
 class JobLog(Protocol):
     """What the queue needs of a log."""
 
     @property
-    def segment(self) -> int:
-        """The segment that the next record will lie in."""
+    def segment(self) -> int: ...
 
     @property
     def commits_reserves(self) -> bool:
         """Whether replies wait for reservations too."""
 
     @property
-    def budget(self) -> SpaceBudget:
-        """The space that is left."""
+    def budget(self) -> SpaceBudget: ...
 
     @property
     def is_behind(self) -> bool:
         """Whether so much waits for the disk that records which no reply waits for are left out."""
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """Make room for the next records, the definition of a tube and one of a job, in one
-        segment.
-        """
+        """Make room for the next records, of a tube's definition and a job, in one segment."""
 
-    def append(self, record: Record) -> int:
-        """:return: the record's LSN."""
+    def append(self, record: Record) -> int: ...
 
     @property
     def has_extensions(self) -> bool:
         """Whether the newest segment may hold records with extensions."""
 
     def allow_extensions(self, time_ns: int) -> None:
-        """Records with extensions are to come: begin a segment that may hold them, unless it is
-        one.
-        """
+        """Begin a segment that may hold records with extensions, unless the newest is one."""
 
     def append_run(self, make: Callable[[], Run]) -> int:
         """Append records, no more than `SpaceBudget.run_records`.
@@ -146,10 +128,10 @@ class NoLog:
     has_extensions = True
 
     def allow_extensions(self, time_ns: int) -> None:
-        """There is no segment to begin."""
+        pass
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
-        """There is no segment to end."""
+        pass
 
     def append(self, record: Record) -> int:
         return 0
@@ -158,7 +140,6 @@ class NoLog:
         return 0
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """Nothing is kept, so nothing has to be waited for."""
         return 0
 
 
@@ -179,18 +160,14 @@ class Changes:
         self._state = state
 
     def of_state(self, reply: Reply) -> tuple[Reply, int]:
-        """:param reply: shows the queue's state.
-        :return: the answer: it waits for all that the reply may tell of.
-        """
+        """:param reply: shows the state: the answer waits for all that it may tell of."""
         return reply, self.committed_lsn
 
     def not_found(self) -> tuple[Reply, int]:
-        """:return: the answer that there is no such job or tube."""
         return self.of_state(NOT_FOUND)
 
     @property
     def has_room(self) -> bool:
-        """Whether the log has room for a change that is no deletion."""
         budget = self.log.budget
         return not budget.is_short or budget.takes_change(self._state.ends)
 
@@ -201,22 +178,18 @@ class Changes:
 
     def has_room_for_all(self, size: int, count: int) -> bool:
         """As `has_room_for`, for so many new jobs that take these bytes as one."""
-        log = self.log
         others = self._state.ends + count - 1
-        return log is NOWHERE or log.budget.takes_put(size, others)
+        return self.log is NOWHERE or self.log.budget.takes_put(size, others)
 
     def has_room_to_copy(self, body_bytes: int) -> bool:
-        """Whether the log has room to state a job again, and then for the end of all jobs."""
         return self.log.budget.takes_copy(body_bytes, self._state.ends)
 
     @property
     def may_allow_extensions(self) -> bool:
-        """Whether `allows_extensions` would say so."""
-        log = self.log
-        return log.has_extensions or log.budget.has_segment
+        return self.log.has_extensions or self.log.budget.has_segment
 
     def allows_extensions(self, now_ns: int, *, waits: bool = True) -> bool:
-        """Records with extensions are to come: prepare the log for the first of them.
+        """Prepare the log for the first of records with extensions.
 
         :param waits: whether they had rather wait for a segment than take one not allocated yet.
         :return: whether it has the room; if not, all is as it was.
@@ -294,7 +267,8 @@ class Changes:
         for job in jobs:
             records.append(job.image(DELETE, GONE, reason, now_ns, connection=connection))
             if job.tags is not None and job.tags.leaves_key:
-                key = _key_left(job, job.tags, now_ns)
+                until_ns = now_ns + job.tags.unique_s * NS
+                key = RememberedKey(job.tube_id, job.tags.unique_key, job.job_id, until_ns, now_ns)
                 data += key.data_bytes
                 records.append(key)
         # The first tube has its place beside each change.
@@ -310,7 +284,6 @@ class Changes:
         return self.committed_lsn
 
     def copy_key(self, found: Remembered) -> None:
-        """State a remembered key again."""
         segment = self._append_key(found.record)
         self._state.unique.move_home(found.record.job_id, segment)
 
@@ -320,7 +293,7 @@ class Changes:
         self._state.unique.forget(found)
 
     def _append_key(self, record: RememberedKey) -> int:
-        """Return the segment."""
+        """:return: the segment."""
         tube, size = self._state.tubes.by_id(record.tube_id), whole_bytes(1, len(record.key))
         _, segment = self._append_whole([tube], [record], size, record.ts_ns)
         return segment
@@ -404,7 +377,6 @@ class Changes:
         return lsn
 
     def _has_limit(self, image: JobImage) -> bool:
-        """Whether the reserves of a job are counted by the policy of its tube."""
         policy = self._state.tubes.by_id(image.tube_id).policy
         return policy is not None and policy.max_reserves > 0
 
@@ -417,7 +389,6 @@ class Changes:
         """Make room for records of these tubes, and log the names that their segment lacks; `make`
         has the same in itself, since it is the busiest.
 
-        :param size: as `JobLog.make_room` takes it.
         :return: the segment.
         """
         log = self.log
@@ -433,16 +404,8 @@ class Changes:
         self.log.append(TubeDef(tube.tube_id, tube.name, now_ns))
 
 
-def _key_left(job: Job, tags: Tags, now_ns: int) -> RememberedKey:
-    """:return: the key that a job with these tags leaves when it is deleted."""
-    until_ns = now_ns + tags.unique_s * NS
-    return RememberedKey(job.tube_id, tags.unique_key, job.job_id, until_ns, now_ns)
-
-
 def small_state(state: QueueState, segment: int, now_ns: int) -> Iterator[Record]:
-    """The tubes, pauses and policies at the head of a log segment, which thereby defines these
-    tubes.
-    """
+    """What is said of tubes at the head of a log segment, which thereby defines these."""
     for tube in state.tubes.in_order:
         if tube.job_count or tube.pause_until_ns or tube.is_kept:
             tube.defined_in = segment

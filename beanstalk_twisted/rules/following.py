@@ -1,7 +1,5 @@
 """Following the log of another server: its records make the queue what a start would load, so that
 this server can go on with it at any moment.
-
-No session is connected, no timer runs and nothing is logged meanwhile.
 """
 
 from typing import Final
@@ -16,9 +14,8 @@ from beanstalk_twisted.binlog.records.others import (
     TubeDef,
     TubePolicy,
 )
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.policies import Policies
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 
 SLICE_TUBES: Final = 1000
 """Tubes that one slice looks at: 1 ms."""
@@ -27,36 +24,29 @@ SLICE_KEYS: Final = 500
 """Remembered keys that one slice ends: 2 ms."""
 
 
-class Following:
-    """Applies the records of a log, in order."""
+class Following(Part):
+    """Applies the records of a log, in order.  No session, timer or log of ours is there then."""
 
-    def __init__(self, state: QueueState, timekeeping: Timekeeping, policies: Policies) -> None:
-        self._state = state
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, policies: Policies) -> None:
+        super().__init__(timekeeping)
         self._policies = policies
 
     def job(self, image: JobImage, lsn: int, segment: int, time_ns: int) -> None:
-        """A record of a job.
-
-        :param lsn: the record's; ``segment`` where it lies.
-        :param time_ns: log time.
-        """
+        """:param lsn: the record's; ``segment`` where it lies."""
         state = self._state
         state.follow(image, lsn, segment, time_ns)
         if image.job_id >= state.next_job_id:
             state.next_job_id = image.job_id + 1
 
     def puts(self, jobs: ColdJobs) -> None:
-        """Jobs that were put; see `QueueState.apply_cold`."""
         self._state.apply_cold(jobs)
         self.not_below(max(jobs.job_ids) + 1)
 
     def not_below(self, next_job_id: int) -> None:
-        """Ids below were given out."""
         self._state.next_job_id = max(self._state.next_job_id, next_job_id)
 
     def other(self, record: Record, segment: int) -> Slices:
-        """A record that is of no job; what it says of the queue holds after the last slice."""
+        """What a record of no job says of the queue holds after the last slice."""
         state = self._state
         match record:
             case TubeDef():
@@ -75,7 +65,6 @@ class Following:
                 state.tubes.next_tube_id = max(state.tubes.next_tube_id, record.next_tube_id)
 
     def name(self, tube_id: int, name: bytes) -> None:
-        """The log names a tube, perhaps again."""
         tubes = self._state.tubes
         known = tubes.find(name)
         if known is not None and known.tube_id == tube_id:

@@ -1,10 +1,4 @@
-"""Listing a tube's jobs page by page: what a page costs does not depend on how many there are.
-
-A page goes on behind the place where the one before it ended, which its cursor names: a state, and
-a key as in `ordered`.  So each job that stays where it is stands on exactly one page, whatever
-comes and goes between two of them.  A reserved job's key is its holder's number and its id: it does
-not change when the job is touched.
-"""
+"""What changes nothing: looks at jobs, tubes and connections, and pages of a tube's jobs."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,10 +12,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
-from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.reservations import Answer, Reservations
+from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.statistics import Pairs, time_left, whole_seconds
-from beanstalk_twisted.rules.timekeeping import Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping, Work
 from beanstalk_twisted.wire import replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
 from beanstalk_twisted.wire.yaml import Quoted
@@ -32,6 +25,33 @@ SLICE_CONNECTIONS: Final = 500
 SHOWN_RESERVED: Final = 10
 """Reserved jobs of a connection that are shown: the first it got, which are mostly due first."""
 
+LOOK_RESERVED: Final = 5000
+"""Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them,
+so a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
+more, and 25 if it got them in no order of their ids.
+"""
+
+LISTED: Final = {
+    b"ready": (State.READY,),
+    b"reserved": (State.RESERVED,),
+    b"delayed": (State.DELAYED,),
+    b"buried": (State.BURIED,),
+    b"all": (State.READY, State.RESERVED, State.DELAYED, State.BURIED),
+}
+
+_LETTERS: Final = {
+    State.READY: "r", State.RESERVED: "h", State.DELAYED: "d", State.BURIED: "b",
+}  # fmt: skip
+
+_STATES: Final = {letter: state for state, letter in _LETTERS.items()}
+
+_CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
+
+SLICE_NAMES: Final = 100
+"""Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst
+kind (see `MAX_PATTERNS`).
+"""
+
 
 class ConnectionFacts(NamedTuple):
     """What whoever serves a connection knows of it.
@@ -39,7 +59,6 @@ class ConnectionFacts(NamedTuple):
     :ivar peer: its address; empty if it has none.
     :ivar buffered_bytes: input that was read and not carried out, and replies that are not sent.
     :ivar identity: its peer's name in the access file; empty without such a file.
-    :ivar is_tls: whether it is encrypted up to this server.
     """
 
     peer: str = ""
@@ -52,17 +71,15 @@ ConnectionFactsSource = Callable[[Session], ConnectionFacts | None]
 """Gives None if the connection has ended."""
 
 
-class Connections:
+class Connections(Part):
     """Lists connections.
 
     :ivar facts: asked about each of them.
     """
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
         self.facts: ConnectionFactsSource = lambda session: ConnectionFacts()
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def list_all(self, session: Session, now_ns: int) -> Answer | None:
         """Who is connected, and what they do, in the order of their numbers."""
@@ -74,14 +91,12 @@ class Connections:
         return None
 
     def _describe_rest(self, numbers: list[int], items: list[str]) -> Work:
-        """Later slices of a long list."""
         for at in range(SLICE_CONNECTIONS, len(numbers), SLICE_CONNECTIONS):
             now_ns = yield None
             items += self._describe(numbers[at : at + SLICE_CONNECTIONS], now_ns)
         return self._described(items)
 
     def _describe(self, numbers: list[int], now_ns: int) -> list[str]:
-        """Describe those that have not ended."""
         items = []
         for number in numbers:
             session = self._state.sessions.get(number)
@@ -125,38 +140,11 @@ class Connections:
         return self._changes.of_state(replies.Document(yaml.records("connections", items)))
 
 
-LOOK_RESERVED: Final = 5000
-"""Reserved jobs of all tubes that one page looks at, some 1 ms: they are known by who holds them,
-so a page may have to pass over those of other tubes.  One connection that holds 100,000 costs 5 ms
-more, and 25 if it got them in no order of their ids.
-"""
+class Place(NamedTuple):
+    """Behind which job a page begins; ``key`` is `LEAST` for the first one."""
 
-LISTED: Final = {
-    b"ready": (State.READY,),
-    b"reserved": (State.RESERVED,),
-    b"delayed": (State.DELAYED,),
-    b"buried": (State.BURIED,),
-    b"all": (State.READY, State.RESERVED, State.DELAYED, State.BURIED),
-}
-
-_LETTERS: Final = {
-    State.READY: "r", State.RESERVED: "h", State.DELAYED: "d", State.BURIED: "b",
-}  # fmt: skip
-_STATES: Final = {letter: state for state, letter in _LETTERS.items()}
-_CURSOR: Final = re.compile(r"([rhdb])(-?[0-9]{1,19})-([0-9]{1,20})")
-
-
-class Place:
-    """Behind which job a page begins.
-
-    :ivar key: of the job, or `LEAST`.
-    """
-
-    __slots__ = ("key", "state")
-
-    def __init__(self, state: State, key: int) -> None:
-        self.state = state
-        self.key = key
+    state: State
+    key: int
 
     def __str__(self) -> str:
         """As a cursor says it."""
@@ -164,10 +152,8 @@ class Place:
 
 
 def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
-    """Where a page of jobs in these states begins.
-
-    :param cursor: empty for the first page.
-    :return: None if there is no such place.
+    """:param cursor: empty for the first page.
+    :return: where it begins; None if there is no such place.
     """
     if not cursor:
         return Place(states[0], LEAST)
@@ -177,19 +163,19 @@ def place_of(states: tuple[State, ...], cursor: bytes) -> Place | None:
     return Place(_STATES[found[1]], int(found[2]) << 64 | int(found[3]))
 
 
-class Listing:
-    """Lists jobs, and changes nothing."""
+class Listing(Part):
+    """Lists jobs page by page: what a page costs does not depend on how many there are.
 
-    def __init__(self, state: QueueState, changes: Changes) -> None:
-        self._state = state
-        self._changes = changes
+    A page goes on behind the place where the one before it ended, which its cursor names: a state,
+    and a key as in `ordered`.  So each job that stays where it is stands on exactly one page,
+    whatever comes and goes between two of them.  A reserved job's key is its holder's number and
+    its id: it does not change when the job is touched.
+    """
 
     def list_jobs(
         self, session: Session, now_ns: int, name: bytes, which: bytes, limit: int, cursor: bytes
     ) -> Answer:  # fmt: skip
-        """Some of a tube's jobs in a state, or in any.
-
-        :param which: a key of `LISTED`.
+        """:param which: a key of `LISTED`.
         :param cursor: empty for the first page.
         """
         tube, start = self._state.tubes.find(name), place_of(LISTED[which], cursor)
@@ -197,19 +183,11 @@ class Listing:
             return replies.BAD_FORMAT, 0
         if tube is None:
             return self._changes.not_found()
-        page = self._page(tube, which, limit, start, now_ns)
-        return self._changes.of_state(replies.Document(page))
-
-    def _page(self, tube: Tube, which: bytes, limit: int, start: Place, now_ns: int) -> bytes:
-        """The tube's next jobs in these states, as YAML."""
         places, end = places_behind(self._state, tube, LISTED[which], limit, start)
         more: Pairs = [] if end is None else [("cursor", str(end))]
-        return yaml.records("jobs", [self._job(place.key, now_ns) for place in places], more)
-
-    def _job(self, key: int, now_ns: int) -> str:
-        job = self._state.jobs.look(key & ID_MASK)
-        assert job is not None
-        return yaml.record(statistics.listed(job, now_ns))
+        jobs = [self._state.jobs.job(place.key & ID_MASK) for place in places]
+        items = [yaml.record(statistics.listed(job, now_ns)) for job in jobs]
+        return self._changes.of_state(replies.Document(yaml.records("jobs", items, more)))
 
 
 def places_behind(
@@ -252,7 +230,10 @@ def _reserved_behind(
     if tube is not None and not tube.reserved:
         return keys, None
     for number in sorted([each for each in sessions if each >= passed_number]):
-        for job_id in _ids_behind(sessions[number], passed & ID_MASK, number == passed_number):
+        job_ids = list(sessions[number].reserved)
+        if number == passed_number:
+            job_ids = [each for each in job_ids if each > passed & ID_MASK]
+        for job_id in sorted(job_ids):
             looked += 1
             job = state.jobs.look(job_id)
             if job is not None and (tube is None or job.tube_id == tube.tube_id):
@@ -264,53 +245,23 @@ def _reserved_behind(
     return keys, None
 
 
-def _ids_behind(session: Session, job_id: int, is_passed: bool) -> list[int]:
-    """The ids of the jobs that a session holds, in order; of one that is partly passed, only those
-    behind ``job_id``.
-    """
-    if is_passed:
-        return sorted([each for each in session.reserved if each > job_id])
-    return sorted(session.reserved)
-
-
-SLICE_NAMES: Final = 100
-"""Tubes that one slice of a list is asked about: 0.1 ms, or 11 ms with 100 patterns of the worst
-kind (see `MAX_PATTERNS`).
-"""
-
-
-class Looks:
-    """Shows what there is, and changes nothing."""
-
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping,
-        reservations: Reservations,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._reservations = reservations
+class Looks(Part):
+    """Carries out `peek` and its like, and what shows one thing."""
 
     def peek(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """Look at any job."""
         return self._found(session, job_id)
 
     def peek_ready(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the first ready job of the used tube that may be handed out; if there is none, at
-        the first.
-        """
+        """The first ready job of the used tube that may be handed out, or else the first."""
         return self._found_first(session, session.using.first_ready())
 
     def peek_delayed(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the delayed job of the used tube that is due first."""
         return self._found_first(session, session.using.delayed.first())
 
     def peek_buried(self, session: Session, now_ns: int) -> Answer | None:
-        """Look at the job of the used tube that was buried first."""
         return self._found_first(session, session.using.buried.first())
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """A job's statistics."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return self._changes.not_found()
@@ -318,7 +269,6 @@ class Looks:
         return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
-        """A tube's statistics."""
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
@@ -332,7 +282,6 @@ class Looks:
         return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:
-        """All tubes."""
         return self._changes.of_state(
             replies.names(tube.name for tube in self._state.tubes.in_order)
         )
@@ -340,9 +289,7 @@ class Looks:
     def list_tubes_that(
         self, session: Session, is_shown: Callable[[bytes], object]
     ) -> Answer | None:
-        """The tubes that are to be shown, by their names; if they are many, slice by slice, and the
-        answer will come.
-        """
+        """The tubes that are to be shown, by their names; many slice by slice."""
         names = [tube.name for tube in self._state.tubes.in_order]
         if len(names) <= SLICE_NAMES:
             return self._changes.of_state(replies.names(filter(is_shown, names)))
@@ -357,15 +304,12 @@ class Looks:
         return self._changes.of_state(replies.names(shown))
 
     def list_tube_used(self, session: Session, now_ns: int) -> Answer:
-        """The tube that puts go into."""
         return replies.Using(session.using.name), 0
 
     def list_tubes_watched(self, session: Session, now_ns: int) -> Answer:
-        """The tubes that reserves take from."""
         return self._changes.of_state(replies.names(tube.name for tube in session.watching_order))
 
     def capabilities(self, session: Session, now_ns: int) -> Answer:
-        """Name the commands and tags that beanstalkd does not have."""
         return replies.names(map(yaml.item, CAPABILITIES)), 0
 
     def _found(self, session: Session, job_id: int) -> Answer | None:

@@ -1,7 +1,4 @@
-"""Moving jobs between tubes, and burying those that are not to be tried again: dead letters.
-
-A job that was moved knows the tube that it was put into, until it is there again.
-"""
+"""Moving jobs between tubes, and burying those that are not to be tried again: dead letters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,41 +15,34 @@ from beanstalk_twisted.binlog.records.jobs import (
     State,
 )
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import BURIED, DELAYED, NS, Job
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
-from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.puts import Puts, Waiting
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
-from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR
 
 MOVE: Final = Kind.MOVE
-BURIED: Final = State.BURIED
-DELAYED: Final = State.DELAYED
-
 SMALL_BODY_BYTES: Final = 1 << 10
 """A dead letter with a body of no more is written as any change is, in a segment that is not
 allocated ahead if need be: when many come back at once, as many as are would not do.
 """
 
+Kept = tuple[BodyPlace, bytes]
+"""A body, and where the record is that it was taken from."""
 
-class Moves:
-    """Moves jobs.
 
-    :ivar dead_letter_tube: says into which tube the dead letters of a tube go; None: they stay.
+class Moves(Part):
+    """Moves jobs.  One that was moved knows the tube that it was put into, until it is there again.
+
     :ivar note_withheld: called with a tube into which a job was moved that is withheld.
     """
 
-    def __init__(self, state: QueueState, changes: Changes, timekeeping: Timekeeping) -> None:
-        self.dead_letter_tube: Callable[[Tube], bytes | None] = lambda tube: None
+    def __init__(self, timekeeping: Timekeeping) -> None:
+        super().__init__(timekeeping)
         self.note_withheld: Callable[[Tube], None] = lambda tube: None
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
 
     def has_room(self, job: Job, now_ns: int) -> bool:
         """Whether the log has room for a move of the job, and then for the end of all jobs."""
@@ -95,8 +85,8 @@ class Moves:
         if job.body is None or not self.takes_dead_letter(job, now_ns):
             return False
         source = self._state.tubes.by_id(job.tube_id)
-        name = self.dead_letter_tube(source)
-        tube = source if name is None else self._state.tubes.get_or_make(name)
+        name = None if source.policy is None else source.policy.dead_letter
+        tube = self._state.tubes.get_or_make(name) if name else source
         buried_ns = max(now_ns, self._state.last_buried_ns + 1)
         image = self.image(job, tube, BURIED, buried_ns, job.tags)
         tags = (image.tags or NO_TAGS)._replace(
@@ -111,9 +101,7 @@ class Moves:
         return True
 
     def holder_of_key(self, job: Job, tube: Tube, now_ns: int) -> int | None:
-        """:return: the id of the job that keeps this one out of a tube by its unique key; None if
-        none does.
-        """
+        """:return: the id of the job that keeps this one out of a tube by its unique key."""
         if job.tags is None:
             return None
         tags = alive(job.tags) if goes_back(job, tube.name) else job.tags
@@ -162,22 +150,16 @@ class Moves:
         return image._replace(reserves=0, timeouts=0, releases=0)
 
     def carry_out(self, image: JobImage, now_ns: int) -> int:
-        """Make a move, give the job to who waits for one, and forget its old tube if nobody wants
-        it.
+        """Make a move, and forget the job's old tube if nobody wants it.
 
         :return: the record's LSN.
         """
-        source = self._state.tubes.by_id(self._known(image.job_id).tube_id)
+        source = self._state.tubes.by_id(self._state.jobs.job(image.job_id).tube_id)
         lsn = self._timekeeping.change(image, now_ns)
         if source.policy is not None:
             self._timekeeping.settle(source, now_ns)
         self._timekeeping.drop_if_unused(source, now_ns)
         return lsn
-
-    def _known(self, job_id: int) -> Job:
-        job = self._state.jobs.get(job_id)
-        assert job is not None
-        return job
 
 
 def goes_back(job: Job, name: bytes) -> bool:
@@ -196,34 +178,19 @@ def moved_bytes(job: Job) -> int:
 
 
 def _moved(tags: Tags | None, source: Tube, tube: Tube) -> Tags | None:
-    """:return: the tags of a job behind its move from ``source`` to ``tube``."""
     tags = tags or NO_TAGS
     home = tags.origin or source.name
     tags = tags._replace(origin=b"" if tube.name == home else home)
     return None if tags == NO_TAGS else tags
 
 
-NS: Final = 1_000_000_000
-
-
-Kept = tuple[BodyPlace, bytes]
-"""A body, and where the record is that it was taken from."""
-
-
-class Edits:
+class Edits(Part):
     """Moves and updates jobs for clients."""
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, puts: Puts, moves: Moves, job_waits: JobWaits,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, puts: Puts, moves: Moves) -> None:
+        super().__init__(timekeeping)
         self._puts = puts
         self._moves = moves
-        self._job_waits = job_waits
 
     def move(self, session: Session, now_ns: int, job_id: int, name: bytes) -> Answer | None:
         """Put a job into a tube, in its state; one that the session holds is ready there."""
@@ -241,7 +208,6 @@ class Edits:
     def _move_read(
         self, session: Session, job_id: int, name: bytes, now_ns: int
     ) -> Answer | None:  # fmt: skip
-        """The body was read, or cannot be."""
         return self._lost_body(job_id) or self.move(session, now_ns, job_id, name)
 
     def _lost_body(self, job_id: int) -> Answer | None:
@@ -277,7 +243,6 @@ class Edits:
         self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
         ttr_s: int, now_ns: int,
     ) -> Answer | None:  # fmt: skip
-        """As `_move_read`."""
         return self._lost_body(job_id) or self.update(
             session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, None
         )
@@ -293,7 +258,6 @@ class Edits:
     def _movable(
         self, session: Session, now_ns: int, job_id: int, name: bytes
     ) -> Job | Answer:  # fmt: skip
-        """:return: the job, or what to answer if it is not to be moved."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -320,14 +284,13 @@ class Edits:
         tube = self._state.tubes.get_or_make(name)
         lsn = self._moves.move(job, tube, now_ns, session.number, body)
         if job_id in self._state.awaited:
-            self._job_waits.moved(job_id)
+            self._timekeeping.job_waits.moved(job_id)
         return MOVED, lsn
 
     def _update(
         self, session: Session, begun_ns: int, job_id: int, priority: int, delay_s: int,
         ttr_s: int, body: bytes | None, kept: Kept | None, now_ns: int,
     ) -> Answer | None:  # fmt: skip
-        """As `_move`."""
         job = self._state.not_held_by_others(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -358,13 +321,11 @@ def _updated(
         state = DELAYED if delay_s else READY
         deadline_ns = now_ns + delay_s * NS if delay_s else 0
     return job.image(
-        Kind.UPDATE,
-        state,
-        Reason.CLIENT,
-        job.created_ns,
-        deadline_ns=deadline_ns,
+        Kind.UPDATE, state, Reason.CLIENT, job.created_ns, deadline_ns=deadline_ns,
         connection=connection,
-    )._replace(priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags, body=body)
+    )._replace(
+        priority=priority, delay_s=delay_s, ttr_s=ttr_s, tags=job.tags, body=body
+    )  # fmt: skip
 
 
 def _kept(job: Job) -> Kept:

@@ -1,14 +1,10 @@
-"""The policies of tubes: what commands and a file have set, and what follows from it.
-
-For each key the file counts more than commands.  A policy is applied when something happens to a
-job: what has happened before it was set stays as it is.
-"""
+"""The policies of tubes: what commands and a file have set, and what follows from it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.policy import (
     Limiter,
@@ -22,7 +18,6 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.table import JobTable
 from beanstalk_twisted.jobs.tube import NO_RULES, Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves
 from beanstalk_twisted.rules.policy_keys import (
     ABSENT,
@@ -34,14 +29,12 @@ from beanstalk_twisted.rules.policy_keys import (
     parse_policy,
     sound_rules,
 )
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
 from beanstalk_twisted.rules.withheld import Withheld, is_withheld
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import POLICY
 from beanstalk_twisted.wire.yaml import Quoted, Value
-
-NS: Final = 1_000_000_000
 
 MAX_RULED_TUBES: Final = 10_000
 """Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""
@@ -64,33 +57,26 @@ QUEUES: Final = (State.READY, State.DELAYED, State.BURIED)
 class Policies(TubePolicies):
     """Keeps the policies of all tubes, and carries out what they say.
 
+    For each key the file counts more than commands.  A policy is applied when something happens to
+    a job: what has happened before it was set stays as it is.
+
     :ivar declared: those of the file; to be set before the jobs are loaded, later by `declare`.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, reservations: Reservations,
-        timekeeping: Timekeeping, moves: Moves, withheld: Withheld,
-    ) -> None:  # fmt: skip
+    def __init__(self, timekeeping: Timekeeping, moves: Moves, withheld: Withheld) -> None:
+        super().__init__(timekeeping)
         self.declared = DeclaredPolicies()
-        self._state = state
-        self._changes = changes
-        self._reservations = reservations
-        self._timekeeping = timekeeping
         self._moves = moves
         self._withheld = withheld
         self._recount: Recount | None = None
         timekeeping.policies = self
-        moves.dead_letter_tube = _dead_letter_tube
 
     # The command.
 
     def tube_policy(
         self, session: Session, now_ns: int, name: bytes, pairs: Sequence[tuple[str, str]]
     ) -> Answer | None:
-        """Show a tube's policy, or change it.
-
-        :param pairs: keys and values; none to show it.
-        """
+        """:param pairs: keys and values to set; none to show the policy."""
         if not pairs:
             return self._show(name)
         try:
@@ -106,15 +92,11 @@ class Policies(TubePolicies):
         rules = {key: value for key, value in {**old, **wanted}.items() if value != ABSENT}
         if rules == old:
             return self._changes.of_state(POLICY)
-        if not self._has_room(old, now_ns):
+        if not old and self._state.ruled >= MAX_RULED_TUBES:
+            return NO_ROOM
+        if not (self._changes.has_room and self._changes.allows_extensions(now_ns)):
             return NO_ROOM
         return self._set(session, self._state.tubes.get_or_make(name), rules, now_ns)
-
-    def _has_room(self, old: Mapping[str, str], now_ns: int) -> bool:
-        """Whether a policy may be set where there is this one."""
-        if not old and self._state.ruled >= MAX_RULED_TUBES:
-            return False
-        return self._changes.has_room and self._changes.allows_extensions(now_ns)
 
     def _set(
         self, session: Session, tube: Tube, rules: Mapping[str, str], now_ns: int
@@ -148,15 +130,13 @@ class Policies(TubePolicies):
     # What holds.
 
     def declare(self, declared: DeclaredPolicies, now_ns: int) -> None:
-        """The file says this from now on: at once for new tubes, slice by slice for those there
-        are.
-        """
+        """At once for new tubes, slice by slice for those there are."""
         self.declared = declared
         self._watch_new_tubes()
         self._timekeeping.work_in_slices(self._hold_in_slices(now_ns))
 
     def hold_all(self) -> None:
-        """All jobs are loaded: find out the policies of all tubes.  Their timers are not set."""
+        """All jobs are loaded: find out the policies of all tubes; no timer is set."""
         self._watch_new_tubes()
         for recount in {self._hold(tube) for tube in self._state.tubes.in_order}:
             if recount is not None:
@@ -164,18 +144,13 @@ class Policies(TubePolicies):
                     pass
 
     def hold(self, tube: Tube) -> Slices:
-        """Find out the policy of a tube whose rules have changed, while a log is followed; no timer
-        is set.
-        """
+        """The rules of a tube have changed, while a log is followed; no timer is set."""
         recount = self._hold(tube)
         if recount is not None:
             yield from recount.rest()
 
     def _watch_new_tubes(self) -> None:
-        self._state.tubes.made = None if self.declared.is_empty else self._made
-
-    def _made(self, tube: Tube) -> None:
-        self._hold(tube)
+        self._state.tubes.made = None if self.declared.is_empty else self._hold
 
     def _hold_in_slices(self, now_ns: int) -> Slices:
         declared = self.declared
@@ -196,10 +171,7 @@ class Policies(TubePolicies):
             self._timekeeping.arm(tube)
 
     def _hold(self, tube: Tube) -> "Recount | None":
-        """Find out what holds for a tube.
-
-        :return: what has yet to count the tube's jobs; its totals know of it.
-        """
+        """:return: what has yet to count the tube's jobs; its totals know of it."""
         policy = parse_policy(sound_rules(tube.rules) | self.declared.rules_of(tube.name))
         if policy == tube.policy:
             return None
@@ -208,17 +180,17 @@ class Policies(TubePolicies):
         if policy is None or not policy.needs_totals:
             tube.totals = None
             return None
-        old, new = tube.totals, _totals(policy)
+        # A dead letter is not buried once more, so its age matters only if it is deleted.
+        old, new = tube.totals, TubeTotals(keeps_dead=policy.deletes_expired)
         if old is not None and old.keeps_dead is new.keeps_dead:
             return None
         tube.totals = new
-        return None if _is_small(tube, new, self._state) else self._to_be_counted(tube, new)
-
-    def _to_be_counted(self, tube: Tube, totals: TubeTotals) -> "Recount":
-        """Have the tube's jobs counted with those of others, by a walk that has not begun yet."""
+        if _is_small(tube, new, self._state):
+            return None
+        # With those of others, by a walk that has not begun yet.
         if self._recount is None or self._recount.has_begun:
             self._recount = Recount(self._state.jobs)
-        self._recount.add(tube.tube_id, totals)
+        self._recount.add(tube.tube_id, new)
         return self._recount
 
     def _set_limiter(self, tube: Tube, policy: Policy | None) -> None:
@@ -231,7 +203,7 @@ class Policies(TubePolicies):
             tube.limiter.max_reserved = policy.max_reserved
 
     def _settle(self, tube: Tube, now_ns: int) -> None:
-        """The tube's policy may have changed: it may be open now, or closed, or wanted no more."""
+        """The tube may be open now, or closed, or wanted no more."""
         tube.set_closed(now_ns)
         self._timekeeping.settle(tube, now_ns)
         self._timekeeping.drop_if_unused(tube, now_ns)
@@ -241,33 +213,28 @@ class Policies(TubePolicies):
     def take_back(self, tube: Tube, image: JobImage, now_ns: int) -> int:
         policy = tube.policy
         assert policy is not None
-        job = self._state.jobs.get(image.job_id)
-        assert job is not None
+        job = self._state.jobs.job(image.job_id)
         reason = _reason_to_end(image, job, policy, now_ns)
         if reason is None:
             return self._timekeeping.change(_backed_off(image, policy, now_ns), now_ns)
-        code = _dead_reason(image, reason)
+        # Of `max-reserves` the reason says how the job came back.
+        code = int(image.reason if reason is Reason.MAX_RESERVES else reason)
         is_deleted = reason is Reason.EXPIRED and policy.deletes_expired
         if not is_deleted:
             # A crash after this record must not leave it ready.
             image = image._replace(state=State.DELAYED, deadline_ns=WITHHELD_NS + code)
         # Nobody is given the job in between.
         lsn = self._changes.make(image)
-        job = self._state.jobs.get(image.job_id)
-        assert job is not None
+        job = self._state.jobs.job(image.job_id)
         if is_deleted:
-            self._delete_expired(job, tube, now_ns)
+            self._changes.end(job, Reason.EXPIRED, now_ns)
+            self._timekeeping.settle(tube, now_ns)
+            self._timekeeping.drop_if_unused(tube, now_ns)
         elif not self._moves.dead_letter(job, reason, now_ns, code):
             self._withheld.note(tube)
             self._timekeeping.settle(tube, now_ns)
             return lsn
         return self._changes.committed_lsn
-
-    def _delete_expired(self, job: Job, tube: Tube, now_ns: int) -> None:
-        """Delete a job that has come back, and is too old."""
-        self._changes.end(job, Reason.EXPIRED, now_ns)
-        self._timekeeping.settle(tube, now_ns)
-        self._timekeeping.drop_if_unused(tube, now_ns)
 
     def due_ns(self, tube: Tube) -> int | None:
         limiter = tube.limiter
@@ -286,18 +253,17 @@ class Policies(TubePolicies):
                 break
             self._end_some(tube, now_ns)
             has_ended = True
-        if has_ended:
-            self._drop_if_unused(tube, now_ns)
+        if has_ended and self._state.tubes.find(tube.name) is tube:
+            # Otherwise it is gone already.
+            self._timekeeping.drop_if_unused(tube, now_ns)
 
     def _end_some(self, tube: Tube, now_ns: int) -> None:
-        """End some of the tube's oldest jobs, until the slice is over."""
         totals, policy = tube.totals, tube.policy
         assert totals is not None and policy is not None
         for key in totals.ages.behind(LEAST, END_JOBS):
             if (key >> 64) + policy.max_age_s * NS > now_ns or self._timekeeping.slice_left <= 0:
                 return
-            job = self._state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self._state.jobs.job(key & ID_MASK)
             self._timekeeping.slice_left -= 1
             if policy.deletes_expired:
                 self._changes.end(job, Reason.EXPIRED, now_ns)
@@ -312,20 +278,6 @@ class Policies(TubePolicies):
             self._state.withhold(job, WITHHELD_NS + Reason.EXPIRED)
         totals.set_aside(job)
         self._withheld.note(tube)
-
-    def _drop_if_unused(self, tube: Tube, now_ns: int) -> None:
-        """As `Timekeeping.drop_if_unused`, for a tube that may be gone already."""
-        if self._state.tubes.find(tube.name) is tube:
-            self._timekeeping.drop_if_unused(tube, now_ns)
-
-
-def _totals(policy: Policy) -> TubeTotals:
-    # A dead letter is not buried once more, so its age matters only if it is deleted.
-    return TubeTotals(keeps_dead=policy.deletes_expired)
-
-
-def _dead_letter_tube(tube: Tube) -> bytes | None:
-    return None if tube.policy is None else tube.policy.dead_letter or None
 
 
 def _first_end_ns(tube: Tube) -> int | None:
@@ -349,16 +301,7 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
     return None
 
 
-def _dead_reason(image: JobImage, reason: Reason) -> int:
-    """:param image: of a job's return.
-    :param reason: the policy by which it is a dead letter.
-    :return: what is said as its reason: of `max-reserves`, how it came back.
-    """
-    return int(image.reason if reason is Reason.MAX_RESERVES else reason)
-
-
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
-    """:return: the image of a job's return, delayed if nobody has delayed it yet."""
     if policy.backoff is None or image.state is not State.READY:
         return image
     delay_ns = policy.backoff.delay_ns(image.job_id, image.reserves)
@@ -384,37 +327,27 @@ class Recount:
         self._pages: list[int] = []
 
     def add(self, tube_id: int, totals: TubeTotals) -> None:
-        """Enter the jobs of this tube, too; into these totals, and no earlier ones of it."""
         totals.uncounted = self._uncounted
         self._by_tube[tube_id] = totals
 
     def rest(self) -> Slices:
         """What is left to be done; several may do it by turns."""
         if not self.has_begun:
-            self._begin()
+            self.has_begun = True
+            # The first one last, from where it is taken: by age, jobs enter in order.
+            self._pages = sorted(self._table.pages(), reverse=True)
+            self._uncounted.begin(set(self._pages))
         while self._by_tube:
-            self._count_slice()
-            if self._by_tube:
+            for _ in range(min(SLICE_PAGES, len(self._pages))):
+                number = self._pages.pop()
+                for facts in self._table.facts(number):
+                    totals = self._by_tube.get(facts.tube_id)
+                    if totals is not None:
+                        totals.enter_found(facts)
+                self._uncounted.remove(number)
+            if self._pages:
                 yield None
-
-    def _begin(self) -> None:
-        self.has_begun = True
-        # The first one last, from where it is taken: by age, jobs enter in order.
-        self._pages = sorted(self._table.pages(), reverse=True)
-        self._uncounted.begin(set(self._pages))
-
-    def _count_slice(self) -> None:
-        """Enter the jobs of some pages; behind the last one the totals know of nothing
-        uncounted.
-        """
-        for _ in range(min(SLICE_PAGES, len(self._pages))):
-            number = self._pages.pop()
-            for facts in self._table.facts(number):
-                totals = self._by_tube.get(facts.tube_id)
-                if totals is not None:
-                    totals.enter_found(facts)
-            self._uncounted.remove(number)
-        if not self._pages:
+                continue
             for totals in self._by_tube.values():
                 totals.uncounted = None
             self._by_tube.clear()
@@ -428,7 +361,5 @@ def _is_small(tube: Tube, totals: TubeTotals, state: QueueState) -> bool:
     if len(keys) != tube.job_count:
         return False
     for key in keys:
-        job = state.jobs.look(key & ID_MASK)
-        assert job is not None
-        totals.enter(job)
+        totals.enter(state.jobs.job(key & ID_MASK))
     return True

@@ -1,11 +1,7 @@
-"""The keys of tube policies: how their values are written, and what they mean.
-
-Rules are keys with values as text, of a command, of the log or of a file; `parse_policy` makes one
-`Policy` of them.
-"""
+"""The keys of tube policies: how their values are written, and what they mean."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
@@ -37,6 +33,9 @@ MAX_PATTERNS: Final = 100
 _TUBE: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]*")
 
 Fields = dict[str, object]
+
+TUBE_KEYS: Final = frozenset({"dead-letter"})
+"""Those whose value is a tube's name, so that one of digits is no number."""
 
 
 class BadRule(ValueError):
@@ -121,9 +120,6 @@ KEYS: Final[Mapping[str, _Key]] = {
 }
 """In the order of docs/extensions.md."""
 
-TUBE_KEYS: Final = frozenset({"dead-letter"})
-"""Those whose value is a tube's name, so that one of digits is no number."""
-
 
 def check_rule(key: str, value: str) -> None:
     """:raise BadRule: there is no such key, or it cannot have this value."""
@@ -188,22 +184,14 @@ class DeclaredPolicies:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing of any tube."""
         return not self._exact and not self._starred
 
     def rules_of(self, name: bytes) -> dict[str, str]:
-        """:param name: of a tube."""
-        found = [
-            (place, rules) for place, parts, rules in self._starred if parts_match(name, parts)
-        ]
+        found = [(at, rules) for at, parts, rules in self._starred if parts_match(name, parts)]
         if name in self._exact:
             found.append(self._exact[name])
         found.sort(key=lambda each: each[0])
-        return _first_ones([rules for _, rules in found])
-
-
-def _first_ones(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    rules: dict[str, str] = {}
-    for table in reversed(tables):
-        rules |= table
-    return {key: rules[key] for key in KEYS if key in rules}
+        rules: dict[str, str] = {}
+        for _, table in reversed(found):
+            rules |= table
+        return {key: rules[key] for key in KEYS if key in rules}

@@ -1,8 +1,4 @@
-"""Jobs that are put together, jobs that are put for a moment of the wall clock, and jobs with tags.
-
-The jobs of a batch are logged as a whole, and none of them is handed out before all are there.
-Their ids follow each other, and are given when they are put.
-"""
+"""Jobs that are put together, for a moment of the wall clock, or with tags."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,19 +8,15 @@ from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason,
 from beanstalk_twisted.binlog.space_budget import whole_bytes
 from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
 from beanstalk_twisted.wire.tags import PutTags
-
-NS: Final = 1_000_000_000
 
 MAX_AHEAD_S: Final = (1 << 32) - 1
 """How far ahead a moment may be, seconds: as the longest delay."""
@@ -66,36 +58,26 @@ class NewJob(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take of memory."""
         tags = None if self.tags is None else Tags(*self.tags)
         return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
 
 
-class PutBatches:
-    """Takes new jobs as a whole.
+class PutBatches(Part):
+    """Takes new jobs as a whole: they are logged so, and none is handed out before all are there.
+    Their ids follow each other, and are given when they are put.
 
     :ivar wall_offset_ns: says the wall clock minus the queue's time.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
-        puts: Puts,
-    ) -> None:  # fmt: skip
-        self.wall_offset_ns: Callable[[], int] = _none
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._tally = tally
+    def __init__(self, timekeeping: Timekeeping, puts: Puts) -> None:
+        super().__init__(timekeeping)
+        self.wall_offset_ns: Callable[[], int] = lambda: 0
         self._puts = puts
 
     def put_tagged(
         self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
         ttr_s: int, tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """A whole job with tags has come.
-
-        :param begun_ns: when its line came.
-        """
         job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
         return self._put(session, now_ns, [job], is_batch=False)
 
@@ -103,10 +85,7 @@ class PutBatches:
         self, session: Session, now_ns: int, begun_ns: int, priority: int, at_s: int, ttr_s: int,
         tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        """A whole job has come, which is ready at a moment: seconds since the epoch.
-
-        :param begun_ns: when its line came.
-        """
+        """:param at_s: when the job is ready: seconds since the epoch."""
         deadline_ns = at_s * NS - self.wall_offset_ns()
         delay_s = max(0, -((now_ns - deadline_ns) // NS))
         if delay_s > MAX_AHEAD_S:
@@ -117,10 +96,9 @@ class PutBatches:
     def put_batch(
         self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob]
     ) -> Answer | None:
-        """All jobs of a batch have come: all of them are put, or none.
+        """All jobs of a batch, at least one, have come: all of them are put, or none.
 
         :param begun_ns: when its line came.
-        :param jobs: at least one.
         """
         new_jobs = [
             NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
@@ -160,7 +138,6 @@ class PutBatches:
     def _take(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int
     ) -> tuple[range, int]:
-        """:return: the ids, and the LSN that is to be durable."""
         tube, first_id = session.using, self._state.next_job_id
         if session.quota is not None:
             session.quota.spend(len(jobs))
@@ -179,7 +156,7 @@ class PutBatches:
     def _take_tagged(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
     ) -> Answer:
-        """The same of jobs some of which have tags, so that some may be there already."""
+        """As `_take_any`, of jobs some of which have tags, so that some may be there already."""
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
@@ -193,8 +170,12 @@ class PutBatches:
             _, lsn = self._take(session, now_ns, new_jobs, size)
         states: list[bytes | None] = []
         for job_id in ids:
-            states.append(None if job_id == next_id else self._state_of(job_id))
-            next_id += job_id == next_id
+            if job_id == next_id:
+                next_id += 1
+                states.append(None)
+            else:
+                job = self._state.jobs.look(job_id)
+                states.append(b"DELETED" if job is None else job.state.name.encode())
         if is_batch:
             return InsertedBatch(ids, states), lsn
         if states[0] is None:
@@ -204,9 +185,7 @@ class PutBatches:
     def _ids(
         self, tube: Tube, jobs: Sequence[NewJob], now_ns: int
     ) -> tuple[list[int], list[NewJob]]:
-        """:return: the ids that these jobs will have, or of those that have their keys, and the
-        jobs that are new.
-        """
+        """:return: the ids that these jobs will have, or who has their keys, and the new jobs."""
         ids, new_jobs = list[int](), list[NewJob]()
         here: dict[bytes, int] = {}
         for job in jobs:
@@ -220,18 +199,14 @@ class PutBatches:
             ids.append(holder)
         return ids, new_jobs
 
-    def _state_of(self, job_id: int) -> bytes:
-        job = self._state.jobs.look(job_id)
-        return b"DELETED" if job is None else job.state.name.encode()
-
     def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
-        """Whether there is room for what these jobs have in addition to their bodies."""
+        """Whether there is room for what these jobs have beside their bodies."""
         keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
             return False
         quota = session.quota
         if quota is not None and keys and quota.keys + keys > quota.limits.keys:
-            quota.refuses(session, "keys")
+            quota.refuses(session.number, "keys")
             return False
         has_tags = any([job.tags for job in jobs])
         return not has_tags or self._changes.allows_extensions(now_ns)
@@ -245,7 +220,3 @@ def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int)
         job.begun_ns, deadline_ns if is_delayed else 0, job.delay_s, job.ttr_s, tube_id,
         connection=connection, body=job.body, tags=job.tags and Tags(*job.tags),
     )  # fmt: skip
-
-
-def _none() -> int:
-    return 0

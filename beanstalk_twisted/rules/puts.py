@@ -1,43 +1,33 @@
 """New jobs: one is taken when there is memory for it and its way to the disk, and when the log has
 room for it and for the end of every job.
-
-A put for which the log has no room waits until it has been given more, and its connection with it;
-it is refused if the disk has no more to give.
-
-Differs from beanstalkd: there, everybody waits while the space of the next segment is allocated;
-here, only the put does.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, State
 from beanstalk_twisted.binlog.space_budget import Demand, new_job_bytes
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
+from beanstalk_twisted.jobs.job import CLIENT, NS
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
 
-NS: Final = 1_000_000_000
-
 PUT: Final = Kind.PUT
-CLIENT: Final = Reason.CLIENT
+
+Draft = tuple[int, int]
+"""A job whose body is on its way: its id, and when its `put` line came, ns."""
 
 
 class Memory(Protocol):
     """What the queue needs to know of the process's memory."""
 
     def takes(self, size: int) -> bool:
-        """Whether there is memory for so many bytes of a new job, and for all that happens to
-        it.
-        """
+        """Whether there is memory for so much of a new job, and for all that happens to it."""
 
     def takes_all(self, size: int, growth: int) -> bool:
         """Whether there is memory for writing so many bytes, after which jobs take so many more."""
@@ -56,22 +46,15 @@ class Plenty:
         return True
 
     def hold(self, change: int) -> None:
-        """Nobody asks."""
+        pass
 
 
 PLENTY: Final = Plenty()
 
 
-Draft = tuple[int, int]
-"""A job whose `put` line was accepted and whose body is on its way: its id, and when
-the line came, ns.
-"""
-
-
 class Waiting(NamedTuple):
     """A job, or some that are put together, that have wholly come and wait for room.
 
-    :ivar jobs: how many.
     :ivar size: bytes that they take, as if they were the body of one job.
     :ivar growth: bytes of memory that jobs take more then.
     :ivar take: takes them, at this time; None if they wait for something else by now.
@@ -86,8 +69,14 @@ class Waiting(NamedTuple):
     is_extended: bool = False
 
 
-class Puts:
+class Puts(Part):
     """Takes new jobs, or lets them wait.
+
+    A put for which the log has no room waits until it has been given more, and its connection with
+    it; it is refused if the disk has no more to give.
+
+    Differs from beanstalkd: there, everybody waits while the space of the next segment is
+    allocated; here, only the put does.
 
     :ivar memory: the process's.
     :ivar sliced_bytes: of a job that work in slices waits to write again, 0 if none does;
@@ -96,30 +85,20 @@ class Puts:
         `set_draining` has changed that.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, tally: Tally,
-        outbox: list[tuple[Session, Answer]], memory: Memory = PLENTY,
-    ) -> None:  # fmt: skip
+    def __init__(self, timekeeping: Timekeeping, memory: Memory) -> None:
+        super().__init__(timekeeping)
         self.memory = memory
         self.sliced_bytes = self.withheld_bytes = 0
         self.is_draining = False
         self.draining_changed: Callable[[], None] = lambda: None
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
-        self._tally = tally
-        self._outbox = outbox
         self._waiting: deque[Waiting] = deque()
 
     def note_producer(self, session: Session) -> None:
-        """The session has put for the first time."""
         session.is_producer = True
         self._tally.producers += 1
 
     def begin(self, session: Session, now_ns: int) -> Draft:
-        """A `put` line was accepted.  It uses up an id whether or not the body is; no job
-        exists yet.
-        """
+        """A `put` line was accepted.  It uses up an id, whether or not the body comes."""
         if not session.is_producer:
             self.note_producer(session)
         job_id = self._state.next_job_id
@@ -157,18 +136,15 @@ class Puts:
         return answer
 
     def lacks(self, session: Session, jobs: int, body_bytes: int, now_ns: int) -> bool:
-        """Whether a limit of the session's identity does not let it have so many jobs and bytes
-        more; that is told then.
-        """
+        """Whether a limit of the session's identity refuses so many more; that is told then."""
         quota = session.quota
         limit = "" if quota is None else quota.lacks(jobs, body_bytes, now_ns)
         if quota is None or not limit:
             return False
-        quota.refuses(session, limit)
+        quota.refuses(session.number, limit)
         return True
 
     def put_together(self, waiting: Waiting, now_ns: int) -> Answer | None:
-        """Take jobs, refuse them, or let them wait."""
         if not self.memory.takes_all(waiting.size, waiting.growth):
             return NO_ROOM
         return waiting.take(now_ns) if self._has_room(waiting) else self._wait(waiting)
@@ -194,21 +170,18 @@ class Puts:
         answer = self.put_together(waiting, now_ns)
         if answer is not None:
             session.is_busy = False
-            leave(self._outbox, session, answer)
+            leave(self._reservations.outbox, session, answer)
 
     def set_draining(self, is_draining: bool) -> None:
-        """Refuse new jobs from now on, or take them again."""
         if is_draining is not self.is_draining:
             self.is_draining = is_draining
             self.draining_changed()
 
     def drain(self, session: Session, now_ns: int) -> Answer:
-        """Refuse new jobs from now on."""
         self.set_draining(True)
         return DRAINS, 0
 
     def undrain(self, session: Session, now_ns: int) -> Answer:
-        """Take new jobs again."""
         self.set_draining(False)
         return NOT_DRAINING, 0
 
@@ -226,13 +199,10 @@ class Puts:
             waiting.session.is_busy = False
             answer = self.put_together(waiting, now_ns)
             if answer is not None:
-                leave(self._outbox, waiting.session, answer)
+                leave(self._reservations.outbox, waiting.session, answer)
 
     def demand(self, copy_bytes: int | None) -> Demand:
-        """How much room the queue wants.
-
-        :param copy_bytes: the body of a job that compaction waits to copy, if there is one.
-        """
+        """:param copy_bytes: the body of a job that compaction waits to copy, if there is one."""
         jobs = self._state.ends
         has_again = self.sliced_bytes or self.withheld_bytes
         if copy_bytes is None and not self._waiting and not has_again:
@@ -249,9 +219,7 @@ class Puts:
     def _wait_with(
         self, session: Session, draft: Draft, priority: int, delay_s: int, ttr_s: int, body: bytes
     ) -> Answer | None:
-        """A job has no room.  Not a part of `put`, which would be slower for the function in
-        here.
-        """
+        """Not a part of `put`, which would be slower for the function in here."""
 
         def take(now_ns: int) -> Answer:
             refusal = self.refusal(session, now_ns, [len(body)])

@@ -1,4 +1,5 @@
-"""Reservations: dispatches ready jobs to waiting sessions, and enforces TTRs.
+"""Reservations: dispatches ready jobs to waiting sessions, enforces TTRs, and tells who waits for
+the end of a job.
 
 Differs from beanstalkd: a TTR always ends, and whoever gets a job back hears RESERVED; there, a
 deadline met to the microsecond is forgotten (prot.c, conn_timeout).
@@ -8,11 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import RESERVED, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.figures import JobTimes
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.binlog.records.jobs import GONE, RESERVED, JobImage, Kind, Reason, State
+from beanstalk_twisted.jobs.job import CLIENT, NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.jobs.queues import DueTimes
+from beanstalk_twisted.jobs.queues import DueTimes, JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -22,11 +22,7 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply
 
-NS: Final = 1_000_000_000
-
 RESERVE: Final = Kind.RESERVE
-CLIENT: Final = Reason.CLIENT
-
 SAFETY_MARGIN_NS: Final = 1 * NS
 """A worker hears DEADLINE_SOON in the last second of a TTR (beanstalkd prot.c, SAFETY_MARGIN)."""
 
@@ -50,9 +46,7 @@ REFUSED: Final[Answer] = UNAUTHORIZED, 0
 
 
 def leave(outbox: list[tuple[Session, Answer]], session: Session, answer: Answer) -> None:
-    """Leave an answer for a session that waits for it; its next command waits until this is
-    delivered.
-    """
+    """Leave an answer for a session; its next command waits until this is delivered."""
     session.has_answer = True
     outbox.append((session, answer))
 
@@ -73,16 +67,16 @@ class Reservations:
 
     def __init__(self, state: QueueState, changes: Changes, tally: Tally) -> None:
         self.outbox: list[tuple[Session, Answer]] = []
-        self._state = state
-        self._changes = changes
-        self._tally = tally
-        self.begin_batch: Callable[[Session, int, Job], None] = _no_batches
+        self.state = state
+        self.changes = changes
+        self.tally = tally
+        self.begin_batch: Callable[[Session, int, Job], None]
         self.deadlines: DueTimes[Session] = DueTimes()
         self.has_limiters = False
         self.times: JobTimes | None = None
-        self.arm_tube: Callable[[Tube], None] = lambda tube: None
+        self.arm_tube: Callable[[Tube], None]
         self.ends_wait: Callable[[Session], bool] = lambda session: False
-        self.change: Callable[[JobImage, int], int] = _no_changes
+        self.change: Callable[[JobImage, int], int]
         state.bodies.tell_lost = self._take_back_lost
         state.bodies.tell_failed = self._put_off
 
@@ -98,7 +92,7 @@ class Reservations:
         if session.quota is not None and self.lacks_room(session):
             return REFUSED
         best = session.best_key()
-        job = None if best is None else self._state.jobs.get(best & ID_MASK)
+        job = None if best is None else self.state.jobs.get(best & ID_MASK)
         if job is not None:
             self.hand_out(session, job, now_ns)
             if job.body is not None:
@@ -114,7 +108,6 @@ class Reservations:
         return None
 
     def reserve_with_timeout(self, session: Session, now_ns: int, timeout_ns: int) -> Answer | None:
-        """As `reserve`, but wait no longer than that."""
         return self.reserve(session, now_ns, timeout_ns)
 
     def lacks_room(self, session: Session) -> bool:
@@ -124,11 +117,10 @@ class Reservations:
         quota = session.quota
         if quota is None or quota.room_to_reserve > 0:
             return False
-        quota.refuses(session, "reserved")
+        quota.refuses(session.number, "reserved")
         return True
 
     def reserve_job(self, session: Session, job: Job, now_ns: int) -> Answer | None:
-        """Reserve this job, which no session holds."""
         if not session.is_worker:
             self.note_worker(session)
         if session.quota is not None and self.lacks_room(session):
@@ -146,18 +138,18 @@ class Reservations:
             RESERVE, RESERVED, CLIENT, now_ns, deadline_ns=deadline_ns,
             connection=session.number, reserves=1,
         )  # fmt: skip
-        self._changes.make(image, job)
+        self.changes.make(image, job)
         self.deadlines.arm(session, deadline_ns)
         if self.times is not None:
-            tube = self._state.tubes.by_id(job.tube_id)
+            tube = self.state.tubes.by_id(job.tube_id)
             if job.reserves == 1:
                 self.times.note_wait(tube, now_ns - job.created_ns - job.delay_s * NS)
             else:
                 self.times.of(tube).reserves += 1
         if self.has_limiters:
-            self._limit(self._state.tubes.by_id(job.tube_id), now_ns)
-        if self._state.jobs.absent_bytes:
-            self._state.bodies.read_ahead(self._state.tubes.by_id(job.tube_id), job)
+            self._limit(self.state.tubes.by_id(job.tube_id), now_ns)
+        if self.state.jobs.absent_bytes:
+            self.state.bodies.read_ahead(self.state.tubes.by_id(job.tube_id), job)
 
     # Bodies that are in the log only.
 
@@ -170,12 +162,11 @@ class Reservations:
         :param answer: called with the time then; gives None if what the session waits for is
             something else by now.
         """
-        self._state.bodies.when_loaded(job_id, self.busy_until(session, answer))
+        self.state.bodies.when_loaded(job_id, self.busy_until(session, answer))
 
     def busy_until(
         self, session: Session, answer: Callable[[int], Answer | None]
     ) -> Callable[[int], None]:
-        """:return: what has to be called, with the time, for the session to be answered."""
         session.is_busy = True
 
         def go_on(now_ns: int) -> None:
@@ -188,27 +179,22 @@ class Reservations:
         return go_on
 
     def _read_back(self, session: Session, job_id: int, ends_ns: int | None) -> None:
-        """The session has been given a job whose body is in the log only.
-
-        :param ends_ns: when its `reserve` ends if that cannot be read.
-        """
+        """:param ends_ns: when the `reserve` ends if the job's body cannot be read."""
         again = partial(self._reserved_or_next, session, job_id, ends_ns)
         self.answer_with_body(session, job_id, again)
 
     def _reserved(self, session: Session, job_id: int, now_ns: int) -> Answer:
-        """The session has asked for this very job, and has been given it; it may have lost it
-        since.
-        """
-        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        """The session has asked for this very job; it may have lost it since."""
+        job = self.state.jobs.get(job_id) if job_id in session.reserved else None
         if job is None or job.body is None:
-            return self._changes.not_found()
+            return self.changes.not_found()
         return replies.Reserved(job_id, job.body, job.priority), job.lsn
 
     def _reserved_or_next(
         self, session: Session, job_id: int, ends_ns: int | None, now_ns: int
     ) -> Answer | None:
         """As `_reserved`, for a session that takes the next job as well."""
-        job = self._state.jobs.get(job_id) if job_id in session.reserved else None
+        job = self.state.jobs.get(job_id) if job_id in session.reserved else None
         if job is not None and job.body is not None:
             return replies.Reserved(job_id, job.body, job.priority), job.lsn
         return self.reserve_until(session, now_ns, ends_ns, self.reserve)
@@ -217,7 +203,7 @@ class Reservations:
         """The body of a job is lost: the session that was given it is not to have it."""
         job = self._reserved_with_room(job_id)
         if job is not None:
-            buried_ns = max(now_ns, self._state.last_buried_ns + 1)
+            buried_ns = max(now_ns, self.state.last_buried_ns + 1)
             image = job.image(
                 Kind.BURY, State.BURIED, Reason.DAMAGED, now_ns, deadline_ns=buried_ns,
                 connection=job.holder,
@@ -238,8 +224,8 @@ class Reservations:
 
     def _reserved_with_room(self, job_id: int) -> Job | None:
         """The job, if a session has it, and there is room to take it away."""
-        job = self._state.jobs.get(job_id)
-        is_held = job is not None and job.state is RESERVED and self._changes.has_room
+        job = self.state.jobs.get(job_id)
+        is_held = job is not None and job.state is RESERVED and self.changes.has_room
         return job if is_held else None
 
     def reserve_until(
@@ -271,9 +257,9 @@ class Reservations:
         while tube.waiting and not tube.is_closed:
             key = tube.ready.first()
             session = tube.first_waiter()
-            if key is None or session is None:
+            if key is None or not isinstance(session, Session):
                 return
-            job = self._state.jobs.get(key & ID_MASK)
+            job = self.state.jobs.get(key & ID_MASK)
             assert job is not None
             if session.is_doubtful and self.ends_wait(session):
                 continue
@@ -289,12 +275,12 @@ class Reservations:
                 self._read_back(session, job.job_id, session.timeout_ns)
 
     def stop_waiting(self, session: Session) -> None:
-        """End the session's `reserve`: it is answered, or nobody hears the answer."""
+        """The session's `reserve` is answered, or nobody hears the answer."""
         session.is_waiting = False
         session.wanted = 0
         if session.quota is not None:
             session.quota.reserved -= 1
-        self._tally.waiting -= 1
+        self.tally.waiting -= 1
         for tube in session.watching:
             tube.drop_waiter()
 
@@ -305,12 +291,10 @@ class Reservations:
         self.deadlines.forget(session)
 
     def expired(self, session: Session, now_ns: int) -> JobImage | None:
-        """The image of the session's first job whose TTR has run out, gone back."""
         first = session.first_deadline()
         if first is None or first[0] > now_ns:
             return None
-        job = self._state.jobs.get(first[1])
-        assert job is not None
+        job = self.state.jobs.job(first[1])
         image = job.image(Kind.TTR_EXPIRED, State.READY, Reason.TTR, now_ns)
         return image._replace(timeouts=job.timeouts + 1)
 
@@ -320,10 +304,14 @@ class Reservations:
         If margin and timeout come together, the margin counts.
         """
         if session.is_waiting:
+            reply: Reply | None = None
             if _is_deadline_soon(session, now_ns):
-                self._give_up(session, replies.DEADLINE_SOON)
+                reply = replies.DEADLINE_SOON
             elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
-                self._give_up(session, replies.TIMED_OUT)
+                reply = replies.TIMED_OUT
+            if reply is not None:
+                self.stop_waiting(session)
+                leave(self.outbox, session, (reply, 0))
         self.arm(session)
 
     def arm(self, session: Session) -> None:
@@ -338,14 +326,9 @@ class Reservations:
         if session.is_waiting or session.awaited_id:
             self.deadlines.arm(session, session.timeout_ns)
 
-    def _give_up(self, session: Session, reply: Reply) -> None:
-        self.stop_waiting(session)
-        leave(self.outbox, session, (reply, 0))
-
     def note_worker(self, session: Session) -> None:
-        """The session has asked for a job for the first time."""
         session.is_worker = True
-        self._tally.workers += 1
+        self.tally.workers += 1
 
     def _wait(self, session: Session, now_ns: int, timeout_ns: int | None) -> None:
         session.is_waiting = True
@@ -354,20 +337,84 @@ class Reservations:
         session.wait_serial += 1
         session.waits_from_ns = now_ns
         session.timeout_ns = timeout_ns
-        self._tally.waiting += 1
+        self.tally.waiting += 1
         for tube in session.watching:
-            self._state.tubes.with_waiters += tube.add_waiter(session)
+            self.state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
-
-
-def _no_changes(image: JobImage, now_ns: int) -> int:
-    raise NotImplementedError
-
-
-def _no_batches(session: Session, count: int, job: Job) -> None:
-    raise NotImplementedError
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:
     first = session.first_deadline() if session.hears_deadlines else None
     return first is not None and now_ns >= first[0] - SAFETY_MARGIN_NS
+
+
+class JobWaits:
+    """Sessions by the job that they wait for, in the order they came; one waits for one job at
+    most.  A change of a job that nobody waits for costs only a look at `QueueState.awaited`.
+
+    :ivar is_to_end: asked, where rights are, whether a session may not wait for its job any more.
+    """
+
+    def __init__(self, reservations: Reservations) -> None:
+        self.is_to_end: Callable[[Session], bool] | None = None
+        self._reservations = reservations
+        self._changes = reservations.changes
+        self._state = reservations.state
+        self._sessions: dict[int, dict[Session, None]] = {}
+
+    def wait(
+        self, session: Session, now_ns: int, job_id: int, timeout_ns: int
+    ) -> Answer | None:  # fmt: skip
+        """The answer comes when the job is gone or buried, if it is not."""
+        job = self._state.jobs.look(job_id)
+        if job is None:
+            return self._changes.not_found()
+        if job.state is State.BURIED:
+            return replies.BURIED, job.lsn
+        if timeout_ns == 0 or session.is_half_closed:
+            return replies.TIMED_OUT, job.lsn
+        if job_id not in self._sessions:
+            self._sessions[job_id] = {}
+            self._state.awaited[job_id] = self._ended
+        self._sessions[job_id][session] = None
+        session.awaited_id = job_id
+        session.is_busy = True
+        session.timeout_ns = now_ns + timeout_ns
+        session.waits_from_ns = now_ns
+        self._reservations.arm(session)
+        return None
+
+    def stop(self, session: Session) -> Answer:
+        job_id = session.awaited_id
+        sessions = self._sessions[job_id]
+        del sessions[session]
+        if not sessions:
+            del self._sessions[job_id], self._state.awaited[job_id]
+        _go_on(session)
+        job = self._state.jobs.look(job_id)
+        assert job is not None
+        return replies.TIMED_OUT, job.lsn
+
+    def moved(self, job_id: int) -> None:
+        """A job is in another tube now: who may not look there waits no longer."""
+        if self.is_to_end is None:
+            return
+        for session in list(self._sessions.get(job_id, ())):
+            if self.is_to_end(session):
+                self.stop(session)
+                leave(self._reservations.outbox, session, REFUSED)
+
+    def end_wait(self, session: Session, now_ns: int) -> None:
+        if session.awaited_id and session.timeout_ns is not None and session.timeout_ns <= now_ns:
+            leave(self._reservations.outbox, session, self.stop(session))
+
+    def _ended(self, job: Job) -> None:
+        reply = replies.DELETED if job.state is GONE else replies.BURIED
+        for session in self._sessions.pop(job.job_id):
+            _go_on(session)
+            leave(self._reservations.outbox, session, (reply, job.lsn))
+
+
+def _go_on(session: Session) -> None:
+    session.awaited_id = 0
+    session.is_busy = False

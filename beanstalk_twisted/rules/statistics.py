@@ -1,14 +1,14 @@
-"""Counters, and the three stats answers: keys, order and formats of beanstalkd after 1.13.
+"""Counters, and what `stats` and its like answer: keys, order and formats of beanstalkd after 1.13.
 
 Differs from beanstalkd: `binlog-*` and `file` count the segments and records of another log.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import REASONS, WITHHELD_NS, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.limits import Groups
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -16,8 +16,6 @@ from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.yaml import Quoted, Value
 
 Pairs = list[tuple[str, Value]]
-
-NS: Final = 1_000_000_000
 
 
 class ProcessFacts(NamedTuple):
@@ -43,6 +41,9 @@ class ProcessFacts(NamedTuple):
     platform: str
 
 
+FactsSource = Callable[[], ProcessFacts]
+
+
 class Tally:
     """What has been counted since the process started.
 
@@ -54,18 +55,11 @@ class Tally:
     def __init__(self) -> None:
         self.commands: defaultdict[str, int] = defaultdict(int)
         self.errors: Counter[bytes] = Counter()
-        self.total_jobs = 0
-        self.timeouts = 0
-        self.copies = 0
-        self.connections = 0
-        self.connected = 0
-        self.producers = 0
-        self.workers = 0
-        self.waiting = 0
-        self.watches_refused = 0
+        self.total_jobs = self.timeouts = self.copies = 0
+        self.connections = self.connected = self.watches_refused = 0
+        self.producers = self.workers = self.waiting = 0
 
     def counts(self) -> dict[str, int]:
-        """The totals, for the log."""
         return {
             **self.commands, "job-timeouts": self.timeouts, "total-jobs": self.total_jobs,
             "total-connections": self.connections,
@@ -76,10 +70,7 @@ def server(
     state: QueueState, tally: Tally, counters: Sequence[str], facts: ProcessFacts, *,
     max_job_bytes: int, is_draining: bool,
 ) -> Pairs:  # fmt: skip
-    """The answer to `stats`.
-
-    :param counters: keys of the commands' counters, in order.
-    """
+    """:param counters: keys of the commands' counters, in order."""
     return [
         ("current-jobs-urgent", state.urgent),
         ("current-jobs-ready", state.counts[State.READY]),
@@ -115,7 +106,6 @@ def server(
 
 
 def tube(tube: Tube, now_ns: int) -> Pairs:
-    """The answer to `stats-tube`."""
     return [
         ("name", Quoted(tube.name.decode("ascii"))),
         ("current-jobs-urgent", tube.urgent),
@@ -136,7 +126,7 @@ def tube(tube: Tube, now_ns: int) -> Pairs:
 
 
 def group(groups: Groups, group: bytes) -> Pairs:
-    """The answer to `stats-group`; Tuber's keys."""
+    """Tuber's keys."""
     members = groups.members(group)
     return [
         ("name", Quoted(group.decode("ascii"))),
@@ -148,42 +138,45 @@ def group(groups: Groups, group: bytes) -> Pairs:
 
 
 def job(job: Job, tube: Tube, now_ns: int) -> Pairs:
-    """The answer to `stats-job`."""
     return [
         ("id", job.job_id),
         ("tube", Quoted(tube.name.decode("ascii"))),
         ("state", job.state.name.lower()),
         ("pri", job.priority),
+        *_times(job, now_ns),
+        ("file", job.segment),
+        *_counts(job),
+        *carried(job),
+    ]
+
+
+def _times(job: Job, now_ns: int) -> Pairs:
+    return [
         ("age", whole_seconds(now_ns - job.created_ns)),
         ("delay", job.delay_s),
         ("ttr", job.ttr_s),
         ("time-left", time_left(job, now_ns)),
-        ("file", job.segment),
+    ]
+
+
+def _counts(job: Job) -> Pairs:
+    return [
         ("reserves", job.reserves),
         ("timeouts", job.timeouts),
         ("releases", job.releases),
         ("buries", job.buries),
         ("kicks", job.kicks),
-        *carried(job),
     ]
 
 
 def listed(job: Job, now_ns: int) -> Pairs:
-    """What `list-jobs` says of a job."""
     pairs: Pairs = [
         ("id", job.job_id),
         ("pri", job.priority),
         ("state", job.state.name.lower()),
         ("size", job.body_bytes),
-        ("age", whole_seconds(now_ns - job.created_ns)),
-        ("delay", job.delay_s),
-        ("ttr", job.ttr_s),
-        ("time-left", time_left(job, now_ns)),
-        ("reserves", job.reserves),
-        ("timeouts", job.timeouts),
-        ("releases", job.releases),
-        ("buries", job.buries),
-        ("kicks", job.kicks),
+        *_times(job, now_ns),
+        *_counts(job),
     ]
     if job.state is State.RESERVED:
         pairs.append(("connection", job.holder))
@@ -191,8 +184,8 @@ def listed(job: Job, now_ns: int) -> Pairs:
 
 
 def carried(job: Job) -> Pairs:
-    """What `stats-job` and `list-jobs` say of a job behind all else: its tags, if it has any, and
-    where it came from, if it was moved.  The first words are Tuber's.
+    """What is said of a job behind all else: its tags, if it has any, and where it came from, if it
+    was moved.  The first words are Tuber's.
     """
     tags = job.tags
     pairs: Pairs = []
@@ -235,6 +228,3 @@ def whole_seconds(ns: int) -> int:
 
 def _seconds(us: int) -> str:
     return f"{us // 1_000_000}.{us % 1_000_000:06d}"
-
-
-FactsSource = Callable[[], ProcessFacts]

@@ -1,16 +1,11 @@
-"""Which tubes sessions use and watch, and how a reserve chooses one of those it watches.
-
-A tube is there as long as anybody uses or watches it.
-"""
+"""Which tubes sessions use and watch, and how a reserve chooses one of those it watches."""
 
 from typing import Final
 
 from beanstalk_twisted.jobs.session import FIFO, Session
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.statistics import Tally
-from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Work
 from beanstalk_twisted.wire import replies
 
 MAX_WATCHED_TUBES: Final = 10_000
@@ -22,13 +17,10 @@ SLICE_TUBES: Final = 1000
 """Tubes that one slice of the end of a session lets go, or of a `reserve-mode` enters: 3 ms."""
 
 
-class Watching:
-    """Carries out the commands that use, watch and ignore tubes."""
-
-    def __init__(self, state: QueueState, tally: Tally, timekeeping: Timekeeping) -> None:
-        self._state = state
-        self._tally = tally
-        self._timekeeping = timekeeping
+class Watching(Part):
+    """Carries out the commands that use, watch and ignore tubes.  A tube is there as long as
+    anybody uses or watches it.
+    """
 
     def use(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """Puts go into this tube from now on."""
@@ -52,7 +44,6 @@ class Watching:
         return replies.Watching(len(session.watching)), 0
 
     def watch_weighted(self, session: Session, now_ns: int, name: bytes, weight: int) -> Answer:
-        """Reserves take from this tube too, with this weight."""
         if not self._may_watch(session, name):
             return replies.BAD_FORMAT, 0
         tube = self._state.tubes.get_or_make(name)
@@ -90,9 +81,6 @@ class Watching:
         return replies.Watching(len(session.watching)), 0
 
     def unwatch_all(self, session: Session, now_ns: int) -> Slices:
-        """Slices of the end of a session that watches tubes; more than one only if they are
-        very many.
-        """
         first, *others = session.watching_order
         # The order of beanstalkd (ms.c, ms_clear), which `list-tubes` shows.
         for at, tube in enumerate((first, *reversed(others)), start=1):
@@ -103,7 +91,6 @@ class Watching:
                 now_ns = yield None
 
     def _may_watch(self, session: Session, name: bytes) -> bool:
-        """Whether a session may watch this tube, or does."""
         if len(session.watching) < MAX_WATCHED_TUBES:
             return True
         may = self._state.tubes.find(name) in session.watching
@@ -111,7 +98,6 @@ class Watching:
         return may
 
     def _choose(self, session: Session, mode: bytes) -> Work:
-        """Slices of a `reserve-mode` with very many watched tubes."""
         index, tubes = session.new_index(mode), session.weighted_tubes()
         for start in range(0, len(tubes), SLICE_TUBES):
             index.enter(tubes[start : start + SLICE_TUBES])

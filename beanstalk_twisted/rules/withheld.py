@@ -1,23 +1,15 @@
-"""Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies.
-
-Such a job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its log says
-so: a restart goes on with it.
-"""
+"""Withheld jobs: they are to be dead letters, and wait for space in the log or for their bodies."""
 
 from itertools import islice
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason, State
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.binlog.records.jobs import NEVER_NS, WITHHELD_NS, Reason
+from beanstalk_twisted.jobs.job import DELAYED, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
-from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.moves import Moves, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
-from beanstalk_twisted.rules.timekeeping import WITHHELD_KEY, Slices, Timekeeping
-
-DELAYED: Final = State.DELAYED
+from beanstalk_twisted.rules.timekeeping import WITHHELD_KEY, Part, Slices, Timekeeping
 
 NEVER_KEY: Final = NEVER_NS << 64
 """Where the keys of delayed jobs end that are withheld: then come those that wait for a group."""
@@ -49,18 +41,16 @@ class _Round:
         self.left = 0 if tube.totals is None else len(tube.totals.aside)
 
 
-class Withheld:
+class Withheld(Part):
     """Makes dead letters of jobs when there is space, tube by tube, slice by slice: of those that
     are withheld, and of buried ones that are too old.
+
+    A withheld job is delayed until no moment (`WITHHELD_NS`), so no reserve is given it, and its
+    log says so: a restart goes on with it.
     """
 
-    def __init__(
-        self, state: QueueState, changes: Changes, timekeeping: Timekeeping, moves: Moves,
-        puts: Puts,
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._changes = changes
-        self._timekeeping = timekeeping
+    def __init__(self, timekeeping: Timekeeping, moves: Moves, puts: Puts) -> None:
+        super().__init__(timekeeping)
         self._moves = moves
         self._puts = puts
         self._rounds: dict[int, _Round] = {}
@@ -77,9 +67,7 @@ class Withheld:
                 self._timekeeping.work_in_slices(self._work())
 
     def give_room(self, now_ns: int) -> None:
-        """There is more space, or none to be had: those that wait for it here and puts have the
-        first try by turns.
-        """
+        """Those that wait for space here and puts have the first try by turns."""
         self._was_first = self._lacking is not None and not self._was_first
         if not self._was_first:
             self._puts.room_changed(now_ns)
@@ -111,10 +99,7 @@ class Withheld:
         self._is_working = False
 
     def _end_some(self, tube_id: int, now_ns: int) -> bool:
-        """Make dead letters of jobs of a tube, until one has to wait.
-
-        :return: whether that is only because the slice is over.
-        """
+        """:return: whether jobs of the tube are left only because the slice is over."""
         each = self._rounds.get(tube_id)
         if each is None:
             return False
@@ -161,20 +146,12 @@ class Withheld:
                 _pass_over(tube, each, job)
                 return True
             self._is_reading = True
-            self._read_ahead(job_ids[1:], now_ns)
+            bodies.want_some(job_ids[1:], AHEAD_BYTES, now_ns)
             return False
         code = job.deadline_ns - WITHHELD_NS if is_withheld(job) else int(Reason.EXPIRED)
         reason = Reason.EXPIRED if code == Reason.EXPIRED else Reason.MAX_RESERVES
         # The body may have been read just now.
         return self._moves.dead_letter(self._state.jobs.job(job_id), reason, now_ns, code)
-
-    def _read_ahead(self, job_ids: list[int], now_ns: int) -> None:
-        left = AHEAD_BYTES
-        for job_id in job_ids:
-            left -= self._state.jobs.weigh(job_id)[0]
-            if left < 0:
-                return
-            self._state.bodies.want(job_id, now_ns)
 
     def _set_lacking(self, tube_id: int | None, size: int) -> None:
         """Note the first tube whose next job has no space, and ask for that."""
@@ -182,7 +159,6 @@ class Withheld:
 
 
 def is_withheld(job: Job) -> bool:
-    """Whether a job waits to be a dead letter."""
     return job.state is DELAYED and WITHHELD_NS <= job.deadline_ns < NEVER_NS
 
 

@@ -1,18 +1,4 @@
-"""The rules: one method for each command, here or of a part, and one for the passing of time.
-
-A method decides, has the change logged and made (`changes.Changes`), then says what to answer; None
-if the answer comes later.  Later answers, and those for other sessions, are left in
-`WorkQueue.outbox`, in order.
-
-Two invariants hold after every call (tests/stateful): no tube that is not paused has both a ready
-job and a waiting session; every job stands where its state says, and nowhere else.
-
-Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done in
-slices; `next_due_ns` says "now" until it is done.
-
-Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is never
-given out again (there, ids begin anew behind the largest one in the log).
-"""
+"""The rules: one method for each command, here or of a part, and one for the passing of time."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -20,8 +6,8 @@ from typing import Final
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, Record, TubePolicy
 from beanstalk_twisted.binlog.space_budget import Demand
-from beanstalk_twisted.jobs.figures import JobTimes
-from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.job import CLIENT, NS, Job
+from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.unique_keys import Remembered
@@ -30,13 +16,12 @@ from beanstalk_twisted.rules.batches import Batches
 from beanstalk_twisted.rules.bulk import DeadKicks, Flushes, Kicks
 from beanstalk_twisted.rules.changes import NOWHERE, Changes, JobLog, small_state
 from beanstalk_twisted.rules.following import Following
-from beanstalk_twisted.rules.job_waits import JobWaits
 from beanstalk_twisted.rules.looks import Connections, Listing, Looks
 from beanstalk_twisted.rules.moves import Edits, Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, Reservations, leave
+from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, JobWaits, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
@@ -44,14 +29,10 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
 from beanstalk_twisted.wire.replies import Reply
 
-NS: Final = 1_000_000_000
-
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches
 many tubes counts for as many.
 """
-
-CLIENT: Final = Reason.CLIENT
 
 ALONE: Final = "the server is not replicated (--replicate)"
 """Why it hands over to nobody."""
@@ -60,15 +41,20 @@ ALONE: Final = "the server is not replicated (--replicate)"
 class WorkQueue:
     """A beanstalkd's worth of tubes, jobs and sessions.
 
-    :ivar outbox: answers for sessions other than the one that a call was for.
-    :ivar memory: what it may use.
+    A method decides, has the change logged and made (`changes.Changes`), then says what to answer;
+    None if the answer comes later.  Two invariants hold after every call (tests/stateful): no tube
+    that is not paused has both a ready job and a waiting session; every job stands where its state
+    says, and nowhere else.
+
+    Work on many jobs at once (a large `kick`, the end of a session with thousands of jobs) is done
+    in slices; `next_due_ns` says "now" until it is done.
+
+    Differs from beanstalkd: a job exists from its last byte on, not from its first, and an id is
+    never given out again (there, ids begin anew behind the largest one in the log).
+
+    :ivar outbox: later answers, and those for sessions other than the one that a call was for, in
+        order.
     :ivar max_job_bytes: the largest body that `put` takes.
-    :ivar moves: moves jobs, and buries dead letters.
-    :ivar reservations: hands out jobs.
-    :ivar puts: takes new jobs; `put_batches`, `batches`, `flushes`, `listing`, `looks`, `edits`,
-        `dead_kicks`, `job_waits` and `connections` carry out the commands that are called so.
-    :ivar watching: which tubes sessions use and watch.
-    :ivar following: follows the log of another server.
     :ivar hand_over: hands the queue over to the standby of this name, any if it is empty; gives a
         `HandingOver` or a `CannotHandOver`.
     :ivar replication: what `stats` says of replication; nothing without it.
@@ -91,49 +77,31 @@ class WorkQueue:
         self._changes = Changes(self.state)
         self.reservations = Reservations(self.state, self._changes, self.tally)
         self.outbox = self.reservations.outbox
-        self.job_waits = JobWaits(self.state, self._changes, self.reservations)
-        self._timekeeping = Timekeeping(
-            self.state, self._changes, self.reservations, self.job_waits, self.tally
-        )
-        self._kicks = Kicks(self.state, self._changes, self._timekeeping)
-        self.batches = Batches(self.state, self._changes, self.reservations, self._timekeeping)
-        self.flushes = Flushes(self.state, self._changes, self._timekeeping)
-        self.listing = Listing(self.state, self._changes)
-        self.looks = Looks(self.state, self._changes, self._timekeeping, self.reservations)
-        self.watching = Watching(self.state, self.tally, self._timekeeping)
-        self.moves = Moves(self.state, self._changes, self._timekeeping)
-        self.connections = Connections(self.state, self._changes, self._timekeeping)
+        self.job_waits = JobWaits(self.reservations)
+        self._timekeeping = timekeeping = Timekeeping(self.reservations, self.job_waits)
+        self._kicks = Kicks(timekeeping)
+        self.batches = Batches(timekeeping)
+        self.flushes = Flushes(timekeeping)
+        self.listing = Listing(timekeeping)
+        self.looks = Looks(timekeeping)
+        self.watching = Watching(timekeeping)
+        self.moves = Moves(timekeeping)
+        self.connections = Connections(timekeeping)
         self._copy_waits: int | None = None
-        self.puts = Puts(
-            self.state, self._changes, self._timekeeping, self.tally, self.outbox, memory
-        )
-        self._withheld = Withheld(
-            self.state, self._changes, self._timekeeping, self.moves, self.puts
-        )
-        self.policies = Policies(
-            self.state, self._changes, self.reservations, self._timekeeping, self.moves,
-            self._withheld,
-        )  # fmt: skip
-        self.following = Following(self.state, self._timekeeping, self.policies)
-        self.put_batches = PutBatches(
-            self.state, self._changes, self._timekeeping, self.tally, self.puts
-        )
-        self.edits = Edits(
-            self.state, self._changes, self.reservations, self._timekeeping, self.puts, self.moves,
-            self.job_waits,
-        )  # fmt: skip
-        self.dead_kicks = DeadKicks(
-            self.state, self._changes, self._timekeeping, self.puts, self.moves
-        )
+        self.puts = Puts(timekeeping, memory)
+        self._withheld = Withheld(timekeeping, self.moves, self.puts)
+        self.policies = Policies(timekeeping, self.moves, self._withheld)
+        self.following = Following(timekeeping, self.policies)
+        self.put_batches = PutBatches(timekeeping, self.puts)
+        self.edits = Edits(timekeeping, self.puts, self.moves)
+        self.dead_kicks = DeadKicks(timekeeping, self.puts, self.moves)
         self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
         self.replication: Callable[[], statistics.Pairs] = list
         self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
-        """:param offset_ns: says the wall clock minus the queue's time; without it they are the
-        same.
-        """
+        """:param offset_ns: says the wall clock minus the queue's time; 0 without it."""
         self.put_batches.wall_offset_ns = offset_ns
 
     def measure_times(self) -> None:
@@ -141,16 +109,10 @@ class WorkQueue:
         self.state.times = self.reservations.times = JobTimes()
 
     def keep_in(self, log: JobLog) -> None:
-        """Log all changes from now on."""
         self._changes.log = log
 
-    # Sessions.
-
     def connect(self, *, hears_deadlines: bool = True) -> Session:
-        """A connection was made: it uses and watches `default`.
-
-        :param hears_deadlines: see `Session.hears_deadlines`.
-        """
+        """:param hears_deadlines: see `Session.hears_deadlines`."""
         self.tally.connections += 1
         self.tally.connected += 1
         default = self.state.default()
@@ -163,7 +125,8 @@ class WorkQueue:
     def forget_waits(self, session: Session) -> None:
         """End what a connection that has ended waits for; its jobs and tubes stay as they are."""
         session.has_ended = True
-        self.job_waits.forget(session)
+        if session.awaited_id:
+            self.job_waits.stop(session)
         self.reservations.forget(session)
         self.puts.forget(session)
 
@@ -200,14 +163,11 @@ class WorkQueue:
         return replies.TIMED_OUT, 0
 
     def do_in_slices(self, work: Slices) -> None:
-        """Do the first slice of some work now, and the others in the next ticks."""
         self._timekeeping.work_in_slices(work)
 
     def end_waits(self, is_to_end: Callable[[Session], bool], reply: replies.Reply) -> None:
-        """End the waits of sessions, for a job or for the end of one, slice by slice; that of one
-        that is doubtful before it is given a job.
-
-        :param is_to_end: asked of each session that waits.
+        """:param is_to_end: asked of each session that waits, for a job or for the end of one,
+            slice by slice; of one that is doubtful before it is given a job.
         :param reply: what they are told.
         """
 
@@ -221,24 +181,18 @@ class WorkQueue:
         self._timekeeping.work_in_slices(self._end_waits(ends))
 
     def count(self, counter: str | None) -> None:
-        """Count a command that was understood."""
         if counter is not None:
             self.tally.commands[counter] += 1
 
     def tick(self, now_ns: int) -> None:
-        """Do all that is due."""
         self._timekeeping.tick(now_ns)
 
     def next_due_ns(self) -> int | None:
         """When `tick` has something to do; 0 for at once, None for never."""
         return self._timekeeping.next_due_ns()
 
-    # Commands.
-
     def reserve_job(self, session: Session, now_ns: int, job_id: int) -> Answer | None:
-        """This very job, whatever tube it is in, unless it is reserved, or as many with its
-        concurrency key are as may be.
-        """
+        """This very job, unless that or too many with its concurrency key are reserved."""
         job = self.state.jobs.get(job_id)
         if job is None or job.state is State.RESERVED:
             return self._changes.not_found()
@@ -299,7 +253,6 @@ class WorkQueue:
         return replies.BURIED, self._timekeeping.change(image, now_ns)
 
     def touch(self, session: Session, now_ns: int, job_id: int) -> Answer:
-        """Begin the job's TTR anew."""
         job = self._held(session, job_id)
         if job is None:
             return self._changes.not_found()
@@ -311,9 +264,7 @@ class WorkQueue:
         return replies.TOUCHED, job.lsn
 
     def kick(self, session: Session, now_ns: int, bound: int) -> Answer | None:
-        """Up to ``bound`` buried jobs of the used tube, or if it has none delayed ones, are
-        ready.
-        """
+        """Up to ``bound`` buried jobs of the used tube, if none delayed ones, are ready."""
         return self._kicks.kick(session, now_ns, bound)
 
     def kick_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
@@ -329,11 +280,9 @@ class WorkQueue:
         return replies.KICKED_JOB, lsn
 
     def stats(self, session: Session, now_ns: int) -> Answer:
-        """The server's statistics."""
         return replies.statistics(self.server_pairs()), 0
 
     def server_pairs(self) -> statistics.Pairs:
-        """What `stats` says."""
         pairs = statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
@@ -352,15 +301,9 @@ class WorkQueue:
         self._timekeeping.settle(tube, now_ns)
         return replies.PAUSED, lsn
 
-    # Of docs/extensions.md; the other commands of that page are those of the parts.
-
     def cancel_reserve(self, session: Session, now_ns: int) -> Answer:
-        """Nothing waits any more; see `cancel_wait`, which the connection has called before if
-        it did.
-        """
+        """The connection has called `cancel_wait` before, if anything waited."""
         return CANCELLED, 0
-
-    # Replication.
 
     def promote(self, session: Session, now_ns: int, name: bytes) -> Answer:
         """Hand the queue over to a standby, in order.
@@ -370,17 +313,13 @@ class WorkQueue:
         return self.hand_over(name.decode()), 0
 
     def stats_replication(self, session: Session, now_ns: int) -> Answer:
-        """Say how replication is, as this server knows it."""
         return replies.statistics(self.replication_stats()), 0
-
-    # The log's room.
 
     def room_changed(self, now_ns: int) -> None:
         """The log has more room, or can have no more."""
         self._withheld.give_room(now_ns)
 
     def demand(self) -> Demand:
-        """How much room the queue wants."""
         return self.puts.demand(self._copy_waits)
 
     # Loading, and the head of a log segment.
@@ -408,9 +347,10 @@ class WorkQueue:
         if is_followed:
             self.state.tubes.restore_order(self.state.default())
         else:
-            self._take_up(now_ns)
+            self.finish_following(now_ns)
 
-    def _take_up(self, now_ns: int) -> None:
+    def finish_following(self, now_ns: int) -> None:
+        """This server serves the queue from now on: set all timers."""
         for tube in list(self.state.tubes.in_order):
             self._timekeeping.arm(tube)
             self._withheld.note(tube)
@@ -418,12 +358,6 @@ class WorkQueue:
             if not tube.pause_until_ns:
                 self._timekeeping.drop_if_unused(tube, now_ns)
         self.state.tubes.restore_order(self.state.default())
-
-    def finish_following(self, now_ns: int) -> None:
-        """The log of another server was followed to its end, and this one serves the queue from now
-        on: set all timers.
-        """
-        self._take_up(now_ns)
 
     def stop_keeping(self) -> None:
         """The log that `keep_in` began is given up, before any change was made."""
@@ -449,7 +383,10 @@ class WorkQueue:
                 self._copy_waits = size
                 return at
             if job is not None and job.body is None:
-                self._want_all(job_ids[at:], segment, now_ns)
+                for each in job_ids[at:]:
+                    place = self.state.jobs.place(each)
+                    if place is not None and place.segment == segment:
+                        self.state.bodies.want(each, now_ns)
                 job = self.state.jobs.look(job_id)
                 if self.state.bodies.is_lost(job_id):
                     # It was read just now.
@@ -463,26 +400,14 @@ class WorkQueue:
                 self._changes.copy_key(key)
         return len(job_ids)
 
-    def _want_all(self, job_ids: Sequence[int], segment: int, now_ns: int) -> None:
-        for job_id in job_ids:
-            place = self.state.jobs.place(job_id)
-            if place is not None and place.segment == segment:
-                self.state.bodies.want(job_id, now_ns)
-
     def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """The next job id, the small state, and whether the log has to hold extensions, for the
-        head of log segment ``segment``.
-        """
+        """The next job id, the small state, and whether the log has to hold extensions."""
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
         return self.state.next_job_id, records, self.state.is_extended
 
-    # What commands have in common.
-
     def _held(self, session: Session, job_id: int) -> Job | None:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None
-
-    # Work in slices.
 
     def _end_waits(self, ends: Callable[[Session], bool]) -> Slices:
         left = SLICE_WAITS
@@ -497,7 +422,6 @@ class WorkQueue:
                 left = SLICE_WAITS
 
     def _release_all(self, session: Session, now_ns: int) -> Slices:
-        """Slices of the end of a session."""
         timekeeping = self._timekeeping
         timekeeping.begin_slice()
         for job_id in list(session.reserved):

@@ -15,8 +15,9 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.bodies import LogBodyReader
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.body_room import NS, Unread
+from beanstalk_twisted.jobs.body_room import Unread
 from beanstalk_twisted.jobs.figures import Histogram
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop

@@ -152,8 +152,7 @@ def test_a_body_that_is_not_durable_stays_however_many_there_are() -> None:
 
 def test_a_body_that_a_session_holds_leaves_too() -> None:
     world = World(0, jobs=1)
-    job = world.state.jobs.get(1)
-    assert job is not None
+    job = world.state.jobs.job(1)
     job.state = State.RESERVED
     world.state.jobs.keep(job)
     world.drop()
@@ -269,15 +268,13 @@ def test_what_was_read_back_leaves_again_but_after_all_others() -> None:
 
 def end(world: World) -> None:
     """Job 1 is deleted."""
-    job = world.state.jobs.get(1)
-    assert job is not None
+    job = world.state.jobs.job(1)
     world.state.apply(job.image(Kind.DELETE, State.GONE, Reason.CLIENT, 0), 9, SEGMENT)
 
 
 def update(world: World) -> None:
     """Job 1 has another body."""
-    job = world.state.jobs.get(1)
-    assert job is not None
+    job = world.state.jobs.job(1)
     image = job.image(Kind.UPDATE, State.READY, Reason.CLIENT, 0)
     world.log(image._replace(body=b"another"))
     world.durable_lsn = world.last_lsn
@@ -454,8 +451,7 @@ def test_no_more_bytes_are_read_ahead_than_may_be(more: int, count: int) -> None
 def take(world: World, job_id: int) -> None:
     """A worker takes a job."""
     world.tube.ready.discard(0, job_id)
-    job = world.state.jobs.get(job_id)
-    assert job is not None
+    job = world.state.jobs.job(job_id)
     world.bodies.read_ahead(world.tube, job)
 
 

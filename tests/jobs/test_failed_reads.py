@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace
-from beanstalk_twisted.jobs.body_room import MAX_FAILED, NS, PAUSES_S, FailedReads, Unread
+from beanstalk_twisted.jobs.body_room import MAX_FAILED, PAUSES_S, FailedReads, Unread
+from beanstalk_twisted.jobs.job import NS
 
 HERE, THERE = BodyPlace(1, 7), BodyPlace(2, 9)
 DAMAGE, FAILURE = Unread("the checksum is wrong.", True), Unread("Input/output error.", False)

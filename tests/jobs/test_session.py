@@ -33,8 +33,7 @@ class Place:
 
     def let_go(self, job_id: int) -> None:
         """Take a job from the session."""
-        job = self.jobs.get(job_id)
-        assert job is not None
+        job = self.jobs.job(job_id)
         job.state = State.READY
         self.session.let_go(job_id, job.deadline_ns)
 

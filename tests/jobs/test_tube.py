@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList
+from beanstalk_twisted.jobs.tube import DEFAULT, Tube, TubeList, Waiter
 from tests.rules.memory import growth_bytes
 
 
@@ -43,7 +43,7 @@ def start_waiting(session: Session, tube: Tube) -> None:
     tube.add_waiter(session)
 
 
-def stop_waiting(session: Session, tube: Tube) -> None:
+def stop_waiting(session: Waiter, tube: Tube) -> None:
     """End a session's wait."""
     session.is_waiting = False
     tube.drop_waiter()

@@ -20,14 +20,17 @@ def heard(reply: str | None) -> int | None:
     return int(words[1]) if words[:1] in (["RESERVED"], ["FOUND"]) else None
 
 
+def state_of(client: Client, job_id: int) -> str:
+    return client.asks(f"stats-job {job_id}")["state"]
+
+
 def states(client: Client, *ids: int) -> list[str]:
-    return [client.asks(f"stats-job {job_id}")["state"] for job_id in ids]
+    return [state_of(client, job_id) for job_id in ids]
 
 
 def tag(server: Server, job_id: int, tags: Tags) -> None:
     """Give a job these tags, in memory and in the log."""
-    job = server.queue.state.jobs.get(job_id)
-    assert job is not None
+    job = server.queue.state.jobs.job(job_id)
     server.log.allow_extensions(server.now_ns)
     image = job.copy()._replace(kind=Kind.UPDATE, tags=tags)
     server.queue.state.apply(image, server.log.append(image), server.log.segment)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.policy import Policy
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.changes import NS, Changes, NoLog, small_state
+from beanstalk_twisted.rules.changes import Changes, NoLog, small_state
 from tests.rules.recording_log import RecordingLog
 
 NOW_NS = 1000 * NS

@@ -234,8 +234,7 @@ def test_a_job_that_becomes_ready_goes_to_who_waits(server: Server, client: Clie
 def test_a_job_that_waits_for_a_group_goes_on_waiting(server: Server, client: Client) -> None:
     job_id = client.put()
     tag(server, job_id, Tags(after=b"g"))
-    job = server.queue.state.jobs.get(job_id)
-    assert job is not None
+    job = server.queue.state.jobs.job(job_id)
     image = job.copy()._replace(kind=Kind.UPDATE, state=State.DELAYED, deadline_ns=NEVER_NS)
     server.queue.state.apply(image)
     assert client.says(f"update-job {job_id} 4 0 20") == "UPDATED"

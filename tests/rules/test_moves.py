@@ -8,7 +8,7 @@ from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.recording_log import full_disk
 from tests.rules.tagged import tag, tags_of
@@ -19,9 +19,7 @@ STATES = ["ready", "delayed", "buried"]
 
 def the_job(server: Server, job_id: int) -> Job:
     """Give a job, which must be there."""
-    job = server.queue.state.jobs.get(job_id)
-    assert job is not None
-    return job
+    return server.queue.state.jobs.job(job_id)
 
 
 def move(server: Server, job_id: int, tube: str, *, connection: int = 0) -> int:
@@ -36,12 +34,9 @@ def bury_for_good(server: Server, job_id: int, reason: Reason = Reason.MAX_RESER
 
 
 def send_dead_letters_to(server: Server, name: bytes) -> None:
-    """The dead letters of all other tubes go to this one."""
-
-    def where(tube: Tube) -> bytes | None:
-        return None if tube.name == name else name
-
-    server.queue.moves.dead_letter_tube = where
+    """The dead letters of all tubes go to this one."""
+    declared = DeclaredPolicies([("*", {"dead-letter": name.decode()})])
+    server.queue.policies.declare(declared, server.now_ns)
 
 
 def test_a_move_is_one_full_record(server: Server, client: Client) -> None:

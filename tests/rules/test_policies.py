@@ -24,6 +24,7 @@ from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
 from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import Budget, RecordingLog, full_disk
+from tests.rules.tagged import state_of
 
 MS = 1_000_000
 
@@ -76,10 +77,6 @@ def restarted(server: Server) -> tuple[Server, Client]:
         [], again.now_ns, [TubePolicy(tube.tube_id, tube.rules, 0) for tube in ruled]
     )
     return again, again.connect()
-
-
-def state_of(client: Client, job_id: int) -> str:
-    return client.asks(f"stats-job {job_id}")["state"]
 
 
 # The command.

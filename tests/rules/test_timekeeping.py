@@ -9,12 +9,9 @@ from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS, RUN_JOBS
 from beanstalk_twisted.rules.timekeeping import LEAST_SHARE_JOBS, REWRITTEN_JOBS, SLICE_JOBS
 from tests.rules.conversation import NS, Client, Server
+from tests.rules.tagged import state_of
 
 INSTANT = 0.000000001
-
-
-def state_of(client: Client, job_id: int) -> str:
-    return client.asks(f"stats-job {job_id}")["state"]
 
 
 def counts(client: Client) -> dict[str, int]:

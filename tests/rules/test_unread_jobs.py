@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.body_room import NS, PAUSES_S, Unread
+from beanstalk_twisted.jobs.body_room import PAUSES_S, Unread
+from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS
 from beanstalk_twisted.rules.reservations import OVERDUE_NS
 from beanstalk_twisted.rules.withheld import AHEAD_BYTES, AHEAD_JOBS, FULL_REST_NS, REST_NS

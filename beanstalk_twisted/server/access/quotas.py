@@ -65,7 +65,8 @@ class Quotas:
 
     def _made(self, name: str, limits: Limits) -> Quota:
         quota = Quota(name, limits)
-        quota.tell = lambda session, limit, most: self.tell(session, name, limit, most)
+        sessions = self._state.sessions
+        quota.tell = lambda number, limit, most: self.tell(sessions[number], name, limit, most)
         return quota
 
     def _of_tube(self, name: bytes) -> Sequence[Quota]:
@@ -93,11 +94,11 @@ class Quotas:
             return False
         limits, watched, reserved = quota.limits, len(session.watching), session.reserving
         if quota.connections >= limits.connections:
-            quota.refuses(session, "connections")
+            quota.refuses(session.number, "connections")
         elif watched > 1 and quota.watched + watched > limits.watched:
-            quota.refuses(session, "watched")
+            quota.refuses(session.number, "watched")
         elif reserved and quota.reserved + reserved > limits.reserved:
-            quota.refuses(session, "reserved")
+            quota.refuses(session.number, "reserved")
         else:
             return False
         return True
@@ -113,7 +114,7 @@ class Quotas:
             return False
         if self._state.tubes.find(name) is not None or not grant.rights_of(name) & COUNTED:
             return False
-        quota.refuses(session, "tubes")
+        quota.refuses(session.number, "tubes")
         return True
 
     def refuses_watch(self, session: Session, name: bytes, ignored: int) -> bool:
@@ -127,5 +128,5 @@ class Quotas:
             return False
         if self._state.tubes.find(name) in session.watching:
             return False
-        quota.refuses(session, "watched")
+        quota.refuses(session.number, "watched")
         return True

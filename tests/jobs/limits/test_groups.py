@@ -38,8 +38,7 @@ def known(state: QueueState, group: bytes) -> tuple[int, int, list[int], bool]:
 
 def change(state: QueueState, job_id: int, kind: Kind, to: State, deadline_ns: int = 0) -> None:
     """Apply a change of a job."""
-    job = state.jobs.get(job_id)
-    assert job is not None
+    job = state.jobs.job(job_id)
     full = {"body": job.body, "tags": job.tags} if kind in (Kind.MOVE, Kind.UPDATE) else {}
     changed = job.image(kind, to, Reason.CLIENT, 9, deadline_ns=deadline_ns)
     state.apply(changed._replace(**full))  # type: ignore[arg-type]

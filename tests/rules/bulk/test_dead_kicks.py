@@ -14,7 +14,7 @@ from beanstalk_twisted.rules.bulk import (
 )
 from tests.rules.conversation import Client, Server
 from tests.rules.recording_log import Budget
-from tests.rules.tagged import tag, tags_of
+from tests.rules.tagged import states, tag, tags_of
 from tests.rules.test_moves import send_dead_letters_to, the_job
 
 
@@ -44,11 +44,6 @@ def place(server: Server, client: Client, tube: str = "work", tags: Tags | None 
         tag(server, job_id, tags)
     die(server, job_id)
     return job_id
-
-
-def states(client: Client, *job_ids: int) -> list[str]:
-    """Give what these jobs are."""
-    return [client.asks(f"stats-job {job_id}")["state"] for job_id in job_ids]
 
 
 def test_a_dead_letter_is_ready_where_it_died_and_was_never_tried(

@@ -59,8 +59,7 @@ class Place:
         """The plain way: the first job's image is made, logged and applied, and so on."""
         kicked = 0
         while kicked < most and (key := self.queue(state).first()) is not None:
-            job = self.state.jobs.get(key & ID_MASK)
-            assert job is not None
+            job = self.state.jobs.job(key & ID_MASK)
             self.changes.make(
                 job.image(
                     Kind.KICK, State.READY, Reason.CLIENT, NOW_NS, connection=CONNECTION
