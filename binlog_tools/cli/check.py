@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED
-from binlog_tools.cli.opening import open_sources
+from binlog_tools.cli.commands import DAMAGED
+from binlog_tools.cli.options import open_sources
 from binlog_tools.console.output import Output, columns, progress, told
 from binlog_tools.inspect import archives as manifests
 from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify

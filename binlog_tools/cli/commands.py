@@ -6,17 +6,56 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
 
-from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from beanstalk_twisted.version import VERSION
-from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
+from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import LateGroup, forgive_stderr
+from binlog_tools.console.output import LateGroup, aside, forgive_stderr
 from binlog_tools.logs.outputs import NamedBuffer
+
+SOUND: Final = 0
+TORN: Final = 1
+USAGE: Final = 2
+DAMAGED: Final = 3
+CANNOT_READ: Final = 4
+UNKNOWN_FORMAT: Final = 78
+"""A log in a format that this version does not know: nothing is said of damage."""
+
+INCOMPLETE: Final = 1
+"""What was asked for was made, without what only a source that is away has."""
+
+CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
+"""The exit code of each verdict on a log."""
+
+
+def warn(message: str) -> None:
+    """One line, or a few, on stderr."""
+    aside(f"binlog-inspect: {message}")
+
+
+def fail(code: int, message: str) -> NoReturn:
+    """End with one line, or a few, on stderr."""
+    warn(message)
+    raise SystemExit(code)
+
+
+def code_of(problem: BinlogError | OSError) -> int:
+    if isinstance(problem, Incompatible) and problem.is_newer:
+        return UNKNOWN_FORMAT
+    return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
+
+
+def message_of(problem: BinlogError | OSError) -> str:
+    if isinstance(problem, BinlogError):
+        return str(problem)
+    why = problem.strerror or str(problem)
+    return f"{problem.filename}: {why}" if problem.filename else why
+
 
 PROGRAM: Final = "binlog-inspect"
 
@@ -34,16 +73,16 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compact": "binlog_tools.cli.rewriting",
     "merge": "binlog_tools.cli.rewriting",
     "filter": "binlog_tools.cli.rewriting",
-    "backup": "binlog_tools.cli.backup",
-    "restore": "binlog_tools.cli.backup",
-    "undelete": "binlog_tools.cli.undelete",
-    "export": "binlog_tools.cli.export",
-    "import": "binlog_tools.cli.export",
+    "backup": "binlog_tools.cli.rewriting",
+    "restore": "binlog_tools.cli.rewriting",
+    "undelete": "binlog_tools.cli.rewriting",
+    "export": "binlog_tools.cli.formats",
+    "import": "binlog_tools.cli.formats",
     "replay": "binlog_tools.cli.replay",
     "diff": "binlog_tools.cli.stats",
     "archive-verify": "binlog_tools.cli.check",
-    "import-v7": "binlog_tools.cli.v7",
-    "export-v7": "binlog_tools.cli.v7",
+    "import-v7": "binlog_tools.cli.formats",
+    "export-v7": "binlog_tools.cli.formats",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.commands",
 }

@@ -15,8 +15,8 @@ from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, WITHHELD_NS, S
 from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
-from binlog_tools.cli.opening import code_of_gaps, open_source, open_sources
+from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, USAGE, fail, warn
+from binlog_tools.cli.options import code_of_gaps, open_source, open_sources
 from binlog_tools.console.output import Output, as_json, text_of
 from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.dumping import (
@@ -42,8 +42,8 @@ from binlog_tools.inspect.following import Follower
 from binlog_tools.logs.outputs import as_text, growing_file, opened
 from binlog_tools.logs.quantities import format_time, format_time_exactly
 from binlog_tools.logs.reading import Broken, OpenSegment, segments
-from binlog_tools.logs.selection import Selection, type_name
 from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import Selection, type_name
 
 COLUMNS: Final = (
     "lsn", "time", "type", "job", "tube", "state", "priority", "delay_s", "ttr_s", "deadline",

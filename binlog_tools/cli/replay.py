@@ -12,8 +12,8 @@ from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.wire.grammar import MAX_U32
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
-from binlog_tools.cli.opening import open_source_at, tell_unusable
+from binlog_tools.cli.commands import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, progress, text_of, told

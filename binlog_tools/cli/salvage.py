@@ -14,9 +14,14 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, fail
-from binlog_tools.cli.opening import open_source, tell_shared_keys, warn_if_running
-from binlog_tools.cli.options import IDS, OUTPUT_FILE
+from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, fail
+from binlog_tools.cli.options import (
+    IDS,
+    OUTPUT_FILE,
+    open_source,
+    tell_shared_keys,
+    warn_if_running,
+)
 from binlog_tools.console.output import Output, columns, progress, text_of, told
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.new_log import NewLog
@@ -25,9 +30,9 @@ from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.sources import Source
 from binlog_tools.salvage import salvaging as replacing
 from binlog_tools.salvage.claims import Consent, Refused
-from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.salvaging import Report, Salvage, types_of
+from binlog_tools.salvage.scanning import Hole
 
 MOST_SHOWN: Final = 20
 """Jobs of a kind that are shown; the report has them all."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.opening import load, open_source, open_sources
+from binlog_tools.cli.options import load, open_source, open_sources
 from binlog_tools.console.output import Output, columns, text_of, told
 from binlog_tools.inspect import measuring
 from binlog_tools.inspect.measuring import (

@@ -42,9 +42,8 @@ from binlog_tools.inspect.checking import is_data_good
 from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
-from binlog_tools.logs.selection import OF_JOBS, STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import OF_JOBS, STATE_NAMES, Selection, StoredJob, type_name
 
 REASON_NAMES: Final = {int(reason): reason.name.lower().replace("_", "-") for reason in Reason}
 

@@ -34,9 +34,8 @@ from binlog_tools.logs import live_set, quantities
 from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.logs.stored import NS, Selection, StoredJob, StoredPause
 
 
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:

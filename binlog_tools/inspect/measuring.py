@@ -23,9 +23,8 @@ from binlog_tools.inspect.listing import chosen_jobs
 from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.reading import OpenSegment, names_ahead
-from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob
+from binlog_tools.logs.stored import NS, STATE_NAMES, Selection, StoredJob, type_name
 
 NAMED_PINS: Final = 1000
 """Ids of jobs that are named for each segment, lowest first."""

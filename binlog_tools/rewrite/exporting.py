@@ -17,8 +17,15 @@ from binlog_tools.inspect.dumping import REASON_NAMES, Fields, body_fields, job_
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.quantities import format_time_exactly, parse_time
-from binlog_tools.logs.selection import STATES_BY_NAME, Selection
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import (
+    NS,
+    STATES_BY_NAME,
+    Selection,
+    StoredJob,
+    StoredKey,
+    StoredPause,
+    StoredPolicy,
+)
 from binlog_tools.tube_names import NoTube, is_tube_name, quoted
 
 MAX_U32: Final = (1 << 32) - 1

@@ -23,9 +23,8 @@ from beanstalk_twisted.rules.policy_keys import sound_rules
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import NS, Selection, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.tube_names import is_tube_name
 
 WORDS: Final = {"unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:"}

@@ -38,9 +38,8 @@ from binlog_tools.logs.new_log import (
 )
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.outputs import PART, NamingDirectory
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import NS, Selection, StoredJob, StoredKey, StoredPolicy
 
 
 class SameStore(ValueError):

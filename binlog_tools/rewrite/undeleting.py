@@ -32,9 +32,8 @@ from binlog_tools.logs.reading import (
     names_ahead,
     segments,
 )
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
+from binlog_tools.logs.stored import LOST_AND_FOUND, Selection, StoredJob
 from binlog_tools.rewrite.rewriting import write_file
 
 INDEX_NAME: Final = "index.jsonl"

@@ -28,8 +28,8 @@ from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
-from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
+from binlog_tools.salvage.scanning import Hole
 
 MAX_AHEAD: Final = 1_000_000
 """How far above all known ids the id may be that a damaged record claims: ids may be used up

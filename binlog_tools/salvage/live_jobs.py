@@ -38,7 +38,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.segments.seals import decode_seal
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.stored import TYPE_NAMES
 from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 

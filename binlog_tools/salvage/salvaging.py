@@ -32,15 +32,13 @@ from binlog_tools.logs.new_log import (
     shared_key_fields,
 )
 from binlog_tools.logs.outputs import PART
-from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import TYPE_NAMES, StoredJob
 from binlog_tools.rewrite.rewriting import free_path
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
-from binlog_tools.salvage.holes import Hole, holes_of, sealed_loss
 from binlog_tools.salvage.judging import Doubtful, Judge, Judgement, Outcome
 from binlog_tools.salvage.live_jobs import LiveJobs
-from binlog_tools.salvage.scanning import DamagedPlace, Scan, scan
+from binlog_tools.salvage.scanning import DamagedPlace, Hole, Scan, holes_of, scan, sealed_loss
 
 OPEN_SEGMENTS: Final = 2
 """Segments that are held while jobs are read: their bodies are read segment by segment, and one

@@ -19,7 +19,7 @@ from binlog_tools.inspect.measuring import (
     measure,
 )
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.stored import TYPE_NAMES
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, delete, image, put
