@@ -27,19 +27,17 @@ UNKNOWN_FORMAT: Final = 78
 """A log in a format that this version does not know: nothing is said of damage."""
 
 INCOMPLETE: Final = 1
-"""What was asked for was made, without what only a source that is away has."""
+"""Something was made, without what only a source that is away has."""
 
 CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
-"""The exit code of each verdict on a log."""
+"""Of each verdict on a log."""
 
 
 def warn(message: str) -> None:
-    """One line, or a few, on stderr."""
     aside(f"binlog-inspect: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:
-    """End with one line, or a few, on stderr."""
     warn(message)
     raise SystemExit(code)
 
@@ -60,10 +58,9 @@ def message_of(problem: BinlogError | OSError) -> str:
 PROGRAM: Final = "binlog-inspect"
 
 STDOUT: Final = "stdout"
-"""What errors of it call it."""
 
 ESCAPED: Final = "binlog-inspect"
-"""How stdout treats what its encoding cannot say."""
+"""The handler for what the encoding of stdout lacks."""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
@@ -90,8 +87,6 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 class Commands(LateGroup):
-    """The subcommands, and what is said when one fails."""
-
     places = {
         name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
     }
@@ -122,7 +117,7 @@ def cli() -> None:
 
 
 def called() -> int:
-    """:return: the exit code of what the command line says."""
+    """Give the exit code of the command line."""
     try:
         _name_stdout()
         forgive_stderr()
@@ -153,7 +148,6 @@ def _code() -> int:
 
 
 def _name_stdout() -> None:
-    """Let errors of stdout say that they are of it; what its encoding lacks is escaped."""
     was = sys.stdout
     out = NamedBuffer(1, STDOUT, closefd=False)
     encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
@@ -164,7 +158,7 @@ def _name_stdout() -> None:
 
 
 def _escaped(problem: UnicodeError) -> tuple[str, int]:
-    """Characters as JSON escapes them, so that a document stays one."""
+    """As JSON escapes characters, so that a document stays one."""
     assert isinstance(problem, UnicodeEncodeError)
     return json.dumps(problem.object[problem.start : problem.end])[1:-1], problem.end
 
@@ -180,7 +174,7 @@ def _flushed(code: int) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Nobody tries again to write what could not be written."""
+    """Never try again to write what could not be written."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 

@@ -21,16 +21,14 @@ from beanstalk_twisted.replication.stream.addresses import is_stream, parse
 from beanstalk_twisted.replication.stream.door import Refused
 from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE, fail, warn
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import Output, progress, text_of, told
-from binlog_tools.console.output import Parsed as Parsed
+from binlog_tools.console.output import Output, Parsed, progress, text_of, told
 from binlog_tools.inspect.dumping import Gap
 from binlog_tools.logs import opening, outputs, quantities
-from binlog_tools.logs import opening as loading
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.moments import PastSource
 from binlog_tools.logs.new_log import SharedKey, Written
 from binlog_tools.logs.opening import Loaded
-from binlog_tools.logs.outputs import STDOUT as STDOUT
+from binlog_tools.logs.outputs import STDOUT
 from binlog_tools.logs.quantities import (
     ALL_NUMBERS,
     EARLIEST_NS,
@@ -97,8 +95,6 @@ class LogPath(click.Path):
 
 
 class NewPath(click.Path):
-    """A path that is written to."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_stream(value):
             self.fail(
@@ -117,7 +113,7 @@ NEW_DIRECTORY: Final = NewPath(dir_okay=True, file_okay=False)
 OUTPUT_FILE: Final = NewPath(dir_okay=False)
 
 READ: Final = (LOG, LOG_DIRECTORY, V7_DIRECTORY)
-"""The types of arguments that a command reads."""
+"""That a command reads."""
 _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 
@@ -136,7 +132,7 @@ class Command(click.Command):
                 if output != STDOUT:
                     outputs.refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))
             return super().invoke(ctx)
-        except (outputs.InsideSource, outputs.InsideNew) as problem:
+        except outputs.Inside as problem:
             fail(USAGE, str(problem))
 
     def _values(self, ctx: click.Context, types: tuple[click.Path, ...]) -> list[str]:
@@ -144,8 +140,6 @@ class Command(click.Command):
         paths = [value if isinstance(value, tuple) else (value,) for value in values]
         return [path for group in paths for path in group if path is not None]
 
-
-# Arguments and options that several commands have, as decorators.
 
 logs = click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)
 log = click.argument("path", metavar="LOG", type=LOG)
@@ -176,7 +170,6 @@ dead_option = click.option("--dead", "is_dead", is_flag=True, help="Only dead le
 
 
 def of_jobs(function: F) -> F:
-    """All that chooses jobs; `selection` makes a `Selection` of it."""
     return job_option(tube_option(state_option(tag_option(dead_option(function)))))
 
 
@@ -184,7 +177,6 @@ def output_directory(
     text: str = "The new log; must not exist, or be empty.", metavar: str = "DIR",
     required: bool = False,
 ) -> Callable[[F], F]:  # fmt: skip
-    """``--output`` for a directory that is to be made."""
     return click.option(
         "-o", "--output", "output", metavar=metavar, required=required, type=NEW_DIRECTORY,
         help=text,
@@ -192,12 +184,10 @@ def output_directory(
 
 
 def output_file(text: str) -> Callable[[F], F]:
-    """``--output`` for a file, as ``target``."""
     return click.option("-o", "--output", "target", type=OUTPUT_FILE, metavar="FILE", help=text)
 
 
 def bodies(default: str, text: str) -> Callable[[F], F]:
-    """``--bodies``, as ``how``: the forms of `inspect.dumping.body_fields`."""
     return click.option(
         "--bodies", "how", type=click.Choice(["text", "hex", "base64", "none"]), default=default,
         show_default=True, help=text,
@@ -205,8 +195,6 @@ def bodies(default: str, text: str) -> Callable[[F], F]:
 
 
 def size_option(name: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
-    """A size between two others."""
-
     def check(ctx: click.Context, param: click.Parameter, value: int) -> int:
         if not least <= value <= most:
             raise click.BadParameter(f"{value} is not from {least} to {most} bytes", ctx, param)
@@ -231,7 +219,6 @@ segment_size = click.option(
 
 
 def of_records(function: F) -> F:
-    """All that chooses records; `selection` makes a `Selection` of it."""
     names = [*TYPES_BY_NAME, "job"]
     for option in (
         click.option("--lsn", "lsns", type=LSNS, default=None,
@@ -287,40 +274,35 @@ def selection(
 
 
 MOST_NAMED: Final = 5
-"""Files that are left out and told one by one; of a whole archive the first ones say enough."""
+"""Of a whole archive the first files that are left out say enough."""
 
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
-    """The logs that these arguments name."""
     found = opening.open_sources(paths)
-    for source in found:
-        _tell_left_out(source)
+    _tell_left_out(*found)
     return found
 
 
 def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
-    """The same without URLs that do not answer, and why these do not."""
     found, away = opening.open_reachable(paths)
-    for source in found:
-        _tell_left_out(source)
+    _tell_left_out(*found)
     return found, away
 
 
 def open_source(path: str) -> Source:
-    """The one log that an argument names."""
     found = opening.open_source(path)
     _tell_left_out(found)
     return found
 
 
 def open_source_at(path: str, point: Point | None) -> Source:
-    """The same as it was at a point; None: as it is."""
+    """The log as it was at a point; None: as it is."""
     source = open_source(path)
     return source if point is None else past(source, point)
 
 
 def past(source: Source, point: Point) -> PastSource:
-    """A log as it was at a point.
+    """Give the log as it was at a point.
 
     :raise OSError: it has no such point, or lacks a segment that it takes.
     :raise BinlogError: such a segment is damaged, or of another version.
@@ -335,20 +317,21 @@ def past(source: Source, point: Point) -> PastSource:
 
 
 def load(source: Source) -> Loaded:
-    """Load a log as a server would, with a progress bar."""
     with progress(f"reading {source.path}") as report:
-        return loading.load(source, report)
+        return opening.load(source, report)
 
 
-def _tell_left_out(source: Source) -> None:
-    for remark in source.remarks:
-        warn(f"{source.path}: {remark}")
-    for name in source.left_out[:MOST_NAMED]:
-        path = os.path.join(source.path, name)
-        warn(f"{path}: left out, as a server does: it is named as in an archive. {_advice(path)}")
-    more = len(source.left_out) - MOST_NAMED
-    if more > 0:
-        warn(f"{source.path}: {more} more files that are named so are left out")
+def _tell_left_out(*sources: Source) -> None:
+    for source in sources:
+        for remark in source.remarks:
+            warn(f"{source.path}: {remark}")
+        for name in source.left_out[:MOST_NAMED]:
+            path = os.path.join(source.path, name)
+            advice = _advice(path)
+            warn(f"{path}: left out, as a server does: it is named as in an archive. {advice}")
+        more = len(source.left_out) - MOST_NAMED
+        if more > 0:
+            warn(f"{source.path}: {more} more files that are named so are left out")
 
 
 def _advice(path: str) -> str:
@@ -361,14 +344,12 @@ def _advice(path: str) -> str:
 
 
 def code_of_gaps(sources: Iterable[Source]) -> int:
-    """:return: `TORN` if the places that cannot be read are torn tails, at which a server
-    starts.
-    """
+    """Give `TORN` if the places that cannot be read are torn tails, at which a server starts."""
     return DAMAGED if any(source.survey().problems for source in sources) else TORN
 
 
 def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
-    """Where there are such places, name them and end with the exit code for them."""
+    """Name such places, if there are any, and end with the exit code for them."""
     for gap in gaps:
         warn(f"{gap.place}: perhaps more, but {gap.why}")
     if gaps:
@@ -376,9 +357,7 @@ def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
 
 
 def warn_if_running(path: str) -> None:
-    """Say that a server runs on a log of which another one is made.  All servers hold the same
-    lock.
-    """
+    """Say that a server runs on a log of which another is made.  All servers hold the same lock."""
     pid = holder_of(path) if os.path.isdir(path) else 0
     if pid:
         who = f"process {pid}" if pid > 0 else "a process that cannot be named"
@@ -389,10 +368,7 @@ def warn_if_running(path: str) -> None:
 
 
 def tell(output: Output, written: Written, **more: object) -> None:
-    """Say what was written; in a pipe the first field of each line says what it is.
-
-    :param more: beside what every log has.
-    """
+    """Say what was written; in a pipe the first field of each line says what it is."""
     row = (
         "written", written.jobs, written.segments, written.path, written.bytes, written.first_lsn,
         written.last_lsn,
@@ -405,7 +381,6 @@ def tell(output: Output, written: Written, **more: object) -> None:
 
 
 def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
-    """:param jobs: that are in the new log without their unique keys."""
     for each in jobs:
         warn(
             f"job {each.job_id}: its unique key {text_of(each.key)} was taken off it: job "
@@ -414,6 +389,5 @@ def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
 
 
 def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
-    """:param tubes: those that no client may name, and how many jobs of each are left out."""
     for tube, jobs in tubes.items():
         warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")

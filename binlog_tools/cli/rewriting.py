@@ -39,7 +39,6 @@ from binlog_tools.rewrite.rewriting import (
     ANY_AGE,
     Ages,
     Choice,
-    Merged,
     OtherPolicy,
     Renumbered,
     SameStore,
@@ -82,12 +81,11 @@ def compact_command(
 @options.logs
 @options.output_directory(required=True)
 @click.option(
-    "--accept-copies",
-    is_flag=True,
+    "--accept-copies", is_flag=True,
     help="Go on although a log was made from another one, and both have jobs of one id.",
-)
+)  # fmt: skip
 @options.segment_size
-@options.as_json  # fmt: skip
+@options.as_json
 def merge_command(
     paths: tuple[str, ...], output: str, accept_copies: bool, segment_bytes: int, is_json: bool
 ) -> None:
@@ -112,7 +110,11 @@ def merge_command(
     except SameStore as problem:
         fail(USAGE, str(problem))
     tell_shared_keys(merged.shared_keys)
-    _tell_policies(merged)
+    for each in merged.policies:
+        warn(
+            f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
+            f"that of a log named before: {_rules_text(each)}"
+        )
     if is_json:
         tell(
             shown, merged.written, renumbered=[each._asdict() for each in moved],
@@ -128,14 +130,6 @@ def merge_command(
     elif moved:
         shown.heading(f"{told(len(moved), 'job')} got another id")
         shown.table(columns("log", "#old id", "#new id"), moved)
-
-
-def _tell_policies(merged: Merged) -> None:
-    for each in merged.policies:
-        warn(
-            f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
-            f"that of a log named before: {_rules_text(each)}"
-        )
 
 
 def _rules_text(policy: OtherPolicy) -> str:
@@ -154,7 +148,7 @@ def _rules_text(policy: OtherPolicy) -> str:
 @click.option("-n", "--dry-run", is_flag=True, help="Only list the jobs that would go.")
 @options.as_of
 @options.segment_size
-@options.as_json  # fmt: skip
+@options.as_json
 def filter_command(
     path: str, drops: bool, keeps: bool, older_than: int | None, younger_than: int | None,
     output: str | None, in_place: bool, dry_run: bool, point: Point | None, segment_bytes: int,
@@ -266,10 +260,7 @@ def backup_command(path: str, target: str, is_json: bool) -> None:
 
 
 def tell_backup(output: Output, path: str, backup: Backup, what: str = "backup") -> None:
-    """Say what is in a back-up, or in the log that was made of it.
-
-    :param what: which of them; the first field in a pipe.
-    """
+    """:param what: the first field in a pipe."""
     fields = {
         "path": path, "segments": len(backup.segments), "bytes": backup.bytes,
         "first_lsn": backup.first_lsn, "last_lsn": backup.last_lsn,
@@ -326,7 +317,11 @@ def restore_command(
     found_sources, away = open_reachable(paths)
     whole = united(found_sources)
     for problem in away:
-        _tell_away(problem, whole)
+        seqs = whole.segment_names()
+        warn(
+            f"{message_of(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
+            f"from {whole.path}, and what only it has is missing"
+        )
     source = past(whole, point or END)
     loaded = load(source)
     if source.is_archive and not loaded.survey.small.is_clean:
@@ -347,16 +342,7 @@ def restore_command(
         raise SystemExit(INCOMPLETE)
 
 
-def _tell_away(problem: OSError, others: Source) -> None:
-    seqs = others.segment_names()
-    warn(
-        f"{message_of(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
-        f"from {others.path}, and what only it has is missing"
-    )
-
-
 def _is_backup(path: str) -> bool:
-    """Whether this is a file, and none of a segment."""
     if is_url(path) or not os.path.isfile(path) or parse_archived_name(os.path.basename(path)):
         return False
     with open(path, "rb") as file:
@@ -366,24 +352,18 @@ def _is_backup(path: str) -> bool:
 @click.command("undelete", cls=options.Command)
 @options.log
 @click.option(
-    "--since",
-    "since_ns",
-    type=options.TIME,
-    required=True,
+    "--since", "since_ns", type=options.TIME, required=True,
     help="Only what was deleted at this time or later: 2026-01-31T12:00Z, -2h.",
-)
+)  # fmt: skip
 @click.option("--until", "until_ns", type=options.TIME, help="Only what was deleted before.")
 @options.job_option
 @options.tube_option
 @options.output_directory("A new log with the jobs.")
 @click.option(
-    "--files",
-    "folder",
-    metavar="DIR",
-    type=options.NEW_DIRECTORY,
+    "--files", "folder", metavar="DIR", type=options.NEW_DIRECTORY,
     help="A new folder with a file for each body, and an index.",
-)
-@options.as_json  # fmt: skip
+)  # fmt: skip
+@options.as_json
 def undelete_command(
     path: str, output: str | None, folder: str | None, is_json: bool, **chosen: Any
 ) -> None:
@@ -419,7 +399,12 @@ def undelete_command(
     else:
         _list_deleted(shown, source, deleted)
     _tell_doubtful(deleted)
-    _tell_missing(source, deleted)
+    if deleted.without_body:
+        warn(
+            f"{told(deleted.without_body, 'job')} more deleted, whose bodies are no longer there; "
+            f"an archive may have them."
+        )
+    end_with_gaps(source, deleted.gaps)
 
 
 def _list_deleted(output: Output, source: Source, deleted: Deleted) -> None:
@@ -442,12 +427,3 @@ def _tell_doubtful(deleted: Deleted) -> None:
     more = sum(each.doubt is not None for each in deleted.jobs) - MOST_NAMED
     if more > 0:
         warn(f"{told(more, 'more job is', 'more jobs are')} doubtful; --json names all")
-
-
-def _tell_missing(source: Source, deleted: Deleted) -> None:
-    if deleted.without_body:
-        warn(
-            f"{told(deleted.without_body, 'job')} more deleted, whose bodies are no longer there; "
-            f"an archive may have them."
-        )
-    end_with_gaps(source, deleted.gaps)

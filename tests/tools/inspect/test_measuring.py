@@ -8,8 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import Kind, State
+from binlog_tools.console.output import BARS
 from binlog_tools.inspect.measuring import (
-    BARS,
     BUCKETS,
     NAMED_PINS,
     Depth,
