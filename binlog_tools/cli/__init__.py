@@ -1,5 +1,1 @@
-"""``binlog-inspect``: the one package of the tools that prints and exits.
-
-One module for each command (`binlog_tools.cli.commands` lists them); what they do is done
-elsewhere.
-"""
+"""``binlog-inspect``: the one package of the tools that prints and exits."""

@@ -8,10 +8,10 @@ from typing import Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import DAMAGED
-from binlog_tools.cli.opening import open_sources
+from binlog_tools.cli.commands import DAMAGED
+from binlog_tools.cli.options import open_sources
 from binlog_tools.console.output import Output, columns, progress, told
-from binlog_tools.inspect import archives as manifests
+from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify
 from binlog_tools.inspect.checking import Finding, Trouble, check
 from binlog_tools.logs.quantities import id_range, spans_of
@@ -56,7 +56,6 @@ def check_command(paths: tuple[str, ...], quiet: bool, is_json: bool) -> None:
 
 
 SHOWN_SPANS: Final = 10
-"""Ids, and ranges of ids, that a line of a trouble names."""
 
 VERDICTS = {0: "sound", 1: "torn", 3: "damaged", 78: "newer"}
 
@@ -74,13 +73,12 @@ def _document(finding: Finding, risk: "_Risk") -> dict[str, object]:
 
 
 _NO_RISK: Final = frozenset({"torn", "foreign", "newer"})
-"""Kinds of troubles that put no job at risk."""
 
 
 class _Risk:
     """The jobs that are concerned by all troubles together; what is torn was promised to nobody.
 
-    :ivar jobs: ids that are certain, ``perhaps`` those that the spoilt bytes seem to name besides.
+    :ivar perhaps: jobs that only the spoilt bytes seem to name.
     :ivar unnamed: how many places there are that do not tell which jobs they were about.
     """
 
@@ -131,12 +129,10 @@ def _cells(trouble: Trouble) -> tuple[object, ...]:
 
 
 def _ids(jobs: Sequence[int]) -> str | None:
-    """Ids as ``--job`` takes them, ``7,9,20-29``; None if there are none."""
     return ",".join(map(id_range, spans_of(jobs))) or None
 
 
 def _some_ids(jobs: Sequence[int]) -> str:
-    """How many there are, and which, as far as a line has room."""
     spans = spans_of(jobs)
     more = sum(span.last - span.first + 1 for span in spans[SHOWN_SPANS:])
     shown = ", ".join(map(id_range, spans[:SHOWN_SPANS]))
@@ -192,7 +188,7 @@ def archive_verify_command(path: str, writes: bool, is_json: bool) -> None:
         verdict = verify(store)
         is_whole = is_whole and verdict.is_whole
         if writes:
-            manifests.write(store, verdict.manifest)
+            archives.write(store, verdict.manifest)
         output.result(
             partial(_archive_document, verdict),
             _archive_rows(verdict),

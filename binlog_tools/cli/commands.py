@@ -6,25 +6,61 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
 
-from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.errors import BinlogError, Incompatible
 from beanstalk_twisted.version import VERSION
-from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, code_of, fail, message_of, warn
+from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import LateGroup, forgive_stderr
+from binlog_tools.console.output import LateGroup, aside, forgive_stderr
 from binlog_tools.logs.outputs import NamedBuffer
+
+SOUND: Final = 0
+TORN: Final = 1
+USAGE: Final = 2
+DAMAGED: Final = 3
+CANNOT_READ: Final = 4
+UNKNOWN_FORMAT: Final = 78
+"""A log in a format that this version does not know: nothing is said of damage."""
+
+INCOMPLETE: Final = 1
+"""Something was made, without what only a source that is away has."""
+
+CODES: Final = {"sound": SOUND, "torn": TORN, "damaged": DAMAGED}
+"""Of each verdict on a log."""
+
+
+def warn(message: str) -> None:
+    aside(f"binlog-inspect: {message}")
+
+
+def fail(code: int, message: str) -> NoReturn:
+    warn(message)
+    raise SystemExit(code)
+
+
+def code_of(problem: BinlogError | OSError) -> int:
+    if isinstance(problem, Incompatible) and problem.is_newer:
+        return UNKNOWN_FORMAT
+    return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
+
+
+def message_of(problem: BinlogError | OSError) -> str:
+    if isinstance(problem, BinlogError):
+        return str(problem)
+    why = problem.strerror or str(problem)
+    return f"{problem.filename}: {why}" if problem.filename else why
+
 
 PROGRAM: Final = "binlog-inspect"
 
 STDOUT: Final = "stdout"
-"""What errors of it call it."""
 
 ESCAPED: Final = "binlog-inspect"
-"""How stdout treats what its encoding cannot say."""
+"""The handler for what the encoding of stdout lacks."""
 
 COMMANDS: Final[Mapping[str, str]] = {
     "check": "binlog_tools.cli.check",
@@ -34,16 +70,16 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compact": "binlog_tools.cli.rewriting",
     "merge": "binlog_tools.cli.rewriting",
     "filter": "binlog_tools.cli.rewriting",
-    "backup": "binlog_tools.cli.backup",
-    "restore": "binlog_tools.cli.backup",
-    "undelete": "binlog_tools.cli.undelete",
-    "export": "binlog_tools.cli.export",
-    "import": "binlog_tools.cli.export",
+    "backup": "binlog_tools.cli.rewriting",
+    "restore": "binlog_tools.cli.rewriting",
+    "undelete": "binlog_tools.cli.rewriting",
+    "export": "binlog_tools.cli.formats",
+    "import": "binlog_tools.cli.formats",
     "replay": "binlog_tools.cli.replay",
     "diff": "binlog_tools.cli.stats",
     "archive-verify": "binlog_tools.cli.check",
-    "import-v7": "binlog_tools.cli.v7",
-    "export-v7": "binlog_tools.cli.v7",
+    "import-v7": "binlog_tools.cli.formats",
+    "export-v7": "binlog_tools.cli.formats",
     "salvage": "binlog_tools.cli.salvage",
     "completion": "binlog_tools.cli.commands",
 }
@@ -51,8 +87,6 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 class Commands(LateGroup):
-    """The subcommands, and what is said when one fails."""
-
     places = {
         name: (module, f"{name.replace('-', '_')}_command") for name, module in COMMANDS.items()
     }
@@ -83,7 +117,7 @@ def cli() -> None:
 
 
 def called() -> int:
-    """:return: the exit code of what the command line says."""
+    """Give the exit code of the command line."""
     try:
         _name_stdout()
         forgive_stderr()
@@ -114,7 +148,6 @@ def _code() -> int:
 
 
 def _name_stdout() -> None:
-    """Let errors of stdout say that they are of it; what its encoding lacks is escaped."""
     was = sys.stdout
     out = NamedBuffer(1, STDOUT, closefd=False)
     encoding, errors = (was.encoding, was.errors) if was else ("utf-8", "strict")
@@ -125,7 +158,7 @@ def _name_stdout() -> None:
 
 
 def _escaped(problem: UnicodeError) -> tuple[str, int]:
-    """Characters as JSON escapes them, so that a document stays one."""
+    """As JSON escapes characters, so that a document stays one."""
     assert isinstance(problem, UnicodeEncodeError)
     return json.dumps(problem.object[problem.start : problem.end])[1:-1], problem.end
 
@@ -141,7 +174,7 @@ def _flushed(code: int) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Nobody tries again to write what could not be written."""
+    """Never try again to write what could not be written."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 

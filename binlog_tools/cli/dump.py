@@ -15,8 +15,8 @@ from beanstalk_twisted.binlog.records.jobs import FULL, NEVER_NS, WITHHELD_NS, S
 from beanstalk_twisted.binlog.records.others import JOB_KINDS
 from beanstalk_twisted.printable import escape
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, DAMAGED, USAGE, fail, warn
-from binlog_tools.cli.opening import code_of_gaps, open_source, open_sources
+from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, USAGE, fail, warn
+from binlog_tools.cli.options import code_of_gaps, open_source, open_sources
 from binlog_tools.console.output import Output, as_json, text_of
 from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.dumping import (
@@ -39,31 +39,29 @@ from binlog_tools.inspect.dumping import (
     view_of,
 )
 from binlog_tools.inspect.following import Follower
-from binlog_tools.logs.outputs import as_text, growing_file, opened
+from binlog_tools.logs.outputs import STDOUT, as_text, growing_file, opened
 from binlog_tools.logs.quantities import format_time, format_time_exactly
 from binlog_tools.logs.reading import Broken, OpenSegment, segments
-from binlog_tools.logs.selection import Selection, type_name
 from binlog_tools.logs.sources import Source
+from binlog_tools.logs.stored import Selection, type_name
 
 COLUMNS: Final = (
     "lsn", "time", "type", "job", "tube", "state", "priority", "delay_s", "ttr_s", "deadline",
     "reserves", "timeouts", "releases", "buries", "kicks", "reason", "connection", "flags",
     "logged", "segment", "offset", "bytes", "body", "tags",
 )  # fmt: skip
-"""Of CSV, of tab-separated text and of Parquet; docs/inspect.md says what they are."""
+"""Of CSV, of tab-separated text and of Parquet; see docs/inspect.md."""
 
 PREVIEW_CHARACTERS: Final = 60
-"""So much of a body is shown on a terminal."""
 
 PARQUET_ROWS: Final = 50_000
 """Records that are collected for one row group: some 10 MB, beside their bodies."""
 
 PARQUET_BYTES: Final = 32 << 20
-"""Bodies that are collected for one row group."""
+"""Of bodies for one row group."""
 
 
 Write = Callable[[Iterable[Entry]], None]
-"""Writes records; they are on the output when it returns."""
 
 
 def _in_lines(out: IO[str], how: str, line: Callable[[Entry, str], str]) -> Write:
@@ -86,7 +84,6 @@ def _json_line(entry: Entry, how: str) -> str:
 
 
 def _parsed(text: str) -> object:
-    """A document in a record; as text if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -132,7 +129,11 @@ def row_of(entry: Entry, how: str) -> Row:
     """A record as a row of `COLUMNS`; None where it has nothing of the kind."""
     raw = entry.raw
     if raw.type not in JOB_KINDS:
-        return _row_of_other(entry)
+        fields = fields_of(entry)
+        row = {name: fields.get(name) for name in COLUMNS}
+        row["flags"] = "+".join(FLAG_NAMES[raw.flags])
+        row["body"] = _details(fields)
+        return tuple(row.values())
     return (
         entry.lsn, format_time_exactly(raw.ts_ns), type_name(raw.type), raw.job_id,
         text_of(entry.tube), state_name(raw.state), raw.priority, raw.delay_s, raw.ttr_s,
@@ -144,16 +145,8 @@ def row_of(entry: Entry, how: str) -> Row:
     )  # fmt: skip
 
 
-def _row_of_other(entry: Entry) -> Row:
-    fields = fields_of(entry)
-    row = {name: fields.get(name) for name in COLUMNS}
-    row["flags"] = "+".join(FLAG_NAMES[entry.raw.flags])
-    row["body"] = _details(fields)
-    return tuple(row.values())
-
-
 def _tab_line(entry: Entry, how: str) -> str:
-    """`COLUMNS`, separated by tabs; nothing in them can break the line."""
+    """Nothing in the fields can break the line."""
     row = ["-" if value is None or value == "" else str(value) for value in row_of(entry, how)]
     line = "\t".join(row)
     if line.count("\t") == len(COLUMNS) - 1 and line.replace("\t", "").isprintable():
@@ -166,9 +159,7 @@ FORMULA: Final = ("=", "+", "-", "@")
 
 
 def _csv_cell(value: object) -> object:
-    """A value as a spreadsheet shows it: text that it would take for a formula begins with
-    ``'``.
-    """
+    """A value as a spreadsheet shows it: what it would take for a formula begins with ``'``."""
     if not isinstance(value, str):
         return value
     text = escape(value)
@@ -243,9 +234,6 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def writer_of(kind: str, out: TextIO, how: str) -> Write:
-    """:param out: where the records go; the caller closes it.
-    :param how: how bodies are shown.
-    """
     if kind == "parquet":
         return _as_parquet(out.buffer, how)
     if kind == "csv":
@@ -300,7 +288,7 @@ def dump_command(
     sources = open_sources(paths)
     if follow and (len(sources) > 1 or kind == "parquet"):
         fail(USAGE, "--follow goes with one LOG, and not with Parquet.")
-    if kind == "parquet" and target in (None, options.STDOUT):
+    if kind == "parquet" and target in (None, STDOUT):
         fail(USAGE, "Parquet cannot go to a pipe; name a file with -o FILE.parquet.")
     with_data = how != "none"
     gaps: list[Gap] = []
@@ -322,8 +310,8 @@ def dump_command(
 
 @contextmanager
 def _growing(path: str | None) -> Iterator[TextIO]:
-    """What is followed ends with Ctrl-C, and is there as soon as it is written."""
-    if path is None or path == options.STDOUT:
+    """What is followed is there as soon as it is written."""
+    if path is None or path == STDOUT:
         yield sys.stdout
         return
     try:
@@ -334,7 +322,7 @@ def _growing(path: str | None) -> Iterator[TextIO]:
 
 
 def _records(found: Iterable[Entry | Gap], gaps: list[Gap]) -> Iterator[Entry]:
-    """The records; what cannot be read is told on stderr, and added to ``gaps``."""
+    """The records; what cannot be read is reported, and added to ``gaps``."""
     for each in found:
         if isinstance(each, Entry):
             yield each

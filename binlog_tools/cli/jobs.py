@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.opening import MOST_NAMED, code_of_gaps, end_with_gaps, load, open_source
+from binlog_tools.cli.commands import CANNOT_READ, USAGE, fail, warn
+from binlog_tools.cli.options import MOST_NAMED, code_of_gaps, end_with_gaps, load, open_source
 from binlog_tools.console.output import Escaped, Output, columns, text_of
 from binlog_tools.inspect import listing
 from binlog_tools.inspect.dumping import (
@@ -26,16 +26,16 @@ from binlog_tools.inspect.listing import Event, JobHistory, PastJobs, fields_of_
 from binlog_tools.logs import quantities
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.outputs import STDOUT, opened
-from binlog_tools.logs.quantities import format_duration, format_size
+from binlog_tools.logs.quantities import NS, format_duration, format_size
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob
+from binlog_tools.logs.stored import StoredJob
 
 COLUMNS: Final = (
     "job", "tube", "state", "priority", "delay_s", "ttr_s", "created", "age_s", "deadline",
     "left_s", "reserves", "timeouts", "releases", "buries", "kicks", "bytes", "body",
     "tags",
 )  # fmt: skip
-"""Of a line in a pipe; docs/inspect.md says what they are."""
+"""Of a line in a pipe; see docs/inspect.md."""
 
 PREVIEW_CHARACTERS: Final = 40
 
@@ -52,15 +52,12 @@ Listed = tuple[StoredJob, int]
 @click.option("--explain", "explained", type=click.IntRange(min=1), metavar="ID",
               help="Tell all that happened to a job.")  # fmt: skip
 @click.option(
-    "--body",
-    "wanted",
-    type=click.IntRange(min=1),
-    metavar="ID",
+    "--body", "wanted", type=click.IntRange(min=1), metavar="ID",
     help="Write the body of a job, living or deleted, to -o FILE or to stdout.",
-)
+)  # fmt: skip
 @options.output_file("Where --body goes.")
 @click.option("--raw", is_flag=True, help="Write the body as it is, on a terminal too.")
-@options.as_json  # fmt: skip
+@options.as_json
 def jobs_command(
     path: str, limit: int | None, how: str, point: Point | None, explained: int | None,
     wanted: int | None, target: str | None, raw: bool, is_json: bool, **chosen: Any,
@@ -106,8 +103,7 @@ def jobs_command(
         past = PastJobs(source, point)
         now_ns, pauses = past.now_ns, past.pauses()
         found = past.jobs(selection, how != "none")
-        _tell_unknown(past)
-        _tell_outside(past, point)
+        _tell_missing(past, point)
     _list(output, islice(found, limit), now_ns, how)
     if output.is_terminal and not is_json:
         for pause in pauses:
@@ -115,16 +111,13 @@ def jobs_command(
             output.line(f"tube {text_of(pause.tube)} is paused for {left}")
 
 
-def _tell_unknown(past: PastJobs) -> None:
+def _tell_missing(past: PastJobs, point: Point) -> None:
     if past.unknown:
         were = "job was" if past.unknown == 1 else "jobs were"
         warn(
             f"{past.unknown} more {were} there, in a state that the log no longer tells: "
             f"compaction has deleted it. An archive may have it."
         )
-
-
-def _tell_outside(past: PastJobs, point: Point) -> None:
     if not past.last_lsn:
         since = quantities.format_time_exactly(past.since_ns)
         warn(f"there were no jobs yet: the log begins at {since}")
@@ -190,21 +183,17 @@ def _explain(output: Output, source: Source, job_id: int) -> None:
     elif output.is_terminal:
         _tell(output, history)
     else:
-        output.rows(_event_row(event) for event in history.events)
+        for event in history.events:
+            fields = _event_fields(event)
+            output.row((
+                fields["lsn"], fields["time"], fields["type"], fields.get("state"),
+                fields.get("connection"), fields["segment"], fields["offset"], event.what,
+            ))  # fmt: skip
     end_with_gaps(source, history.gaps)
 
 
 def _event_fields(event: Event) -> Fields:
-    """Those of its record; the time is when it happened, not when the job was put."""
     return {**fields_of(event.entry), "time": quantities.format_time_exactly(event.at_ns)}
-
-
-def _event_row(event: Event) -> tuple[object, ...]:
-    fields = _event_fields(event)
-    return (
-        fields["lsn"], fields["time"], fields["type"], fields.get("state"),
-        fields.get("connection"), fields["segment"], fields["offset"], event.what,
-    )  # fmt: skip
 
 
 def _tell(output: Output, history: JobHistory) -> None:

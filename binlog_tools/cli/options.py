@@ -1,28 +1,44 @@
-"""Options and arguments that several commands share."""
+"""Arguments and options that several commands share, and the logs that they name."""
 
+import os
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from beanstalk_twisted.binlog.directory import holder_of
 from beanstalk_twisted.binlog.segments.format import (
     DEFAULT_SEGMENT_BYTES,
     MAX_SEGMENT_BYTES,
     MIN_SEGMENT_BYTES,
+    segment_name,
 )
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.replication.stream.addresses import is_stream, parse
 from beanstalk_twisted.replication.stream.door import Refused
-from binlog_tools.cli.exits import USAGE, fail
+from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE, fail, warn
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import Parsed as Parsed
-from binlog_tools.logs import outputs, quantities
-from binlog_tools.logs.live_set import Point
-from binlog_tools.logs.outputs import STDOUT as STDOUT
-from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
-from binlog_tools.logs.selection import (
+from binlog_tools.console.output import Output, Parsed, progress, text_of, told
+from binlog_tools.inspect.dumping import Gap
+from binlog_tools.logs import opening, outputs, quantities
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.moments import PastSource
+from binlog_tools.logs.new_log import SharedKey, Written
+from binlog_tools.logs.opening import Loaded
+from binlog_tools.logs.outputs import STDOUT
+from binlog_tools.logs.quantities import (
+    ALL_NUMBERS,
+    EARLIEST_NS,
+    LATEST_NS,
+    Numbers,
+    Span,
+    format_size,
+)
+from binlog_tools.logs.sources import Source, parse_archived_name
+from binlog_tools.logs.stored import (
     STATES_BY_NAME,
     TAG_WORDS,
     TYPES_BY_NAME,
@@ -31,6 +47,7 @@ from binlog_tools.logs.selection import (
     parse_tag,
     types_named,
 )
+from binlog_tools.tube_names import quoted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,8 +95,6 @@ class LogPath(click.Path):
 
 
 class NewPath(click.Path):
-    """A path that is written to."""
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_stream(value):
             self.fail(
@@ -98,7 +113,7 @@ NEW_DIRECTORY: Final = NewPath(dir_okay=True, file_okay=False)
 OUTPUT_FILE: Final = NewPath(dir_okay=False)
 
 READ: Final = (LOG, LOG_DIRECTORY, V7_DIRECTORY)
-"""The types of arguments that a command reads."""
+"""That a command reads."""
 _WRITTEN: Final = (NEW_DIRECTORY, OUTPUT_FILE)
 
 
@@ -117,7 +132,7 @@ class Command(click.Command):
                 if output != STDOUT:
                     outputs.refuse_inside_new(output, self._values(ctx, (NEW_DIRECTORY,)))
             return super().invoke(ctx)
-        except (outputs.InsideSource, outputs.InsideNew) as problem:
+        except outputs.Inside as problem:
             fail(USAGE, str(problem))
 
     def _values(self, ctx: click.Context, types: tuple[click.Path, ...]) -> list[str]:
@@ -125,8 +140,6 @@ class Command(click.Command):
         paths = [value if isinstance(value, tuple) else (value,) for value in values]
         return [path for group in paths for path in group if path is not None]
 
-
-# Arguments and options that several commands have, as decorators.
 
 logs = click.argument("paths", metavar="LOG...", nargs=-1, required=True, type=LOG)
 log = click.argument("path", metavar="LOG", type=LOG)
@@ -157,7 +170,6 @@ dead_option = click.option("--dead", "is_dead", is_flag=True, help="Only dead le
 
 
 def of_jobs(function: F) -> F:
-    """All that chooses jobs; `selection` makes a `Selection` of it."""
     return job_option(tube_option(state_option(tag_option(dead_option(function)))))
 
 
@@ -165,7 +177,6 @@ def output_directory(
     text: str = "The new log; must not exist, or be empty.", metavar: str = "DIR",
     required: bool = False,
 ) -> Callable[[F], F]:  # fmt: skip
-    """``--output`` for a directory that is to be made."""
     return click.option(
         "-o", "--output", "output", metavar=metavar, required=required, type=NEW_DIRECTORY,
         help=text,
@@ -173,12 +184,10 @@ def output_directory(
 
 
 def output_file(text: str) -> Callable[[F], F]:
-    """``--output`` for a file, as ``target``."""
     return click.option("-o", "--output", "target", type=OUTPUT_FILE, metavar="FILE", help=text)
 
 
 def bodies(default: str, text: str) -> Callable[[F], F]:
-    """``--bodies``, as ``how``: the forms of `inspect.dumping.body_fields`."""
     return click.option(
         "--bodies", "how", type=click.Choice(["text", "hex", "base64", "none"]), default=default,
         show_default=True, help=text,
@@ -186,8 +195,6 @@ def bodies(default: str, text: str) -> Callable[[F], F]:
 
 
 def size_option(name: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
-    """A size between two others."""
-
     def check(ctx: click.Context, param: click.Parameter, value: int) -> int:
         if not least <= value <= most:
             raise click.BadParameter(f"{value} is not from {least} to {most} bytes", ctx, param)
@@ -212,7 +219,6 @@ segment_size = click.option(
 
 
 def of_records(function: F) -> F:
-    """All that chooses records; `selection` makes a `Selection` of it."""
     names = [*TYPES_BY_NAME, "job"]
     for option in (
         click.option("--lsn", "lsns", type=LSNS, default=None,
@@ -265,3 +271,123 @@ def selection(
         frozenset(tags) if tags else None,
         is_dead or None,
     )
+
+
+MOST_NAMED: Final = 5
+"""Of a whole archive the first files that are left out say enough."""
+
+
+def open_sources(paths: Iterable[str]) -> list[Source]:
+    found = opening.open_sources(paths)
+    _tell_left_out(*found)
+    return found
+
+
+def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
+    found, away = opening.open_reachable(paths)
+    _tell_left_out(*found)
+    return found, away
+
+
+def open_source(path: str) -> Source:
+    found = opening.open_source(path)
+    _tell_left_out(found)
+    return found
+
+
+def open_source_at(path: str, point: Point | None) -> Source:
+    """The log as it was at a point; None: as it is."""
+    source = open_source(path)
+    return source if point is None else past(source, point)
+
+
+def past(source: Source, point: Point) -> PastSource:
+    """Give the log as it was at a point.
+
+    :raise OSError: it has no such point, or lacks a segment that it takes.
+    :raise BinlogError: such a segment is damaged, or of another version.
+    """
+    if END.time_ns != point.time_ns > time.time_ns():
+        fail(
+            CANNOT_READ,
+            f"{source.path}: that is in the future; nothing was written. For the log as it is "
+            f"leave --as-of out",
+        )
+    return PastSource(source, point)
+
+
+def load(source: Source) -> Loaded:
+    with progress(f"reading {source.path}") as report:
+        return opening.load(source, report)
+
+
+def _tell_left_out(*sources: Source) -> None:
+    for source in sources:
+        for remark in source.remarks:
+            warn(f"{source.path}: {remark}")
+        for name in source.left_out[:MOST_NAMED]:
+            path = os.path.join(source.path, name)
+            advice = _advice(path)
+            warn(f"{path}: left out, as a server does: it is named as in an archive. {advice}")
+        more = len(source.left_out) - MOST_NAMED
+        if more > 0:
+            warn(f"{source.path}: {more} more files that are named so are left out")
+
+
+def _advice(path: str) -> str:
+    said = parse_archived_name(os.path.basename(path))
+    assert said is not None
+    target = os.path.join(os.path.dirname(path), segment_name(said.seq))
+    if os.path.exists(target):
+        return f"Segment {said.seq} is there under its own name; move this file elsewhere."
+    return f"If the log lacks it: {shlex.join(['mv', path, target])}"
+
+
+def code_of_gaps(sources: Iterable[Source]) -> int:
+    """Give `TORN` if the places that cannot be read are torn tails, at which a server starts."""
+    return DAMAGED if any(source.survey().problems for source in sources) else TORN
+
+
+def end_with_gaps(source: Source, gaps: Sequence[Gap]) -> None:
+    """Name such places, if there are any, and end with the exit code for them."""
+    for gap in gaps:
+        warn(f"{gap.place}: perhaps more, but {gap.why}")
+    if gaps:
+        raise SystemExit(code_of_gaps([source]))
+
+
+def warn_if_running(path: str) -> None:
+    """Say that a server runs on a log of which another is made.  All servers hold the same lock."""
+    pid = holder_of(path) if os.path.isdir(path) else 0
+    if pid:
+        who = f"process {pid}" if pid > 0 else "a process that cannot be named"
+        warn(
+            f"{path}: a server runs on it ({who}); what it does from now on is not in the new log, "
+            f"so jobs may be done twice or be missing. Better stop it first."
+        )
+
+
+def tell(output: Output, written: Written, **more: object) -> None:
+    """Say what was written; in a pipe the first field of each line says what it is."""
+    row = (
+        "written", written.jobs, written.segments, written.path, written.bytes, written.first_lsn,
+        written.last_lsn,
+    )  # fmt: skip
+    line = (
+        f"{written.path}: {told(written.jobs, 'job')}, {format_size(written.bytes)} in "
+        f"{told(written.segments, 'segment')}, LSN {Span(written.first_lsn, written.last_lsn)}"
+    )
+    output.result(lambda: {**written._asdict(), **more}, [row], lambda: output.line(line))
+
+
+def tell_shared_keys(jobs: Sequence[SharedKey]) -> None:
+    for each in jobs:
+        warn(
+            f"job {each.job_id}: its unique key {text_of(each.key)} was taken off it: job "
+            f"{each.holder} of tube {text_of(each.tube)} has that"
+        )
+
+
+def tell_unusable(tubes: Mapping[bytes, int], what: str) -> None:
+    for tube, jobs in tubes.items():
+        warn(f"tube {quoted(tube)}: jobs that {what}: {jobs}; no client may use that name")

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -12,28 +12,25 @@ from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from beanstalk_twisted.wire.grammar import MAX_U32
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, INTERRUPTED, fail, warn
-from binlog_tools.cli.opening import open_source_at, tell_unusable
+from binlog_tools.cli.commands import CANNOT_READ, INTERRUPTED, fail, warn
+from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, progress, text_of, told
+from binlog_tools.console.output import Output, Parsed, progress, text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources
-from binlog_tools.logs.stored import NS, StoredKey, StoredPolicy
+from binlog_tools.logs.quantities import NS
+from binlog_tools.logs.stored import StoredKey, StoredPolicy
 from binlog_tools.rewrite.put_plans import MARKS, Plan, plan
 from binlog_tools.rewrite.putting import GUARD_S, WINDOW_JOBS, Journal, Put, Putter, Stopped
 
 PUT_LIMITS: Final = frozenset({"max-jobs", "max-bytes", "max-job-size"})
-"""Keys of policies by which a server refuses jobs."""
 
 PLACEHOLDER: Final = b"binlog-inspect replay: a remembered key; delete this job"
-"""The body of a job that is put for its key."""
 
 
 class OtherValue(NamedTuple):
-    """A key of a policy that stays as the server has it."""
-
     tube: bytes
     key: str
     here: str
@@ -41,10 +38,8 @@ class OtherValue(NamedTuple):
 
 
 class PoliciesSet(NamedTuple):
-    """What became of policies.
+    """The outcome of a `PolicySetter`.
 
-    :ivar tubes: whose policies were changed.
-    :ivar others: what the server has set otherwise.
     :ivar refused: tubes, and the server's reply.
     """
 
@@ -53,22 +48,8 @@ class PoliciesSet(NamedTuple):
     refused: dict[bytes, str]
 
 
-class KeysPut(NamedTuple):
-    """What became of remembered keys.
-
-    :ivar put: how many are remembered now.
-    :ivar before: how many were taken: remembered already, or a job of the server has them.
-    """
-
-    put: int
-    before: int
-
-
 class PolicySetter:
-    """Sets policies, in two parts.
-
-    :ivar outcome: of all that was done so far.
-    """
+    """Sets policies, in two parts."""
 
     def __init__(self, line: Line, policies: Sequence[StoredPolicy]) -> None:
         self.outcome = PoliciesSet(set(), [], {})
@@ -76,7 +57,8 @@ class PolicySetter:
         self._policies = policies
 
     def set_part(self, *, limits_puts: bool) -> None:
-        """:param limits_puts: whether to set what limits puts, or all else.
+        """Set what limits puts, or all else.
+
         :raise OSError: the server is gone.
         """
         for tube, rules in self._policies:
@@ -112,8 +94,6 @@ class PolicySetter:
 
 
 class KeyPutter:
-    """Has a server remember keys."""
-
     def __init__(self, line: Line, now_ns: Callable[[], int]) -> None:
         self._line = line
         self._now_ns = now_ns
@@ -121,8 +101,9 @@ class KeyPutter:
 
     def run(
         self, keys: Sequence[StoredKey], should_stop: Callable[[], bool] = lambda: False
-    ) -> KeysPut:
-        """Put all keys whose time is not over.
+    ) -> tuple[int, int]:
+        """Put all keys whose time is not over; tell how many are remembered now, and how many were
+        taken: remembered already, or a job of the server has them.
 
         :param keys: those of one tube together.
         :param should_stop: asked between two windows.
@@ -133,10 +114,9 @@ class KeyPutter:
             if should_stop():
                 raise Stopped(f"{self._put + self._before} of {len(keys)} keys are there")
             self._put_window(window)
-        return KeysPut(self._put, self._before)
+        return self._put, self._before
 
     def _put_window(self, keys: Sequence[StoredKey]) -> None:
-        """:param keys: of one tube."""
         now_ns = self._now_ns()
         left = [each for each in keys if each.until_ns > now_ns]
         request = [tube_request(b"use", keys[0].tube), *(_put(each, now_ns) for each in left)]
@@ -147,7 +127,9 @@ class KeyPutter:
         for reply in replies:
             if _is_taken(reply):
                 self._look_at(reply)
-        _refuse_all_else([used, *replies])
+        for reply in (used, *replies):
+            if reply.name not in (b"USING", b"INSERTED"):
+                raise Stopped(f"the server says {reply} to a key; run again when it takes jobs")
 
     def _look_at(self, reply: Reply) -> None:
         """A key is taken: perhaps by a job that was put for it."""
@@ -179,15 +161,7 @@ def _is_taken(reply: Reply) -> bool:
     return reply.name == b"INSERTED" and len(reply.words) == 3
 
 
-def _refuse_all_else(replies: Iterable[Reply]) -> None:
-    """:raise Stopped: one of the replies is no success."""
-    for reply in replies:
-        if reply.name not in (b"USING", b"INSERTED"):
-            raise Stopped(f"the server says {reply} to a key; run again when it takes jobs")
-
-
 def _windows(keys: Sequence[StoredKey]) -> Iterator[Sequence[StoredKey]]:
-    """Keys of one tube that go together."""
     start = 0
     for at in range(1, len(keys) + 1):
         if at == len(keys) or at - start == WINDOW_JOBS or keys[at].tube != keys[start].tube:
@@ -195,36 +169,27 @@ def _windows(keys: Sequence[StoredKey]) -> Iterator[Sequence[StoredKey]]:
             start = at
 
 
-ADDRESS = options.Parsed("server", Address.parse)
+ADDRESS = Parsed("server", Address.parse)
 
 
 @click.command("replay", cls=options.Command)
 @options.log
 @click.option(
-    "--to",
-    "address",
-    type=ADDRESS,
-    required=True,
+    "--to", "address", type=ADDRESS, required=True,
     help=f"The server: {FORMS}; without a port, 11300.",
-)
+)  # fmt: skip
 @options.of_jobs
 @options.as_of
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Jobs in a second.")
 @click.option(
-    "--journal",
-    "journal_path",
-    type=options.OUTPUT_FILE,
-    metavar="FILE",
+    "--journal", "journal_path", type=options.OUTPUT_FILE, metavar="FILE",
     help="Where to note what is done; default: binlog-replay-HOST-PORT.journal here.",
-)
+)  # fmt: skip
 @click.option(
-    "--uncertain",
-    type=click.Choice(["stop", "again", "skip"]),
-    default="stop",
-    show_default=True,
+    "--uncertain", type=click.Choice(["stop", "again", "skip"]), default="stop", show_default=True,
     help="Jobs that were sent when a run before this one broke off.",
-)
-@options.as_json  # fmt: skip
+)  # fmt: skip
+@options.as_json
 def replay_command(
     path: str, address: Address, rate: float | None, journal_path: str | None,
     uncertain: str, point: Point | None, is_json: bool, **chosen: Any,
@@ -269,12 +234,10 @@ def replay_command(
         if interrupted.has_come:
             fail(INTERRUPTED, f"interrupted: {problem}; run again to go on")
         fail(CANNOT_READ, str(problem))
-    _tell_of_policies(policies.outcome)
     _tell(Output(is_json), outcome, journal, wanted, policies.outcome, keys)
 
 
 def _tell_left_out(wanted: Plan) -> None:
-    """Say what the server does not get, before it gets the rest."""
     marks = set(MARKS.values())
     for what, jobs in wanted.left_out.items():
         why = "which no put can set" if what in marks else "which the server does not announce"
@@ -297,14 +260,6 @@ def _tell_waiting(jobs: int) -> None:
         )
 
 
-def _tell_of_policies(outcome: PoliciesSet) -> None:
-    """Say what the server has otherwise than the log."""
-    for tube, key, here, there in outcome.others:
-        warn(f"the policy of tube {text_of(tube)} stays {key}={there}; in the log it is {here}")
-    for tube, reply in outcome.refused.items():
-        warn(f"the policy of tube {text_of(tube)} was not set: the server says {reply}")
-
-
 class _Interrupted:
     """Ctrl-C ends it between two windows, so that nothing is uncertain; a second one at once."""
 
@@ -323,7 +278,6 @@ class _Interrupted:
 
 
 def _settle(journal: Journal, uncertain: str) -> None:
-    """What to do about jobs that may be there or not."""
     ids = sorted(journal.uncertain)
     if not ids:
         return
@@ -341,8 +295,13 @@ def _settle(journal: Journal, uncertain: str) -> None:
 
 def _tell(
     output: Output, outcome: Put, journal: Journal, wanted: Plan, policies: PoliciesSet,
-    keys: KeysPut,
+    keys: tuple[int, int],
 ) -> None:  # fmt: skip
+    for tube, key, here, there in policies.others:
+        warn(f"the policy of tube {text_of(tube)} stays {key}={there}; in the log it is {here}")
+    for tube, reply in policies.refused.items():
+        warn(f"the policy of tube {text_of(tube)} was not set: the server says {reply}")
+    keys_put, keys_before = keys
     refused = [each._asdict() for each in outcome.refused]
     unusable = wanted.unusable
     held = sum(each.waits and each.job_id in journal.held for each in wanted.jobs)
@@ -352,16 +311,16 @@ def _tell(
             **outcome._asdict(), "refused": refused, "unusable": strange,
             "unnamed": list(wanted.unnamed), "left_out": dict(wanted.left_out),
             "waiting": wanted.waiting + held, "journal": journal.path,
-            "policies": len(policies.tubes), "keys": keys.put, "keys_before": keys.before,
+            "policies": len(policies.tubes), "keys": keys_put, "keys_before": keys_before,
         })  # fmt: skip
     else:
         before = f", {outcome.before} were there before" if outcome.before else ""
         buried = f", {outcome.buried} of them buried" if outcome.buried else ""
         output.line(f"{told(outcome.put, 'job')} put{buried}{before}")
-        if policies.tubes or keys.put:
+        if policies.tubes or keys_put:
             output.line(
                 f"{told(len(policies.tubes), 'policy', 'policies')} of tubes set, "
-                f"{told(keys.put, 'remembered key')} put"
+                f"{told(keys_put, 'remembered key')} put"
             )
     for each in outcome.refused:
         warn(f"job {each.job_id} was not taken: {each.why}")

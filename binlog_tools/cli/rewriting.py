@@ -1,5 +1,6 @@
-"""``binlog-inspect filter``."""
+"""Commands that write a log of logs: compact, merge, filter, backup, restore, undelete."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -7,27 +8,37 @@ from typing import Any
 import click
 
 from beanstalk_twisted.binlog.errors import LockHeld
+from beanstalk_twisted.binlog.segments.format import SEGMENT_MAGIC
+from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, USAGE, fail, warn
-from binlog_tools.cli.opening import (
+from binlog_tools.cli.commands import CANNOT_READ, INCOMPLETE, USAGE, fail, message_of, warn
+from binlog_tools.cli.options import (
+    MOST_NAMED,
+    end_with_gaps,
     load,
+    open_reachable,
     open_source,
     open_source_at,
     open_sources,
+    past,
     tell,
     tell_shared_keys,
     warn_if_running,
 )
 from binlog_tools.console.output import Output, columns, progress, text_of, told
 from binlog_tools.inspect.dumping import state_name
-from binlog_tools.logs.live_set import Point
+from binlog_tools.logs.live_set import END, Point
+from binlog_tools.logs.moments import UnitedSource, united
 from binlog_tools.logs.new_log import shared_key_fields
 from binlog_tools.logs.opening import Loaded
+from binlog_tools.logs.quantities import Span, format_size, format_time_exactly
+from binlog_tools.logs.sources import Source, parse_archived_name
+from binlog_tools.rewrite import undeleting
+from binlog_tools.rewrite.backing_up import Backup, back_up, restore
 from binlog_tools.rewrite.rewriting import (
     ANY_AGE,
     Ages,
     Choice,
-    Merged,
     OtherPolicy,
     Renumbered,
     SameStore,
@@ -35,6 +46,7 @@ from binlog_tools.rewrite.rewriting import (
     merge,
     rewrite,
 )
+from binlog_tools.rewrite.undeleting import Deleted
 
 
 @click.command("compact", cls=options.Command)
@@ -69,12 +81,11 @@ def compact_command(
 @options.logs
 @options.output_directory(required=True)
 @click.option(
-    "--accept-copies",
-    is_flag=True,
+    "--accept-copies", is_flag=True,
     help="Go on although a log was made from another one, and both have jobs of one id.",
-)
+)  # fmt: skip
 @options.segment_size
-@options.as_json  # fmt: skip
+@options.as_json
 def merge_command(
     paths: tuple[str, ...], output: str, accept_copies: bool, segment_bytes: int, is_json: bool
 ) -> None:
@@ -99,7 +110,11 @@ def merge_command(
     except SameStore as problem:
         fail(USAGE, str(problem))
     tell_shared_keys(merged.shared_keys)
-    _tell_policies(merged)
+    for each in merged.policies:
+        warn(
+            f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
+            f"that of a log named before: {_rules_text(each)}"
+        )
     if is_json:
         tell(
             shown, merged.written, renumbered=[each._asdict() for each in moved],
@@ -115,14 +130,6 @@ def merge_command(
     elif moved:
         shown.heading(f"{told(len(moved), 'job')} got another id")
         shown.table(columns("log", "#old id", "#new id"), moved)
-
-
-def _tell_policies(merged: Merged) -> None:
-    for each in merged.policies:
-        warn(
-            f"{each.path}: tube {text_of(each.tube)}: its policy is not in the new log, which has "
-            f"that of a log named before: {_rules_text(each)}"
-        )
 
 
 def _rules_text(policy: OtherPolicy) -> str:
@@ -141,7 +148,7 @@ def _rules_text(policy: OtherPolicy) -> str:
 @click.option("-n", "--dry-run", is_flag=True, help="Only list the jobs that would go.")
 @options.as_of
 @options.segment_size
-@options.as_json  # fmt: skip
+@options.as_json
 def filter_command(
     path: str, drops: bool, keeps: bool, older_than: int | None, younger_than: int | None,
     output: str | None, in_place: bool, dry_run: bool, point: Point | None, segment_bytes: int,
@@ -178,7 +185,7 @@ def filter_command(
         warn_if_running(path)
     loaded = load(open_source_at(path, point))
     if dry_run:
-        _list(shown, loaded, choice)
+        _list_dropped(shown, loaded, choice)
         return
     assert output is not None
     outcome = rewrite(loaded, output, "filter", choice, segment_bytes)
@@ -189,7 +196,7 @@ def filter_command(
         shown.row(("dropped", outcome.dropped))
 
 
-def _list(output: Output, loaded: Loaded, choice: Choice) -> None:
+def _list_dropped(output: Output, loaded: Loaded, choice: Choice) -> None:
     kept: Counter[bool] = Counter()
 
     def dropped() -> Iterator[tuple[int, bytes, str, int]]:
@@ -224,3 +231,199 @@ def _in_place(output: Output, path: str, choice: Choice) -> None:
 
     row = ("deleted", dropped.jobs, dropped.left, path, dropped.kept_at or None)
     output.result(lambda: {"log": path, **dropped._asdict()}, [row], show)
+
+
+@click.command("backup", cls=options.Command)
+@click.argument("path", metavar="DIR", type=options.LOG_DIRECTORY)
+@click.option(
+    "-o", "--output", "target", metavar="FILE", required=True, type=options.OUTPUT_FILE,
+    help="The back-up; one that is there is replaced when all is written.",
+)  # fmt: skip
+@options.as_json
+def backup_command(path: str, target: str, is_json: bool) -> None:
+    """Write a log into one file, for `restore`; the server may run, and goes on.
+
+    The file holds the log up to one LSN, with all that the server had answered when the command
+    began.  Segments have checksums.  A damaged log is refused.
+
+    \b
+    Example:
+      binlog-inspect backup /var/lib/bs -o /backup/bs.tar
+    """
+    source = open_source(path)
+    if source.is_partial:
+        fail(CANNOT_READ, f"{path}: this is an archive, whose files never change: copy them")
+    survey = load(source).survey
+    with progress(f"writing {target}") as report:
+        backup = back_up(source, survey, target, report)
+    tell_backup(Output(is_json), target, backup)
+
+
+def tell_backup(output: Output, path: str, backup: Backup, what: str = "backup") -> None:
+    """:param what: the first field in a pipe."""
+    fields = {
+        "path": path, "segments": len(backup.segments), "bytes": backup.bytes,
+        "first_lsn": backup.first_lsn, "last_lsn": backup.last_lsn,
+        "store_uuid": backup.store_uuid,
+    }  # fmt: skip
+    line = (
+        f"{path}: {format_size(backup.bytes)} in {told(len(backup.segments), 'segment')}, "
+        f"up to LSN {backup.last_lsn}"
+    )
+    output.result(lambda: fields, [(what, *fields.values())], lambda: output.line(line))
+
+
+@click.command("restore", cls=options.Command)
+@click.argument("paths", metavar="SOURCE...", nargs=-1, required=True, type=options.LOG)
+@options.output_directory(required=True)
+@options.as_of
+@options.segment_size
+@options.as_json
+def restore_command(
+    paths: tuple[str, ...], output: str, point: Point | None, segment_bytes: int, is_json: bool
+) -> None:
+    """Make a log of an archive, also as it was at a moment; or of a back-up.
+
+    SOURCE is an archive or the folder of a store in it, a URL of one, or the directory of a server;
+    name archive and directory, since the segment in use is in no archive.  They are only read.  The
+    new log has the jobs, pauses, policies and remembered keys that the server had at that moment,
+    or has at the end; reserved jobs are ready.  Of a segment that is in several SOURCEs one that is
+    not damaged is read; a URL that does not answer is left out, with exit code 1, if the others
+    have a log without gaps.  It is another store, and no id is given twice: a server that starts on
+    it may use the same archive.
+
+    A back-up, a file that `backup` has written, becomes the log that it was, checked: the same
+    store, which needs another archive, as ids and LSNs are given again.
+
+    \b
+    Examples:
+      binlog-inspect restore /backup/bs-archive /var/lib/bs -o /var/lib/bs-restored
+      binlog-inspect restore s3://bucket/queues -o /var/lib/bs-then --as-of 2026-01-31T12:00Z
+      binlog-inspect restore /backup/bs.tar -o /var/lib/bs-restored
+    """
+    backups = [path for path in paths if _is_backup(path)]
+    shown = Output(is_json)
+    if backups and (len(paths) > 1 or point is not None):
+        fail(
+            USAGE,
+            f"{backups[0]}: a back-up holds one moment: name it alone, without --as-of; nothing "
+            f"was written. For an earlier moment name the archive",
+        )
+    if backups:
+        with progress(f"reading {paths[0]}") as report:
+            found = restore(paths[0], output, report)
+        tell_backup(shown, output, found, "restored")
+        return
+    found_sources, away = open_reachable(paths)
+    whole = united(found_sources)
+    for problem in away:
+        seqs = whole.segment_names()
+        warn(
+            f"{message_of(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
+            f"from {whole.path}, and what only it has is missing"
+        )
+    source = past(whole, point or END)
+    loaded = load(source)
+    if source.is_archive and not loaded.survey.small.is_clean:
+        warn(
+            f"{source.path}: it ends with LSN {source.floors.last_lsn}, and the server went on; "
+            f"what it did later is in its directory: name that too, if it is still there"
+        )
+    written = rewrite(loaded, output, "restore", segment_bytes=segment_bytes).written
+    for damaged in whole.passed_over if isinstance(whole, UnitedSource) else ():
+        warn(damaged)
+    then = {"as_of_lsn": loaded.last_lsn, "as_of": format_time_exactly(loaded.survey.small.time_ns)}
+    tell(shown, written, **then)
+    if shown.is_terminal and not is_json:
+        shown.line(f"as of LSN {then['as_of_lsn']}, {then['as_of']}")
+    elif not is_json:
+        shown.row(("as-of", *then.values()))
+    if away:
+        raise SystemExit(INCOMPLETE)
+
+
+def _is_backup(path: str) -> bool:
+    if is_url(path) or not os.path.isfile(path) or parse_archived_name(os.path.basename(path)):
+        return False
+    with open(path, "rb") as file:
+        return not path.endswith(".tql") and file.read(len(SEGMENT_MAGIC)) != SEGMENT_MAGIC
+
+
+@click.command("undelete", cls=options.Command)
+@options.log
+@click.option(
+    "--since", "since_ns", type=options.TIME, required=True,
+    help="Only what was deleted at this time or later: 2026-01-31T12:00Z, -2h.",
+)  # fmt: skip
+@click.option("--until", "until_ns", type=options.TIME, help="Only what was deleted before.")
+@options.job_option
+@options.tube_option
+@options.output_directory("A new log with the jobs.")
+@click.option(
+    "--files", "folder", metavar="DIR", type=options.NEW_DIRECTORY,
+    help="A new folder with a file for each body, and an index.",
+)  # fmt: skip
+@options.as_json
+def undelete_command(
+    path: str, output: str | None, folder: str | None, is_json: bool, **chosen: Any
+) -> None:
+    """Bring back deleted jobs whose bodies are still in a log or an archive.
+
+    Compaction deletes bodies for good; until then, and in an archive, they are there.  Without -o
+    and --files the jobs are only listed.  They come back as they were when they were deleted, with
+    their ids; those that were reserved are ready.  A log of them can be served, merged with another
+    one, or replayed into a running server.  Jobs that damage may hide a change of are named.
+
+    \b
+    Examples:
+      binlog-inspect undelete /var/lib/bs --since -1h
+      binlog-inspect undelete /backup/bs-archive --since 2026-01-31 --tube mail -o /backup/mail
+      binlog-inspect undelete /var/lib/bs --since -1h --files /backup/bodies
+    """
+    if output is not None and folder is not None:
+        fail(USAGE, "one of -o and --files, not both")
+    source = open_source(path)
+    deleted = undeleting.find_deleted(source, options.selection(**chosen))
+    shown = Output(is_json)
+    if output is not None:
+        written = undeleting.into_log(source, deleted, output)
+        doubtful = [undeleting.fields_of_doubt(each) for each in deleted.jobs if each.doubt]
+        tell(shown, written, without_body=deleted.without_body, doubtful=doubtful)
+    elif folder is not None:
+        count = undeleting.into_files(source, deleted, folder)
+        shown.result(
+            lambda: {"path": folder, "jobs": count, "without_body": deleted.without_body},
+            [("files", count, folder)],
+            lambda: shown.line(f"{folder}: {told(count, 'body', 'bodies')}"),
+        )
+    else:
+        _list_deleted(shown, source, deleted)
+    _tell_doubtful(deleted)
+    if deleted.without_body:
+        warn(
+            f"{told(deleted.without_body, 'job')} more deleted, whose bodies are no longer there; "
+            f"an archive may have them."
+        )
+    end_with_gaps(source, deleted.gaps)
+
+
+def _list_deleted(output: Output, source: Source, deleted: Deleted) -> None:
+    restored = undeleting.restored(source, deleted)
+    found = (undeleting.fields_of_deleted(*each) for each in restored)
+    if output.is_json:
+        for fields in found:
+            output.document(fields)
+        return
+    titles = columns("#job", "tube", "state", "deleted", "#bytes", "why")
+    output.table(titles, ([fields[title.title] for title in titles] for fields in found))
+
+
+def _tell_doubtful(deleted: Deleted) -> None:
+    for each in [each for each in deleted.jobs if each.doubt][:MOST_NAMED]:
+        assert each.doubt is not None
+        lsns = Span(*each.doubt.hole)
+        what = "body and tags" if each.doubt.is_outdated else "state"
+        warn(f"job {each.job_id}: doubtful: its {what} may have been changed in LSN {lsns}")
+    more = sum(each.doubt is not None for each in deleted.jobs) - MOST_NAMED
+    if more > 0:
+        warn(f"{told(more, 'more job is', 'more jobs are')} doubtful; --json names all")

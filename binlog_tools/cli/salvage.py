@@ -14,23 +14,28 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, fail
-from binlog_tools.cli.opening import open_source, tell_shared_keys, warn_if_running
-from binlog_tools.cli.options import IDS, OUTPUT_FILE
+from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, fail
+from binlog_tools.cli.options import (
+    IDS,
+    OUTPUT_FILE,
+    open_source,
+    tell_shared_keys,
+    warn_if_running,
+)
 from binlog_tools.console.output import Output, columns, progress, text_of, told
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.new_log import NewLog
 from binlog_tools.logs.outputs import as_text, new_file
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.sources import Source
-from binlog_tools.salvage import salvaging as replacing
+from binlog_tools.salvage import salvaging
 from binlog_tools.salvage.claims import Consent, Refused
-from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.judging import Doubtful, Judgement
 from binlog_tools.salvage.salvaging import Report, Salvage, types_of
+from binlog_tools.salvage.scanning import Hole
 
 MOST_SHOWN: Final = 20
-"""Jobs of a kind that are shown; the report has them all."""
+"""Of a kind; the report has all jobs."""
 
 _WHYS: Final = {
     "deleted?": "it may have been deleted in LSN {}",
@@ -87,7 +92,7 @@ def salvage_command(
         warn_if_running(path)
     lock = _lock(path) if is_in_place else None
     if lock is not None:
-        replacing.settle(path)
+        salvaging.settle(path)
     source = open_source(path)
     accepted = Numbers([span for spans in gaps for span in spans])
     chosen = frozenset(os.path.basename(name) for name in prefer)
@@ -104,16 +109,18 @@ def salvage_command(
     # Whether there is anything to mend, only going through all jobs shows.
     is_needless = is_in_place and _is_nothing_to_mend(_carried_out(salvage, source, None))
     is_in_place = is_in_place and not is_needless
-    target = replacing.new_path(path) if is_in_place else output
+    target = salvaging.new_path(path) if is_in_place else output
     report = _carried_out(salvage, source, target)
     if is_in_place:
-        report.kept_at = replacing.replace(path)
+        report.kept_at = salvaging.replace(path)
         assert report.written is not None
         report.written = report.written._replace(path=path)
     if lock is not None:
         lock.close()
     if report_path:
-        _save(report, report_path)
+        with new_file(report_path) as saved, as_text(saved) as file:
+            json.dump({"v": 1, **report.document()}, file, indent=1, ensure_ascii=False)
+            file.write("\n")
     more = _given(prefer, doubtful, report_path) + salvage.options
     if output is None and not is_in_place:
         is_needless = is_needless or _is_nothing_to_mend(report)
@@ -138,7 +145,6 @@ def _is_nothing_to_mend(report: Report) -> bool:
 
 
 def _lock(path: str) -> RealDirectory:
-    """Keep servers out, or end if one is in."""
     directory = RealDirectory(path)
     try:
         directory.lock(f"binlog-inspect salvage, process {os.getpid()}")
@@ -148,7 +154,6 @@ def _lock(path: str) -> RealDirectory:
 
 
 def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report:
-    """Go through all jobs, and write them if there is a target."""
     report = Report(salvage)
     if target is None:
         deque(report.jobs(), maxlen=0)
@@ -169,7 +174,6 @@ def _carried_out(salvage: Salvage, source: Source, target: str | None) -> Report
 
 
 def _given(prefer: tuple[str, ...], doubtful: str, report_path: str | None) -> list[str]:
-    """The options that a command that goes on has to repeat."""
     words = [word for name in prefer for word in ("--prefer", name)]
     words += [] if doubtful == Doubtful.KEEP.value else ["--doubtful", doubtful]
     return words + (["--report", report_path] if report_path else [])
@@ -193,14 +197,7 @@ def _command(path: str, output: str | None, is_in_place: bool, options: list[str
 
 
 def _split(option: str) -> list[str]:
-    """``--accept-gap 2`` is two words; the name of a file is one, with any blanks in it."""
     return option.split(" ", 1) if option.startswith("--") else [option]
-
-
-def _save(report: Report, path: str) -> None:
-    with new_file(path) as out, as_text(out) as file:
-        json.dump({"v": 1, **report.document()}, file, indent=1, ensure_ascii=False)
-        file.write("\n")
 
 
 def _rows(report: Report, command: str | None) -> Iterator[tuple[object, ...]]:

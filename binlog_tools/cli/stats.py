@@ -2,6 +2,7 @@
 
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -9,42 +10,36 @@ from typing import Any, Final
 import click
 
 from binlog_tools.cli import options
-from binlog_tools.cli.opening import load, open_source, open_sources
-from binlog_tools.console.output import Output, columns, text_of, told
+from binlog_tools.cli.options import load, open_source, open_sources
+from binlog_tools.console.output import ASCII_BARS, BARS, Output, columns, text_of, told
 from binlog_tools.inspect import measuring
 from binlog_tools.inspect.measuring import (
     FIELDS,
     Depth,
     Difference,
-    ExtensionCounts,
     SegmentStats,
     Stats,
-    TubeStats,
     compare_logs,
 )
 from binlog_tools.logs import quantities
-from binlog_tools.logs.quantities import format_duration, format_size, format_time_exactly
-from binlog_tools.logs.stored import NS
+from binlog_tools.logs.quantities import NS, format_duration, format_size, format_time_exactly
 
 SHOWN_PINS: Final = 5
-"""Jobs that a line names of those that keep a segment; JSON has 1000."""
+"""JSON has 1000."""
 
 CHART_CHARACTERS: Final = 60
 
 LINE_CHARACTERS: Final = 76
-"""Of a line of text, so that it has room on a terminal of 80."""
+"""So that a line has room on a terminal of 80."""
 
 
 @click.command("stats", cls=options.Command)
 @options.logs
 @click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
+    "--top", type=click.IntRange(min=0), default=10, show_default=True,
     help="Show so many tubes; 0 is all.",
-)
-@options.as_json  # fmt: skip
+)  # fmt: skip
+@options.as_json
 def stats_command(paths: tuple[str, ...], top: int, is_json: bool) -> None:
     """Say what a log consists of: where its bytes are, what keeps them, who fills it.
 
@@ -118,12 +113,11 @@ def _rows(output: Output, stats: Stats, top: int) -> Iterator[tuple[object, ...]
 
 
 def _bars(output: Output, depth: Depth) -> str:
-    bars = measuring.BARS if output.can_show(measuring.BARS) else measuring.ASCII_BARS
-    return measuring.chart(depth, CHART_CHARACTERS, bars)
+    return measuring.chart(depth, CHART_CHARACTERS, BARS if output.can_show(BARS) else ASCII_BARS)
 
 
 def _character_s(depth: Depth, bars: str) -> float:
-    """How long the time is that a character of the chart stands for, in seconds."""
+    """In seconds."""
     return depth.step_s * len(depth.jobs) / max(1, len(bars))
 
 
@@ -140,27 +134,30 @@ def _show(output: Output, stats: Stats, top: int) -> None:
         age = format_duration(max(0, time.time_ns() - stats.oldest[1]))
         output.line(f"  oldest job: {stats.oldest[0]}, put {age} ago")
     if any(stats.extensions):
-        output.line(f"  {_extensions(stats.extensions)}")
+        tagged, dead_letters, keys, policies = stats.extensions
+        output.line(
+            f"  {told(tagged, 'job')} with tags, {told(dead_letters, 'dead letter')} among "
+            f"them; {told(keys, 'remembered key')}, {told(policies, 'policy', 'policies')} of tubes"
+        )
     output.heading("segments")
     titles = columns("#seq", "#first LSN", "#last LSN", "since", "#size", "#live", "~pinned by")
     output.table(titles, (_segment_row(segment) for segment in stats.segments))
     output.heading("records")
-    _show_types(output, stats)
+    counts: Counter[str] = Counter()
+    for segment in stats.segments:
+        counts.update(segment.types)
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    for line in textwrap.wrap(said, LINE_CHARACTERS):
+        output.line(f"  {line}")
     output.heading("tubes, largest first")
     titles = columns("tube", "#jobs", "#ready", "#reserved", "#delayed", "#buried", "#bytes",
                      "#puts", "#deletes")  # fmt: skip
-    output.table(titles, (_tube_row(tube) for tube in stats.tubes[: top or None]))
+    tubes = stats.tubes[: top or None]
+    shown = ((*each[:6], format_size(each.bytes), each.puts, each.deletes) for each in tubes)
+    output.table(titles, shown)
     if len(stats.tubes) > top > 0:
         output.line(f"  and {len(stats.tubes) - top} more; --top 0 shows all")
     _show_depth(output, stats)
-
-
-def _extensions(counts: ExtensionCounts) -> str:
-    return (
-        f"{told(counts.tagged, 'job')} with tags, {told(counts.dead_letters, 'dead letter')} among "
-        f"them; {told(counts.keys, 'remembered key')}, "
-        f"{told(counts.policies, 'policy', 'policies')} of tubes"
-    )
 
 
 def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
@@ -172,23 +169,6 @@ def _segment_row(segment: SegmentStats) -> tuple[object, ...]:
         segment.seq, segment.first_lsn, segment.last_lsn,
         quantities.format_time(segment.since_ns)[:16], format_size(segment.end), f"{share} %",
         pins or "nothing",
-    )  # fmt: skip
-
-
-def _show_types(output: Output, stats: Stats) -> None:
-    counts: dict[str, int] = {}
-    for segment in stats.segments:
-        for name, count in segment.types.items():
-            counts[name] = counts.get(name, 0) + count
-    said = ", ".join(f"{count} {name}" for name, count in counts.items())
-    for line in textwrap.wrap(said, LINE_CHARACTERS):
-        output.line(f"  {line}")
-
-
-def _tube_row(tube: TubeStats) -> tuple[object, ...]:
-    return (
-        tube.name, tube.jobs, tube.ready, tube.reserved, tube.delayed, tube.buried,
-        format_size(tube.bytes), tube.puts, tube.deletes,
     )  # fmt: skip
 
 
@@ -204,8 +184,8 @@ def _show_depth(output: Output, stats: Stats) -> None:
 
 
 def _axis(depth: Depth, width: int) -> str:
-    """The times of the first bar, of the middle, and behind the last bar; what there is room
-    for.
+    """The times of the first bar, of the middle, and behind the last bar, as far as there is
+    room.
     """
     middle_ns = (depth.since_ns + depth.until_ns) // 2
     times = [quantities.format_time(ns)[:19] for ns in (depth.since_ns, middle_ns, depth.until_ns)]
@@ -222,15 +202,11 @@ DIFFERENT: Final = 1
 @click.argument("b", type=options.LOG)
 @options.of_jobs
 @click.option(
-    "--ignore",
-    "ignored",
-    multiple=True,
-    type=click.Choice(FIELDS),
-    metavar="FIELD",
+    "--ignore", "ignored", multiple=True, type=click.Choice(FIELDS), metavar="FIELD",
     help=f"Do not compare this: {', '.join(FIELDS)}.",
-)
+)  # fmt: skip
 @options.quiet
-@options.as_json  # fmt: skip
+@options.as_json
 def diff_command(
     a: str, b: str, ignored: tuple[str, ...], quiet: bool, is_json: bool, **chosen: Any
 ) -> None:

@@ -41,26 +41,28 @@ from binlog_tools.logs.reading import pieces, remarks
 from binlog_tools.logs.sources import ArchivedName, NoLog, archived_among, parse_archived_name
 
 FILES = frozenset([*NAMES, *(name + PART for name in NAMES)])
-"""What belongs to a manifest, and is no segment."""
 
 
-class Remark(NamedTuple):
-    """Something about a file of a manifest.
+class Flaw(NamedTuple):
+    """Something that is wrong with an archive.
 
-    :ivar is_false: it says what is not so; else it is stale, which costs readers time only.
+    :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign``,
+        ``stray``; ``manifest``, it says what is not so, or ``stale``.
+    :ivar file: its name; for a hole, the file behind it.
+    :ivar first_lsn: of what is missing, spoilt or there twice; None if it is not about records.
     """
 
-    name: str
+    kind: str
+    file: str
+    first_lsn: int | None
+    last_lsn: int | None
     what: str
-    is_false: bool
 
 
 class Extent(NamedTuple):
     """How far a segment reaches.
 
     :ivar size: of its file, bytes.
-    :ivar end: where its frames end.
-    :ivar next_lsn: the first LSN behind it.
     """
 
     size: int
@@ -69,10 +71,7 @@ class Extent(NamedTuple):
 
 
 def described(store: Readable, sound: Mapping[str, Extent]) -> dict[int, bytes]:
-    """What a manifest should say of segments that were found sound, by sequence number.
-
-    :param sound: by name.
-    """
+    """What a manifest should say of sound segments, by sequence number."""
     headers = {name: _readable_header(store, name) for name in sound}
     by_seq = {header.seq: header for header in headers.values() if header is not None}
     entries = {}
@@ -104,11 +103,8 @@ def _readable_header(store: Readable, name: str) -> SegmentHeader | None:
     return found if isinstance(found, SegmentHeader) else None
 
 
-def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Remark]:
-    """What is not as it should be, if there is a manifest.
-
-    :param entries: as `described` makes them.
-    """
+def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Flaw]:
+    """What is not as it should be, if there is a manifest."""
     there = [name for name in NAMES if _is_there(store, name)]
     spoken: set[int] = set()
     for name in there:
@@ -116,23 +112,23 @@ def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[
             found = decode_manifest(bytes(store.read(name)))
         except OSError as problem:
             why = problem.strerror or str(problem)
-            yield Remark(name, f"it cannot be read: {why}; it is not used", is_false=False)
+            yield Flaw("stale", name, None, None, f"it cannot be read: {why}; it is not used")
             continue
         if isinstance(found, Incomplete):
-            yield Remark(name, f"it is cut off at {told(found.size, 'byte')}", is_false=False)
+            yield Flaw("stale", name, None, None, f"it is cut off at {told(found.size, 'byte')}")
         elif isinstance(found, Unusable):
-            yield Remark(name, f"{found.why}; it is not used", is_false=False)
+            yield Flaw("stale", name, None, None, f"{found.why}; it is not used")
         else:
             spoken |= found.entries.keys()
             yield from _of_entries(name, found.entries, entries)
     lacking = sorted(entries.keys() - spoken)
     if there and lacking:
         what = f"it lacks {told(len(lacking), 'segment')}, the first one is {lacking[0]}"
-        yield Remark(there[-1], what, is_false=False)
+        yield Flaw("stale", there[-1], None, None, what)
 
 
 def _is_there(store: Readable, name: str) -> bool:
-    """Whether anything is called so, be it a directory or a link that leads nowhere."""
+    """Return True also for a directory, or a link that leads nowhere."""
     if name in store.names():
         return True
     return not isinstance(store, ObjectFolder) and os.path.lexists(os.path.join(store.path, name))
@@ -140,29 +136,29 @@ def _is_there(store: Readable, name: str) -> bool:
 
 def _of_entries(
     name: str, found: Mapping[int, bytes], entries: Mapping[int, bytes]
-) -> Iterator[Remark]:
+) -> Iterator[Flaw]:
     gone = sorted(found.keys() - entries.keys())
     if gone:
         what = f"it speaks of {told(len(gone), 'segment')} that cannot be read here, the first "
-        yield Remark(name, f"{what}one is {gone[0]}", is_false=False)
+        yield Flaw("stale", name, None, None, f"{what}one is {gone[0]}")
     for seq in sorted(found.keys() & entries.keys()):
         said, true = decode_entry(found[seq]), decode_entry(entries[seq])
         if said is None or true is None or said == true:
             continue
         if (said.name, said.size) == (true.name, true.size):
-            yield Remark(name, f"what it says of segment {seq} is not so", is_false=True)
+            yield Flaw("manifest", name, None, None, f"what it says of segment {seq} is not so")
         else:
             what = f"it speaks of another file of segment {seq}"
-            yield Remark(name, what, is_false=False)
+            yield Flaw("stale", name, None, None, what)
 
 
 def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
-    """Write the manifest of a store anew.
+    """Write the manifest of a store, and give the names of its files.
 
-    :return: the names of the files.
     :raise OSError: it cannot be written.
     """
-    uuids = {header.store_uuid for name in store.names() if (header := _of(store, name))}
+    headers = (_readable_header(store, name) for name in store.names() if name.endswith(".tql"))
+    uuids = {header.store_uuid for header in headers if header is not None}
     if len(uuids) != 1:
         return []
     (uuid,) = uuids
@@ -171,10 +167,6 @@ def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
         return [MANIFEST]
     _put(store, RECENT, Manifest(uuid, {}).encode())
     return NAMES
-
-
-def _of(store: Readable, name: str) -> SegmentHeader | None:
-    return _readable_header(store, name) if name.endswith(".tql") else None
 
 
 def _put(store: Readable, name: str, content: bytes) -> None:
@@ -186,39 +178,15 @@ def _put(store: Readable, name: str, content: bytes) -> None:
 
 
 CRC_BYTES: Final = 1 << 20
-"""What is read at once of files that are compared."""
-
-
-class Flaw(NamedTuple):
-    """Something that is wrong with an archive.
-
-    :ivar kind: ``hole``, ``overlap``, ``duplicate``, ``damaged``, ``misnamed``, ``foreign``,
-        ``stray``; ``manifest``, it says what is not so, or ``stale``.
-    :ivar file: its name; for a hole, the file behind it.
-    :ivar first_lsn: of what is missing, spoilt or there twice; None if it is not about records.
-    """
-
-    kind: str
-    file: str
-    first_lsn: int | None
-    last_lsn: int | None
-    what: str
 
 
 class Stored(NamedTuple):
-    """A segment of an archive.
-
-    :ivar next_lsn: the first LSN behind it.
-    :ivar size: of its file, bytes.
-    :ivar end: where its frames end.
-    """
+    """A segment of an archive."""
 
     name: str
     seq: int
     first_lsn: int
-    next_lsn: int
-    size: int
-    end: int
+    extent: Extent
 
 
 class Verdict(NamedTuple):
@@ -237,14 +205,11 @@ class Verdict(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is wrong; other files that lie about do not count, nor a stale
-        manifest.
-        """
+        """Return True if nothing is wrong; stray files and a stale manifest do not count."""
         return all(flaw.kind in ("stray", "stale") for flaw in self.flaws)
 
 
 def lsn_range(first: int, last: int | None) -> str:
-    """:param last: None if nothing tells."""
     return f"LSN {first} and later" if last is None else f"LSN {Span(first, last)}"
 
 
@@ -272,10 +237,7 @@ def stores_of(path: str) -> list[Readable]:
 
 
 def verify(store: Readable) -> Verdict:
-    """Look at every byte of a store in an archive.
-
-    :raise OSError: it cannot be read.
-    """
+    """:raise OSError: the store cannot be read."""
     flaws: list[Flaw] = []
     names = _one_of_each(store, flaws)
     found: list[Stored] = []
@@ -286,24 +248,15 @@ def verify(store: Readable) -> Verdict:
             found.append(stored)
     flaws += _chain(found)
     spoilt = {flaw.file for flaw in flaws if flaw.kind in ("damaged", "misnamed", "foreign")}
-    sound = {
-        each.name: Extent(each.size, each.end, each.next_lsn)
-        for each in found
-        if each.name not in spoilt
-    }
+    sound = {each.name: each.extent for each in found if each.name not in spoilt}
     entries = described(store, sound)
-    flaws += (
-        Flaw("manifest" if each.is_false else "stale", each.name, None, None, each.what)
-        for each in manifest_remarks(store, entries)
-    )
-    records = sum(each.next_lsn - each.first_lsn for each in found)
+    flaws += manifest_remarks(store, entries)
+    records = sum(each.extent.next_lsn - each.first_lsn for each in found)
     return Verdict(store.path, len(found), records, _spans(found, flaws), flaws, entries)
 
 
 def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
-    """The names of the segments in order; of each, one file: the rightly named one, if there is
-    one.
-    """
+    """The names of the segments in order, one file of each: the rightly named, if there is one."""
     others = (name for name in store.names() if not parse_archived_name(name))
     flaws += (_stray(name) for name in others if name not in FILES)
     by_seq: dict[int, str] = {}
@@ -347,7 +300,7 @@ def _duplicate(store: Readable, claim: _Claim, other: str) -> Flaw:
     first, last = claim.said.first_lsn, None
     if isinstance(header, SegmentHeader):
         held = _walk(store, claim.name, header, None, [])
-        first, last = held.first_lsn, max(held.first_lsn, held.next_lsn - 1)
+        first, last = held.first_lsn, max(held.first_lsn, held.extent.next_lsn - 1)
     same = _crc(store, claim.name) == _crc(store, other)
     what = f"segment {claim.seq} is there twice, also as {other}, "
     what += "with the same bytes" if same else "with other bytes"
@@ -414,22 +367,22 @@ def _walk(
             Flaw("damaged", name, None, None, f"offset {at}: {what}; no record is missing")
             for at, _, what in remarks(buffer, last, frames_end)
         )
-    return Stored(name, header.seq, header.first_lsn, next_lsn, len(buffer), frames_end)
+    extent = Extent(len(buffer), frames_end, next_lsn)
+    return Stored(name, header.seq, header.first_lsn, extent)
 
 
 def _chain(found: list[Stored]) -> Iterator[Flaw]:
-    """What is not where one segment ends and the next one begins."""
     for before, after in pairwise(found):
-        missing = Span(before.seq + 1, after.seq - 1)
+        missing, next_lsn = Span(before.seq + 1, after.seq - 1), before.extent.next_lsn
         segments = f"segment {missing} is missing" if missing.first == missing.last else ""
         if missing.first < missing.last:
             segments = f"segments {missing} are missing"
-        if after.first_lsn > before.next_lsn:
+        if after.first_lsn > next_lsn:
             what = segments or f"{before.name} ends before it"
-            yield Flaw("hole", after.name, before.next_lsn, after.first_lsn - 1, what)
-        elif after.first_lsn < before.next_lsn:
+            yield Flaw("hole", after.name, next_lsn, after.first_lsn - 1, what)
+        elif after.first_lsn < next_lsn:
             what = f"{before.name} has these LSNs too"
-            last = min(before.next_lsn, after.next_lsn) - 1
+            last = min(next_lsn, after.extent.next_lsn) - 1
             yield Flaw("overlap", after.name, after.first_lsn, last, what)
         elif segments:
             yield Flaw("hole", after.name, None, None, f"{segments}, but no LSN is")
@@ -443,11 +396,11 @@ def _spans(found: list[Stored], flaws: list[Flaw]) -> list[Span]:
     )
     spans: list[Span] = []
     for each in found:
-        at = each.first_lsn
-        for first, last in [gap for gap in gaps if each.first_lsn <= gap[0] < each.next_lsn]:
+        at, next_lsn = each.first_lsn, each.extent.next_lsn
+        for first, last in [gap for gap in gaps if at <= gap[0] < next_lsn]:
             _extend(spans, at, first - 1)
             at = last + 1
-        _extend(spans, at, each.next_lsn - 1)
+        _extend(spans, at, next_lsn - 1)
     return spans
 
 

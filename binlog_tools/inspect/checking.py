@@ -1,6 +1,4 @@
-"""Is this log sound?  The same look that a server takes when it starts, and a map of what is
-wrong.
-"""
+"""Is this log sound?  The look that a server takes when it starts, and a map of what is wrong."""
 
 import os
 import re
@@ -23,7 +21,6 @@ from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
 from beanstalk_twisted.binlog.records.others import (
     DATA_CRC,
     DATA_LEN,
-    DATA_OFF,
     FLAGS,
     JOB_ID,
     JOB_KINDS,
@@ -52,6 +49,7 @@ from binlog_tools.logs.reading import (
     Hole,
     OpenSegment,
     Remark,
+    has_data,
     has_seal,
     pieces,
     raw_records,
@@ -69,13 +67,13 @@ NO_LOSS: Final = "nothing: no record is missing, and a server starts"
 UNDECLARED_MEND: Final = "do not start a server of format 1.0 on it; a compacted copy says it"
 
 HARMLESS: Final = frozenset({"warning", "note"})
-"""Kinds of troubles that a server starts in spite of; they do not change a verdict."""
+"""Kinds of troubles that do not change a verdict: a server starts in spite of them."""
 
 
 class SegmentRow(NamedTuple):
-    """What a segment holds.
+    """The frames of a segment that can be read.
 
-    :ivar frames: those that can be read, ``end`` where the last one ends, bytes.
+    :ivar end: where the last one ends, bytes.
     """
 
     name: str
@@ -88,14 +86,13 @@ class SegmentRow(NamedTuple):
 class Trouble(NamedTuple):
     """One thing that is wrong.
 
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``,
-        ``foreign`` or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of
-        what is none.
+    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``, ``foreign``
+        or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
-    :ivar jobs: the jobs whose records are certainly concerned.
-    :ivar perhaps: the jobs that the spoilt bytes seem to name.
+    :ivar jobs: those whose records are certainly concerned; ``perhaps`` those that the spoilt bytes
+        seem to name.
     :ivar mend: the command to run, or what else to do.
     """
 
@@ -115,7 +112,6 @@ class Finding(NamedTuple):
     """The outcome of a check.
 
     :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged, 78 a format that is not known.
-    :ivar verdict: one line.
     :ivar durable_lsn: the highest LSN that something vouches for.
     """
 
@@ -129,13 +125,17 @@ class Finding(NamedTuple):
 
 
 def check(source: Source, progress: Progress = lambda done, total: None) -> Finding:
-    """Look at every frame, record, checksum and number of a log.
-
-    :raise OSError: it cannot be read.
+    """:raise OSError: it cannot be read.
+    :raise NoLog: there are files with the names of segments, and nothing of a log is in any.
     """
     survey = source.survey(progress)
-    if not survey.segments:
-        _refuse_nothing(source)
+    names = source.segment_names().values() if not survey.segments else ()
+    if names and not any(holds_something(source.read(name)) for name in names):
+        raise NoLog(
+            source.path,
+            "there is no log here: nothing in the files is of one; if they should hold one, look "
+            "for a back-up, else move them away",
+        )
     is_newer = any(problem.is_newer for problem in survey.problems)
     if is_newer:
         # Of what else is wrong there, this version cannot tell whether it is.
@@ -179,7 +179,6 @@ def _durable_lsn(survey: Survey) -> int:
 
 
 def _row(survey: Survey, segment: Segment, following: Segment | None) -> SegmentRow:
-    """All that can be read, behind damage too."""
     header, ending = segment.header, segment.ending
     row = SegmentRow(
         segment.name, header.first_lsn, ending.next_lsn - 1, len(segment.frame_offsets),
@@ -195,17 +194,6 @@ def _row(survey: Survey, segment: Segment, following: Segment | None) -> Segment
     return row._replace(last_lsn=found[-1].next_lsn - 1, frames=len(found), end=found[-1].end)
 
 
-def _refuse_nothing(source: Source) -> None:
-    """:raise NoLog: there are files with the names of segments, and nothing of a log is in any."""
-    names = source.segment_names().values()
-    if names and not any(holds_something(source.read(name)) for name in names):
-        raise NoLog(
-            source.path,
-            "there is no log here: nothing in the files is of one; if they should hold one, look "
-            "for a back-up, else move them away",
-        )
-
-
 def _severity(troubles: list[Trouble]) -> int:
     troubles = [trouble for trouble in troubles if trouble.kind not in HARMLESS]
     if not troubles:
@@ -216,7 +204,6 @@ def _severity(troubles: list[Trouble]) -> int:
 
 
 def _map(source: Source, survey: Survey) -> Iterator[Trouble]:
-    """What is wrong with the bytes, place by place."""
     if not survey.problems and not survey.torn and not source.is_partial:
         return
     first_seq = 0 if source.is_partial else survey.small.trim_seq
@@ -273,39 +260,28 @@ def _in_the_servers_words(seq: int, first: int, last: int | None, survey: Survey
 
 
 def _jobs_in(buffer: Buffer, hole: Hole) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The jobs that spoilt records are about: those that are certain, and those that look so."""
     frame = hole.frame
     if frame is None:
         return (), ()
     array = memoryview(buffer)[frame.records_at : frame.heap_at]
     stored_crc = U32.unpack_from(buffer, frame.offset + FRAME_HEADER_BYTES - 52)[0]
-    raws = [raw for raw in raw_records(buffer, frame) if _is_plausible(raw)]
+    raws = [
+        raw
+        for raw in raw_records(buffer, frame)
+        if raw[TYPE] in JOB_KINDS and raw[STATE] in _STATES and raw[JOB_ID] > 0
+    ]
     if zlib.crc32(array) != stored_crc:
         return (), _ids(raws)
-    return _ids([raw for raw in raws if not is_data_good(buffer, frame, raw)]), ()
+    # A record without data may say anything of where they are.
+    with_data = (raw for raw in raws if raw[DATA_LEN] or raw[DATA_CRC])
+    return _ids([raw for raw in with_data if not has_data(buffer, frame, raw)]), ()
 
 
 def _ids(raws: list[Raw]) -> tuple[int, ...]:
     return tuple(sorted({raw[JOB_ID] for raw in raws}))
 
 
-def _is_plausible(raw: Raw) -> bool:
-    return raw[TYPE] in JOB_KINDS and raw[STATE] in set(State) and raw[JOB_ID] > 0
-
-
-def is_data_good(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
-    """Whether a record's data lie in its frame and have the checksum that the record says."""
-    length = raw[DATA_LEN]
-    if not length:
-        return raw[DATA_CRC] == 0
-    at = frame.heap_at + raw[DATA_OFF]
-    if raw[DATA_OFF] + length > frame.heap_len:
-        return False
-    return zlib.crc32(memoryview(buffer)[at : at + length]) == raw[DATA_CRC]
-
-
 def _elsewhere(survey: Survey, problem: Problem) -> Trouble:
-    """What is wrong with a log as a whole, in the server's words."""
     mend = survey.salvage_command
     if problem.foreign:
         mend = "use the server that wrote it, or another directory"
@@ -329,11 +305,9 @@ def _kind(problem: Problem) -> str:
 
 
 _NAMED: Final = re.compile(r"\d{20}\.tql(?=:| to )")
-"""The segment that a server's words begin with."""
 
 
 def _notes(survey: Survey) -> Iterator[Trouble]:
-    """What stands behind the ends of segments of which all is there."""
     for at, segment in enumerate(survey.segments):
         if segment.ending.problem:
             continue
@@ -362,7 +336,6 @@ def _remarks(survey: Survey, segment: Segment, is_newest: bool) -> Iterator[Rema
 
 
 def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
-    """Segments that only stand here under the names that an archive gives them."""
     present = source.segment_names()
     for name in source.left_out:
         said = parse_archived_name(name)
@@ -377,10 +350,6 @@ def _left_out(source: Source, survey: Survey) -> Iterator[Trouble]:
 
 
 class _Contents:
-    """What sound bytes say that cannot be right: of each record's data, and of what the jobs
-    need.
-    """
-
     def __init__(self, source: Source, survey: Survey) -> None:
         self._survey = survey
         self._tubes = survey.small.tubes
@@ -396,14 +365,14 @@ class _Contents:
                 frame = segment.frame(buffer, offset)
                 for index, raw in enumerate(raw_records(buffer, frame)):
                     self._look(segment.name, buffer, frame, index, raw)
-                    is_extended = is_extended or _is_extended(raw)
+                    is_extended |= raw[TYPE] in _EXTENDED or bool(raw[FLAGS] & Flag.EXT)
             if is_extended and not segment.header.incompat & EXTENSIONS:
                 self._undeclared.append(segment.name)
         self._has_beginning = not source.is_partial
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
         kind = raw[TYPE]
-        if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
+        if raw[DATA_LEN] and not has_data(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:
             return
@@ -412,7 +381,10 @@ class _Contents:
             self._note(name, frame, index, raw, f"job state {raw[STATE]} is unknown")
         if kind in FULL:
             if raw[FLAGS] & Flag.EXT:
-                self._look_at_extensions(name, buffer, frame, index, raw)
+                try:
+                    split_tags(frames.data_of(buffer, frame, raw))
+                except (BadTags, NotUnderstood) as problem:
+                    self._note(name, frame, index, raw, str(problem))
             self._bodies.add(job_id)
             self._lacking.discard(job_id)
         elif kind == Kind.DELETE:
@@ -424,14 +396,6 @@ class _Contents:
             self._lacking.add(job_id)
         if raw[TUBE_ID] not in self._tubes:
             self._unnamed[job_id] = raw[TUBE_ID]
-
-    def _look_at_extensions(
-        self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw
-    ) -> None:  # fmt: skip
-        try:
-            split_tags(frames.data_of(buffer, frame, raw))
-        except (BadTags, NotUnderstood) as problem:
-            self._note(name, frame, index, raw, str(problem))
 
     def _note(self, name: str, frame: Frame, index: int, raw: Raw, why: str) -> None:
         lsn = frame.base_lsn + index
@@ -460,11 +424,5 @@ class _Contents:
 _STATES: Final = frozenset(int(state) for state in State)
 
 
-def _is_extended(raw: Raw) -> bool:
-    return raw[TYPE] in _EXTENDED or bool(raw[FLAGS] & Flag.EXT)
-
-
-_EXTENDED: Final = frozenset({
-    Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, KEY, TubePolicy.kind,
-})  # fmt: skip
+_EXTENDED: Final = frozenset({Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, KEY, TubePolicy.kind})
 """The types that only a segment with extensions may hold."""

@@ -1,4 +1,4 @@
-"""The records of a log, one by one, as they stand there."""
+"""The records of a log, one by one."""
 
 import base64
 import struct
@@ -36,21 +36,19 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from beanstalk_twisted.printable import escape_all
-from binlog_tools.console import output as wording
+from binlog_tools.console import output
 from binlog_tools.console.output import text_of
-from binlog_tools.inspect.checking import is_data_good
 from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
-from binlog_tools.logs.selection import OF_JOBS, STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import OF_JOBS, STATE_NAMES, Selection, StoredJob, type_name
 
 REASON_NAMES: Final = {int(reason): reason.name.lower().replace("_", "-") for reason in Reason}
 
 
 class RawRecord(NamedTuple):
-    """A record's fields in their order; docs/binlog-format.md says what each type has in them."""
+    """A record's fields in their order; see docs/binlog-format.md."""
 
     type: int
     state: int
@@ -77,12 +75,11 @@ class RawRecord(NamedTuple):
 class Entry(NamedTuple):
     """A record and where it stands.
 
-    :ivar tube: the name of its tube, empty if it has none or nothing says it.
+    :ivar tube: empty if it has none or nothing says its name.
     :ivar data: the body of a job, the name of a tube, and so on.
     :ivar offset: of its frame in the segment.
     :ivar time_ns: when its frame was built.
     :ivar size: of the data, also where nobody asked for them.
-    :ivar tags: what a job carries beside its body; None where the record does not say.
     """
 
     lsn: int
@@ -110,7 +107,6 @@ class Gap(NamedTuple):
 
     @classmethod
     def of(cls, segment: OpenSegment | Broken, hole: Hole | None = None) -> "Gap":
-        """A hole of a segment, or all of one whose header cannot be used."""
         if isinstance(segment, Broken):
             return cls(segment.name, 0, 0, None, segment.problem.why)
         assert hole is not None
@@ -118,7 +114,6 @@ class Gap(NamedTuple):
 
     @classmethod
     def missing(cls, first_seq: int, last_seq: int) -> "Gap":
-        """Segments that are not there."""
         which = "the segment is" if first_seq == last_seq else f"segments up to {last_seq} are"
         return cls(segment_name(first_seq), 0, 0, None, f"{which} missing")
 
@@ -128,12 +123,10 @@ class Gap(NamedTuple):
 
 
 class Records:
-    """Chooses records, frame by frame, and learns the names of tubes on the way."""
-
     def __init__(
         self, selection: Selection, with_data: bool = True, always: frozenset[int] = frozenset()
     ) -> None:
-        """:param with_data: whether anybody asks for the data of jobs.
+        """:param with_data: whether the data of jobs are asked for.
         :param always: types of records that are chosen whatever the selection says of records.
         """
         self._always = always
@@ -147,7 +140,9 @@ class Records:
         self._tube_ids = self._selection.tube_ids(self._tubes)
 
     def of_frame(self, buffer: Buffer, frame: Frame, segment: str) -> Iterator[Entry]:
-        self._learn_from(buffer, frame)
+        types = memoryview(buffer)[frame.records_at : frame.heap_at : frame.rec_size]
+        if TubeDef.kind in bytes(types):
+            self.learn(dict(reading.tubes_named(buffer, frame)))
         chosen = self._selection
         if not chosen.since_ns <= frame.time_ns < chosen.until_ns:
             return
@@ -157,12 +152,6 @@ class Records:
                 frame.base_lsn + index, RawRecord(*raw), self._tubes.get(raw[TUBE_ID], b""),
                 data, segment, frame.offset, frame.time_ns, size, tags,
             )  # fmt: skip
-
-    def _learn_from(self, buffer: Buffer, frame: Frame) -> None:
-        if TubeDef.kind in bytes(
-            memoryview(buffer)[frame.records_at : frame.heap_at : frame.rec_size]
-        ):
-            self.learn(dict(reading.tubes_named(buffer, frame)))
 
     def _chosen(self, buffer: Buffer, frame: Frame) -> Iterator[tuple[int, Raw]]:
         everything = enumerate(reading.raw_records(buffer, frame))
@@ -186,7 +175,6 @@ class Records:
         )
 
     def _data(self, buffer: Buffer, frame: Frame, raw: Raw) -> tuple[Tags | None, bytes, int]:
-        """What a job carries, the data behind that, and their size."""
         is_extended = raw[TYPE] in FULL and raw[FLAGS] & Flag.EXT
         is_wanted = self._with_data or raw[TYPE] not in JOB_KINDS
         if not raw[DATA_LEN] or not (is_wanted or is_extended):
@@ -200,7 +188,7 @@ class Records:
 
 
 def split_leniently(data: bytes) -> tuple[Tags | None, bytes]:
-    """What the data of a record with extensions say; what cannot be understood is passed over."""
+    """What the data of a record with extensions say, as far as they can be understood."""
     try:
         return split_tags(data)
     except BadTags:
@@ -208,7 +196,6 @@ def split_leniently(data: bytes) -> tuple[Tags | None, bytes]:
 
 
 def bounds_of(selection: Selection) -> Bounds:
-    """Which segments need not be opened."""
     return Bounds(selection.lsns.first, selection.lsns.last, selection.since_ns)
 
 
@@ -216,7 +203,7 @@ def entries(
     source: Source, selection: Selection, with_data: bool = True,
     always: frozenset[int] = frozenset(),
 ) -> Iterator[Entry | Gap]:  # fmt: skip
-    """The records of a log that are chosen, in LSN order, and what cannot be read between them.
+    """The chosen records, in LSN order, and what cannot be read between them.
 
     :raise NoLog: there is none; ``OSError``: it cannot be read.
     """
@@ -246,7 +233,7 @@ Fields = dict[str, object]
 FLAG_NAMES: Final = tuple(
     [flag.name.lower() for flag in Flag if bits & flag and flag.name] for bits in range(256)
 )
-"""The names of the flags, for each combination of them."""
+"""For each combination of bits."""
 
 
 def reason_name(number: int) -> str:
@@ -258,7 +245,7 @@ def state_name(number: int) -> str:
 
 
 def fields_of(entry: Entry) -> Fields:
-    """All that a record says, by the names of docs/inspect.md, but for its data."""
+    """Describe a record, without its data, by the names of docs/inspect.md."""
     raw = entry.raw
     fields: Fields = {
         "lsn": entry.lsn, "type": type_name(raw.type), "time": format_time_exactly(raw.ts_ns),
@@ -283,12 +270,12 @@ def _job_fields(entry: Entry) -> Fields:
 
 
 def deadline_of(deadline_ns: int) -> str | None:
-    """A deadline; None for none, and for a job that waits for no moment."""
+    """None for none, and for a job that waits for no moment."""
     return format_time_exactly(deadline_ns) if deadline_ns not in (0, NEVER_NS) else None
 
 
 def named_tags(tags: Tags) -> Fields:
-    """What a job carries, by the names of docs/inspect.md."""
+    """Describe what a job carries by the names of docs/inspect.md."""
     fields: Fields = {
         name: text_of(value) if isinstance(value, bytes) else value
         for name, value in tags._asdict().items()
@@ -301,13 +288,13 @@ def named_tags(tags: Tags) -> Fields:
 
 
 def tags_text(tags: Tags | None) -> str:
-    """The same in a line of text; empty if it carries nothing."""
+    """Describe them in a line of text; empty if the job carries nothing."""
     fields = {} if tags is None else named_tags(tags)
     return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
 def job_fields(job: StoredJob) -> Fields:
-    """What a log says of a job, but for its id, tube and body, by the names of docs/inspect.md."""
+    """Describe a job, without id, tube and body, by the names of docs/inspect.md."""
     return {
         "state": state_name(job.state), "priority": job.priority, "delay_s": job.delay_s,
         "ttr_s": job.ttr_s, "created": format_time_exactly(job.created_ns),
@@ -349,11 +336,10 @@ def body_fields(body: bytes, how: str) -> Fields:
         return {}
     if how == "hex":
         return {"body_hex": body.hex()}
-    return wording.body_fields(body) if how == "text" else wording.body_base64(body)
+    return output.body_fields(body) if how == "text" else output.body_base64(body)
 
 
 def body_text(body: bytes, how: str) -> str:
-    """A body in a line of text, from which it can be had back."""
     if how == "hex":
         return body.hex()
     if how == "base64":
@@ -362,7 +348,6 @@ def body_text(body: bytes, how: str) -> str:
 
 
 def preview(body: bytes, how: str, characters: int) -> str:
-    """The beginning of a body in a line of text."""
     text = body_text(body[: characters + 1], how)
     return text if len(text) <= characters else text[:characters] + "…"
 
@@ -378,14 +363,13 @@ _HEADER: Final[_Layout] = {
     "rec_size": "H", "flags": "B", "codec": "B",
 }  # fmt: skip
 _RECORD: Final[_Layout] = dict(zip(RawRecord._fields, "BBBBIQqqIIIIIIIIIIII", strict=True))
-"""The fields of a frame's header and of a record, one behind the other, as `struct` has them."""
+"""As `struct` has them."""
 
 
 class Place(NamedTuple):
     """What is at an offset.
 
     :ivar has_frame: whether a frame begins there, or should.
-    :ivar is_good: whether it can be read.
     :ivar what: in words, and where the next frame begins.
     """
 
@@ -419,27 +403,22 @@ def _next_of(opened: OpenSegment, offset: int) -> str:
 
 
 def view_of(opened: OpenSegment, offset: int) -> Iterator[str]:
-    """The lines that show the frame at ``offset``, or what stands there instead."""
+    """The lines that show what stands at ``offset``, a frame or not."""
     buffer = opened.buffer
     if not 0 <= offset <= len(buffer) - FRAME_HEADER_BYTES:
         yield f"{opened.name}: no frame fits at offset {offset}: the file has {len(buffer)} bytes"
         return
-    verdict = frames.decode(buffer, offset, len(buffer), opened.header.salt)
-    standing = frames.decode_header(buffer, offset, len(buffer), opened.header.salt)
-    yield f"{opened.name}: offset {offset}: {_said(verdict)}"
+    found = frames.decode(buffer, offset, len(buffer), opened.header.salt)
+    verdict = found.why if isinstance(found, frames.Damage) else "no complete frame"
+    if isinstance(found, Frame):
+        lsns = f"LSN {found.base_lsn} to {found.next_lsn - 1}"
+        verdict = f"a good frame, {lsns}, ends at {found.end}"
+    yield f"{opened.name}: offset {offset}: {verdict}"
     yield ""
     yield from _fields(buffer, offset, _HEADER, "frame header")
-    if not isinstance(standing, Frame):
-        return
-    yield from _payload(buffer, standing)
-
-
-def _said(found: "Frame | frames.Damage | frames.Incomplete") -> str:
-    if isinstance(found, Frame):
-        return f"a good frame, LSN {found.base_lsn} to {found.next_lsn - 1}, ends at {found.end}"
-    if isinstance(found, frames.Damage):
-        return found.why
-    return "no complete frame"
+    standing = frames.decode_header(buffer, offset, len(buffer), opened.header.salt)
+    if isinstance(standing, Frame):
+        yield from _payload(buffer, standing)
 
 
 def _payload(buffer: Buffer, frame: Frame) -> Iterator[str]:
@@ -450,17 +429,13 @@ def _payload(buffer: Buffer, frame: Frame) -> Iterator[str]:
             return
         title = f"record {index}, LSN {frame.base_lsn + index}, {type_name(buffer[at])}"
         yield from _fields(buffer, at, _RECORD, title)
-        yield from _check(buffer, frame, at)
+        raw = RECORD.unpack_from(buffer, at)
+        if raw[DATA_LEN] and not reading.has_data(buffer, frame, raw):
+            yield "  !! the data of this record are not those it was written with"
+            yield ""
     shown = min(frame.heap_len, MAX_HEAP_BYTES, max(0, end - frame.heap_at))
     yield f"heap, {frame.heap_len} bytes" + (f", {shown} shown" * (shown < frame.heap_len))
     yield from hex_lines(buffer, frame.heap_at, frame.heap_at + shown)
-
-
-def _check(buffer: Buffer, frame: Frame, at: int) -> Iterator[str]:
-    raw = RECORD.unpack_from(buffer, at)
-    if raw[DATA_LEN] and not is_data_good(buffer, frame, raw):
-        yield "  !! the data of this record are not those it was written with"
-        yield ""
 
 
 def _fields(buffer: Buffer, at: int, fields: _Layout, title: str) -> Iterator[str]:

@@ -1,8 +1,4 @@
-"""Following a log that a server writes: across the end of a segment, and when old ones are deleted.
-
-Only what is new is read.  A frame that is not whole is looked at again until the segment has a
-successor; only then is it damaged.
-"""
+"""Following a log that a server writes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +17,6 @@ from binlog_tools.logs.reading import OpenSegment, names_ahead, pieces
 from binlog_tools.logs.sources import NoLog, Source
 
 READ_BYTES: Final = 1 << 20
-"""What is read of a segment at once."""
 
 
 class _Tail:
@@ -66,7 +61,6 @@ class _Tail:
                 size = READ_BYTES
 
     def _wanted(self, chunk: bytes, at: int) -> int:
-        """How long the frame is whose header stands at ``at``, 0 if none does."""
         if len(chunk) - at < FRAME_HEADER_BYTES:
             return 0
         found = frames.decode_header(chunk, at, len(chunk), self.header.salt)
@@ -74,10 +68,13 @@ class _Tail:
 
 
 class Follower:
-    """Yields records as they come."""
+    """Yields records as they come, across the ends of segments and when old ones are deleted.
+
+    A frame that is not whole is looked at again until the segment has a successor; only then is it
+    damaged.
+    """
 
     def __init__(self, source: Source, records: Records, wait: Callable[[], None]) -> None:
-        """:param wait: called when there is nothing new; returns after a while."""
         self._source = source
         self._records = records
         self._wait = wait
@@ -120,12 +117,8 @@ class Follower:
         if self._next_lsn and header.first_lsn > self._next_lsn:
             why = "a server has deleted the segments that held them"
             yield Gap(found[1], 0, self._next_lsn, header.first_lsn, why)
-        self._learn_names()
-
-    def _learn_names(self) -> None:
-        """A re-homed segment may say its names behind their use; it is whole when it appears."""
-        assert self._tail is not None
         tail = self._tail
+        # A re-homed segment may say its names behind their use; it is whole when it appears.
         with suppress(FileNotFoundError):
             buffer = self._source.read(tail.name)
             opened = OpenSegment(self._source, tail.name, tail.seq, tail.header, buffer, None)
@@ -164,7 +157,6 @@ class Follower:
         self._next_lsn = max(self._next_lsn, frame.next_lsn)
 
     def _behind_damage(self, limit: int) -> Iterator[Entry | Gap]:
-        """What is left of a finished segment that cannot all be read."""
         tail = self._tail
         assert tail is not None
         try:

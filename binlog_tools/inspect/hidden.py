@@ -1,9 +1,7 @@
-"""Records of a log that cannot be read, and what they may have done to a job.
-
-The rule is in docs/recovery.md, "What is certain, doubtful and lost".
+"""Records of a log that cannot be read, and what they may have done to a job; docs/recovery.md,
+"What is certain, doubtful and lost".
 """
 
-import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,24 +10,22 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
-from beanstalk_twisted.binlog.records.others import DATA_CRC, JOB_KINDS, NotUnderstood, Raw, Seal
+from beanstalk_twisted.binlog.records.others import JOB_KINDS, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.segments.seals import decode_seal
-from binlog_tools.logs.reading import Hole, has_records, pieces
+from binlog_tools.logs.reading import Hole, has_data, has_records, pieces
 
 HARMLESS: Final = frozenset({Kind.PUT, Kind.COPY})
 """Types of records that do not change a job that was there before."""
 
 CHANGES: Final = frozenset(JOB_KINDS) - HARMLESS
 REWRITES: Final = FULL - HARMLESS
-"""Types of records that may give a job another body or other tags."""
+"""They may give a job another body or other tags."""
 
 
 class Why(StrEnum):
-    """Why a job is doubtful or lost."""
-
     DELETED = "deleted?"
     CHANGED = "changed?"
     OUTDATED = "outdated?"
@@ -53,6 +49,10 @@ class Hidden(NamedTuple):
     types: Mapping[int, int] | None = None
     job_ids: tuple[int, int] | None = None
 
+    @property
+    def lsns(self) -> tuple[int, int]:
+        return self.first_lsn, self.last_lsn
+
     def may_have(self, kinds: Iterable[int]) -> bool:
         """Return True unless the seal proves that no record of these types is hidden."""
         types = self.types
@@ -67,7 +67,6 @@ class SealedLoss:
     """What a seal counts in its segment, less the records that can be read."""
 
     def __init__(self, first_lsn: int) -> None:
-        """:param first_lsn: of the segment."""
         self._first_lsn = first_lsn
         self._found: Counter[int] = Counter()
         self._lost: Counter[int] | None = None
@@ -75,7 +74,6 @@ class SealedLoss:
         self._seal_lsn = 0
 
     def add(self, kind: int) -> None:
-        """Count a record; those with lower LSNs come first."""
         self._found[kind] += 1
 
     def add_seal(self, lsn: int, data: bytes) -> None:
@@ -86,14 +84,14 @@ class SealedLoss:
             self._job_ids, self._seal_lsn = seal.jobs, lsn
 
     def hidden(self, first_lsn: int, last_lsn: int) -> Hidden:
-        """Describe a range that cannot be read; a seal says nothing of what follows it."""
+        """Describe a range; a seal says nothing of what follows it."""
         if self._lost is None or last_lsn > self._seal_lsn:
             return Hidden(first_lsn, last_lsn)
         return Hidden(first_lsn, last_lsn, self._lost, self._job_ids)
 
 
 def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Hidden]:
-    """Find the ranges within a damaged segment.  What is missing at its end is not among them.
+    """Find the ranges within a damaged segment, but for what is missing at its end.
 
     :param end: where the successor says that the data end; None for the newest segment.
     """
@@ -118,16 +116,8 @@ def _count(loss: SealedLoss, buffer: Buffer, frame: Frame) -> None:
         loss.add(kind)
 
 
-def has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
-    """Return True if a record's data have the checksum that it names."""
-    try:
-        return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
-    except NotUnderstood:
-        return False
-
-
 class Doubt(NamedTuple):
-    """What hidden records may have done to a job.
+    """Damage that hidden records may have done to a job.
 
     :ivar is_outdated: its body and tags may be older than its newest ones.
     :ivar hole: the first and last LSN of the range that is the reason.
@@ -139,8 +129,6 @@ class Doubt(NamedTuple):
 
 
 class HiddenRecords:
-    """Decides what of a job is certain: the one place for all tools."""
-
     def __init__(self, ranges: Iterable[Hidden]) -> None:
         ordered = sorted(ranges, key=lambda each: each.first_lsn)
         self._deleting = [each for each in ordered if each.may_have((Kind.DELETE,))]
@@ -166,8 +154,8 @@ class HiddenRecords:
         for ranges, why in changing:
             at = _first_behind(ranges, lsn)
             if at < len(ranges) and _is_before(ranges[at], deleted_lsn):
-                return Doubt(why, rewritten is not None, _lsns(ranges[at]))
-        return None if rewritten is None else Doubt(Why.OUTDATED, True, _lsns(rewritten))
+                return Doubt(why, rewritten is not None, ranges[at].lsns)
+        return None if rewritten is None else Doubt(Why.OUTDATED, True, rewritten.lsns)
 
     def _rewritten(self, job_id: int, full_lsn: int, deleted_lsn: int | None) -> Hidden | None:
         at = _first_behind(self._rewriting, full_lsn)
@@ -184,10 +172,6 @@ def _first_behind(ranges: Sequence[Hidden], lsn: int) -> int:
 
 def _is_before(each: Hidden, lsn: int | None) -> bool:
     return lsn is None or each.first_lsn < lsn
-
-
-def _lsns(each: Hidden) -> tuple[int, int]:
-    return each.first_lsn, each.last_lsn
 
 
 def _next_of_other_jobs(ranges: Sequence[Hidden]) -> list[int]:

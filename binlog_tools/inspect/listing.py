@@ -3,7 +3,7 @@ story.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.errors import Damaged
@@ -33,14 +33,13 @@ from binlog_tools.inspect.dumping import (
 from binlog_tools.logs import live_set, quantities
 from binlog_tools.logs.live_set import END, Bodies, Point, Snapshot
 from binlog_tools.logs.opening import Loaded
-from binlog_tools.logs.quantities import Numbers, Span, format_time, format_time_exactly
-from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.quantities import NS, Numbers, Span, format_time, format_time_exactly
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
 
 
 def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
-    """The chosen ones of the jobs that a server would load now, ascending by id.
+    """The chosen jobs that a server would load now, ascending by id.
 
     :raise BinlogError: it would refuse.
     """
@@ -51,17 +50,14 @@ def chosen_jobs(loaded: Loaded, selection: Selection) -> Iterator[StoredJob]:
 
 
 def sound_snapshot(source: Source, point: Point = END) -> Snapshot:
-    """The jobs at a point of a log, as far as the log has them.
-
-    :raise BinlogError: a server would refuse the log.
-    """
+    """:raise BinlogError: a server would refuse the log."""
     survey = source.survey()
     survey.refuse_if_unsound()
     return live_set.live_at(source, point, 0 if source.is_partial else survey.small.trim_seq)
 
 
 def released(job: StoredJob) -> StoredJob:
-    """A reserved job is ready: who had it reserved has it no more."""
+    """Make a reserved job ready, as a start does."""
     if job.state is State.RESERVED:
         return job._replace(state=State.READY, deadline_ns=0)
     return job
@@ -72,7 +68,6 @@ class PastJobs:
 
     :ivar unknown: how many jobs were there whose state or body the log no longer tells.
     :ivar last_lsn: of the newest record before the point, 0 if the log begins behind it.
-    :ivar since_ns: when the log begins.
     :raise Damaged: the log is not sound, or begins behind the point.
     """
 
@@ -92,9 +87,7 @@ class PastJobs:
         self.now_ns = live.time_ns if point.time_ns == END.time_ns else point.time_ns
 
     def jobs(self, selection: Selection, with_bodies: bool) -> Iterator[tuple[StoredJob, int]]:
-        """As they were, with the sizes of their bodies, ascending by id; reserved ones are
-        reserved.
-        """
+        """Yield them as they were, and the sizes of their bodies, ascending by id."""
         bodies, live = Bodies(self._source), self._snapshot.live
         for _, found in sorted(live.jobs.items()):
             job = live_set.promoted(live_set.stored(found, live.tubes), self.now_ns)
@@ -107,7 +100,7 @@ class PastJobs:
 
 
 def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
-    """A job, by the names of docs/inspect.md, but for its body.
+    """Describe a job, without its body, by the names of docs/inspect.md.
 
     :param size: of the body, bytes.
     """
@@ -129,8 +122,6 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 class Event(NamedTuple):
     """One thing that happened to a job.
 
-    :ivar what: in words.
-    :ivar at_ns: when it happened.
     :ivar since_ns: how long after the event before; 0 for the first.
     """
 
@@ -141,8 +132,6 @@ class Event(NamedTuple):
 
 
 class JobHistory(NamedTuple):
-    """What a log tells of one job, and what has become of it: ``ending``."""
-
     job_id: int
     events: list[Event]
     ending: str
@@ -150,9 +139,9 @@ class JobHistory(NamedTuple):
 
 
 def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
-    """All that happened to a job, as far as the log has it; damage is passed over.
+    """Damage is passed over.
 
-    :raise OSError: it cannot be read.
+    :raise OSError: the log cannot be read.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]))
     found = list(entries(source, chosen, always=frozenset({Start.kind})))
@@ -168,17 +157,12 @@ def history_of(source: Source, job_id: int, now_ns: int) -> JobHistory:
         # All full records say when the job was put.
         is_later = entry.raw.type in FULL and entry.raw.type != Kind.PUT
         at = entry.time_ns if is_later else entry.raw.ts_ns
-        words = _STARTED if is_start else _in_words(entry, was_dead=_was_dead(events))
+        full = (e.entry for e in reversed(events) if e.entry.raw.type in FULL)
+        was_dead = any(_is_dead(each) for each in islice(full, 1))
+        words = _STARTED if is_start else _in_words(entry, was_dead=was_dead)
         events.append(Event(entry, words, at, max(0, at - before) if before else 0))
         before = at
     return JobHistory(job_id, events, _ending(events, now_ns), gaps)
-
-
-def _was_dead(events: list[Event]) -> bool:
-    """Whether the job is a dead letter behind these."""
-    full = (event.entry for event in reversed(events) if event.entry.raw.type in FULL)
-    newest = next(full, None)
-    return newest is not None and _is_dead(newest)
 
 
 def _is_dead(entry: Entry) -> bool:
@@ -288,14 +272,14 @@ _REMAKES: Final = frozenset({Kind.MOVE, Kind.UPDATE})
 
 
 def body_of(source: Source, job_id: int, gaps: list[Gap] | None = None) -> bytes | None:
-    """The body of a job, whether it lives or not, from its newest full record; damage is passed
-    over.
+    """The body of a job, living or not, from its newest full record; None if the log has none.
+    Damage is passed over.
 
     :param gaps: gets the places behind that record where a newer one may have been.
-    :return: None if the log has none.
     """
     chosen = Selection(jobs=Numbers([Span(job_id, job_id)]), types=frozenset(map(int, FULL)))
-    body, behind = None, list[Gap]()
+    body: bytes | None = None
+    behind: list[Gap] = []
     seqs = source.segment_names()
     found_in = min(seqs, default=0)
     for entry in entries(source, chosen):

@@ -15,29 +15,27 @@ from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.console.output import ASCII_BARS as ASCII_BARS
-from binlog_tools.console.output import BARS as BARS
-from binlog_tools.console.output import text_of
+from binlog_tools.console.output import BARS, text_of
 from binlog_tools.inspect.dumping import Fields, job_fields, tags_text
 from binlog_tools.inspect.listing import chosen_jobs
-from binlog_tools.logs.live_set import LiveJob, LiveSet, sound_frames, sound_segments
+from binlog_tools.logs.live_set import LiveSet, sound_frames, sound_segments
 from binlog_tools.logs.opening import Loaded
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.reading import OpenSegment, names_ahead
-from binlog_tools.logs.selection import STATE_NAMES, Selection, type_name
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob
+from binlog_tools.logs.stored import STATE_NAMES, Selection, StoredJob, type_name
 
 NAMED_PINS: Final = 1000
 """Ids of jobs that are named for each segment, lowest first."""
 
 BUCKETS: Final = 600
-"""Steps of time for which the number of jobs is told: ten for each character of the chart."""
+"""Ten for each character of the chart."""
 
 MOMENT_NS: Final = 100_000_000
 """Frames this close count as one, which bounds the memory: 240 bytes for each second."""
 
 STATES: Final = ("ready", "reserved", "delayed", "buried")
-"""In the order in which they are told everywhere, which is that of beanstalkd's statistics."""
+"""In the order of beanstalkd's statistics."""
 
 
 class SegmentStats(NamedTuple):
@@ -83,9 +81,8 @@ class TubeStats(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """How many jobs there were.
-
-    :ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to ``until_ns``.
+    """:ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to
+    ``until_ns``.
     """
 
     since_ns: int
@@ -94,7 +91,7 @@ class Depth(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """How long a step is, in seconds; 0 without any."""
+        """In seconds; 0 without any."""
         return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
@@ -102,8 +99,6 @@ class ExtensionCounts(NamedTuple):
     """What only a log with extensions holds.
 
     :ivar tagged: living jobs with tags; ``dead_letters`` among them.
-    :ivar keys: that are remembered at the end of the log.
-    :ivar policies: tubes that have one.
     """
 
     tagged: int
@@ -135,8 +130,6 @@ class Stats(NamedTuple):
 
 
 class _Segment:
-    """A segment while it is counted."""
-
     def __init__(self, opened: OpenSegment) -> None:
         self.name, self.seq = opened.name, opened.seq
         self.size = len(opened.buffer)
@@ -153,10 +146,7 @@ class _Segment:
 
 
 def measure(source: Source) -> Stats:
-    """Count all of a log.
-
-    :raise BinlogError: it is damaged.
-    """
+    """:raise BinlogError: the log is damaged."""
     survey = source.survey()
     survey.refuse_if_unsound()
     first_seq = 0 if source.is_partial else survey.small.trim_seq
@@ -178,15 +168,13 @@ def measure(source: Source) -> Stats:
 
 
 class _DepthCount:
-    """How the number of jobs changes."""
-
     def __init__(self) -> None:
         self._times = array("q")
         self._changes = array("q")
         self._peaks = array("q")
 
     def take(self, types: bytes, frame: Frame) -> None:
-        """A frame; frames of one tenth of a second count as one, but for the most of their jobs."""
+        """Frames of one tenth of a second count as one, but for the most of their jobs."""
         change, peak = _change_and_peak(types)
         if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
             self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
@@ -197,7 +185,6 @@ class _DepthCount:
             self._peaks.append(peak)
 
     def sum_up(self, last: int) -> Depth:
-        """:param last: how many jobs there are at the end."""
         if not self._times:
             return Depth(0, 0, [])
         since, until = self._times[0], max(self._times)
@@ -217,7 +204,6 @@ class _DepthCount:
 
 
 def _change_and_peak(types: bytes) -> tuple[int, int]:
-    """How many jobs more there are behind these records, and at most while they happened."""
     puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
     if not puts or not deletes:
         return puts - deletes, puts
@@ -239,7 +225,6 @@ def _sum_up(
     source: Source, live: LiveSet, segments: dict[int, _Segment], depth: _DepthCount,
     traffic: Mapping[tuple[int, int], int],
 ) -> Stats:  # fmt: skip
-    """:param traffic: how many records there are of each type and tube."""
     pins: dict[int, list[int]] = {seq: [] for seq in segments}
     bytes_of: Counter[int] = Counter()
     # By name: a tube that was forgotten and made again has several numbers.
@@ -256,14 +241,19 @@ def _sum_up(
     for (kind, tube_id), count in traffic.items():
         if kind in _TRAFFIC:
             tubes[live.tubes.get(tube_id, b"")][_TRAFFIC[kind]] += count
+    fields = TubeStats._fields[1:]
+    by_tube = [TubeStats(name, *(counts[f] for f in fields)) for name, counts in tubes.items()]
+    by_tube.sort(key=lambda tube: (-tube.bytes, -tube.jobs, tube.name))
+    oldest = min(((job.created_ns, job_id) for job_id, job in live.jobs.items()), default=None)
     total = sum(segment.end for segment in segments.values())
     live_bytes = bytes_of.total()
     segment_bytes = max((segment.end for segment in segments.values()), default=0)
     return Stats(
         source.path, [_segment_stats(s, pins[s.seq], bytes_of[s.seq]) for s in segments.values()],
-        _tube_stats(tubes), len(live.jobs),
+        by_tube, len(live.jobs),
         {name: sum(counts[name] for counts in tubes.values()) for name in STATES},
-        _oldest(live.jobs), total, live_bytes, _compacted(live, live_bytes),
+        (oldest[1], oldest[0]) if oldest else None, total, live_bytes,
+        _compacted(live, live_bytes),
         Policy().should_compact(Pressure(total, live_bytes, segment_bytes)),
         depth.sum_up(len(live.jobs)), _extensions(live),
     )  # fmt: skip
@@ -290,19 +280,7 @@ def _segment_stats(segment: _Segment, pins: list[int], live: int) -> SegmentStat
     )  # fmt: skip
 
 
-def _tube_stats(tubes: Mapping[bytes, Counter[str]]) -> list[TubeStats]:
-    fields = TubeStats._fields[1:]
-    found = [TubeStats(name, *(counts[each] for each in fields)) for name, counts in tubes.items()]
-    return sorted(found, key=lambda tube: (-tube.bytes, -tube.jobs, tube.name))
-
-
-def _oldest(jobs: dict[int, LiveJob]) -> tuple[int, int] | None:
-    first = min(jobs.items(), key=lambda item: (item[1].created_ns, item[0]), default=None)
-    return (first[0], first[1].created_ns) if first else None
-
-
 def _compacted(live: LiveSet, live_bytes: int) -> int:
-    """Header, names of tubes, the jobs, the end."""
     used = {RECORD.unpack(job.record)[TUBE_ID] for job in live.jobs.values()}
     names = sum(RECORD_BYTES + len(live.tubes.get(tube_id, b"")) for tube_id in used)
     return SEGMENT_HEADER_BYTES + names + live_bytes + 4 * RECORD_BYTES
@@ -326,14 +304,12 @@ FIELDS: Final = (
     "tube", "state", "priority", "delay_s", "ttr_s", "created", "deadline", "reserves", "timeouts",
     "releases", "buries", "kicks", "body", "tags",
 )  # fmt: skip
-"""What is compared."""
 
 
 class Difference(NamedTuple):
     """A job that is not the same on both sides.
 
     :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
-    :ivar fields: the values that differ, first and second.
     """
 
     job_id: int
@@ -344,7 +320,7 @@ class Difference(NamedTuple):
 def compare_logs(
     a: Loaded, b: Loaded, selection: Selection, ignored: Collection[str] = ()
 ) -> Iterator[Difference]:
-    """The jobs that a server would load from one log and not from the other, or otherwise."""
+    """The jobs that a server would load from one log and not, or otherwise, from the other."""
     left, right = chosen_jobs(a, selection), chosen_jobs(b, selection)
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
@@ -356,29 +332,21 @@ def compare_logs(
             yield Difference(two.job_id, "b", {})
             two = next(right, None)
         else:
-            found = _differing(values_of(one), values_of(two), ignored)
+            a_values, b_values = values_of(one), values_of(two)
+            found = {
+                name: (a_values[name], b_values[name])
+                for name in FIELDS
+                if name not in ignored and a_values[name] != b_values[name]
+            }
             if found:
                 yield Difference(one.job_id, "both", found)
             one, two = next(left, None), next(right, None)
 
 
-def _differing(
-    one: Fields, two: Fields, ignored: Collection[str]
-) -> dict[str, tuple[object, object]]:
-    return {
-        name: (one[name], two[name])
-        for name in FIELDS
-        if name not in ignored and one[name] != two[name]
-    }
-
-
 def values_of(job: StoredJob) -> Fields:
     """What is compared of a job; of the body, its size and checksum."""
     return {
-        "tube": text_of(job.tube), **job_fields(job), "body": _summary(job.body),
+        "tube": text_of(job.tube), **job_fields(job),
+        "body": f"{len(job.body)} bytes, CRC {zlib.crc32(job.body):08x}",
         "tags": tags_text(job.tags),
     }  # fmt: skip
-
-
-def _summary(body: bytes) -> str:
-    return f"{len(body)} bytes, CRC {zlib.crc32(body):08x}"

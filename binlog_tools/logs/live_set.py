@@ -1,8 +1,4 @@
-"""The jobs that a log leaves alive, at its end or at some point of it.
-
-A forward pass; for each living job its newest record and the place of its body are kept, so this
-needs some 400 bytes for each job that is alive at once, and no bodies.
-"""
+"""The jobs that a log leaves alive, at its end or at some point of it."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -22,7 +18,6 @@ from beanstalk_twisted.binlog.records.others import (
     TUBE_ID,
     NotUnderstood,
     Pause,
-    Record,
     RememberedKey,
     Start,
     TubeDef,
@@ -33,13 +28,13 @@ from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, segment_name
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
-from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER
+from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, NS
 from binlog_tools.logs.reading import Broken, OpenSegment, names_ahead, segments, tubes_named
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause
+from binlog_tools.logs.stored import StoredJob, StoredPause
 
 OPEN_SEGMENTS: Final = 16
-"""Segments that are mapped at once while bodies are read; see `replay.OPEN_SEGMENTS`."""
+"""As in `replay.OPEN_SEGMENTS`."""
 
 
 class Point(NamedTuple):
@@ -57,11 +52,7 @@ END: Final = Point()
 class LiveJob(NamedTuple):
     """A job that is alive.
 
-    :ivar record: the bytes of its newest record.
-    :ivar created_ns: when it was put.
     :ivar seq: the segment with its newest full record, ``at`` the place of its body there.
-    :ivar size: of the body.
-    :ivar tags: what else that full record says that it carries.
     """
 
     record: bytes
@@ -73,17 +64,18 @@ class LiveJob(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """What the body takes in the log, with all beside it."""
+        """What body and tags take in the log."""
         return self.size if self.tags is None else self.size + self.tags.encoded_bytes
 
 
 class LiveSet:
     """The jobs, tubes, pauses, policies and remembered keys after each frame that is taken.
 
+    For each job its newest record and the place of its body are kept: some 400 bytes.
+
     :ivar jobs: by id; in the order of their first records.
     :ivar lacking: newest records of jobs whose bodies have not come yet.
     :ivar policies: by tube id; ``keys`` by tube id and key, with the segment that says so.
-    :ivar time_ns: of the newest frame.
     """
 
     def __init__(self) -> None:
@@ -98,7 +90,6 @@ class LiveSet:
         self._reserved: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, count: int | None = None) -> None:
-        """The records of a frame, or the first ``count`` of them."""
         self.time_ns = max(self.time_ns, frame.time_ns)
         count = frame.n_rec if count is None else count
         self.last_lsn = frame.base_lsn + count - 1
@@ -122,7 +113,7 @@ class LiveSet:
                 self._change(job_id, bytes(view[at : at + RECORD_BYTES]))
 
     def about_to_delete(self, buffer: Buffer, frame: Frame, index: int) -> None:
-        """For those who want to know: this record deletes a job that is still there."""
+        """Called before the deletion of a job that is still there, for subclasses."""
 
     def _change(self, job_id: int, record: bytes) -> None:
         job = self.jobs.get(job_id)
@@ -134,9 +125,7 @@ class LiveSet:
             self._reserved.add(job_id)
 
     def _end_reservations(self) -> None:
-        """A server has started: those that had reserved jobs are gone, and nothing says so of
-        each.
-        """
+        """A server has started: who had reserved jobs is gone, and no record says so of each."""
         for job_id in self._reserved:
             job = self.jobs.get(job_id)
             if job is not None and job.record[1] == State.RESERVED:
@@ -146,9 +135,7 @@ class LiveSet:
                 self.lacking[job_id] = _made_ready(newest)
         self._reserved.clear()
 
-    def _take_other(
-        self, buffer: Buffer, frame: Frame, index: int, kind: int, seq: int
-    ) -> None:  # fmt: skip
+    def _take_other(self, buffer: Buffer, frame: Frame, index: int, kind: int, seq: int) -> None:
         raw = frames.raw_record(buffer, frame, index)
         try:
             if kind == Pause.kind:
@@ -160,18 +147,15 @@ class LiveSet:
             elif kind == TubeDef.kind:
                 self.tubes[raw[TUBE_ID]] = frames.data_of(buffer, frame, raw)
             elif kind in (KEY, TubePolicy.kind):
-                self._take_extension(decode_record(raw, frames.data_of(buffer, frame, raw)), seq)
+                extension = decode_record(raw, frames.data_of(buffer, frame, raw))
+                if isinstance(extension, RememberedKey):
+                    self.keys[extension.tube_id, extension.key] = extension, seq
+                elif isinstance(extension, TubePolicy):
+                    self.policies[extension.tube_id] = extension
         except NotUnderstood:
             return
 
-    def _take_extension(self, record: Record, seq: int) -> None:
-        if isinstance(record, RememberedKey):
-            self.keys[record.tube_id, record.key] = record, seq
-        elif isinstance(record, TubePolicy):
-            self.policies[record.tube_id] = record
-
     def pauses_at(self, now_ns: int) -> Iterator[StoredPause]:
-        """The pauses that are in force."""
         for pause in self.pauses.values():
             if pause.seconds and pause.until_ns > now_ns:
                 name = self.tubes.get(pause.tube_id, b"")
@@ -185,17 +169,13 @@ class LiveSet:
 
 
 def _made_ready(record: bytes) -> bytes:
-    """The same record with state ready and no deadline."""
     raw = list(RECORD.unpack(record))
     raw[STATE], raw[DEADLINE_NS] = State.READY, 0
     return RECORD.pack(*raw)
 
 
 def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
-    """A job as the full record at ``at`` has it.
-
-    :param heap_at: where the heap begins that its body is in.
-    """
+    """:param heap_at: where the heap begins that its body is in."""
     record = bytes(memoryview(buffer)[at : at + RECORD_BYTES])
     raw = RECORD.unpack(record)
     body_at, size = heap_at + raw[DATA_OFF], raw[DATA_LEN]
@@ -209,7 +189,6 @@ def full_job(buffer: Buffer, at: int, seq: int, heap_at: int) -> LiveJob:
 
 
 def _tags_in(data: bytes) -> Tags | None:
-    """What extensions say; None if they cannot be understood, of which `check` tells."""
     try:
         return split_tags(data)[0]
     except BadTags:
@@ -217,10 +196,8 @@ def _tags_in(data: bytes) -> Tags | None:
 
 
 def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
-    """The segments of a log that was found sound or torn.
-
-    :param first_seq: segments below it are dead.
-    :raise Damaged: it is not.
+    """:param first_seq: segments below it are dead.
+    :raise Damaged: the log is neither sound nor torn.
     """
     for opened in segments(source):
         if opened.seq < first_seq:
@@ -231,10 +208,7 @@ def sound_segments(source: Source, first_seq: int = 0) -> Iterator[OpenSegment]:
 
 
 def sound_frames(opened: OpenSegment) -> Iterator[Frame]:
-    """The frames of such a segment, up to its end.
-
-    :raise Damaged: it is damaged.
-    """
+    """:raise Damaged: the segment is damaged before its end."""
     for piece in opened.pieces():
         if isinstance(piece, Frame):
             yield piece
@@ -255,8 +229,6 @@ class Snapshot(NamedTuple):
     """A log at some point.
 
     :ivar unknown: jobs that were alive then, but whose state or body the log no longer tells.
-    :ivar first_lsn: of the oldest record that is there.
-    :ivar since_ns: when its segment was begun.
     """
 
     live: LiveSet
@@ -292,16 +264,14 @@ def live_at(source: Source, point: Point = END, first_seq: int = 0) -> Snapshot:
 
 
 def records_before(frame: Frame, point: Point) -> int:
-    """How many records of a frame lie before a point."""
     if frame.time_ns > point.time_ns:
         return 0
     return max(0, min(frame.n_rec, point.lsn - frame.base_lsn + 1))
 
 
 class _Later:
-    """What records behind a point tell about it.
+    """Records behind a point.
 
-    :ivar since_ns: when the log begins.
     :ivar unknown: jobs that were alive then, in a state that nothing tells.
     """
 
@@ -313,7 +283,6 @@ class _Later:
         self.unknown: set[int] = set()
 
     def take(self, buffer: Buffer, frame: Frame, seq: int, first: int) -> None:
-        """The records of a frame from one on."""
         view = memoryview(buffer)
         for index, (kind, job_id) in enumerate(frames.kinds_and_ids(buffer, frame)):
             if index < first:
@@ -338,7 +307,6 @@ class _Later:
         self.unknown.add(job_id)
 
     def _restate(self, job_id: int, job: LiveJob) -> None:
-        """A job whose body lay before the beginning of the log."""
         newest = self._live.lacking.pop(job_id, None)
         if newest is None and self._became_ready(job):
             self._lose(job_id)
@@ -358,14 +326,11 @@ class _Later:
 
 
 class Bodies:
-    """Reads bodies of living jobs, from a few segments at a time."""
-
     def __init__(self, source: Source) -> None:
         self._source = source
         self._open: dict[int, Buffer] = {}
 
     def of(self, job: LiveJob) -> bytes:
-        """A body."""
         buffer = self._open.get(job.seq)
         if buffer is None:
             if len(self._open) >= OPEN_SEGMENTS:
@@ -374,7 +339,7 @@ class Bodies:
         return bytes(memoryview(buffer)[job.at : job.at + job.size])
 
 
-def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
+def stored(job: LiveJob, tubes: dict[int, bytes], body: bytes = b"") -> StoredJob:
     """A living job as the newest record has it, its birth, tags and body as the full one.
 
     :raise NotUnderstood: the record says what this version does not know.
@@ -384,17 +349,12 @@ def image_of(job: LiveJob, body: bytes = b"") -> JobImage:
         raw = (*raw[:FLAGS], 0, *raw[FLAGS + 1 :])
     image = decode_record(raw, b"")
     assert isinstance(image, JobImage)
-    return image._replace(kind=Kind.COPY, ts_ns=job.created_ns, body=body, tags=job.tags)
-
-
-def stored(job: LiveJob, tubes: "dict[int, bytes]", body: bytes = b"") -> StoredJob:
-    """A living job apart from its log."""
-    image = image_of(job, body)
+    image = image._replace(ts_ns=job.created_ns, body=body, tags=job.tags)
     return StoredJob.of(image, tubes.get(image.tube_id, b""))
 
 
 def promoted(job: StoredJob, now_ns: int) -> StoredJob:
-    """A delayed job whose time has come is ready, as its record says it would be."""
+    """Make a delayed job ready whose time has come."""
     if job.state is State.DELAYED and job.deadline_ns <= now_ns:
         return job._replace(state=State.READY, deadline_ns=0)
     return job

@@ -1,6 +1,4 @@
-"""A log as it was at an earlier moment: the segments that were needed then, and of the last one the
-frames up to that moment.  Whatever reads logs reads it as if no more had been written.
-"""
+"""A log as it was at an earlier moment, which is read as if no more had been written."""
 
 import errno
 import shlex
@@ -37,14 +35,14 @@ TRIM_SEQ_AT: Final = 48
 NOTHING_WRITTEN: Final = "nothing was written"
 
 READS_BOTH: Final = "'binlog-inspect restore' reads both at once"
-"""Where to go from a command that takes one log."""
 
 
 class PastSource(Source):
-    """A `Source` that ends at a point of another one.
+    """A `Source` that ends at a point of another one: the segments that were needed then, and of
+    the last one the frames up to it.
 
-    :ivar floors: what the other one has given out, behind the point too: a log that is made of
-        this one begins above it.
+    :ivar floors: what the other one has given out, behind the point too: a log that is made of this
+        one begins above it.
     :ivar now_ns: the time that was asked for; 0 for an LSN, None for the end of the log.
     """
 
@@ -92,29 +90,21 @@ class PastSource(Source):
     def forget_before(self, seq: int) -> None:
         self._whole.forget_before(seq)
 
-    # Which segments.
-
     def _header(self, seq: int) -> SegmentHeader:
         if seq in self._headers:
             return self._headers[seq]
         name = self._files_at[seq]
         header = self._whole.header(name)
         if not isinstance(header, SegmentHeader):
-            raise Damaged(self._refused(name, header.why))
+            raise self._refused(name, header.why)
         self._headers[seq] = header
         return header
 
-    def _refused(self, name: str, why: str) -> str:
-        return f"{self.path}: {name}: {why}; {NOTHING_WRITTEN}. {self._advice()}"
-
-    def _advice(self) -> str:
-        return f"Run: {shlex.join(['binlog-inspect', 'check', *self.path.split(' and ')])}"
+    def _refused(self, name: str, why: str) -> Damaged:
+        command = shlex.join(["binlog-inspect", "check", *self.path.split(" and ")])
+        return Damaged(f"{self.path}: {name}: {why}; {NOTHING_WRITTEN}. Run: {command}")
 
     def _last(self, point: Point) -> int:
-        """The last segment that has a record before the point.
-
-        :raise OSError: the log begins later, or ends earlier.
-        """
         if point.lsn != END.lsn and point.lsn > self.floors.last_lsn:
             raise self._outside(
                 f"it ends with LSN {self.floors.last_lsn}, before LSN {point.lsn}",
@@ -144,9 +134,7 @@ class PastSource(Source):
         return OSError(errno.EINVAL, f"{what}; {NOTHING_WRITTEN}. {advice}", self.path)
 
     def _begins_before(self, seq: int, point: Point) -> bool:
-        """Whether the first record of a segment lies before a point.  LSNs and times both only
-        grow.
-        """
+        """Return True if its first record lies before a point: LSNs and times only grow."""
         header = self._header(seq)
         if header.first_lsn > point.lsn:
             return False
@@ -154,12 +142,11 @@ class PastSource(Source):
         return (header.created_ns if frame is None else frame.time_ns) <= point.time_ns
 
     def _has_record(self, seq: int) -> bool:
-        """:raise Damaged: it has some, and the first one cannot be read."""
         if self._first_frame(seq, self._header(seq)) is not None:
             return True
         if (self._end_of(seq) or 0) > SEGMENT_HEADER_BYTES:
             why = f"offset {SEGMENT_HEADER_BYTES}: the header of its first frame is damaged"
-            raise Damaged(self._refused(self._files_at[seq], why))
+            raise self._refused(self._files_at[seq], why)
         return False
 
     def _first_frame(self, seq: int, header: SegmentHeader) -> Frame | None:
@@ -173,11 +160,9 @@ class PastSource(Source):
         return frame if isinstance(frame, Frame) else None
 
     def _end_of(self, seq: int) -> int | None:
-        """Where the frames of a segment end, as its successor says."""
         return self._header(seq + 1).prev_end if seq + 1 in self._files_at else None
 
     def _first(self, last: int, is_end: bool) -> int:
-        """The oldest segment that was needed."""
         header = self._header(last)
         if is_end or not header.flags & REHOMED or last - 1 not in self._files_at:
             return max(1, header.trim_seq)
@@ -198,7 +183,6 @@ class PastSource(Source):
             )
 
     def _floors(self) -> Floors:
-        """What the newest segment says was given out."""
         seq = max(self._files_at)
         header, small = self._header(seq), SmallState()
         small.note_header(header)
@@ -214,20 +198,14 @@ class PastSource(Source):
                 continue
         return Floors(next_lsn - 1, small.next_job_id, small.time_ns)
 
-    # The last one.
-
     def _cut_off(self, seq: int, point: Point) -> bytes:
-        """The last segment, up to the point.
-
-        :raise Damaged: it is damaged before that.
-        """
         name, header = self._files_at[seq], self._header(seq)
         buffer = self._whole.read(name)
         kept, last = [self._header_then(seq, header)], None
         for found in walk(buffer, header, self._end_of(seq)):
             if isinstance(found, Ending):
                 if found.problem and seq + 1 in self._files_at:
-                    raise Damaged(self._refused(name, f"offset {found.offset}: {found.problem}"))
+                    raise self._refused(name, f"offset {found.offset}: {found.problem}")
                 break
             if found.base_lsn > point.lsn or found.time_ns > point.time_ns:
                 break
@@ -246,7 +224,6 @@ class PastSource(Source):
         return b"".join(kept)
 
     def _header_then(self, seq: int, header: SegmentHeader) -> bytes:
-        """A header, without what it says of what came behind its re-homed frames."""
         raw = self._whole.header_bytes(self._files_at[seq])
         if not header.flags & REHOMED:
             return raw
@@ -256,7 +233,6 @@ class PastSource(Source):
 
 
 def _shortened(buffer: Buffer, frame: Frame, count: int) -> bytes:
-    """A frame with its first records only, and all of its heap."""
     view = memoryview(buffer)
     records = view[frame.records_at : frame.records_at + count * frame.rec_size]
     heap = view[frame.heap_at : frame.heap_at + frame.heap_len]
@@ -270,18 +246,15 @@ def _shortened(buffer: Buffer, frame: Frame, count: int) -> bytes:
     return b"".join([head, records, heap, bytes(-size % 8)])
 
 
-MANY_STORES: Final = "there are {count} stores here ({names}); name the folder of one"
-
-
 class UnitedSource(Source):
     """A `Source` of several that have segments of one store.  Of a segment that two have, the
     archived file is read, or another if that is damaged.
 
     :ivar passed_over: damaged files in the place of which others were read, in words.
+    :raise OSError: two have another segment of the same number; or one cannot be read.
     """
 
     def __init__(self, parts: Sequence[Source]) -> None:
-        """:raise OSError: two have another segment of the same number; or one cannot be read."""
         self._parts = sorted(parts, key=lambda part: not part.is_archive)
         self._parts_with: dict[str, list[Source]] = {}
         self._chosen: dict[str, Source] = {}
@@ -302,7 +275,6 @@ class UnitedSource(Source):
         return sorted(self._parts_with)
 
     def _compare_headers(self) -> None:
-        """:raise OSError: two files are not the same segment."""
         for name, parts in self._parts_with.items():
             if len(parts) == 1:
                 continue
@@ -310,14 +282,18 @@ class UnitedSource(Source):
             sound = [each for each in headers if isinstance(each[1], SegmentHeader)]
             for part, header in sound[1:]:
                 if header != sound[0][1]:
-                    raise _differs(name, sound[0][0], part)
+                    raise OSError(
+                        errno.EINVAL,
+                        f"{name} is another one in {sound[0][0].path}: a log that was started from "
+                        f"an old copy writes another history; nothing was written. Name one of "
+                        f"them",
+                        part.path,
+                    )
             if sound:
                 self._chosen[name] = sound[0][0]
 
     def _judge(self, name: str) -> None:
-        """Choose the first file of a segment that is not damaged, if there are several; the first
-        of them if all are.
-        """
+        """Choose the first file of a segment that is not damaged; the first of them if all are."""
         parts = self._parts_with.get(name, [])
         if len(parts) == 1 or name in self._judged:
             return
@@ -333,7 +309,6 @@ class UnitedSource(Source):
             flaws.append(f"{part.path_of(name)}: {flaw}")
 
     def _flaw(self, part: Source, name: str) -> str:
-        """What is wrong with a file of a segment; empty if nothing is."""
         try:
             header = part.header(name)
             if not isinstance(header, SegmentHeader):
@@ -376,20 +351,7 @@ class UnitedSource(Source):
         return chosen if chosen in parts else parts[0]
 
 
-def _differs(name: str, one: Source, other: Source) -> OSError:
-    return OSError(
-        errno.EINVAL,
-        f"{name} is another one in {one.path}: a log that was started from an old copy writes "
-        f"another history; nothing was written. Name one of them",
-        other.path,
-    )
-
-
 def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
-    """The first thing that is wrong in a segment, bodies included.
-
-    :param end: where its frames end, if its successor says that.
-    """
     for found in walk(buffer, header, end):
         if isinstance(found, Ending):
             return found.problem and f"offset {found.offset}: {found.problem}"
@@ -399,8 +361,8 @@ def _flaw_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> str:
 
 
 def united(sources: Iterable[Source]) -> Source:
-    """The one log that these are parts of.  Of an archive of several stores that one counts whose
-    directory is named beside it.
+    """The one log that these are parts of.  Of an archive with several stores, the one counts whose
+    directory is named too.
 
     :raise OSError: they are of several stores, or one cannot be read; `NoLog`, there is none.
     """
@@ -416,13 +378,13 @@ def united(sources: Iterable[Source]) -> Source:
     if len(parts) > 1:
         names = ", ".join(sorted(store.hex() for store in parts))
         first = next(iter(parts.values()))[0]
-        raise OSError(errno.EINVAL, MANY_STORES.format(count=len(parts), names=names), first.path)
+        why = f"there are {len(parts)} stores here ({names}); name the folder of one"
+        raise OSError(errno.EINVAL, why, first.path)
     (found,) = parts.values()
     return found[0] if len(found) == 1 else UnitedSource(found)
 
 
 def _store_of(source: Source) -> bytes:
-    """The store of its segments, as the newest header that can be read says."""
     names = source.segment_names()
     if not names:
         raise NoLog(source.path)

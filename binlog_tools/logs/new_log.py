@@ -1,9 +1,4 @@
-"""Writing a log anew; docs/binlog-format.md, "Logs made by tools".
-
-`SegmentMaker` writes the segments of one log into a directory, each sealed and synced before the
-next one exists; it holds no more than one frame.  `NewLog` does so in ``DST.part`` and gives it its
-name when all of it is durable: a crash never leaves half a log under the final name.
-"""
+"""Writing a new log; docs/binlog-format.md, "Logs made by tools"."""
 
 import contextlib
 import errno
@@ -11,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple
 
 from beanstalk_twisted import __version__
@@ -47,11 +41,10 @@ from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPo
 
 
 class NewDirectory:
-    """A directory that is being filled, as ``PATH.part``; used in a ``with`` block.  Leaving the
-    block without `publish` removes it.
+    """A directory that is being filled, as ``PATH.part``.  Leaving the ``with`` block without
+    `publish` removes it.
 
     :ivar path: what it will be called, absolute.
-    :ivar directory: to write in.
     """
 
     def __init__(self, path: str) -> None:
@@ -62,7 +55,10 @@ class NewDirectory:
         self._real = _followed(self.path)
         self._part = self._real + PART
         self._is_published = False
-        _refuse_full(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.listdir(self.path):
+                why = "it is not empty; name a new directory"
+                raise OSError(errno.ENOTEMPTY, why, self.path)
         _make(self._part, self.path)
         self.directory = NamingDirectory(self._part)
 
@@ -74,22 +70,17 @@ class NewDirectory:
         sync_directory(os.path.dirname(self._real))
 
     def discard(self) -> None:
-        """Remove it, unless it has its name."""
         if not self._is_published:
             shutil.rmtree(self._part, ignore_errors=True)
 
     def __enter__(self) -> "NewDirectory":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *error: object) -> None:
         self.discard()
 
 
 def _followed(path: str) -> str:
-    """A link to an empty directory stays what it is."""
     real = os.path.realpath(path)
     if os.path.islink(path) and not os.path.lexists(real):
         why = f"it is a symbolic link to {real}, which is not there; make that, or name it instead"
@@ -97,14 +88,7 @@ def _followed(path: str) -> str:
     return real
 
 
-def _refuse_full(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if os.listdir(path):
-            raise OSError(errno.ENOTEMPTY, "it is not empty; name a new directory", path)
-
-
 def _make(part: str, path: str) -> None:
-    """:param path: what the user calls it."""
     try:
         os.mkdir(part, 0o700)
     except FileNotFoundError:
@@ -116,21 +100,17 @@ def _make(part: str, path: str) -> None:
 
 
 WRITER: Final = f"beanstalk-twisted/{__version__}"
-"""How the headers name us."""
 
 MAX_ORIGIN_BYTES: Final = 3000
 """Of JSON, in the header: it has 3932 bytes, of which the columns take some 500."""
 
 
 MIN_ROOM_BYTES: Final = 2 << 10
-"""SpaceBudget for jobs in a segment, however small it is asked to be."""
+"""For jobs in a segment, however small it is asked to be."""
 
 
 class OriginSource(NamedTuple):
-    """A log that another was made from.
-
-    :ivar store_uuid: 32 hexadecimal digits; empty if it is no TQL log.
-    """
+    """A log that another was made from; its store is empty if it is no TQL log."""
 
     path: str
     store_uuid: str
@@ -138,7 +118,6 @@ class OriginSource(NamedTuple):
 
     @classmethod
     def of(cls, survey: Survey) -> "OriginSource":
-        """A log that was looked at."""
         newest = survey.segments[-1] if survey.segments else None
         if newest is None:
             return cls(survey.path, "", 0)
@@ -146,11 +125,6 @@ class OriginSource(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a log was made by, and from what.
-
-    :ivar tool: the command.
-    """
-
     tool: str
     sources: Sequence[OriginSource] = ()
 
@@ -171,8 +145,8 @@ class Origin(NamedTuple):
 
 
 def origin_stores(description: Mapping[str, object]) -> Iterator[str]:
-    """The stores that the description in a header says that the log was made from, as 32
-    hexadecimal digits each; nothing depends on it, so what is no origin has none.
+    """The stores, as 32 hexadecimal digits each, that a header says that the log was made from;
+    nothing depends on it, so what is no origin has none.
     """
     origin = description.get("origin")
     sources = origin.get("sources") if isinstance(origin, dict) else None
@@ -187,7 +161,6 @@ class Floors(NamedTuple):
 
     :ivar last_lsn: the highest LSN of the logs it was made from.
     :ivar next_job_id: every lower id was given out there.
-    :ivar time_ns: the newest time in them.
     """
 
     last_lsn: int = 0
@@ -196,7 +169,6 @@ class Floors(NamedTuple):
 
     @classmethod
     def of(cls, *surveys: Survey) -> "Floors":
-        """The floors of logs that were looked at."""
         return cls(
             max((s.segments[-1].ending.next_lsn - 1 for s in surveys if s.segments), default=0),
             max((s.small.next_job_id for s in surveys), default=1),
@@ -208,8 +180,6 @@ NO_FLOORS: Final = Floors()
 
 
 class Written(NamedTuple):
-    """What a new log has."""
-
     path: str
     jobs: int
     body_bytes: int
@@ -231,13 +201,14 @@ class SharedKey(NamedTuple):
 
 
 def shared_key_fields(shared: SharedKey) -> Mapping[str, object]:
-    """Such a job, by the names of docs/inspect.md."""
+    """Describe such a job by the names of docs/inspect.md."""
     tube, key = text_of(shared.tube), text_of(shared.key)
     return {"job": shared.job_id, "tube": tube, "key": key, "holder": shared.holder}
 
 
 class SegmentMaker:
-    """Writes the segments of a new log into an empty directory.
+    """Writes the segments of a new log into an empty directory, each sealed and synced before the
+    next one exists; it holds no more than one frame.
 
     :ivar shared_keys: the jobs that have lost their keys to others: a tube has each key once.
     """
@@ -275,11 +246,12 @@ class SegmentMaker:
         self._begin()
 
     def add(self, job: StoredJob) -> None:
-        """State a job.
-
-        :raise ValueError: it cannot stand in a log; the message says why.
-        """
-        _refuse_impossible(job)
+        """:raise ValueError: the job cannot stand in a log; the message says why."""
+        if job.state is State.GONE or job.job_id < 1:
+            raise ValueError(f"job {job.job_id} is gone; only living jobs can be written")
+        if len(job.body) > MAX_BODY_BYTES:
+            why = f"is larger than {MAX_BODY_BYTES} bytes"
+            raise ValueError(f"the body of job {job.job_id} {why}")
         if job.tags is not None and job.tags.holds_key:
             job = self._with_own_key(job, job.tags)
         beside = 0 if job.tags is None else job.tags.encoded_bytes
@@ -290,9 +262,8 @@ class SegmentMaker:
         self._next_job_id = max(self._next_job_id, job.job_id + 1)
 
     def add_keys(self, keys: Iterable[StoredKey]) -> int:
-        """State remembered keys, behind all jobs.  One that a job has is that job's.
-
-        :return: how many there are.
+        """State remembered keys, behind all jobs; one that a job has is that job's.  Give their
+        number.
         """
         count = 0
         for key in keys:
@@ -305,7 +276,6 @@ class SegmentMaker:
         return count
 
     def _with_own_key(self, job: StoredJob, tags: Tags) -> StoredJob:
-        """The job, without its unique key if another one has it."""
         place = job.tube, tags.unique_key
         holder = self._holders.setdefault(place, job.job_id)
         if holder == job.job_id:
@@ -316,11 +286,11 @@ class SegmentMaker:
 
     @property
     def last_lsn(self) -> int:
-        """What the last LSN will be if it is finished now: that of the last segment's seal."""
+        """The last LSN if it is finished now: that of the last segment's seal."""
         return self._lsn + len(self._open) + 1
 
     def finish(self) -> Written:
-        """End the log in order; all of it is durable then, but for the name of its directory."""
+        """End the log; all of it is durable then, but for the name of its directory."""
         self._append(CleanStop(self._now_ns))
         self._seal()
         self._directory.sync()
@@ -330,7 +300,6 @@ class SegmentMaker:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Let go of a segment that was not finished."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -353,7 +322,8 @@ class SegmentMaker:
         return tube_id
 
     def _append(self, record: Record) -> None:
-        if _is_extended(record):
+        has_tags = isinstance(record, JobImage) and record.tags is not None
+        if has_tags or isinstance(record, RememberedKey | TubePolicy):
             self._incompat = EXTENSIONS
         self._open.append(record)
         self._open_bytes += RECORD_BYTES + len(record.data)
@@ -383,52 +353,31 @@ class SegmentMaker:
         ).encode(self._description)  # fmt: skip
 
     def _flush(self) -> None:
-        """Write the open frames."""
         at = self._framing.end
         chunks = self._framing.add(self._open, self._lsn, self._now_ns)
         self._lsn += len(self._open)
-        self._write(at, chunks)
+        assert self._file is not None
+        self._file.write_at(at, chunks)
         self._open = []
         self._open_bytes = 0
 
-    def _write(self, at: int, chunks: Sequence[bytes]) -> None:
-        assert self._file is not None
-        self._file.write_at(at, chunks)
-
     def _seal(self) -> None:
-        """Finish the segment and make it durable."""
         self._flush()
         at, lsn = self._framing.end, self._lsn
         self._lsn += 1
         chunks = self._framing.seal(lsn, self._now_ns)
-        self._write(at, chunks)
-        self._bytes += at + sum(map(len, chunks))
         assert self._file is not None
+        self._file.write_at(at, chunks)
+        self._bytes += at + sum(map(len, chunks))
         self._file.write_at(0, [self._header()])
         self._file.sync()
         self.close()
         self._prev_end = self._framing.end
 
 
-def _is_extended(record: Record) -> bool:
-    """Whether only a segment with extensions may hold it."""
-    if isinstance(record, JobImage):
-        return record.tags is not None
-    return isinstance(record, RememberedKey | TubePolicy)
-
-
-def _refuse_impossible(job: StoredJob) -> None:
-    if job.state is State.GONE or job.job_id < 1:
-        raise ValueError(f"job {job.job_id} is gone; only living jobs can be written")
-    if len(job.body) > MAX_BODY_BYTES:
-        raise ValueError(f"the body of job {job.job_id} is larger than {MAX_BODY_BYTES} bytes")
-
-
-class NewLog:
-    """A new log in a directory of its own; used in a ``with`` block.  Leaving the block with an
-    error removes all of it; leaving it without `finish` is one.
-
-    :ivar written: what it has, once finished.
+class NewLog(SegmentMaker):
+    """A log in a new directory, which has its name when all is durable: a crash never leaves half a
+    log.  Leaving the ``with`` block without `finish`, or with an error, removes it.
     """
 
     def __init__(
@@ -439,10 +388,9 @@ class NewLog:
         """:param path: must not exist, or be an empty directory.
         :raise OSError: it cannot be made.
         """
-        self.written: Written | None = None
         self._new = NewDirectory(path)
         try:
-            self._maker = SegmentMaker(
+            super().__init__(
                 self._new.directory, origin, floors=floors, pauses=pauses,
                 policies=policies, segment_bytes=segment_bytes, flags=flags, now_ns=now_ns,
             )  # fmt: skip
@@ -450,37 +398,14 @@ class NewLog:
             self._new.discard()
             raise
 
-    def add(self, job: StoredJob) -> None:
-        """State a job."""
-        self._maker.add(job)
-
-    def add_keys(self, keys: Iterable[StoredKey]) -> int:
-        """State remembered keys, behind all jobs; see `SegmentMaker.add_keys`."""
-        return self._maker.add_keys(keys)
-
-    @property
-    def shared_keys(self) -> Sequence[SharedKey]:
-        """The jobs that have lost their keys to others."""
-        return self._maker.shared_keys
-
-    @property
-    def last_lsn(self) -> int:
-        """What the last LSN will be if it is finished now: that of the last segment's seal."""
-        return self._maker.last_lsn
-
     def finish(self) -> Written:
-        """End the log and give it its name; it is durable then."""
-        written = self._maker.finish()
+        written = super().finish()
         self._new.publish()
-        self.written = written._replace(path=self._new.path)
-        return self.written
+        return written._replace(path=self._new.path)
 
     def __enter__(self) -> "NewLog":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._maker.close()
-        self._new.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        self._new.discard()

@@ -64,7 +64,7 @@ class ObjectFolder(Readable):
         return list(self._sizes)
 
     def size(self, name: str) -> int:
-        """:return: of a file, as it was when `names` was last called."""
+        """Give it as it was when `names` was last called."""
         if name not in self._sizes:
             self._sizes[name] = self._store.size(join(self._folder, name))
         return self._sizes[name]
@@ -73,7 +73,6 @@ class ObjectFolder(Readable):
         return self.read_part(name, 0, self.size(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """Make a small file, or put another in its place."""
         self._store.write(join(self._folder, name), [content])
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
@@ -84,7 +83,6 @@ class ObjectSource(Source):
     """A `Source` in object storage.  Nothing there is held open: objects do not change."""
 
     def __init__(self, folder: ObjectFolder, is_archive: bool, left_out: list[str]) -> None:
-        """:param is_archive: whether files are named as in an archive."""
         self._folder = folder
         self._is_named_so = is_archive
         self._read: tuple[str, Buffer] | None = None
@@ -100,7 +98,6 @@ class ObjectSource(Source):
         pass
 
     def open(self, name: str) -> int:
-        """A file descriptor of a copy that has no name."""
         # Here, since it takes 7 ms, and commands that read directories do not need it.
         import tempfile
 
@@ -128,9 +125,7 @@ class ObjectSource(Source):
 
 
 def sources_at(url: str) -> list[Source]:
-    """The logs at a URL: one, or those of an archive's stores.
-
-    :raise BadUrl: it names no store.
+    """:raise BadUrl: it names no store.
     :raise OSError: it cannot be read; `NoLog`, there is none.
     """
     store = open_store(url)
@@ -139,7 +134,6 @@ def sources_at(url: str) -> list[Source]:
 
 
 def sources_in(store: Store) -> list[Source]:
-    """The same of a store that is open."""
     found = [
         source
         for name in ("", *filter(is_store_name, store.folders()))
@@ -170,18 +164,12 @@ def folders_at(url: str) -> list[Readable]:
 
 
 def folders_in(store: Store, url: str) -> list[Readable]:
-    """The same of a store that is open."""
     stores = filter(is_store_name, store.folders())
     every = [ObjectFolder(store, name) for name in ("", *stores)]
     found: list[Readable] = [each for each in every if archived_among(each.names())]
     if not found:
         raise NoLog.no_archive(url, every[0].names())
     return found
-
-
-def _head(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(SEGMENT_HEADER_BYTES)
 
 
 def open_sources(paths: Iterable[str]) -> list[Source]:
@@ -207,9 +195,9 @@ def open_sources(paths: Iterable[str]) -> list[Source]:
 
 
 def open_reachable(paths: Iterable[str]) -> tuple[list[Source], list[OSError]]:
-    """The same without URLs that do not answer, if another argument names a log.
+    """The logs, without URLs that do not answer if another argument names a log; and why each of
+    those cannot be read.
 
-    :return: the logs, and why each of the others cannot be read.
     :raise OSError: none can be read; or one that can be asked has no log.
     """
     paths = list(paths)
@@ -242,19 +230,18 @@ def open_source(path: str) -> Source:
 
 
 def _of_directory(path: str) -> list[Source]:
-    """A server's directory, a store of an archive, or all of an archive's."""
     names = sorted(os.listdir(path))
     if is_servers(names):
-        return [Source(path, lambda: _listed(path), left_out=archived_among(names))]
+        return [Source(path, lambda: _paths_in(path), left_out=archived_among(names))]
     if archived_among(names):
         return [Source(path, lambda: _archived(path), is_partial=True, is_archive=True)]
     stores = [name for name in names if is_store_name(name)]
     archives = [os.path.join(path, name) for name in stores]
     found = [source for archive in archives for source in _of_directory(archive)]
-    return found or [Source(path, lambda: _listed(path))]
+    return found or [Source(path, lambda: _paths_in(path))]
 
 
-def _listed(path: str) -> dict[str, str]:
+def _paths_in(path: str) -> dict[str, str]:
     with os.scandir(path) as entries:
         return {entry.name: entry.path for entry in entries if entry.is_file()}
 
@@ -275,7 +262,7 @@ def _of_files(paths: list[str]) -> Source:
 
 
 def _refuse_stranger(path: str) -> None:
-    """:raise NoLog: a file that has nothing of a segment in it, and is not called like one."""
+    """:raise NoLog: a file has nothing of a segment in it, and is not called like one."""
     name = os.path.basename(path)
     if parse_segment_name(name) is not None or parse_archived_name(name) is not None:
         return
@@ -292,13 +279,14 @@ _BEGINNINGS: Final = re.compile(re.escape(SEGMENT_MAGIC) + b"|" + re.escape(FRAM
 
 
 def holds_something(buffer: Buffer | mmap.mmap) -> bool:
-    """Whether any part of a log can be seen: the beginning of a header, or of a frame."""
+    """Return True if the beginning of a header, or of a frame, can be seen."""
     return _BEGINNINGS.search(buffer) is not None
 
 
 def _name_of(path: str) -> str:
-    """What a file would be called in a server's directory; its header knows best."""
-    header = decode_segment_header(_head(path))
+    """The name of a file in a server's directory; its header knows best."""
+    with open(path, "rb") as file:
+        header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
     if isinstance(header, SegmentHeader):
         return segment_name(header.seq)
     name = os.path.basename(path)
@@ -322,37 +310,30 @@ class Loaded(NamedTuple):
 
     @property
     def last_lsn(self) -> int:
-        """Of the newest record."""
         return OriginSource.of(self.survey).last_lsn
 
     @property
     def floors(self) -> Floors:
-        """What a log that is made of this one begins above."""
+        """For a log that is made of this one."""
         return Floors(*map(max, Floors.of(self.survey), self.given_out))
 
     def jobs(self) -> Iterator[StoredJob]:
-        """Ascending by id."""
         return loaded_jobs(self.survey, self.now_ns)
 
     def pauses(self) -> list[StoredPause]:
-        """Those in force."""
         return list(loaded_pauses(self.survey, self.now_ns))
 
     def remembered_keys(self) -> list[StoredKey]:
-        """Those that are still remembered."""
         return list(loaded_keys(self.survey, self.now_ns))
 
     def policies(self) -> list[StoredPolicy]:
-        """Those that commands have set."""
         return list(loaded_policies(self.survey))
 
 
 def load(
     source: Source, progress: Progress = lambda done, total: None, wall_ns: int | None = None
 ) -> Loaded:
-    """Look at a log.
-
-    :param wall_ns: the wall clock, if not that of now, or of the moment of a `PastSource`.
+    """:param wall_ns: the wall clock, if not that of now, or of the moment of a `PastSource`.
     :raise BinlogError: a server would refuse it.
     :raise OSError: it cannot be read.
     """

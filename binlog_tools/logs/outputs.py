@@ -1,9 +1,4 @@
-"""Where the output of a command goes: never into a log that it reads, and never half.
-
-A file is written as ``NAME.part`` and has its name when all of it is durable, so what was there
-before stays if anything goes wrong.  What is no regular file (a pipe, a device, ``/dev/stdout``) is
-written directly.
-"""
+"""Where the output of a command goes: never into a log that it reads, and never half."""
 
 import contextlib
 import errno
@@ -21,24 +16,18 @@ from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.logs.sources import is_store_name, parse_archived_name
 
 STDOUT: Final = "-"
-"""What stands for stdout where a file is asked for."""
 
 PART: Final = ".part"
-"""Behind the name of what is being written."""
 
 MODE: Final = 0o600
-"""Of each file that is made, as of the server's: bodies are in it.  A umask only takes away."""
+"""Of each file that is made: bodies are in it."""
 
 _DESCRIPTORS: Final = re.compile(r"/proc/.*/fd|/dev/fd")
 """Folders whose files are what this process has open already."""
 
 
-class InsideSource(ValueError):
-    """An output that would change a log that is read."""
-
-
-class InsideNew(ValueError):
-    """An output that would lie about in a log that is made."""
+class Inside(ValueError):
+    """An output that would change a log that is read, or lie about in one that is made."""
 
 
 def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
@@ -46,30 +35,26 @@ def refuse_inside_sources(output: str, sources: Iterable[str]) -> None:
     a directory are links, the folders of what they lead to are read, too.
 
     :param output: a file or a directory, which need not exist.
-    :param sources: directories, or files of segments.
-    :raise InsideSource: writing the output would change one of the sources.
+    :raise Inside: writing the output would change one of the sources.
     """
     for source in sources:
         for path in (output, os.path.realpath(output) + PART):
             if _is_inside(path, source):
-                raise InsideSource(
+                raise Inside(
                     f"{output}: this is within {source}, which is read, and a log is only read; "
                     f"nothing was written. Name a place outside of it."
                 )
 
 
 def refuse_inside_new(output: str, directories: Iterable[str]) -> None:
-    """A new directory has what its command puts there, and nothing else.
-
-    :param output: a file.
-    :param directories: that are to be made; they need not exist.
-    :raise InsideNew: it would be within one.
+    """:param directories: that are to be made; they need not exist.
+    :raise Inside: the file would be within one.
     """
     real = os.path.realpath(output)
     for directory in directories:
         new = os.path.realpath(directory)
         if any(os.path.commonpath((real, at)) == at for at in (new, new + PART)):
-            raise InsideNew(
+            raise Inside(
                 f"{output}: this is within {directory}, which is to be a log and nothing else; "
                 f"nothing was written. Name a place outside of it."
             )
@@ -95,7 +80,6 @@ def _is_segment_name(name: str) -> bool:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Whether a path is a directory, or in it, under whatever name."""
     wanted = os.stat(folder)
     while True:
         with contextlib.suppress(OSError):
@@ -129,50 +113,37 @@ def _led_to(folder: str) -> Iterator[str]:
 
 
 def _is_a_file_of(path: str, folder: str) -> bool:
-    """Whether a file is another name of one in a directory, or of one that a link there leads
-    to.
-    """
     try:
         found = os.stat(path)
     except OSError:
         return False
     if not stat.S_ISREG(found.st_mode):
         return False
-    files = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
-    return any(_is_the_file(file, found) for file in files)
-
-
-def _is_the_file(path: str, found: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), found)
-    except OSError:
-        # A link that leads nowhere, or a file that a server has deleted meanwhile.
-        return False
+    for at, _, names in os.walk(folder):
+        for name in names:
+            # A link may lead nowhere, a server may have deleted a file meanwhile.
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(os.path.join(at, name)), found):
+                    return True
+    return False
 
 
 class NamingFile(RealFile):
-    """A `RealFile` whose errors say which file it is."""
-
     def __init__(self, fd: int, path: str) -> None:
         super().__init__(fd)
         self._path = path
 
     def write_at(self, offset: int, chunks: Any) -> None:
-        """Short writes go on with the remainder."""
         with naming(self._path):
             super().write_at(offset, chunks)
 
     def sync(self) -> None:
-        """Sync the file."""
         with naming(self._path):
             super().sync()
 
 
 class NamingDirectory(RealDirectory):
-    """A `RealDirectory` that makes files whose errors say which they are."""
-
     def create(self, name: str) -> RealFile:
-        """Create a file, and say where errors happen."""
         path = os.path.join(self.path, name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return NamingFile(os.open(path, flags, MODE), path)
@@ -180,9 +151,7 @@ class NamingDirectory(RealDirectory):
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """What fails in this block fails on this file: what is called with a descriptor alone
-    cannot say.
-    """
+    """Name this file in errors of the block."""
     try:
         yield
     except OSError as problem:
@@ -203,19 +172,17 @@ class NamedBuffer(io.BufferedWriter):
         self._path = path
 
     def write(self, content: Any) -> int:
-        """Send these bytes."""
         with naming(self._path):
             return super().write(content)
 
     def flush(self) -> None:
-        """Write what is buffered."""
         with naming(self._path):
             super().flush()
 
 
 @contextlib.contextmanager
 def opened(path: str | None) -> Iterator[TextIO]:
-    """Where the one output of a command goes; a file has its name when the block has ended well.
+    """The one output of a command; a file has its name when the block has ended well.
 
     :param path: None or ``-`` for stdout.
     """
@@ -229,9 +196,9 @@ def opened(path: str | None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[IO[bytes]]:
-    """A file that is being written.  It has its name when the block ends without an error; else
-    what had that name before has it still.  A new one has `MODE`, another one the rights of that
-    before.
+    """A file that is written as ``NAME.part``, or directly if it is no regular file.  It has its
+    name when the block ends without an error; else what had that name before has it still.  A new
+    one has `MODE`, another one the rights of that before.
 
     :raise OSError: it cannot be written; it says which file.
     """
@@ -247,7 +214,8 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
             yield out
             out.flush()
             with naming(part):
-                _take_rights(target, fd)
+                with contextlib.suppress(OSError):
+                    os.fchmod(fd, stat.S_IMODE(os.stat(target).st_mode))
                 os.fsync(fd)
             os.rename(part, target)
     except BaseException:
@@ -259,7 +227,7 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def growing_file(path: str) -> Iterator[IO[bytes]]:
-    """A file that others read while it is being written, so it has its name from the beginning.
+    """A file that others read while it is written, so it has its name from the beginning.
 
     :raise OSError: it is there already, or cannot be written.
     """
@@ -272,7 +240,6 @@ def growing_file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def as_text(out: IO[bytes]) -> Iterator[TextIO]:
-    """A file of bytes that takes text."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="\n")
     yield text
     text.flush()
@@ -295,11 +262,11 @@ def _is_replaced(path: str) -> bool:
 
 
 MAX_LINKS: Final = 40
-"""Links that are followed from one name, as Linux does."""
+"""As Linux follows from one name."""
 
 
 def _open_part(part: str) -> int:
-    """A new file, or what a run that did not end has left of it; nobody else writes it."""
+    """A new file, or what a run that did not end has left of it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         fd = os.open(part, flags, MODE)
@@ -321,8 +288,3 @@ def _open_part(part: str) -> int:
             os.close(fd)
             raise
         os.close(fd)
-
-
-def _take_rights(target: str, fd: int) -> None:
-    with contextlib.suppress(OSError):
-        os.fchmod(fd, stat.S_IMODE(os.stat(target).st_mode))

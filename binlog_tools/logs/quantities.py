@@ -24,7 +24,7 @@ NS_FROM: Final = 10**14
 
 EARLIEST_NS: Final = -(1 << 63)
 LATEST_NS: Final = (1 << 63) - 1
-"""What an i64 of nanoseconds can say: the years 1677 to 2262."""
+"""The range of an i64 of nanoseconds: the years 1677 to 2262."""
 
 
 def parse_time(text: str, now_ns: int) -> int:
@@ -71,9 +71,8 @@ def _within(moment_ns: int) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """A length of time: ``90s``, ``2h``, ``1d12h``.
+    """A length of time, in nanoseconds: ``90s``, ``2h``, ``1d12h``.
 
-    :return: nanoseconds.
     :raise ValueError: it is none.
     """
     parts = _PART.findall(text)
@@ -89,9 +88,7 @@ def format_time(moment_ns: int) -> str:
 
 
 def format_time_exactly(moment_ns: int) -> str:
-    """A moment in UTC, to the nanosecond: for programs, whose JSON numbers may be too small for
-    it.
-    """
+    """A moment in UTC, to the nanosecond, for programs."""
     seconds, rest = divmod(moment_ns, NS)
     return f"{_format_second(seconds)}.{rest:09d}Z"
 
@@ -103,7 +100,7 @@ def _format_second(seconds: int) -> str:
 
 
 def format_duration(length_ns: int) -> str:
-    """A length of time, by its two largest units: ``1d2h``, ``15m4s``, ``250ms``."""
+    """By its two largest units: ``1d2h``, ``15m4s``, ``250ms``."""
     if length_ns < 0:
         return f"-{format_duration(-length_ns)}"
     if length_ns < NS:
@@ -153,7 +150,6 @@ class Span(NamedTuple):
 
 
 def spans_of(numbers: Iterable[int]) -> list[Span]:
-    """Numbers as ranges without gaps, in order."""
     spans: list[Span] = []
     for number in sorted(numbers):
         if spans and number <= spans[-1].last + 1:

@@ -1,8 +1,4 @@
-"""Going through a log from end to end, damaged or not, one segment at a time.
-
-Nothing is kept of what was passed, so this needs the memory of one segment or two, however long the
-log is.
-"""
+"""Going through a log from end to end, damaged or not, in the memory of a segment or two."""
 
 import struct
 import zlib
@@ -18,7 +14,15 @@ from beanstalk_twisted.binlog.reading.segment import (
     no_frame,
 )
 from beanstalk_twisted.binlog.reading.survey import NamedHeader, under_their_numbers
-from beanstalk_twisted.binlog.records.others import TUBE_ID, TYPE, NotUnderstood, Raw, Seal, TubeDef
+from beanstalk_twisted.binlog.records.others import (
+    DATA_CRC,
+    TUBE_ID,
+    TYPE,
+    NotUnderstood,
+    Raw,
+    Seal,
+    TubeDef,
+)
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import (
     RECORD,
@@ -36,10 +40,7 @@ from binlog_tools.logs.sources import Source
 
 
 class Remark(NamedTuple):
-    """Bytes that are not what was written there.
-
-    :ivar offset: where they begin, ``end`` where they or the file end.
-    """
+    """Bytes that are not what was written there."""
 
     offset: int
     end: int
@@ -69,15 +70,11 @@ def remarks(buffer: Buffer, last: Frame | None, at: int) -> Iterator[Remark]:
 
 
 def has_seal(buffer: Buffer, last: Frame) -> bool:
-    """Whether the last record of a frame is a SEAL."""
     return bool(last.n_rec) and (frames.raw_record(buffer, last, last.n_rec - 1)[TYPE] == Seal.kind)
 
 
 def _trailer(buffer: Buffer, last: Frame) -> bytes:
-    """The trailer that stands behind a last frame; nothing if that holds no seal.
-
-    :raise NotUnderstood, struct.error: what it holds is none that we write.
-    """
+    """:raise NotUnderstood, struct.error: what a seal holds is none that we write."""
     if not has_seal(buffer, last):
         return b""
     raw = frames.raw_record(buffer, last, last.n_rec - 1)
@@ -108,10 +105,7 @@ class Hole(NamedTuple):
 
 
 class OpenSegment(NamedTuple):
-    """A segment that is being read.
-
-    :ivar end: where its successor says that its frames end; None if there is none.
-    """
+    """:ivar end: where its successor says that its frames end; None if there is none."""
 
     source: Source
     name: str
@@ -122,23 +116,18 @@ class OpenSegment(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where the file is."""
         return self.source.path_of(self.name)
 
     def pieces(self) -> Iterator[Frame | Hole]:
-        """Every good frame, and what is between them."""
         return pieces(self.buffer, self.header, self.end)
 
     def tube_names(self) -> Iterator[tuple[int, bytes]]:
-        """The names of tubes that it says."""
         for frame in self.pieces():
             if isinstance(frame, Frame):
                 yield from tubes_named(self.buffer, frame)
 
 
 class Broken(NamedTuple):
-    """A segment whose header cannot be used."""
-
     source: Source
     name: str
     seq: int
@@ -146,8 +135,6 @@ class Broken(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Segments that have nothing between these need not be opened."""
-
     first_lsn: int = 0
     last_lsn: int = 1 << 64
     since_ns: int = -(1 << 63)
@@ -201,10 +188,7 @@ def _is_outside(
 
 
 def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[Frame | Hole]:
-    """Every good frame of a segment, and the holes between them.
-
-    :param end: where the successor says that the data end; None for the newest segment.
-    """
+    """:param end: where the successor says that the data end; None for the newest segment."""
     limit = len(buffer) if end is None else min(end, len(buffer))
     at, lsn = SEGMENT_HEADER_BYTES, header.first_lsn
     while at < limit:
@@ -223,8 +207,8 @@ def pieces(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterator[F
 
 
 def hole_at(buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int) -> Hole | None:
-    """What stands at ``at``, where the frame with ``lsn`` does not; None if nothing does: the data
-    end there.  Every segment has a first frame, so they do not end before it.
+    """None if the data end at ``at``.  Every segment has a first frame, so they do not end before
+    it.
     """
     if not continues(buffer, at, limit):
         is_begun = at != SEGMENT_HEADER_BYTES or lsn != header.first_lsn
@@ -236,7 +220,6 @@ def _hole(
     buffer: Buffer, header: SegmentHeader, at: int, limit: int, lsn: int,
     found: Frame | Damage | Incomplete,
 ) -> Hole:  # fmt: skip
-    """What stands at ``at`` instead of the frame with ``lsn``."""
     why = no_frame(found, lsn)
     if isinstance(found, Frame):
         if found.base_lsn > lsn:
@@ -253,16 +236,13 @@ def _hole(
 
 
 def raw_records(buffer: Buffer, frame: Frame) -> Iterator[Raw]:
-    """The fields of each record of a frame: `frames.raw_records`, in one sweep where that is
-    possible.
-    """
+    """`frames.raw_records`, in one sweep where that is possible."""
     if frame.rec_size == RECORD_BYTES:
         return RECORD.iter_unpack(memoryview(buffer)[frame.records_at : frame.heap_at])
     return frames.raw_records(buffer, frame)
 
 
 def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
-    """The names of tubes that a frame says."""
     for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
         if kind == TubeDef.kind:
             raw = frames.raw_record(buffer, frame, index)
@@ -273,19 +253,23 @@ def tubes_named(buffer: Buffer, frame: Frame) -> Iterator[tuple[int, bytes]]:
 
 
 def names_ahead(opened: OpenSegment) -> Mapping[int, bytes]:
-    """The names of tubes that a segment may say only behind their first use: one that begins with
-    re-homed records.
-    """
+    """Tube names that a segment with re-homed records may say only behind their first use."""
     return dict(opened.tube_names()) if opened.header.flags & REHOMED else {}
 
 
 def has_records(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """Whether a frame's records are before ``limit`` and check."""
     return _checks(buffer, frame.records_at, frame.heap_at, limit, frame.offset + _REC_CRC_AT)
 
 
+def has_data(buffer: Buffer, frame: Frame, raw: Raw) -> bool:
+    """Return True if a record's data lie in its frame and have the checksum that it names."""
+    try:
+        return zlib.crc32(frames.data_of(buffer, frame, raw)) == raw[DATA_CRC]
+    except NotUnderstood:
+        return False
+
+
 def has_heap(buffer: Buffer, frame: Frame, limit: int) -> bool:
-    """Whether the bytes of a frame's bodies are before ``limit`` and check."""
     end = frame.heap_at + frame.heap_len
     return _checks(buffer, frame.heap_at, end, limit, frame.offset + _HEAP_CRC_AT)
 

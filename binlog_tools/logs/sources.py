@@ -1,13 +1,4 @@
-"""A log, opened strictly read only.
-
-No lock is taken and no file is made, so the server may run meanwhile.  A segment is mapped, one at
-a time, so a log may be larger than memory.  A segment that has no trailer may still be written, or
-cut, by a server, and a mapping could be cut off under the reader.  So it is copied, from its end to
-its beginning; what is appended meanwhile then shows as a torn tail at worst, never as damage.
-
-A server's compaction deletes the oldest segments.  They are held open from the moment that their
-names are read, so that one look at a log is a look at all of it.
-"""
+"""A log, opened strictly read only."""
 
 import errno
 import mmap
@@ -48,32 +39,29 @@ _STORE: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 class ArchivedName(NamedTuple):
-    """What the name of a segment in an archive says: ``<seq>-<first_lsn>.tql``."""
+    """The name of a segment in an archive: ``<seq>-<first_lsn>.tql``."""
 
     seq: int
     first_lsn: int
 
 
 def parse_archived_name(name: str) -> ArchivedName | None:
-    """What a file name in an archive says, or None if it is not one of a segment."""
     found = _ARCHIVED.fullmatch(name)
     return ArchivedName(int(found[1]), int(found[2])) if found else None
 
 
 def is_servers(names: Iterable[str]) -> bool:
-    """Whether a folder with these files is a server's directory, and no store of an archive: any
-    segment has the name that a server gives it.
+    """Return True for the files of a server's directory: any segment has the name that a server
+    gives it.
     """
     return any(parse_segment_name(name) is not None for name in names)
 
 
 def archived_among(names: Iterable[str]) -> list[str]:
-    """Those of the names that segments have in an archive."""
     return [name for name in names if parse_archived_name(name) is not None]
 
 
 def is_store_name(name: str) -> bool:
-    """Whether a folder of an archive is called like one of a store."""
     return _STORE.fullmatch(name) is not None
 
 
@@ -95,14 +83,11 @@ def named_as_in_a_log(path: str, names: Iterable[str]) -> dict[str, str]:
 
 
 class NoLog(FileNotFoundError):
-    """There is nothing to look at."""
-
     def __init__(self, path: str, why: str = "there is no log here") -> None:
         super().__init__(errno.ENOENT, why, path)
 
     @classmethod
     def no_archive(cls, path: str, names: Iterable[str]) -> "NoLog":
-        """:param names: of the files there, among which is no segment of an archive."""
         if is_servers(names):
             return cls(
                 path,
@@ -116,10 +101,12 @@ class Source:
     """One log: a directory, what an archive has of one store, or some of its segments.  It is a
     `directory.Readable`.
 
-    :ivar path: as the user knows it.
+    No lock is taken, so the server may run meanwhile.  A segment without a trailer may still be
+    written or cut by a server, under a mapping; so it is copied, from its end to its beginning:
+    what is appended meanwhile shows as a torn tail at worst, never as damage.  Since compaction
+    deletes the oldest segments, they are held open from the moment that their names are read.
+
     :ivar is_partial: its beginning may be missing: it is not a server's directory.
-    :ivar is_archive: all its segments are finished.
-    :ivar remarks: what else is to be known of it, a line each.
     :ivar left_out: files in it that are named as in an archive, which no server reads.
     """
 
@@ -130,9 +117,7 @@ class Source:
         self, path: str, files: Callable[[], Mapping[str, str]], is_partial: bool = False,
         left_out: Sequence[str] = (), is_archive: bool = False,
     ) -> None:  # fmt: skip
-        """:param files: lists the paths of the files, by the names they have in a server's
-        directory.
-        """
+        """:param files: lists the paths of the files, by their names in a server's directory."""
         self.path = path
         self.is_partial = is_partial
         self.is_archive = is_archive
@@ -147,7 +132,7 @@ class Source:
         self._let_go(list(self._held))
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        """The names of the files, sorted; looks again, and forgets what it knew of the newest one.
+        """Look again, and forget what was known of the newest one.
 
         :param keeps_deleted: whether segments that are gone since the last look still count.
         """
@@ -182,11 +167,10 @@ class Source:
             os.close(self._held.pop(name))
 
     def forget_before(self, seq: int) -> None:
-        """Segments below this are not asked for any more."""
         self._let_go([name for name in self._held if (parse_segment_name(name) or 0) < seq])
 
     def open(self, name: str) -> int:
-        """A file descriptor of a file, which the caller closes.
+        """Give a file descriptor, which the caller closes.
 
         :raise OSError: it cannot be read, or is gone.
         """
@@ -195,15 +179,12 @@ class Source:
         return os.open(self.path_of(name), os.O_RDONLY | os.O_CLOEXEC)
 
     def segment_names(self, keeps_deleted: bool = False) -> dict[int, str]:
-        """The names of the segments by their sequence numbers, ascending; see `names`."""
+        """Give them by their sequence numbers, ascending; see `names`."""
         parsed = ((parse_segment_name(name), name) for name in self.names(keeps_deleted))
         return dict(sorted((seq, name) for seq, name in parsed if seq is not None))
 
     def path_of(self, name: str) -> str:
-        """Where a file is.
-
-        :raise FileNotFoundError: it is gone.
-        """
+        """:raise FileNotFoundError: it is gone."""
         path = (self._files or self._list()).get(name)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -218,8 +199,10 @@ class Source:
             return self._newest[1]
         fd = self.open(name)
         try:
-            size = os.fstat(fd).st_size
-            if _is_finished(fd, size):
+            # A segment that is sealed never changes.
+            size, length = os.fstat(fd).st_size, len(TRAILER_MAGIC)
+            has_trailer = size >= SEGMENT_HEADER_BYTES + TRAILER_BYTES
+            if has_trailer and os.pread(fd, length, size - length) == TRAILER_MAGIC:
                 return memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
             buffer = _copy(fd, size)
         finally:
@@ -231,21 +214,16 @@ class Source:
         return buffer
 
     def read_part(self, name: str, start: int, end: int) -> Buffer:
-        """See `Readable.read_part`; bytes of what `read` gives."""
         return memoryview(self.read(name))[start:end]
 
     def header(self, name: str) -> SegmentHeader | HeaderProblem:
-        """A segment's header, without the rest of it.
-
-        :raise Incompatible: it is in a format that this version does not know.
-        """
+        """:raise Incompatible: it is in a format that this version does not know."""
         header = decode_segment_header(self.header_bytes(name))
         if isinstance(header, HeaderProblem) and header.foreign:
             raise unknown_format(self.path, f"{name}: {header.why}")
         return header
 
     def header_bytes(self, name: str) -> bytes:
-        """The bytes in which a segment's header is."""
         fd = self.open(name)
         try:
             return os.pread(fd, SEGMENT_HEADER_BYTES, 0)
@@ -253,8 +231,7 @@ class Source:
             os.close(fd)
 
     def survey(self, progress: Progress = lambda done, total: None) -> Survey:
-        """Look at all of it as a server does when it starts.  A log that changes meanwhile is
-        looked at again.
+        """Look at all of it as a server does when it starts; again, if it changes meanwhile.
 
         :raise NoLog: there is none.
         :raise OSError: it cannot be read.
@@ -277,7 +254,6 @@ class Source:
         return Survey(self, progress, not self.is_partial, self.is_archive)
 
     def _still(self, survey: Survey) -> bool:
-        """Whether a second look finds the same."""
         try:
             again = self._surveyed(lambda done, total: None)
             return _where(survey) == _where(again)
@@ -286,21 +262,12 @@ class Source:
 
 
 def _where(survey: Survey) -> tuple[object, ...]:
-    """Where a log is not as it should be: at the same place in two looks, if nobody writes to
-    it.
-    """
+    """Where a log is not as it should be: the same in two looks, if nobody writes to it."""
     return tuple(survey.problems), survey.segments[-1:] and survey.segments[-1].ending
 
 
-def _is_finished(fd: int, size: int) -> bool:
-    """Whether a file will never change: a sealed segment."""
-    if size < SEGMENT_HEADER_BYTES + TRAILER_BYTES:
-        return False
-    return os.pread(fd, len(TRAILER_MAGIC), size - len(TRAILER_MAGIC)) == TRAILER_MAGIC
-
-
 def _copy(fd: int, size: int) -> bytearray:
-    """The bytes of a file, its end read first.  Zeros are not written, so they take no memory."""
+    """Read the end of a file first.  Zeros are not written, so they take no memory."""
     buffer = bytearray(size)
     for at in range((size - 1) // COPY_BYTES * COPY_BYTES, -1, -COPY_BYTES):
         chunk = read_range(fd, at, min(at + COPY_BYTES, size))

@@ -1,15 +1,26 @@
-"""A job as it stands in a log, apart from the log: what tools hand from one log to another."""
+"""Jobs apart from their log, and which of them, or of its records, a command is about."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Survey
-from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
-from beanstalk_twisted.binlog.tags import Tags
-
-NS: Final = 1_000_000_000
+from beanstalk_twisted.binlog.records.jobs import KEY, WITHHELD_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import (
+    JOB_KINDS,
+    CleanStop,
+    ClockStep,
+    Counters,
+    Pause,
+    RememberedKey,
+    Seal,
+    Start,
+    Trim,
+    TubeDef,
+    TubePolicy,
+)
+from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from binlog_tools.logs.quantities import ALL_NUMBERS, EARLIEST_NS, LATEST_NS, Numbers, Span
 
 LOST_AND_FOUND: Final = b"lost+found"
 """The tube for jobs that no worker should get by accident: their records are doubtful, or the name
@@ -20,12 +31,10 @@ of their tube cannot be read.
 class StoredJob(NamedTuple):
     """All that a log says of a job.
 
-    :ivar created_ns: when it was put.
     :ivar deadline_ns: ready 0; delayed, when it becomes ready, `WITHHELD_NS` or more for no
         moment; buried, when it was buried, which orders the buried jobs of a tube; reserved, when
         its TTR ends.
     :ivar body: without its CR LF.
-    :ivar tags: what else it carries, None for nothing.
     """
 
     job_id: int
@@ -45,7 +54,6 @@ class StoredJob(NamedTuple):
     tags: Tags | None = None
 
     def image(self, tube_id: int) -> JobImage:
-        """The record that states this job in another log."""
         return JobImage(
             Kind.COPY, self.state, Reason.IMPORT, self.priority, self.job_id, self.created_ns,
             self.deadline_ns, self.delay_s, self.ttr_s, tube_id, self.reserves, self.timeouts,
@@ -54,7 +62,6 @@ class StoredJob(NamedTuple):
 
     @classmethod
     def of(cls, image: JobImage, tube: bytes) -> "StoredJob":
-        """:param image: a full one."""
         return cls(
             image.job_id, tube, image.state, image.priority, image.delay_s, image.ttr_s,
             image.ts_ns, image.deadline_ns, image.body, image.reserves, image.timeouts,
@@ -63,8 +70,8 @@ class StoredJob(NamedTuple):
 
 
 def without_group(job: StoredJob) -> StoredJob:
-    """For those who have no groups: a job that waits for no moment is buried, after all that are,
-    since it must not be done too early.
+    """For beanstalkd: a job that waits for no moment is buried, after all that are, since it must
+    not be done too early.
     """
     if job.state is State.DELAYED and job.deadline_ns >= WITHHELD_NS:
         return job._replace(state=State.BURIED)
@@ -72,11 +79,6 @@ def without_group(job: StoredJob) -> StoredJob:
 
 
 class StoredPause(NamedTuple):
-    """A tube that hands out no job until ``until_ns``.
-
-    :ivar seconds: the length that was asked for.
-    """
-
     tube: bytes
     seconds: int
     until_ns: int
@@ -96,23 +98,18 @@ class StoredKey(NamedTuple):
     until_ns: int
 
     def record(self, tube_id: int) -> RememberedKey:
-        """What states it in another log."""
         return RememberedKey(tube_id, self.key, self.job_id, self.until_ns, self.since_ns)
 
     @classmethod
     def of(cls, record: RememberedKey, tube: bytes) -> "StoredKey":
-        """A key apart from its log."""
         return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns)
 
 
 class StoredPolicy(NamedTuple):
-    """A tube's policy, as commands have set it."""
-
     tube: bytes
     rules: Mapping[str, str]
 
     def record(self, tube_id: int, now_ns: int) -> TubePolicy:
-        """What states it in another log."""
         return TubePolicy(tube_id, self.rules, now_ns, Reason.IMPORT)
 
 
@@ -130,22 +127,118 @@ def loaded_jobs(survey: Survey, now_ns: int) -> Iterator[StoredJob]:
 
 
 def loaded_pauses(survey: Survey, now_ns: int) -> Iterator[StoredPause]:
-    """The pauses that a server would load."""
     replay = Replay(survey)
     for pause in replay.pauses(now_ns):
         yield StoredPause(replay.small.tubes[pause.tube_id], pause.seconds, pause.until_ns)
 
 
 def loaded_keys(survey: Survey, now_ns: int) -> Iterator[StoredKey]:
-    """The remembered keys that a server would load."""
     replay = Replay(survey)
     for record, _ in replay.keys(now_ns):
         yield StoredKey.of(record, replay.small.tubes[record.tube_id])
 
 
 def loaded_policies(survey: Survey) -> Iterator[StoredPolicy]:
-    """The policies that a server would load."""
     tubes = survey.small.tubes
     for tube_id, record in sorted(survey.small.policies.items()):
         if record.rules and tube_id in tubes:
             yield StoredPolicy(tubes[tube_id], record.rules)
+
+
+TYPE_NAMES: Final[Mapping[int, str]] = {
+    **{int(kind): kind.name.lower().replace("_", "-") for kind in Kind},
+    TubeDef.kind: "tube-def", Pause.kind: "pause",
+    RememberedKey.kind: "key", TubePolicy.kind: "policy",
+    Counters.kind: "state", Trim.kind: "trim", Seal.kind: "seal",
+    Start.kind: "start", CleanStop.kind: "clean-stop",
+    ClockStep.kind: "clock-step",
+}  # fmt: skip
+
+TYPES_BY_NAME: Final = {name: number for number, name in TYPE_NAMES.items()}
+STATE_NAMES: Final = {int(state): state.name.lower() for state in State}
+STATES_BY_NAME: Final = {name: State(number) for number, name in STATE_NAMES.items()}
+
+OF_JOBS: Final = frozenset(JOB_KINDS) | {KEY}
+"""Of jobs that are gone, too."""
+
+TAG_WORDS: Final[Mapping[str, str]] = {
+    "idp": "unique_key", "con": "concurrency_key", "grp": "group", "aft": "after",
+}  # fmt: skip
+"""The tags that a client gives, by the words of the protocol; what `Tags` calls them."""
+
+
+class WantedTag(NamedTuple):
+    """A tag that a job has.
+
+    :ivar word: one of `TAG_WORDS`.
+    :ivar name: its key or group; None for any.
+    """
+
+    word: str
+    name: bytes | None
+
+    def is_of(self, job: StoredJob) -> bool:
+        found: bytes = getattr(job.tags or NO_TAGS, TAG_WORDS[self.word])
+        return bool(found) if self.name is None else found == self.name
+
+
+def parse_tag(text: str) -> WantedTag:
+    """``grp:NAME``, or ``grp`` for any.
+
+    :raise ValueError: it is none.
+    """
+    word, colon, name = text.partition(":")
+    if word not in TAG_WORDS or (colon and not name):
+        words = ", ".join(TAG_WORDS)
+        raise ValueError(f"{text!r} is no tag: one of {words}, alone or as in grp:NAME")
+    return WantedTag(word, name.encode("utf-8", "surrogateescape") if colon else None)
+
+
+def type_name(number: int) -> str:
+    return TYPE_NAMES.get(number) or f"type-{number}"
+
+
+class Selection(NamedTuple):
+    """Records; None selects all.  A job's tube and state are those of the record.
+
+    :ivar since_ns: records were logged at this time or later; ``until_ns``, before this one.
+    """
+
+    jobs: Numbers | None = None
+    tubes: frozenset[bytes] | None = None
+    types: frozenset[int] | None = None
+    states: frozenset[State] | None = None
+    since_ns: int = EARLIEST_NS
+    until_ns: int = LATEST_NS
+    lsns: Span = ALL_NUMBERS
+    tags: frozenset[WantedTag] | None = None
+    is_dead: bool | None = None
+
+    @property
+    def is_by_record(self) -> bool:
+        """Return True if single records have to be looked at, and not only their frames."""
+        by = (self.jobs, self.tubes, self.types, self.states)
+        return any(each is not None for each in by) or self.lsns != ALL_NUMBERS
+
+    def tube_ids(self, names: Mapping[int, bytes]) -> frozenset[int] | None:
+        if self.tubes is None:
+            return None
+        return frozenset(tube_id for tube_id, name in names.items() if name in self.tubes)
+
+    def has_job(self, job: StoredJob) -> bool:
+        """Return True for a job among them; its times and LSNs are not looked at."""
+        return (
+            (self.jobs is None or job.job_id in self.jobs)
+            and (self.tubes is None or job.tube in self.tubes)
+            and (self.states is None or job.state in self.states)
+            and (self.tags is None or any(tag.is_of(job) for tag in self.tags))
+            and (self.is_dead is None or self.is_dead is bool((job.tags or NO_TAGS).dead_from))
+        )
+
+
+def types_named(names: Iterable[str]) -> frozenset[int]:
+    """:raise KeyError: there is no such type; ``job`` stands for all of jobs."""
+    numbers: set[int] = set()
+    for name in names:
+        numbers |= set(JOB_KINDS) if name == "job" else {TYPES_BY_NAME[name]}
+    return frozenset(numbers)

@@ -1,8 +1,4 @@
-"""A replicated stream as a log: its messages, put together to the files of which they are pieces.
-
-The stream is read once, up to its end at that moment, into a temporary directory (``TMPDIR``); so
-it takes as much room there as in the stream, and memory for one write only.
-"""
+"""A replicated stream as a log: its messages, put together to the files that they are of."""
 
 import errno
 import os
@@ -46,17 +42,13 @@ class Done(Protocol):
 
 
 LOOK_S: Final = 0.5
-"""From one look whether more is to come to the next, seconds."""
+"""Between two looks whether more is to come, seconds."""
 
 MOST_REMARKS: Final = 5
-"""Damaged messages that are told one by one."""
 
 
 class Assembly:
-    """Files in a directory, made of messages.
-
-    :ivar remarks: what of the messages could not be used, a line each.
-    """
+    """Files in a directory, made of messages."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -71,9 +63,7 @@ class Assembly:
         self._last_lsn = 0
 
     def take(self, message: Message) -> None:
-        """The next message that is left.
-
-        :raise ValueError: a later version has written it.
+        """:raise ValueError: a later version has written the message.
         :raise OSError: a file cannot be written.
         """
         if self._position is not None:
@@ -103,7 +93,6 @@ class Assembly:
             self._gaps.told_of(note.last_lsn, self._last_lsn)
 
     def end(self) -> None:
-        """There are no more messages."""
         if self._mark.is_filling and not self._mark.has_ended:
             self.remarks.append("it is still being filled, or was not to its end: jobs are missing")
         if self._gaps.is_torn:
@@ -114,7 +103,6 @@ class Assembly:
             self.remarks.append(f"{self._damaged - MOST_REMARKS} more messages are damaged")
 
     def files(self) -> Mapping[str, str]:
-        """Paths of the segments, by name."""
         return {name: os.path.join(self.path, name) for name in os.listdir(self.path)}
 
     def _note_damage(self, position: int, found: Malformed) -> None:
@@ -128,9 +116,6 @@ class Assembly:
             self.remarks.append(f"message {position} is left out: {found.why}")
 
     def _is_displaced(self, found: Part | Note) -> bool:
-        """Whether a part comes again behind the first segment of a filling, of which nothing
-        has come.
-        """
         if self._last_lsn or not isinstance(found, Part):
             return False
         return not self._mark.may_begin_with(found.write.segment)
@@ -164,33 +149,30 @@ class Assembly:
 
     def _write(self, write: Write) -> None:
         if write.begins:
-            self._cut_predecessor(write)
+            header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
+            end = header.prev_end if isinstance(header, SegmentHeader) else 0
+            before = self._path_of(write.segment - 1)
+            if end > 0 and os.path.exists(before) and end < os.path.getsize(before):
+                os.truncate(before, end)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if write.begins else 0)
         with os.fdopen(os.open(self._path_of(write.segment), flags, 0o600), "wb") as file:
             file.seek(write.offset)
             file.write(write.content)
-
-    def _cut_predecessor(self, write: Write) -> None:
-        header = decode_segment_header(write.content[:SEGMENT_HEADER_BYTES])
-        before = self._path_of(write.segment - 1)
-        if not isinstance(header, SegmentHeader) or not os.path.exists(before):
-            return
-        if 0 < header.prev_end < os.path.getsize(before):
-            os.truncate(before, header.prev_end)
 
     def _path_of(self, segment: int) -> str:
         return os.path.join(self.path, segment_name(segment))
 
 
 class StreamSource(Source):
-    """A `Source` made of a stream."""
+    """A `Source` made of a stream, which is read once, up to its end at that moment, into a
+    temporary directory (``TMPDIR``): it takes as much room there as in the stream.
+
+    :raise OSError: it cannot be read; `NoLog`, there is no log in it.
+    """
 
     has_ends = False
 
     def __init__(self, stream: Stream, done: Done) -> None:
-        """:param stream: open.
-        :raise OSError: it cannot be read; `NoLog`, there is no log in it.
-        """
         self._folder = tempfile.TemporaryDirectory(prefix="binlog-inspect-")
         self._assembly = Assembly(self._folder.name)
         super().__init__(stream.url, self._assembly.files)
@@ -202,7 +184,6 @@ class StreamSource(Source):
 
     @classmethod
     def at(cls, url: str) -> "StreamSource":
-        """:raise OSError: it cannot be read; `NoLog`, there is none."""
         warnings = credential_warnings(os.environ)
         try:
             stream = stream_at(url)
@@ -218,7 +199,6 @@ class StreamSource(Source):
 
 
 def _is_done(future: "Future[None]", done: Done) -> bool:
-    """:return: False if it is not after `LOOK_S`."""
     try:
         done(future, LOOK_S)
     except TimeoutError:
@@ -227,7 +207,6 @@ def _is_done(future: "Future[None]", done: Done) -> bool:
 
 
 def _read(stream: Stream, assembly: Assembly, done: Done) -> None:
-    """Take all messages that are there now."""
     ends = done(stream.ends())
     if ends.is_empty:
         return

@@ -1,11 +1,4 @@
-"""A back-up of a log in one file, also of a running server's, and a log of such a file.
-
-The file is a tar of the segments as they are, ``backup.json``, which has their sizes and SHA-256,
-and last ``backup.sha256``, the SHA-256 of all bytes before it: without it the file is not whole.
-What it holds is the log up to one LSN, as it was at the moment that the log was looked at; all that
-a server had answered by then is in it.  Segments are held open from that moment on
-(`logs.sources`), so compaction takes none away while they are copied.
-"""
+"""A back-up of a log in one file, also of a running server's, and a log of such a file."""
 
 import hashlib
 import io
@@ -29,10 +22,8 @@ MANIFEST: Final = "backup.json"
 SEAL: Final = "backup.sha256"
 
 VERSION: Final = 2
-"""Of the manifest."""
 
 CHUNK_BYTES: Final = 1 << 20
-"""How much is copied or read at once."""
 
 SEAL_BYTES: Final = 65
 """64 hexadecimal digits and a line feed."""
@@ -49,7 +40,6 @@ class CopiedSegment(NamedTuple):
     """A segment in a back-up.
 
     :ivar bytes: that are in it; ``size`` is that of the file, which ends with zeros.
-    :ivar sha256: of those bytes.
     """
 
     name: str
@@ -58,22 +48,15 @@ class CopiedSegment(NamedTuple):
     sha256: str
 
 
-_SEGMENT_FIELDS: Final[Mapping[str, type]] = {
-    "name": str, "bytes": int, "size": int, "sha256": str,
-}  # fmt: skip
+_SEGMENT_FIELDS: Final[Mapping[str, type]] = {"name": str, "bytes": int, "size": int, "sha256": str}
 
 _FIELDS: Final[Mapping[str, type]] = {
     "store_uuid": str, "first_lsn": int, "last_lsn": int, "segments": list,
 }  # fmt: skip
-"""What `MANIFEST` says besides its version, ``_SEGMENT_FIELDS`` of each segment."""
+"""Of `MANIFEST`, besides its version; of each segment it has `_SEGMENT_FIELDS`."""
 
 
 class Backup(NamedTuple):
-    """What a back-up holds.
-
-    :ivar last_lsn: of the newest record in it.
-    """
-
     store_uuid: str
     first_lsn: int
     last_lsn: int
@@ -81,34 +64,39 @@ class Backup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all segments."""
         return sum(each.bytes for each in self.segments)
 
 
 def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> Backup:
-    """Write a log into a file, which has its name when all of it is durable.
+    """Write a log into a file, which has its name when all of it is durable: a tar of the segments
+    as they are, ``backup.json``, which has their sizes and SHA-256, and last ``backup.sha256``, the
+    SHA-256 of all bytes before it: without it the file is not whole.
+
+    It is the log up to one LSN, as it was when it was looked at: all that a server had answered by
+    then is in it.  Segments are held open from that moment on (`logs.sources`), so compaction takes
+    none away while they are copied.
 
     :param survey: the log as it is to be written; sound.
     :raise OSError: it cannot be written, or the log not be read.
     """
     total, done = sum(segment.size for segment in survey.segments), 0
     copied = []
-    with new_file(target) as out, _tar(_Summed(out)) as tar:
-        for segment in survey.segments:
-            source.forget_before(segment.header.seq)
-            copied.append(_add(tar, segment, _content(source, segment)))
-            done += segment.size
-            progress(done, total)
-        backup = _described(survey, copied)
-        manifest = json.dumps({"v": VERSION, **_as_fields(backup)}).encode()
-        tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
-        # Read when its own header is written, so that this is summed too.
-        tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(tar.fileobj))
+    with new_file(target) as out:
+        summed: Any = _Summed(out)
+        with tarfile.open(fileobj=summed, mode="w") as tar:
+            for segment in survey.segments:
+                source.forget_before(segment.header.seq)
+                copied.append(_add(tar, segment, _content(source, segment)))
+                done += segment.size
+                progress(done, total)
+            backup = _described(survey, copied)
+            segments = [each._asdict() for each in copied]
+            fields = {"v": VERSION, **backup._asdict(), "segments": segments}
+            manifest = json.dumps(fields).encode()
+            tar.addfile(_member(MANIFEST, len(manifest)), io.BytesIO(manifest))
+            # Read when its own header is written, so that this is summed too.
+            tar.addfile(_member(SEAL, SEAL_BYTES), _SealReader(summed))
     return backup
-
-
-def _tar(out: Any) -> tarfile.TarFile:
-    return tarfile.open(fileobj=out, mode="w")
 
 
 def _described(survey: Survey, copied: list[CopiedSegment]) -> Backup:
@@ -118,14 +106,9 @@ def _described(survey: Survey, copied: list[CopiedSegment]) -> Backup:
     )
 
 
-def _as_fields(backup: Backup) -> dict[str, object]:
-    segments = [each._asdict() for each in backup.segments]
-    return {**backup._asdict(), "segments": segments}
-
-
 def _content(source: Source, segment: Segment) -> Buffer:
-    """What is written of a segment.  One that is not finished ends with its last good frame: what a
-    server has appended since the log was looked at is left out.
+    """One that is not finished ends with its last good frame: what a server has appended since the
+    log was looked at is left out.
     """
     buffer = source.read(segment.name)
     is_finished = isinstance(buffer, memoryview)
@@ -145,15 +128,13 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _HashingReader:
-    """A buffer as a file that is read once, from its beginning."""
-
     def __init__(self, content: Buffer) -> None:
         self.sha256 = hashlib.sha256()
         self._content = memoryview(content)
         self._at = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next so many bytes, fewer at the end; all that are left if it is negative."""
+        """All that is left if ``size`` is negative."""
         end = len(self._content) if size < 0 else self._at + size
         chunk = bytes(self._content[self._at : end])
         self._at += len(chunk)
@@ -169,7 +150,6 @@ class _Summed:
         self._file = file
 
     def write(self, data: bytes) -> int:
-        """Write behind all else."""
         self.sha256.update(data)
         return self._file.write(data)
 
@@ -180,11 +160,10 @@ class _Summed:
 class _SealReader:
     """The last member, as a file that is read once."""
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, whole: _Summed) -> None:
         self._whole = whole
 
     def read(self, size: int = -1, /) -> bytes:
-        """All of it."""
         return b"%s\n" % self._whole.sha256.hexdigest().encode()
 
 
@@ -198,7 +177,6 @@ class _SealedFile:
         self._tail = b""
 
     def read(self, size: int) -> bytes:
-        """The next so many bytes, fewer at the end."""
         data = self._file.read(size)
         tail = self._tail + data
         cut = max(0, len(tail) - 2 * CHUNK_BYTES)
@@ -223,8 +201,7 @@ class _SealedFile:
 
 
 def restore(path: str, target: str, progress: Progress) -> Backup:
-    """Make a log of a back-up; the directory has its name when all of it is durable and was found
-    sound.
+    """Make a log of a back-up, which has its name when all of it is durable and was found sound.
 
     :param target: must not exist, or be an empty directory.
     :raise BinlogError: it is no whole back-up, or no sound log.
@@ -235,19 +212,14 @@ def restore(path: str, target: str, progress: Progress) -> Backup:
         with open(path, "rb") as file:
             total = os.fstat(file.fileno()).st_size
             backup = _unpack(file, path, folder, lambda done: progress(done, total))
-        _refuse_unsound(folder, path, backup)
+        survey = open_source(folder).survey()
+        problem = survey.refusal()
+        if problem is not None:
+            raise BadBackup(f"{path}: the log in it cannot be used; nothing was written: {problem}")
+        if _described(survey, backup.segments) != backup:
+            raise _bad(path, f"{MANIFEST} names another store or other LSNs than the log in it")
         new.publish()
     return backup
-
-
-def _refuse_unsound(folder: str, path: str, backup: Backup) -> None:
-    """:raise BadBackup: the log cannot be used, or is another than the back-up says."""
-    survey = open_source(folder).survey()
-    problem = survey.refusal()
-    if problem is not None:
-        raise BadBackup(f"{path}: the log in it cannot be used; nothing was written: {problem}")
-    if _described(survey, backup.segments) != backup:
-        raise _bad(path, f"{MANIFEST} names another store or other LSNs than the log in it")
 
 
 def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], None]) -> Backup:
@@ -274,8 +246,8 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
 
 
 class _PlainMember(tarfile.TarInfo):
-    """A member that is a file.  Others are none of ours, and the headers of some, with names and
-    the like, would be read into memory whatever their size.
+    """A member that is a file.  The headers of others, with names and the like, would be read into
+    memory whatever their size.
     """
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
@@ -364,7 +336,7 @@ def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Ba
 
 
 def _settle(path: str, size: int) -> None:
-    """Zeros behind what is written, as a server allocates them ahead: they take no space."""
+    """Write zeros as a server allocates them ahead: they take no space."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         with naming(path):

@@ -16,24 +16,27 @@ from binlog_tools.console.output import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES, Fields, body_fields, job_fields, named_tags
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import Loaded
-from binlog_tools.logs.quantities import format_time_exactly, parse_time
-from binlog_tools.logs.selection import STATES_BY_NAME, Selection
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.quantities import NS, format_time_exactly, parse_time
+from binlog_tools.logs.stored import (
+    STATES_BY_NAME,
+    Selection,
+    StoredJob,
+    StoredKey,
+    StoredPause,
+    StoredPolicy,
+)
 from binlog_tools.tube_names import NoTube, is_tube_name, quoted
 
 MAX_U32: Final = (1 << 32) - 1
-"""The largest priority, delay, TTR and counter."""
 
 MAX_GIVEN: Final = (1 << 63) - 1
-"""The highest LSN and next id: the server that goes on with the log has as many again to give."""
+"""The highest LSN and next id: the server that goes on has as many again to give."""
 
 MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
 """The year 2100: the latest time of a log.  To it a server adds delays of up to 136 years, and the
 nanoseconds since 1970 end in 2262."""
 
-NAMES_OF_TAGS: Final = (
-    "unique_key", "concurrency_key", "group", "after", "dead_from", "origin",
-)  # fmt: skip
+NAMES_OF_TAGS: Final = ("unique_key", "concurrency_key", "group", "after", "dead_from", "origin")
 """Those of `Tags` that are bytes."""
 
 TAGS_OF_OTHERS: Final = {
@@ -44,8 +47,6 @@ TAGS_OF_OTHERS: Final = {
 
 
 class WrongLine(ValueError):
-    """A line that says no job, pause or log."""
-
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
 
@@ -73,27 +74,25 @@ class LineFields:
         try:
             found = parse_time(value, default)
         except (ValueError, AttributeError):
-            raise self._wrong(name, f"{value!r} is no time such as {_EXAMPLE}") from None
+            example = "2026-01-31T12:00:00.000000000Z"
+            raise self._wrong(name, f"{value!r} is no time such as {example}") from None
         if found < 0:
             raise self._wrong(name, f"{value!r} is before 1970, when the times of a log begin")
         return found
 
     def seconds_until(self, deadline_ns: int, now_ns: int) -> int:
-        """The delay that ends then, in whole seconds."""
         seconds = max(0, -(-(deadline_ns - now_ns) // NS))
         if seconds > MAX_U32:
             raise self._wrong("deadline", f"the longest delay has {MAX_U32} seconds")
         return seconds
 
     def log_time(self, default: int) -> int:
-        """The time of a log, behind which that of the new one goes on."""
         found = self.time("time", default)
         if found > MAX_LOG_TIME_NS:
             raise self._wrong("time", "it is later than the year 2100, which leaves too few")
         return found
 
     def state(self) -> State:
-        """A state that a job can have in a log; reserved ones become ready."""
         value = self.document.get("state")
         if value is None:
             if (self.tags() or NO_TAGS).after:
@@ -115,32 +114,26 @@ class LineFields:
         return name
 
     def name(self, field: str, default: bytes | None = None) -> bytes:
-        """A key, or the name of a group."""
         name = self._bytes(field, default)
         if name != default and not is_tube_name(name):
             raise self._wrong(field, f"{quoted(name)} has other bytes, or more, than a tube's name")
         return name
 
     def rules(self) -> Mapping[str, str]:
-        """A policy, as ``tube-policy`` takes it."""
         rules = self.document.get("rules")
         if not isinstance(rules, dict) or not all(isinstance(v, str) for v in rules.values()):
             raise self._wrong("rules", "this is no JSON object with text for each name")
         for key, value in rules.items():
-            self._check_rule(key, value)
+            try:
+                check_rule(key, value)
+            except BadRule as problem:
+                raise self._wrong("rules", str(problem)) from None
+            if value == ABSENT:
+                why = f"{key}: {ABSENT!r} removes a key, and there is none yet; leave it out"
+                raise self._wrong("rules", why)
         return rules
 
-    def _check_rule(self, key: str, value: str) -> None:
-        try:
-            check_rule(key, value)
-        except BadRule as problem:
-            raise self._wrong("rules", str(problem)) from None
-        if value == ABSENT:
-            why = f"{key}: {ABSENT!r} removes a key, and there is none yet; leave it out"
-            raise self._wrong("rules", why)
-
     def tags(self) -> Tags | None:
-        """What a job carries beside its body."""
         said = self.document.get("tags")
         if said is None:
             return None
@@ -153,7 +146,6 @@ class LineFields:
         return None if tags == NO_TAGS else tags
 
     def _said_tags(self) -> Tags:
-        """The same, of the document in a document."""
         names = {name: self.name(name, b"") for name in NAMES_OF_TAGS}
         tags = NO_TAGS._replace(**names)  # type: ignore[arg-type]
         for name, other in TAGS_OF_OTHERS.items():
@@ -172,7 +164,6 @@ class LineFields:
         return tags
 
     def reason(self) -> int:
-        """Why a job is a dead letter."""
         value = self.document.get("dead_reason", "none")
         for number, name in REASON_NAMES.items():
             if value == name:
@@ -205,9 +196,6 @@ class LineFields:
         raise self._wrong(name, f"there must be {name} or {name}_base64, a string")
 
 
-_EXAMPLE: Final = "2026-01-31T12:00:00.000000000Z"
-
-
 VERSION: Final = 1
 
 DEFAULT_LINE_BYTES: Final = 64 << 20
@@ -224,7 +212,7 @@ longer."""
 
 DEFAULT_PRIORITY: Final = 1024
 DEFAULT_TTR_S: Final = 60
-"""Of jobs whose lines say none; what most clients give."""
+"""What most clients give."""
 
 MAX_JOB_ID: Final = MAX_GIVEN - 1
 """The highest id of a job: the next one is in an export of the new log, and can be read again."""
@@ -245,13 +233,10 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "tags": frozenset({*NAMES_OF_TAGS, *(f"{name}_base64" for name in NAMES_OF_TAGS), "unique_s",
                        "concurrency_limit", "dead_reason", "dead_at"}),
 }  # fmt: skip
-"""What a line of each kind may say, and the tags of a job."""
 
 
 def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
-    """A document for the log, one for each pause in force, policy and remembered key, and one for
-    each job.
-    """
+    """A document for the log, for each pause in force, policy, remembered key, and job."""
     origin = OriginSource.of(loaded.survey)
     yield {
         "v": VERSION, "kind": "log", **origin._asdict(),
@@ -293,7 +278,6 @@ def _name_fields(field: str, name: bytes) -> Fields:
 
 
 def _tags_field(tags: Tags | None) -> Fields:
-    """What a job carries; nothing if it carries nothing."""
     if tags is None:
         return {}
     fields: Fields = {}
@@ -320,11 +304,6 @@ def bounded_lines(file: BinaryIO, max_bytes: int = DEFAULT_LINE_BYTES) -> Iterat
 
 
 class _Head(NamedTuple):
-    """What stands before the jobs.
-
-    :ivar lsn_line: the number of the line of the log, 0 for none.
-    """
-
     floors: Floors
     sources: list[OriginSource]
     pauses: list[StoredPause]
@@ -337,9 +316,7 @@ def import_lines(
     lines: Iterable[bytes], output: str, segment_bytes: int, now_ns: int,
     notice: Callable[[int], None] = lambda jobs: None, ignored: Counter[str] | None = None,
 ) -> Written:  # fmt: skip
-    """Write the jobs of JSON lines into a new log.
-
-    :param notice: hears now and then how many jobs there are.
+    """:param notice: hears now and then how many jobs there are.
     :param ignored: counts the fields that nobody here knows: a newer version may have written them.
     :raise WrongLine: one cannot be understood; nothing is left of the new log.
     """
@@ -397,42 +374,10 @@ def _count_unknown(document: Mapping[str, Any], ignored: Counter[str]) -> None:
 
 def _read_head(documents: Iterator[_Numbered], now_ns: int) -> tuple[_Head, list[_Numbered]]:
     head = _Head(Floors(), [], [], [], [])
-    once = _Once()
-    for number, document in documents:
-        kind = document.get("kind", "job")
-        if kind == "job":
-            return head, [(number, document)]
-        fields = LineFields(number, document)
-        if kind == "log":
-            once.see(number, "log")
-            head.sources.append(fields.source())
-            head = head._replace(floors=_read_floors(fields, now_ns), lsn_line=number)
-        elif kind == "pause":
-            head.pauses.append(_read_pause(fields, now_ns))
-            once.see(number, f"pause of tube {text_of(head.pauses[-1].tube)}")
-        elif kind == "policy":
-            head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
-            once.see(number, f"policy of tube {text_of(head.policies[-1].tube)}")
-        elif kind == "key":
-            key = _read_key(fields, now_ns)
-            head.keys.append(key)
-            once.see(number, f"key {text_of(key.key)} of tube {text_of(key.tube)}")
-        else:
-            raise WrongLine(number, f"kind {kind!r} is unknown: job, pause, policy, key or log")
-    return head, []
+    lines: dict[str, int] = {}
 
-
-class _Once:
-    """Refuses what a line before has said."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
-
-    def see(self, number: int, what: str) -> None:
-        """:param what: which the line with this number says.
-        :raise WrongLine: it was said before.
-        """
-        before = self._lines.setdefault(what, number)
+    def once(number: int, what: str) -> None:
+        before = lines.setdefault(what, number)
         if before != number:
             why = (
                 f"line {before} says the {what} already; leave one out, or import each export by "
@@ -440,23 +385,38 @@ class _Once:
             )
             raise WrongLine(number, why)
 
-
-def _read_floors(fields: LineFields, now_ns: int) -> Floors:
-    return Floors(
-        fields.whole("last_lsn", MAX_GIVEN, 0),
-        max(1, fields.whole("next_job_id", MAX_GIVEN, 1)),
-        fields.log_time(now_ns),
-    )
-
-
-def _read_pause(fields: LineFields, now_ns: int) -> StoredPause:
-    seconds = fields.whole("seconds", MAX_U32, 0)
-    until = fields.time("until", now_ns + seconds * NS)
-    return StoredPause(fields.tube(), seconds, until)
+    for number, document in documents:
+        kind = document.get("kind", "job")
+        if kind == "job":
+            return head, [(number, document)]
+        fields = LineFields(number, document)
+        if kind == "log":
+            once(number, "log")
+            head.sources.append(fields.source())
+            floors = Floors(
+                fields.whole("last_lsn", MAX_GIVEN, 0),
+                max(1, fields.whole("next_job_id", MAX_GIVEN, 1)),
+                fields.log_time(now_ns),
+            )
+            head = head._replace(floors=floors, lsn_line=number)
+        elif kind == "pause":
+            seconds = fields.whole("seconds", MAX_U32, 0)
+            until = fields.time("until", now_ns + seconds * NS)
+            head.pauses.append(StoredPause(fields.tube(), seconds, until))
+            once(number, f"pause of tube {text_of(head.pauses[-1].tube)}")
+        elif kind == "policy":
+            head.policies.append(StoredPolicy(fields.tube(), fields.rules()))
+            once(number, f"policy of tube {text_of(head.policies[-1].tube)}")
+        elif kind == "key":
+            key = _read_key(fields, now_ns)
+            head.keys.append(key)
+            once(number, f"key {text_of(key.key)} of tube {text_of(key.tube)}")
+        else:
+            raise WrongLine(number, f"kind {kind!r} is unknown: job, pause, policy, key or log")
+    return head, []
 
 
 def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
-    """A remembered key, and the job that had it."""
     until = fields.time("until", now_ns)
     job_id = fields.whole("job", MAX_JOB_ID, 0)
     if job_id < 1:
@@ -511,9 +471,7 @@ class _Jobs:
         self._next_id = max(self._next_id, job_id + 1)
         return job_id
 
-    def _deadline(
-        self, fields: LineFields, state: State, delay_s: int, tags: Tags | None
-    ) -> int:  # fmt: skip
+    def _deadline(self, fields: LineFields, state: State, delay_s: int, tags: Tags | None) -> int:
         """A delayed job without one waits for its group, or else is delayed from now on; a buried
         one is buried now, one behind the other.
         """

@@ -1,14 +1,4 @@
-"""Which jobs of a log are put into a running server, in which order, and with which tags.
-
-Jobs go in the order of their ids, which is that of equal priorities; buried ones follow, in the
-order of burial.  Behind all are those that wait for a group: the server lets one go at once whose
-group has no job, so each comes behind the jobs of its group.  Where that cannot be, the job is
-buried instead: it must not be done too early.  So it is if
-
-- the server does not announce the tags ``grp:`` and ``aft:``,
-- the log has jobs of the group that are not put, or
-- groups wait for each other.
-"""
+"""Which jobs of a log are put into a running server, in which order, and with which tags."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +13,13 @@ from beanstalk_twisted.rules.policy_keys import sound_rules
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.inspect.listing import released, sound_snapshot
 from binlog_tools.logs.live_set import LiveJob, LiveSet, promoted, stored
-from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPause, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.tube_names import is_tube_name
 
 WORDS: Final = {"unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:"}
-"""Of each name that a job carries its tag; a server announces it as `put idp:`."""
+"""The tag that each of these names goes as; a server announces it as `put idp:`."""
 
 MARKS: Final = {"dead_from": "dead letter", "origin": "origin"}
 """What a job carries and no put can say."""
@@ -48,20 +38,19 @@ class Waiting(NamedTuple):
 
     @property
     def group(self) -> bytes:
-        """The group that it is one of."""
         return self.live.tags.group if self.live.tags is not None else b""
 
     @property
     def after(self) -> bytes:
-        """The group that it waits for; empty if it does not."""
+        """Empty if it does not wait."""
         return self.live.tags.after if self.waits and self.live.tags is not None else b""
 
 
 class OfTubes(NamedTuple):
     """Policies and remembered keys, by tubes.
 
-    :ivar lost_policies: how many are not put, or not all of them: the server does not announce
-        what that takes, or no client may say so; likewise ``lost_keys``.
+    :ivar lost_policies: how many are not put, or not all of them: the server does not announce what
+        that takes, or no client may say so; the same of ``lost_keys``.
     """
 
     policies: Sequence[StoredPolicy]
@@ -71,15 +60,20 @@ class OfTubes(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be put, in order.
+    """What is to be put.
 
-    :ivar words: what the server announces.
+    Jobs go in the order of their ids, which is that of equal priorities; buried ones follow, in the
+    order of burial.  Behind all are those that wait for a group: the server lets one go at once
+    whose group has no job, so each comes behind the jobs of its group.  Where that cannot be, the
+    job is buried instead, as it must not be done too early: if the server does not announce
+    ``grp:`` and ``aft:``, the log has jobs of the group that are not put, or groups wait for each
+    other.
+
     :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
     :ivar unnamed: chosen jobs that have a key or a group that no client may name.
-    :ivar left_out: what the jobs that are put lose: tags that the server does not announce, and
-        marks; of each, how many jobs.
+    :ivar left_out: how many of the jobs that are put lose a tag that the server does not announce,
+        or a mark.
     :ivar waiting: jobs that wait for a group, and are buried.
-    :ivar of_tubes: what goes beside the jobs.
     """
 
     source: Source
@@ -92,18 +86,17 @@ class Plan(NamedTuple):
     unnamed: Sequence[int]
     left_out: Mapping[str, int]
     waiting: int
-    of_tubes: "OfTubes"
+    of_tubes: OfTubes
 
     def job(self, each: Waiting) -> StoredJob:
         """A job as a server has it after a start, without its body."""
         return released(promoted(stored(each.live, self.tubes), self.now_ns))
 
     def tube(self, each: Waiting) -> bytes:
-        """Where it goes."""
         return self.job(each).tube
 
     def delay_s(self, each: Waiting, now_ns: int) -> int:
-        """What is left of its delay, rounded up."""
+        """Give what is left of it, rounded up."""
         job = self.job(each)
         if job.deadline_ns == NEVER_NS:
             return max(0, -(-(job.created_ns + job.delay_s * NS - now_ns) // NS))
@@ -111,8 +104,8 @@ class Plan(NamedTuple):
         return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
 
     def tags(self, each: Waiting) -> PutTags:
-        """The tags that the server announces.  A dead letter has no unique key any more, and a job
-        that waits no more does not wait again.
+        """Give those that the server announces, but for a dead letter's unique key and a group that
+        is no longer waited for.
         """
         tags = each.live.tags
         return PutTags() if tags is None else _wire_tags(tags, self.words, waits=each.waits)
@@ -121,9 +114,7 @@ class Plan(NamedTuple):
 def plan(
     source: Source, selection: Selection, now_ns: int, words: frozenset[str] = frozenset()
 ) -> Plan:
-    """The jobs of a log that are chosen.
-
-    :param words: what the server announces (`capabilities`).
+    """:param words: what the server announces (`capabilities`).
     :raise BinlogError: a server would refuse the log.
     """
     live = sound_snapshot(source).live
@@ -145,11 +136,7 @@ def plan(
 def _of_tubes(
     live: LiveSet, selection: Selection, used: set[int], now_ns: int, words: frozenset[str]
 ) -> OfTubes:
-    """Policies and keys of the tubes that are chosen; if single jobs are, only policies, of their
-    tubes.
-
-    :param used: the tubes that jobs are put into.
-    """
+    """Those of the tubes that are chosen; if single jobs are, only policies, of their tubes."""
     if selection._replace(tubes=None) == Selection():
         tubes = {each for each, name in live.tubes.items()
                  if selection.tubes is None or name in selection.tubes}  # fmt: skip
@@ -174,7 +161,7 @@ def _sound(policy: StoredPolicy) -> StoredPolicy:
 
 
 class _Chosen:
-    """The jobs that are chosen, by how they go.
+    """The jobs that are chosen.
 
     :ivar settled: how many do not wait for a group, once they are in order.
     """
@@ -214,7 +201,6 @@ class _Chosen:
         return True
 
     def in_order(self) -> list[Waiting]:
-        """All of them, as they are to be put."""
         buried = sorted(self._buried, key=lambda pair: (pair[0], pair[1].job_id))
         settled = [*self._found, *(each for _, each in buried)]
         self.settled = len(settled)
@@ -223,26 +209,18 @@ class _Chosen:
         return settled + [each._replace(is_buried=True, waits=False) for each in self._waiting]
 
     def left_out(self, jobs: Iterable[Waiting]) -> Mapping[str, int]:
-        """What these lose, and how many of them."""
         lost: Counter[str] = Counter()
         for each in jobs:
             tags = each.live.tags
             if tags is not None:
-                lost.update(self._lost(tags))
+                words = [word for name, word in WORDS.items() if getattr(tags, name)]
+                lost.update(word for word in words if f"put {word}" not in self._words)
+                lost.update(mark for name, mark in MARKS.items() if getattr(tags, name))
         order = [*WORDS.values(), *MARKS.values()]
         return {what: lost[what] for what in order if lost[what]}
 
-    def _lost(self, tags: Tags) -> list[str]:
-        names = [word for name, word in WORDS.items() if getattr(tags, name)]
-        lost = [word for word in names if f"put {word}" not in self._words]
-        return lost + [mark for name, mark in MARKS.items() if getattr(tags, name)]
-
 
 def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
-    """Those of the tags that a server announces.
-
-    :param waits: whether the job waits for its group.
-    """
     has_key = tags.holds_key and "put idp:" in words
     has_limit = bool(tags.concurrency_key) and "put con:" in words
     return PutTags(

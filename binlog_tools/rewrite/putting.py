@@ -1,24 +1,19 @@
-"""Putting the jobs of a log into a running server of the protocol, ours or beanstalkd.
-
-Jobs go in the order of a `put_plans.Plan`.  Buried ones are put with a delay, so that no worker
-gets them, reserved by id and buried.
-
-A journal says which jobs are about to be sent, and then what the server answered: only what was
-sent and not answered is uncertain after a crash.
-"""
+"""Putting the jobs of a log into a running server of the protocol, ours or beanstalkd."""
 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
+from beanstalk_twisted.binlog.records.others import PRIORITY
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES
 from beanstalk_twisted.wire.tags import write_tags
 from binlog_tools.client import Line, Reply, tube_request
 from binlog_tools.console.output import text_of
-from binlog_tools.logs.live_set import Bodies, LiveJob
+from binlog_tools.logs.live_set import Bodies
 from binlog_tools.logs.outputs import naming
-from binlog_tools.logs.stored import NS, StoredPause
+from binlog_tools.logs.quantities import NS
+from binlog_tools.logs.stored import StoredPause
 from binlog_tools.rewrite.put_plans import Plan, Waiting
 
 WINDOW_JOBS: Final = 64
@@ -38,8 +33,6 @@ class Stopped(Exception):
 
 
 class Refused(NamedTuple):
-    """A job that the server does not take."""
-
     job_id: int
     why: str
 
@@ -48,7 +41,6 @@ class Put(NamedTuple):
     """What was done in this run.
 
     :ivar before: jobs that an earlier run had put.
-    :ivar refused: jobs that were not put.
     :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
     """
 
@@ -60,13 +52,13 @@ class Put(NamedTuple):
 
 
 class Journal:
-    """What was sent, and what came of it.
+    """Which jobs are about to be sent, and then what the server answered: only what was sent and
+    not answered is uncertain after a crash.
 
     :ivar done: the new id of each job that is there.
     :ivar unburied: of those, buried ones that are not buried yet.
     :ivar held: of those, jobs that were buried because one of the group that they wait for was
         refused.
-    :ivar skipped: jobs that are not to be put.
     :ivar uncertain: jobs that were sent, and for which no answer was written down; ``repeated``
         those of an earlier run that are to be sent again.
     """
@@ -137,16 +129,13 @@ class Journal:
             raise ValueError
 
     def _opened(self) -> TextIO:
-        """It is there from the first thing on that is noted: a run that has sent nothing leaves
-        none.
-        """
+        """From the first note on: a run that has sent nothing leaves none."""
         file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         if not file.tell():
             file.write(json.dumps(self._head) + "\n")
         return file
 
     def note(self, *documents: dict[str, Any]) -> None:
-        """Write down, durably, and remember."""
         self.note_answers(*documents)
         self.sync()
 
@@ -173,7 +162,9 @@ class Journal:
 
 
 class Putter:
-    """Puts the jobs of a plan."""
+    """Puts the jobs of a plan in its order.  Buried ones are put with a delay, so that no worker
+    gets them, reserved by id and buried.
+    """
 
     def __init__(
         self, line: Line, journal: Journal, now_ns: Callable[[], int],
@@ -213,7 +204,9 @@ class Putter:
         bodies = Bodies(wanted.source)
         started_ns, done = self._now_ns(), 0
         try:
-            for window in _windows(left, self._window_jobs()):
+            rate = self._rate
+            most = WINDOW_JOBS if rate is None else max(1, min(WINDOW_JOBS, int(rate / 10)))
+            for window in _windows(left, most):
                 if should_stop():
                     raise Stopped(f"{before + done} of {total} jobs are there")
                 self._put_window(wanted, window, bodies)
@@ -234,9 +227,6 @@ class Putter:
                 "this server does not know reserve-job, so buried jobs cannot be buried again; "
                 "leave them out with --state ready --state delayed. Nothing was put."
             )
-
-    def _window_jobs(self) -> int:
-        return WINDOW_JOBS if self._rate is None else max(1, min(WINDOW_JOBS, int(self._rate / 10)))
 
     def _keep_pace(self, started_ns: int, done: int) -> None:
         if self._rate is None:
@@ -272,7 +262,7 @@ class Putter:
                 yield tube_request(b"pause-tube", tube, seconds)
 
     def _held(self, each: Waiting) -> Waiting:
-        """One that waits for a group is buried if a job of that was refused: it must not go too
+        """Bury a job that waits for a group if a job of that was refused: it must not go too
         early.
         """
         return each._replace(is_buried=True) if each.after in self._held_groups else each
@@ -285,9 +275,7 @@ class Putter:
         return b"".join((line, b" " if tags else b"", tags, b"\r\n", body, b"\r\n"))
 
     def _hear(self, expected: Sequence[Waiting | None]) -> None:
-        """All replies of a window are read, and what they say is written down, before anything
-        else.
-        """
+        """Read and note all replies of a window before anything else."""
         notes: list[dict[str, Any]] = []
         to_bury: list[tuple[Waiting, int]] = []
         why = ""
@@ -326,9 +314,7 @@ class Putter:
         self, each: Waiting, reply: Reply, notes: list[dict[str, Any]],
         to_bury: list[tuple[Waiting, int]],
     ) -> None:  # fmt: skip
-        """A job with the unique key is there.  If this job was sent before, without an answer, that
-        is it.
-        """
+        """A job with the unique key is there: this one, if it was sent before without an answer."""
         if each.job_id in self._journal.repeated:
             is_delayed = reply.words[2] == b"DELAYED"
             moved = each._replace(is_buried=each.is_buried and is_delayed)
@@ -352,9 +338,8 @@ class Putter:
     def _refuse(self, each: Waiting, why: str, notes: list[dict[str, Any]]) -> None:
         notes.append({"refused": each.job_id, "why": why})
         self._refused.append(Refused(each.job_id, why))
-        group = each.group
-        if group:
-            self._held_groups.add(group)
+        if each.group:
+            self._held_groups.add(each.group)
 
     def _bury(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
         for at in range(0, len(jobs), WINDOW_JOBS):
@@ -362,7 +347,8 @@ class Putter:
 
     def _bury_window(self, jobs: Sequence[tuple[Waiting, int]]) -> None:
         request = [
-            b"reserve-job %d\r\nbury %d %d\r\n" % (new_id, new_id, _priority(each.live))
+            b"reserve-job %d\r\nbury %d %d\r\n"
+            % (new_id, new_id, RECORD.unpack(each.live.record)[PRIORITY])
             for each, new_id in jobs
         ]
         self._line.send(b"".join(request))
@@ -398,7 +384,3 @@ def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
             groups.add(each.group)
     if start < len(jobs):
         yield jobs[start:]
-
-
-def _priority(live: LiveJob) -> int:
-    return int(RECORD.unpack(live.record)[4])

@@ -38,9 +38,9 @@ from binlog_tools.logs.new_log import (
 )
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.outputs import PART, NamingDirectory
-from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import NS, StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
 
 
 class SameStore(ValueError):
@@ -48,13 +48,11 @@ class SameStore(ValueError):
 
 
 class SameJobs(SameStore):
-    """One of the logs was made from another one, or both from a third, and has jobs of the same
-    ids.
-    """
+    """Logs of one origin have jobs of the same ids."""
 
 
 class Ages(NamedTuple):
-    """How long ago a job was put, in nanoseconds; None is any."""
+    """Bounds of a job's age in nanoseconds; None is any."""
 
     older_than: int | None = None
     younger_than: int | None = None
@@ -85,8 +83,6 @@ EVERYTHING: Final = Choice(Selection(), ANY_AGE, keeps_chosen=True)
 
 
 class Outcome(NamedTuple):
-    """The log that was made, and how many jobs were left out."""
-
     written: Written
     dropped: int
 
@@ -95,7 +91,6 @@ def rewrite(
     loaded: Loaded, output: str, tool: str, choice: Choice = EVERYTHING,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
 ) -> Outcome:  # fmt: skip
-    """Write the jobs of a log that stay into a new one."""
     origin = Origin(tool, [OriginSource.of(loaded.survey)])
     dropped = 0
     with NewLog(
@@ -112,15 +107,13 @@ def rewrite(
 
 
 class Renumbered(NamedTuple):
-    """A job that has another id in the merged log."""
-
     path: str
     job_id: int
     new_id: int
 
 
 class OtherPolicy(NamedTuple):
-    """A policy that is not in the merged log: the tube has another one, of a log named before."""
+    """A policy that is not in the merged log: one named before has another one of the tube."""
 
     path: str
     tube: bytes
@@ -128,12 +121,6 @@ class OtherPolicy(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What `merge` made.
-
-    :ivar shared_keys: jobs whose unique keys jobs of other logs have, in the merged one.
-    :ivar policies: those that are not in it.
-    """
-
     written: Written
     shared_keys: Sequence[SharedKey]
     policies: Sequence[OtherPolicy]
@@ -194,10 +181,7 @@ def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[O
 
 
 def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
-    """The remembered keys, those first that are remembered longest; each with an id of its own.
-
-    :param taken: the ids of the jobs.
-    """
+    """Those first that are remembered longest, each with an id of its own."""
     keys = chain.from_iterable(log.remembered_keys() for log in logs)
     for key in sorted(keys, key=lambda key: -key.until_ns):
         if key.job_id in taken:
@@ -207,9 +191,7 @@ def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Itera
 
 
 class _Relative(NamedTuple):
-    """A log that is merged.
-
-    :ivar stores: its own one, and those that it was made from.
+    """:ivar stores: its own one, and those that it was made from.
     :ivar ids: of its jobs, those that kept theirs.
     """
 
@@ -247,7 +229,7 @@ def _refuse_copies(logs: Sequence[Loaded]) -> None:
 
 
 class Dropped(NamedTuple):
-    """What was done.
+    """The outcome of `drop_in_place`.
 
     :ivar jobs: how many were dropped, ``left`` how many were not.
     :ivar kept_at: where they are kept; empty if there was none to drop.
@@ -269,27 +251,16 @@ def drop_in_place(
     directory = NamingDirectory(path)
     directory.lock(f"binlog-inspect filter, pid {os.getpid()}, {socket.gethostname()}")
     try:
-        return _drop(directory, choice, progress)
+        found = read(directory, progress)
+        if found.is_new:
+            raise NoLog(directory.path)
+        now_ns = max(time.time_ns(), found.small.time_ns)
+        kept_at, images, left, has_tags = _keep(directory, found, choice, now_ns)
+        if images:
+            append_deletions(directory, found, images, now_ns, has_tags)
+        return Dropped(len(images), left, kept_at if images else "")
     finally:
         directory.close()
-
-
-def _drop(directory: RealDirectory, choice: Choice, progress: Progress) -> Dropped:
-    found = read(directory, progress)
-    if found.is_new:
-        raise NoLog(directory.path)
-    now_ns = max(time.time_ns(), found.small.time_ns)
-    kept_at, images, left = _keep(directory, found, choice, now_ns)
-    if images:
-        append_deletions(directory, found, images, now_ns, left.tagged > 0)
-    return Dropped(len(images), left.jobs, kept_at if images else "")
-
-
-class _Left(NamedTuple):
-    """How many jobs stay, and of those how many have tags."""
-
-    jobs: int
-    tagged: int
 
 
 def free_path(path: str) -> str:
@@ -299,8 +270,10 @@ def free_path(path: str) -> str:
 
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
-) -> tuple[str, list[JobImage], _Left]:
-    """Write the jobs that go into a log of their own; nothing of that if there are none."""
+) -> tuple[str, list[JobImage], int, bool]:
+    """Write the jobs that go, if any, into a log of their own; tell of the others how many there
+    are, and whether any has tags.
+    """
     folder = os.path.join(directory.path, QUARANTINE)
     os.makedirs(folder, 0o700, exist_ok=True)
     kept_at = free_path(os.path.join(folder, "filtered"))
@@ -321,15 +294,15 @@ def _keep(
                 going.append(image._replace(body=b""))
         if going:
             log.finish()
-    return kept_at, going, _Left(left, tagged)
+    return kept_at, going, left, tagged > 0
 
 
 def append_deletions(
     directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int,
     has_tags: bool = False,
 ) -> None:  # fmt: skip
-    """The same steps as those of a server that starts, deletes the jobs and stops; the segment gets
-    its name when it is durable.
+    """Take the same steps as a server that starts, deletes the jobs and stops; the segment gets its
+    name when it is durable.
 
     :param has_tags: whether some of the jobs that stay have any.
     """
@@ -363,7 +336,6 @@ def append_deletions(
 
 
 def write_file(directory: Directory, name: str, content: bytes) -> None:
-    """Make a file, which is durable then, but for its name."""
     file = directory.create(name)
     try:
         file.write_at(0, [content])
@@ -373,7 +345,6 @@ def write_file(directory: Directory, name: str, content: bytes) -> None:
 
 
 def _segment(position: Position, content: list[Record], next_job_id: int, now_ns: int) -> bytes:
-    """A whole segment: what has to move there, these records, the seal."""
     salt = int.from_bytes(os.urandom(4), "little")
     header = SegmentHeader(
         position.seq, position.first_lsn, now_ns, position.prev_end, position.trim_seq,
@@ -396,18 +367,11 @@ def _keys_in(content: Sequence[Record]) -> list[tuple[int, int]]:
 
 
 def _end_of(image: JobImage, now_ns: int) -> Iterator[Record]:
-    """The deletion of a job, and the key that it leaves."""
-    yield _deletion(image, now_ns)
-    tags = image.tags
-    if tags is not None and tags.leaves_key:
-        until_ns = now_ns + tags.unique_s * NS
-        yield RememberedKey(
-            image.tube_id, tags.unique_key, image.job_id, until_ns, now_ns
-        )  # fmt: skip
-
-
-def _deletion(image: JobImage, now_ns: int) -> JobImage:
-    return image._replace(
+    yield image._replace(
         kind=Kind.DELETE, state=State.GONE, reason=Reason.ADMIN, ts_ns=now_ns, deadline_ns=0,
         connection=0, body=b"", tags=None,
     )  # fmt: skip
+    tags = image.tags
+    if tags is not None and tags.leaves_key:
+        until_ns = now_ns + tags.unique_s * NS
+        yield RememberedKey(image.tube_id, tags.unique_key, image.job_id, until_ns, now_ns)

@@ -1,6 +1,5 @@
-"""Jobs that were deleted, and whose bodies a log or its archive still has.
-
-Damage is passed over: what can be read behind it is used.
+"""Jobs that were deleted, and whose bodies a log or its archive still has.  Damage is passed
+over.
 """
 
 import json
@@ -19,7 +18,7 @@ from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from binlog_tools.inspect.dumping import Fields, Gap
-from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, has_data, hidden_in
+from binlog_tools.inspect.hidden import Doubt, Hidden, HiddenRecords, hidden_in
 from binlog_tools.inspect.listing import fields_of_job, released
 from binlog_tools.logs.live_set import Bodies, LiveJob, LiveSet, full_job, stored
 from binlog_tools.logs.new_log import Floors, NewDirectory, NewLog, Origin, OriginSource, Written
@@ -28,17 +27,16 @@ from binlog_tools.logs.reading import (
     Broken,
     Hole,
     OpenSegment,
+    has_data,
     has_records,
     names_ahead,
     segments,
 )
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import Source
-from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob
+from binlog_tools.logs.stored import LOST_AND_FOUND, Selection, StoredJob
 from binlog_tools.rewrite.rewriting import write_file
 
 INDEX_NAME: Final = "index.jsonl"
-"""In a folder of bodies: what each of them is."""
 
 
 class DeletedJob(NamedTuple):
@@ -59,7 +57,6 @@ class Deleted(NamedTuple):
     """What was found.
 
     :ivar without_body: deleted jobs that the log has no body of any more.
-    :ivar gaps: what cannot be read.
     """
 
     jobs: list[DeletedJob]
@@ -71,10 +68,7 @@ class Deleted(NamedTuple):
 
 
 class _Watch(LiveSet):
-    """A live set that notes what is taken out of it.
-
-    :ivar hidden: the LSNs that cannot be read.
-    """
+    """A live set that notes what is taken out of it."""
 
     def __init__(self, selection: Selection) -> None:
         super().__init__()
@@ -121,15 +115,14 @@ class _Watch(LiveSet):
             self._known[job_id] = known
 
     def deleted(self) -> Iterator[DeletedJob]:
-        """The jobs that were found, ascending by id, with what is doubtful of them."""
         hidden = HiddenRecords(self.hidden)
         for job_id, found in sorted(self.found.items()):
             doubt = hidden.doubt(job_id, *self._known[job_id], deleted_lsn=found.lsn)
             yield found._replace(doubt=doubt)
 
     def take_damaged(self, buffer: Buffer, frame: Frame, seq: int) -> None:
-        """The records of a frame whose heap does not check.  A job whose own body is not sound has
-        none any more: the one before may be another.
+        """Take a frame whose heap does not check.  A job whose own body is not sound has none any
+        more: the one before may be another.
         """
         self._note_lsns(buffer, frame)
         for index, raw in enumerate(frames.raw_records(buffer, frame)):
@@ -149,9 +142,9 @@ class _Watch(LiveSet):
 
 
 def find_deleted(source: Source, selection: Selection) -> Deleted:
-    """The jobs whose deletions are chosen by time, LSN, tube and id.
+    """Choose jobs by time, LSN, tube and id of their deletions.
 
-    :raise OSError: it cannot be read.
+    :raise OSError: the log cannot be read.
     """
     reading = _Reading(selection)
     for opened in segments(source):
@@ -160,8 +153,6 @@ def find_deleted(source: Source, selection: Selection) -> Deleted:
 
 
 class _Reading:
-    """A pass through a log from its oldest segment to its newest."""
-
     def __init__(self, selection: Selection) -> None:
         self._watch = _Watch(selection)
         self._gaps: list[Gap] = []
@@ -171,7 +162,6 @@ class _Reading:
         self._next_job_id = 1
 
     def take(self, opened: OpenSegment | Broken) -> None:
-        """Read the next segment."""
         if self._next_seq and opened.seq > self._next_seq:
             gap = Gap.missing(self._next_seq, opened.seq - 1)
             self._missing.append((opened.seq - 1, gap))
@@ -225,28 +215,22 @@ class _Reading:
 
 
 def restored(source: Source, deleted: Deleted) -> Iterator[tuple[DeletedJob, StoredJob]]:
-    """Each job with its body; who had it reserved has it no more."""
     bodies = Bodies(source)
     for found in deleted.jobs:
-        job = _in_a_tube(stored(found.live, deleted.tubes))
-        yield found, released(job)._replace(body=bodies.of(found.live))
-
-
-def _in_a_tube(job: StoredJob) -> StoredJob:
-    """A job whose tube has no name, since what said it is damaged, gets one."""
-    has_name = 0 < len(job.tube) <= MAX_TUBE_NAME_BYTES
-    return job if has_name else job._replace(tube=LOST_AND_FOUND)
+        job = released(stored(found.live, deleted.tubes, bodies.of(found.live)))
+        # What said the name of its tube may be damaged.
+        has_name = 0 < len(job.tube) <= MAX_TUBE_NAME_BYTES
+        yield found, job if has_name else job._replace(tube=LOST_AND_FOUND)
 
 
 def fields_of_deleted(found: DeletedJob, job: StoredJob) -> Fields:
-    """A job that `restored` gives, by the names of docs/inspect.md, but for its body."""
+    """Describe a job that `restored` gives, without its body, by the names of docs/inspect.md."""
     fields = fields_of_job(job, len(job.body), found.deleted_ns)
     deleted = format_time_exactly(found.deleted_ns)
     return {**fields, "deleted": deleted, "deleted_lsn": found.lsn, **fields_of_doubt(found)}
 
 
 def fields_of_doubt(found: DeletedJob) -> Fields:
-    """What is doubtful of a job, and which LSNs hide it."""
     doubt = found.doubt
     return {
         "job": found.job_id, "why": doubt and str(doubt.why),
@@ -255,7 +239,6 @@ def fields_of_doubt(found: DeletedJob) -> Fields:
 
 
 def into_log(source: Source, deleted: Deleted, output: str) -> Written:
-    """Write the jobs into a new log, under their old ids."""
     origin = Origin("undelete", [deleted.origin])
     with NewLog(output, origin, floors=deleted.floors) as log:
         for _, job in restored(source, deleted):

@@ -1,8 +1,4 @@
-"""Full records in places where no frame's header is left to say that they are some.
-
-A record that names the right checksum for bytes that stand where its frame's heap must have been is
-hardly all wrong.
-"""
+"""Full records in places where no frame's header is left to say that they are some."""
 
 import re
 import zlib
@@ -54,7 +50,7 @@ _FULL_RECORD: Final = re.compile(
     b"(?s)(?=%b)"
     % b"".join(b"[%b]" % re.escape(bytes(sorted(each))) for each in (FULL, _LIVING, _FLAGS, Reason))
 )
-"""How a full record begins: type, state, flags and reason."""
+"""Its first bytes: type, state, flags and reason."""
 
 WITH_DATA: Final = frozenset({
     TubeDef.kind, RememberedKey.kind, TubePolicy.kind,
@@ -87,31 +83,33 @@ class Body(NamedTuple):
 
     @property
     def may_mistake(self) -> bool:
-        """Whether its id is likely to be what is damaged: all else of its record was found to be
+        """Return True if its id is what is likely to be damaged: all else of its record is
         right.
         """
         return (self.is_named and self.lsn > 0) or not self.job_id
 
 
 def span(raw: Raw) -> tuple[int, int]:
-    """Where a record says that its data are, in its frame's heap."""
+    """The place of a record's data in its frame's heap."""
     return raw[DATA_OFF], raw[DATA_OFF] + raw[DATA_LEN]
 
 
 class Budget:
-    """How much may still be summed in vain; see `GUESS_BYTES`."""
-
     def __init__(self) -> None:
         self._left = GUESS_BYTES
 
     def allows(self, width: int) -> bool:
-        """Whether another try is allowed, which is counted."""
+        """Count another try, and tell whether it is allowed."""
         self._left -= width + _TRY_BYTES
         return self._left >= 0
 
 
 class Carver:
-    """Finds full records that stand in a place without any frame, and their bodies."""
+    """Finds full records that stand in a place without any frame, and their bodies.
+
+    A record that names the right checksum for bytes that stand where its frame's heap must have
+    been is hardly all wrong.
+    """
 
     def __init__(
         self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
@@ -119,7 +117,7 @@ class Carver:
     ) -> None:  # fmt: skip
         """:param limit: bodies end before it: other frames may have been put between them and their
             records.
-        :param heaps: what the search for heaps may cost in a segment; ``shifts``: for moved bodies.
+        :param heaps: for the search for heaps in a segment; ``shifts``: for moved bodies.
         """
         self._view = memoryview(buffer)
         self._start = start
@@ -135,11 +133,17 @@ class Carver:
         self._shift = 0
 
     def bodies(self) -> Iterator[Body]:
-        """In the order of their places; none that stands within another."""
+        """Yield them in the order of their places; none stands within another."""
         places = list(self._candidates())
         # Where they were written comes first; bytes that were put in or taken out move them.
         places.sort(key=lambda at: at % ALIGN_BYTES != 0)
-        lone = [at for at in places if self._is_worth(at) and not self._carve(at)]
+        lone = [
+            at
+            for at in places
+            if (at % ALIGN_BYTES == 0 or self._shift_budget.allows(0))
+            and not self._is_within(at)
+            and not self._carve(at)
+        ]
         # Guesses come last: they must not hide what is where it should be.
         for at, heap_at in self._moved:
             self._carve_moved(at, heap_at)
@@ -156,12 +160,7 @@ class Carver:
                 if match.start() < _WINDOW_BYTES and self._fits(at):
                     yield at
 
-    def _is_worth(self, at: int) -> bool:
-        is_likely = at % ALIGN_BYTES == 0 or self._shift_budget.allows(0)
-        return is_likely and not self._is_within(at)
-
     def _is_within(self, at: int) -> bool:
-        """Whether it stands in what was found: a record or a body."""
         last = bisect_right(self._taken, (at, self._limit)) - 1
         return last >= 0 and at < self._taken[last][1]
 
@@ -181,7 +180,7 @@ class Carver:
         return True
 
     def _carve_moved(self, at: int, heap_at: int) -> None:
-        """The data of a record in an array whose heap is known, if they were moved within that."""
+        """Take the data of a record whose heap is known, if they were moved within that."""
         raw = self._raw(at)
         if at in self._found or self._is_within(at):
             return
@@ -191,7 +190,6 @@ class Carver:
             self._take(at, heap_at + self._shift, raw)
 
     def _carve_lone(self, at: int) -> None:
-        """What was put in may stand between a record and its heap, which others have shown."""
         raw = self._raw(at)
         for heap_at in self._heaps:
             is_tried = at < heap_at and self._shift_budget.allows(raw[DATA_LEN])
@@ -204,8 +202,8 @@ class Carver:
             self._take(at, likely + shift, raw)
 
     def _shift_of(self, raw: Raw, heap_at: int, before: int) -> int:
-        """By how many bytes the data of a record were moved since those of the one before it;
-        ``before`` if that cannot be found out.
+        """By how many bytes the data were moved since those of the record before; ``before`` if
+        that cannot be found out.
         """
         end = span(raw)[1]
         if raw[TYPE] not in JOB_KINDS or raw[STATE] not in _STATES or heap_at + end > self._limit:
@@ -236,7 +234,7 @@ class Carver:
         return RECORD.unpack_from(self._view, at)
 
     def _heap_of(self, at: int) -> int | None:
-        """Where the heap begins that a record's data is in: behind the last of the records that
+        """Find the beginning of the heap of a record's data: behind the last of the records that
         follow, of which some may be damaged.
         """
         raw = self._raw(at)

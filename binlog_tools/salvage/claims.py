@@ -1,5 +1,5 @@
-"""Which file is which segment: headers, and what to do where they are missing, damaged or
-contradict each other.
+"""Which file is which segment: headers, and what to do if they are missing, damaged or contradict
+each other.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -39,15 +39,13 @@ def rebuild(
     buffer: Buffer, end: int, from_lsn: int, below_lsn: int | None, others: Container[int]
 ) -> Rebuilt | None:
     """Find the salt that most of a segment's bytes carry, in frames whose headers check, and of
-    what they hold by what checks as well.
+    what they hold by what checks as well; None when there is no frame.
 
     A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
     not fit between the neighbours are not of this segment either.
 
     :param from_lsn: no LSN of this segment is lower.
     :param below_lsn: all are lower; None in the newest segment.
-    :param others: the salts of other segments.
-    :return: None when there is no frame.
     """
     sizes: dict[int, int] = {}
     at = 0
@@ -60,7 +58,8 @@ def rebuild(
 
     while (frame := next(fitting(at, None), None)) is not None:
         salt = salt_at(buffer, frame.offset)
-        size = _checked_bytes(buffer, frame, end)
+        records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
+        size = records + frame.heap_len * has_heap(buffer, frame, end)
         if salt not in others:
             sizes[salt] = sizes.get(salt, 0) + FRAME_HEADER_BYTES + size
         # A header alone may have come from elsewhere.
@@ -73,12 +72,6 @@ def rebuild(
     return Rebuilt(salt, first.base_lsn, first.offset == SEGMENT_HEADER_BYTES)
 
 
-def _checked_bytes(buffer: Buffer, frame: Frame, end: int) -> int:
-    """How many bytes of records and of bodies check."""
-    records = (frame.heap_at - frame.records_at) * has_records(buffer, frame, end)
-    return records + frame.heap_len * has_heap(buffer, frame, end)
-
-
 MAX_MISSING: Final = 1_000_000
 """More cannot be missing in a row: a number that is further off is none of this log."""
 
@@ -86,8 +79,6 @@ MAX_MISSING: Final = 1_000_000
 class Consent(NamedTuple):
     """What the user has agreed to.
 
-    :ivar gaps: sequence numbers of segments that may be missing.
-    :ivar may_rebuild: go on although headers are damaged.
     :ivar prefer: names of files that are right where others contradict them.
     :ivar is_dry: nothing is to be written: as if to all that needs no choice.
     """
@@ -114,7 +105,7 @@ class Refused(Exception):
 class Claim(NamedTuple):
     """A file that may be a segment.
 
-    :ivar seq: which one it says to be: its header, or its name if that is damaged.
+    :ivar seq: of its header, or of its name if that is damaged.
     :ivar why: what is wrong with the header; empty when it is sound.
     """
 
@@ -149,13 +140,6 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be read.
-
-    :ivar parts: by sequence number.
-    :ivar left_out: names of files that a preferred one contradicts, or that are another one byte
-        for byte.
-    """
-
     parts: list[Part]
     left_out: list[str]
 
@@ -185,7 +169,7 @@ def choose(directory: Readable, prefer: frozenset[str], is_whole: bool = True) -
 
 
 def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
-    """Which segments are not there and should be, of those that are not trimmed.
+    """Those that are neither there nor trimmed.
 
     :raise Refused: absurdly many.
     """
@@ -204,12 +188,10 @@ def missing_segments(parts: Iterable[Part], trim_seq: int) -> list[int]:
 
 
 def gap_options(missing: Iterable[int]) -> list[str]:
-    """How to agree that these segments are missing."""
     return [f"--accept-gap {id_range(span)}" for span in spans_of(missing)]
 
 
 def _claim(directory: Readable, name: str, newer: list[str]) -> Claim | None:
-    """:param newer: gets what is said of a segment in a format that is not known."""
     seq = parse_segment_name(name)
     if seq is None:
         return None
@@ -237,7 +219,6 @@ def _identified(
 
 
 def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim], list[str]]:
-    """Leave out what contradicts a file that is right."""
     right = [claim for claim in claims if claim.name in preferred]
     seqs = {claim.seq for claim in right}
     stores = {claim.header.store_uuid for claim in right if claim.header}
@@ -245,16 +226,19 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
         claim
         for claim in claims
         if claim in right
-        or (claim.seq not in seqs and _is_of(claim, stores) and not _is_misnamed(claim))
+        or (
+            claim.seq not in seqs
+            and (not stores or claim.header is None or claim.header.store_uuid in stores)
+            and not _is_misnamed(claim)
+        )
         or not right
     ]
     return kept, [claim.name for claim in claims if claim not in kept]
 
 
 def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
-    """Leave out copies, byte for byte, of others; a file with the right name is taken first.
-
-    :return: the files without the copies, and the names of these.
+    """Leave out copies, byte for byte, of others, and name them; a file with the right name is
+    taken first.
     """
     kept: dict[str, Claim] = {}
     copies = []
@@ -265,10 +249,6 @@ def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Clai
         else:
             kept[claim.name] = claim
     return [claim for claim in claims if claim.name in kept], copies
-
-
-def _is_of(claim: Claim, stores: set[bytes]) -> bool:
-    return not stores or claim.header is None or claim.header.store_uuid in stores
 
 
 def _is_misnamed(claim: Claim) -> bool:
@@ -338,10 +318,7 @@ def _beginning(
     directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None,
     salts: Container[int],
 ) -> tuple[int | None, int, bool]:  # fmt: skip
-    """Salt, first LSN, and whether that is exact.
-
-    :param salts: of other segments.
-    """
+    """Salt, first LSN, and whether that is exact."""
     if claim.header:
         return claim.header.salt, claim.header.first_lsn, True
     found = rebuild(directory.read(claim.name), end, from_lsn, below_lsn, salts)

@@ -28,8 +28,8 @@ from binlog_tools.inspect.hidden import HiddenRecords, Why
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.salvage.carving import Body
-from binlog_tools.salvage.holes import Hole
 from binlog_tools.salvage.live_jobs import Entry, LiveJobs, Place
+from binlog_tools.salvage.scanning import Hole
 
 MAX_AHEAD: Final = 1_000_000
 """How far above all known ids the id may be that a damaged record claims: ids may be used up
@@ -41,8 +41,6 @@ _NOTHING: Final[Raw] = RECORD.unpack(bytes(RECORD.size))
 
 
 class Doubtful(StrEnum):
-    """What to do with jobs that may have been deleted, or whose bodies may be outdated."""
-
     KEEP = "keep"
     BURY = "bury"
     DROP = "drop"
@@ -72,19 +70,11 @@ class Judgement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What becomes of a job.
-
-    :ivar job: None if it is not brought back.
-    :ivar judgement: None if it is certain.
-    """
-
     job: StoredJob | None
     judgement: Judgement | None
 
 
 class Judge:
-    """Looks at each job that may live."""
-
     def __init__(
         self, live: LiveJobs, holes: Iterable[Hole], hidden: HiddenRecords, torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
@@ -113,43 +103,36 @@ class Judge:
     def outcomes(self) -> Iterator[Outcome]:
         """All jobs, by the segment of their bodies, then bodies that no job can be found for."""
         live = self._live
-        for job_id in sorted(live.table, key=self._home):
+        for job_id in sorted(live.table, key=self._place_of_body):
             entry = live.table[job_id]
             if entry.seq >= live.trim_seq:
                 yield self._outcome(job_id, entry)
         yield from self._claims()
 
     def pauses(self) -> Iterator[StoredPause]:
-        """The pauses that were in force at the end of the log."""
         live = self._live
-        for tube_id, known in sorted(live.pauses.items()):
-            pause = known.pause
+        for tube_id, (seq, pause) in sorted(live.pauses.items()):
             is_on = pause.seconds and pause.until_ns > live.time_ns
-            if known.seq >= live.trim_seq and is_on and tube_id in live.tubes:
+            if seq >= live.trim_seq and is_on and tube_id in live.tubes:
                 yield StoredPause(live.tubes[tube_id], pause.seconds, pause.until_ns)
 
     def policies(self) -> list[StoredPolicy]:
-        """The newest policies that can be read."""
         live = self._live
         return [
-            StoredPolicy(live.tubes[tube_id], known.policy.rules)
-            for tube_id, known in sorted(live.policies.items())
-            if known.seq >= live.trim_seq and known.policy.rules and tube_id in live.tubes
+            StoredPolicy(live.tubes[tube_id], policy.rules)
+            for tube_id, (seq, policy) in sorted(live.policies.items())
+            if seq >= live.trim_seq and policy.rules and tube_id in live.tubes
         ]
 
     def remembered_keys(self) -> list[StoredKey]:
-        """The remembered keys that can be read, as of the end of the log."""
         live = self._live
         return [
-            StoredKey.of(known.key, live.tubes[tube_id])
-            for (tube_id, _), known in sorted(live.keys.items())
-            if known.seq >= live.trim_seq
-            and known.key.until_ns > live.time_ns
-            and tube_id in live.tubes
+            StoredKey.of(key, live.tubes[tube_id])
+            for (tube_id, _), (seq, key) in sorted(live.keys.items())
+            if seq >= live.trim_seq and key.until_ns > live.time_ns and tube_id in live.tubes
         ]
 
-    def _home(self, job_id: int) -> tuple[int, int]:
-        """The segment of a job's body, and its id."""
+    def _place_of_body(self, job_id: int) -> tuple[int, int]:
         entry = self._live.table[job_id]
         place = entry.full or entry.damaged
         return (place.seq if place else 0), job_id
@@ -168,15 +151,16 @@ class Judge:
         return self._with_body(job_id, entry, entry.damaged, lambda: data)
 
     def _named_data(self, damaged: Place, named: Raw, raw: Raw, older: bytes) -> bytes | None:
-        """The data that the newest full record names, put together of what is left of them and of
-        the older data: None if nothing has their length and checksum.
+        """Make the data that the newest full record names of what is left of them and of the older
+        data; None if nothing has their length and checksum.
 
         :param named: that record, ``raw`` the one of the older data.
         """
         candidates = [older]
         with contextlib.suppress(NotUnderstood):
             left = self._data(damaged, named)
-            body_at = _body_at(raw, older)
+            is_extended = raw[FLAGS] & Flag.EXT
+            body_at = 2 + int.from_bytes(older[:2], "little") if is_extended else 0
             body_bytes = len(older) - body_at
             # One of the two, tags or body, is often the same in both.
             candidates.append(left[: max(0, len(left) - body_bytes)] + older[body_at:])
@@ -202,9 +186,6 @@ class Judge:
     def _with_body(
         self, job_id: int, entry: Entry, place: Place, body: Callable[[], bytes]
     ) -> Outcome:  # fmt: skip
-        """:param place: of a full record of the job.
-        :param body: gives the body that it names; may raise `NotUnderstood`.
-        """
         try:
             image = self._image(entry, self._raw(place), body())
         except NotUnderstood:
@@ -254,17 +235,15 @@ class Judge:
     def _damaged(self, job_id: int, entry: Entry, damaged: Place) -> Outcome:
         raw = self._raw(damaged)
         try:
-            image = self._damaged_image(entry, raw, self._data(damaged, raw))
+            data = self._data(damaged, raw)
+            try:
+                image = self._image(entry, raw, data)
+            except NotUnderstood:
+                # The extensions may be what is damaged: then they are left in the body.
+                image = self._image(entry, _without_extensions(raw), data)
         except NotUnderstood:
             return self._lost(job_id, entry, Why.BODY)
         return self._set_aside(image, entry.lsn, Why.BODY)
-
-    def _damaged_image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
-        """The same where the extensions may be what is damaged: then they are left in the body."""
-        try:
-            return self._image(entry, raw, data)
-        except NotUnderstood:
-            return self._image(entry, _without_extensions(raw), data)
 
     def _claimed_for(self, job_id: int, entry: Entry, body: Body) -> Outcome:
         self._given[job_id] = self._sum(body)
@@ -283,7 +262,6 @@ class Judge:
         )
 
     def _set_aside(self, image: JobImage, lsn: int, why: Why, claimed_id: int = 0) -> Outcome:
-        """Into `LOST_AND_FOUND`."""
         tube = self._live.tubes.get(image.tube_id)
         job = self._buried(StoredJob.of(image, LOST_AND_FOUND))
         return Outcome(
@@ -303,7 +281,6 @@ class Judge:
         return RECORD.unpack_from(self._buffer_of(place.seq), place.record_at)
 
     def _image(self, entry: Entry, raw: Raw, data: bytes) -> JobImage:
-        """A job's newest state, with the birth and the body of one of its full records."""
         image = _decoded(raw, data)
         if entry.newest is None:
             return image
@@ -317,8 +294,6 @@ class Judge:
             raise NotUnderstood("its body is not all there")
         return bytes(memoryview(self._buffer_of(place.seq))[start:end])
 
-    # Bodies whose records do not check.
-
     def _bytes(self, body: Body) -> bytes:
         return bytes(memoryview(self._buffer_of(body.seq))[body.start : body.end])
 
@@ -326,13 +301,15 @@ class Judge:
         return body.end - body.start, zlib.crc32(self._bytes(body))
 
     def _claims(self) -> Iterator[Outcome]:
-        most = self.next_job_id + MAX_AHEAD
-        claims = sorted(self._live.claims.items())
+        live, most = self._live, self.next_job_id + MAX_AHEAD
+        claims = sorted(live.claims.items())
         next_id = max([self.next_job_id, *(each + 1 for each, _ in claims if each < most)])
         for claimed_id, bodies in claims:
             for body in self._unclaimed(claimed_id, bodies):
                 job_id = claimed_id
-                if not 0 < claimed_id < most or not self._is_free(claimed_id):
+                # No id is given twice.
+                is_taken = claimed_id in self._used or claimed_id in live.deleted
+                if not 0 < claimed_id < most or is_taken:
                     job_id, next_id = next_id, next_id + 1
                 self._used.add(job_id)
                 yield self._adopted(body, job_id, claimed_id if job_id != claimed_id else 0)
@@ -340,7 +317,7 @@ class Judge:
             yield self._set_aside(image._replace(job_id=job_id), 0, Why.OLDER, image.job_id)
 
     def _is_worth(self, body: Body) -> bool:
-        """Not so what a crash has left of a frame that nobody was promised, and what is dead."""
+        """Leave out what a crash has left of a frame that nobody was promised, and what is dead."""
         if body.seq < self._live.trim_seq:
             return False
         return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
@@ -358,10 +335,6 @@ class Judge:
         assert outcome.judgement is not None
         judged = outcome.judgement._replace(why=Why.UNCONFIRMED, new_tube=None)
         return Outcome(None, judged)
-
-    def _is_free(self, job_id: int) -> bool:
-        """Whether no other job has or had this id: none is given twice."""
-        return job_id not in self._used and job_id not in self._live.deleted
 
     def _unclaimed(self, claimed_id: int, bodies: Sequence[Body]) -> Iterator[Body]:
         """The bodies under an id that are not yet that of the job."""
@@ -383,7 +356,6 @@ class Judge:
                 yield body
 
     def _claimed(self, body: Body) -> JobImage:
-        """Of a record that is not sound only what cannot do harm."""
         raw = _NOTHING
         if body.record_at:
             raw = RECORD.unpack_from(self._buffer_of(body.seq), body.record_at)
@@ -400,17 +372,11 @@ class Judge:
 
 
 def _decoded(raw: Raw, data: bytes) -> JobImage:
-    """A record of a job; one without its data has no extensions either."""
     if not data:
         raw = _without_extensions(raw)
     image = decode_record(raw, data)
     assert isinstance(image, JobImage)
     return image
-
-
-def _body_at(raw: Raw, data: bytes) -> int:
-    """Where in a record's data the body begins, behind the extensions."""
-    return 2 + int.from_bytes(data[:2], "little") if raw[FLAGS] & Flag.EXT else 0
 
 
 def _without_extensions(raw: Raw) -> Raw:

@@ -1,7 +1,4 @@
-"""Which jobs live, by all records that can be read, from the oldest to the newest.
-
-Holes do no harm to this: a record says all of its job but the body.
-"""
+"""Which jobs live, by all records that can be read, from the oldest to the newest."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,13 +35,13 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.segments.seals import decode_seal
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.stored import TYPE_NAMES
 from binlog_tools.salvage.carving import WITH_DATA, Body, Budget, Carver, span
 from binlog_tools.salvage.scanning import Piece, Scan, data_if_it_checks, start_of_data
 
 
 def untrusted_bodies(scan: Scan, buffer: Buffer) -> Iterator[Body]:
-    """All such bodies of a segment."""
+    """Bodies of a segment's damaged places, whose records cannot be trusted."""
     seq = scan.part.seq
     sound = [(p.frame.offset, p.frame.end) for p in scan.pieces or () if p.has_heap]
     elsewhere = _Extents([*sound, *scan.foreign])
@@ -79,11 +76,9 @@ class _Extents:
                 self._ends.append(end)
 
     def extents(self) -> Iterator[tuple[int, int]]:
-        """Those that touch each other as one."""
         return zip(self._starts, self._ends, strict=True)
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """What is free there."""
         at = bisect_right(self._ends, start)
         while at < len(self._starts) and self._starts[at] < end:
             if self._starts[at] > start:
@@ -95,8 +90,8 @@ class _Extents:
 
 
 def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tuple[int, int]]:
-    """What is of a frame for certain.  What does not check may have been written over what was
-    there, or its header may have come from elsewhere.
+    """What does not check is left out: it may have been written over what was there, or its header
+    may have come from elsewhere.
     """
     frame = piece.frame
     has_bodies = piece.has_whole_heap and frame.heap_len > 0
@@ -114,16 +109,7 @@ def _taken(piece: Piece, found: Sequence[Body], buffer: Buffer) -> Iterator[tupl
                 yield start, start + raw[DATA_LEN]
 
 
-# Frames whose records do not check.
-
-
 class _Record(NamedTuple):
-    """The record number ``at`` of a frame.
-
-    :ivar record_at: where it stands.
-    :ivar data_at: where the data stand that it names the checksum of; None if it does not.
-    """
-
     at: int
     record_at: int
     raw: Raw
@@ -131,9 +117,7 @@ class _Record(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """Bytes of a heap that no record accounts for, and the damaged records that they may belong
-    to.
-    """
+    """Bytes of a heap that no record accounts for, and the damaged records that they may be of."""
 
     start: int
     end: int
@@ -150,8 +134,12 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
         record = _record(piece, at, buffer)
         if record.data_at is not None:
             named.append(record)
-        elif not _has_no_data(record.raw):
-            damaged.append(record)
+        else:
+            raw = record.raw
+            is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
+            # Some say of themselves that they have no data.
+            if not is_short or raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC]:
+                damaged.append(record)
 
     def body(owner: _Record | None, start: int, end: int, is_named: bool) -> Body:
         job_id, record_at = (owner.raw[JOB_ID], owner.record_at) if owner else (0, 0)
@@ -174,9 +162,7 @@ def _of_frame(seq: int, piece: Piece, buffer: Buffer) -> Iterator[Body]:
 
 
 def _record(piece: Piece, at: int, buffer: Buffer) -> _Record:
-    """A record where it was written, or where bytes that were put in have moved it to, if there it
-    names the checksum of its data.
-    """
+    """A record where it was written, or where bytes that were put in have moved it to."""
     frame = piece.frame
     nominal = frame.records_at + at * frame.rec_size
     for record_at in (nominal, nominal + piece.shift) if piece.shift else (nominal,):
@@ -215,12 +201,6 @@ def _split(rest: _Rest) -> Iterator[_Rest]:
     yield _Rest(start, rest.end, owners)
 
 
-def _has_no_data(raw: Raw) -> bool:
-    """Whether it says of itself that it has none."""
-    is_short = raw[TYPE] in JOB_KINDS and raw[TYPE] not in FULL
-    return is_short and not (raw[DATA_OFF] or raw[DATA_LEN] or raw[DATA_CRC])
-
-
 def _is_of_no_job(raw: Raw) -> bool:
     # Each job has a TTR; a remembered key names a job, and has none.
     is_key = raw[TYPE] == KEY and not raw[TTR_S]
@@ -228,14 +208,13 @@ def _is_of_no_job(raw: Raw) -> bool:
 
 
 PAGE_IDS: Final = 1 << 16
-"""Ids that follow each other take 8 KiB for so many."""
+"""Of ids that follow each other: 8 KiB."""
 
 
 class Place(NamedTuple):
-    """Where a full record stands: segment, offset of the record, offset and end of its frame's
-    heap.
+    """A full record.
 
-    :ivar lsn: of the record.
+    :ivar record_at: its offset in the segment; ``heap_at``, ``heap_end`` those of its frame's heap.
     """
 
     seq: int
@@ -263,30 +242,8 @@ class Entry:
         self.lsn = self.seq = 0
 
 
-class KnownPause(NamedTuple):
-    """A pause, and the segment that says so."""
-
-    seq: int
-    lsn: int
-    pause: Pause
-
-
-class KnownPolicy(NamedTuple):
-    """A policy, and the segment that says so."""
-
-    seq: int
-    policy: TubePolicy
-
-
-class KnownKey(NamedTuple):
-    """A remembered key, and the segment that says so."""
-
-    seq: int
-    key: RememberedKey
-
-
 class Ids:
-    """A set of job ids, one bit for each: a log may hold the deletions of many millions."""
+    """One bit for each id: a log may hold the deletions of many millions."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}
@@ -303,13 +260,11 @@ class Ids:
 
 
 class LiveJobs:
-    """All that the records say.
+    """All that the records say.  Holes do no harm: a record says all of its job but the body.
 
-    :ivar table: the jobs that live, by id.
-    :ivar deleted: the jobs whose deletion was read.
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
-    :ivar tubes: the name of each tube id; ``pauses`` and ``policies`` by tube id.
-    :ivar keys: remembered keys, by tube id and key.
+    :ivar pauses: by tube id, with the segment that says so; so are ``policies`` and, by tube id and
+        key, remembered ``keys``.
     :ivar unknown_records: LSN and type of records of a newer version.
     """
 
@@ -318,9 +273,9 @@ class LiveJobs:
         self.deleted = Ids()
         self.claims: dict[int, list[Body]] = {}
         self.tubes: dict[int, bytes] = {}
-        self.pauses: dict[int, KnownPause] = {}
-        self.policies: dict[int, KnownPolicy] = {}
-        self.keys: dict[tuple[int, bytes], KnownKey] = {}
+        self.pauses: dict[int, tuple[int, Pause]] = {}
+        self.policies: dict[int, tuple[int, TubePolicy]] = {}
+        self.keys: dict[tuple[int, bytes], tuple[int, RememberedKey]] = {}
         self.unknown_records: list[tuple[int, int]] = []
         self.trim_seq = 0
         self.next_job_id = 1
@@ -377,7 +332,11 @@ class LiveJobs:
         record_at = frame.records_at + at * frame.rec_size
         entry.newest = None
         if kind in FULL:
-            moved = 0 if piece.has_heap else _moved_by(piece, at, buffer)
+            moved: int | None = 0
+            if not piece.has_heap:
+                raw = frames.raw_record(buffer, frame, at)
+                start = start_of_data(buffer, piece, raw)
+                moved = None if start is None else start - frame.heap_at - raw[DATA_OFF]
             if moved is not None:
                 entry.full = _place(seq, piece, record_at, moved, entry.lsn)
                 entry.damaged = None
@@ -386,10 +345,9 @@ class LiveJobs:
         entry.newest = bytes(memoryview(buffer)[record_at : record_at + RECORD_BYTES])
 
     def _absorb_other(self, seq: int, piece: Piece, at: int, kind: int, buffer: Buffer) -> None:
-        lsn = piece.frame.base_lsn + at
         if kind not in TYPE_NAMES:
             if not kind & 0x80:
-                self.unknown_records.append((lsn, kind))
+                self.unknown_records.append((piece.frame.base_lsn + at, kind))
             return
         raw = frames.raw_record(buffer, piece.frame, at)
         data = data_if_it_checks(buffer, piece, raw)
@@ -406,7 +364,7 @@ class LiveJobs:
         elif kind == Pause.kind:
             record = decode_record(raw, b"")
             assert isinstance(record, Pause)
-            self.pauses[record.tube_id] = KnownPause(seq, lsn, record)
+            self.pauses[record.tube_id] = seq, record
         elif kind in (KEY, TubePolicy.kind) and data is not None:
             self._absorb_extension(seq, raw, data)
 
@@ -416,22 +374,15 @@ class LiveJobs:
         except NotUnderstood:
             return
         if isinstance(record, TubePolicy):
-            self.policies[record.tube_id] = KnownPolicy(seq, record)
+            self.policies[record.tube_id] = seq, record
         elif isinstance(record, RememberedKey):
-            self.keys[record.tube_id, record.key] = KnownKey(seq, record)
+            self.keys[record.tube_id, record.key] = seq, record
             # It was written because the job is gone, wherever its deletion stood.
             self._delete(record.job_id)
 
     def _name(self, tube_id: int, name: bytes | None) -> None:
         if name and len(name) <= MAX_TUBE_NAME_BYTES:
             self.tubes[tube_id] = name
-
-
-def _moved_by(piece: Piece, at: int, buffer: Buffer) -> int | None:
-    """How far from its place the data of a record stand, or None if they are damaged."""
-    raw = frames.raw_record(buffer, piece.frame, at)
-    start = start_of_data(buffer, piece, raw)
-    return None if start is None else start - piece.frame.heap_at - raw[DATA_OFF]
 
 
 def _place(seq: int, piece: Piece, record_at: int, moved: int, lsn: int) -> Place:

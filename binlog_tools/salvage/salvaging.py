@@ -32,15 +32,13 @@ from binlog_tools.logs.new_log import (
     shared_key_fields,
 )
 from binlog_tools.logs.outputs import PART
-from binlog_tools.logs.selection import TYPE_NAMES
 from binlog_tools.logs.sources import NoLog
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import TYPE_NAMES, StoredJob
 from binlog_tools.rewrite.rewriting import free_path
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
-from binlog_tools.salvage.holes import Hole, holes_of, sealed_loss
 from binlog_tools.salvage.judging import Doubtful, Judge, Judgement, Outcome
 from binlog_tools.salvage.live_jobs import LiveJobs
-from binlog_tools.salvage.scanning import DamagedPlace, Scan, scan
+from binlog_tools.salvage.scanning import DamagedPlace, Hole, Scan, holes_of, scan, sealed_loss
 
 OPEN_SEGMENTS: Final = 2
 """Segments that are held while jobs are read: their bodies are read segment by segment, and one
@@ -48,20 +46,16 @@ that was not finished takes as much memory as it is long.
 """
 
 MOST_NAMED: Final = 20
-"""Missing segments that are named one by one."""
 
 SOUND, TORN, DAMAGED = "sound", "torn", "damaged"
-"""What a log is; a server starts on the first two."""
+"""A server starts on the first two."""
 
 
 class Salvage:
     """What can be brought back from a log.
 
-    :ivar verdict: sound, torn or damaged.
     :ivar places: where it is damaged or torn; ``holes`` which LSNs that hides.
     :ivar torn_lsn: from here on nothing was confirmed durable, None if nothing is torn.
-    :ivar missing: sequence numbers of segments that are not there.
-    :ivar judge: says what becomes of each job, and which pauses were in force.
     """
 
     def __init__(
@@ -83,7 +77,13 @@ class Salvage:
         self.live_jobs = LiveJobs()
         self._losses: dict[int, SealedLoss] = {}
         scans = self.scans = list(self._scan(progress))
-        self._refuse_newer_records()
+        if self.live_jobs.unknown_records:
+            lsn, kind = self.live_jobs.unknown_records[0]
+            raise Incompatible(
+                f"{directory.path}: LSN {lsn}: record type {kind} is unknown; nothing was "
+                f"changed. Another version wrote it: use the binlog-inspect of that version",
+                is_newer=True,
+            )
         first_seq = self.live_jobs.trim_seq if is_whole else self.plan.parts[0].seq
         self.missing = missing_segments(self.plan.parts, max(first_seq, self.live_jobs.trim_seq))
         self.scans = [scan for scan in scans if scan.part.seq >= self.live_jobs.trim_seq]
@@ -92,12 +92,11 @@ class Salvage:
 
     @property
     def rebuilt(self) -> list[str]:
-        """The names of the segments that count and whose headers are damaged."""
+        """The segments that count and whose headers are damaged."""
         return [scan.part.name for scan in self.scans if scan.part.header is None]
 
     @property
     def options(self) -> list[str]:
-        """What a command has to say to write this."""
         return (["--rebuild-header"] if self.rebuilt else []) + gap_options(self.missing)
 
     @property
@@ -116,10 +115,6 @@ class Salvage:
         )
         return Origin("salvage", [source])
 
-    def is_unconfirmed(self, lsn: int) -> bool:
-        """Whether a record stands behind a torn place at the end of the log."""
-        return self.torn_lsn is not None and lsn >= self.torn_lsn
-
     def _scan(self, progress: Progress) -> Iterator[Scan]:
         total = sum(part.end for part in self.plan.parts)
         done = reached = 0
@@ -135,17 +130,7 @@ class Salvage:
             progress(done, total)
             yield found
 
-    def _refuse_newer_records(self) -> None:
-        if self.live_jobs.unknown_records:
-            lsn, kind = self.live_jobs.unknown_records[0]
-            raise Incompatible(
-                f"{self.directory.path}: LSN {lsn}: record type {kind} is unknown; nothing was "
-                f"changed. Another version wrote it: use the binlog-inspect of that version",
-                is_newer=True,
-            )
-
     def _refuse_unasked(self, consent: Consent) -> None:
-        """What costs jobs is not done without being told."""
         unexpected = [seq for seq in self.missing if seq not in consent.gaps]
         problems = [f"{segment_name(seq)}: missing" for seq in unexpected[:MOST_NAMED]]
         if len(unexpected) > MOST_NAMED:
@@ -169,9 +154,7 @@ class Salvage:
         buffer_of = lru_cache(OPEN_SEGMENTS)(lambda seq: self.directory.read(names[seq]))
         # A body may stand in a segment that a TRIM has freed: what is missing behind it counts too.
         hidden = HiddenRecords(hole.hidden for hole in self._holes(scans))
-        self.judge = Judge(
-            self.live_jobs, self.holes, hidden, self.torn_lsn, buffer_of, doubtful
-        )  # fmt: skip
+        self.judge = Judge(self.live_jobs, self.holes, hidden, self.torn_lsn, buffer_of, doubtful)
         self.verdict = self._verdict()
 
     def _torn(self) -> int | None:
@@ -219,11 +202,9 @@ def _expecting(found: Scan, reached: int) -> Scan:
 
 
 NEW: Final = "salvaged"
-"""Where the new log is made, within the directory."""
 
 
 def new_path(path: str) -> str:
-    """Where the log that takes the place of the one in ``path`` is to be made."""
     return os.path.join(path, NEW)
 
 
@@ -239,7 +220,6 @@ def replace(path: str) -> str:
 
 
 def kept_path(path: str) -> str:
-    """The first folder of its kind that is not there yet."""
     return free_path(os.path.join(path, QUARANTINE, "salvage"))
 
 
@@ -271,9 +251,6 @@ def _segments(path: str) -> list[str]:
     return [name for name in names if parse_segment_name(name) is not None]
 
 
-# What a run that was killed has left.
-
-
 def settle(path: str) -> None:
     """Take back what a run before has begun and not ended: ``path``, which must be locked, is as if
     there had been none, or that run had ended.
@@ -285,21 +262,14 @@ def settle(path: str) -> None:
     shutil.rmtree(new + PART, ignore_errors=True)
     if not os.path.isdir(new):
         return
-    _put_back(path, newest_kept_path(path))
+    number = int(os.path.basename(kept_path(path)).rpartition("-")[2])
+    _put_back(path, os.path.join(path, QUARANTINE, f"salvage-{max(number - 1, 1)}"))
     shutil.rmtree(new)
     RealDirectory(path).sync()
 
 
-def newest_kept_path(path: str) -> str:
-    """The last folder of its kind that is there, or would be."""
-    number = int(os.path.basename(kept_path(path)).rpartition("-")[2])
-    return os.path.join(path, QUARANTINE, f"salvage-{max(number - 1, 1)}")
-
-
 def _put_back(path: str, kept_at: str) -> None:
-    """Undo the renames of a run that was killed among them, or behind them and before the last of
-    the old segments was removed.
-    """
+    """Undo the renames of a run that was killed among them or behind them."""
     moved = _moved(path, kept_at)
     if not moved:
         return
@@ -319,7 +289,7 @@ def _put_back(path: str, kept_at: str) -> None:
 
 
 def _moved(path: str, kept_at: str) -> list[str]:
-    """Which segments are of a new log that has not yet taken the place of all of the old one."""
+    """The segments of a new log that has not yet taken the place of all of the old one."""
     stores = {name: _store(os.path.join(path, name)) for name in _segments(path)}
     left = _segments(new_path(path))
     if left:
@@ -338,24 +308,18 @@ def _is_kept(path: str, name: str, kept_at: str) -> bool:
 
 
 def _store(path: str) -> bytes | None:
-    """Which store a segment is of, None if its header does not say."""
     with open(path, "rb") as file:
         header = decode_segment_header(file.read(SEGMENT_HEADER_BYTES))
     return header.store_uuid if isinstance(header, SegmentHeader) else None
 
 
 _NAMES: Final = {kind: name.upper().replace("-", "_") for kind, name in TYPE_NAMES.items()}
-"""As docs/binlog-format.md calls the types of records."""
 
 
 class Report:
     """Counts the jobs of a salvage and keeps those that are not certain.
 
-    :ivar certain: how many are; ``doubtful`` and ``lost`` name the others.
-    :ivar tubes: how many jobs are brought back into each tube.
-    :ivar places: what is not as it was written.
     :ivar keys: how many remembered keys are brought back; ``policies`` of tubes.
-    :ivar written: the new log, None if none was made.
     :ivar shared_keys: the jobs that are in it without the keys that others have.
     """
 
@@ -374,7 +338,6 @@ class Report:
         self._last_id = 0
 
     def jobs(self) -> Iterator[StoredJob]:
-        """All that is brought back, counted on the way."""
         for outcome in self.salvage.judge.outcomes():
             self._note(outcome)
             if outcome.job is not None:
@@ -394,20 +357,18 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Sound, torn or damaged.  Sound bytes may still lack what a server needs to load the
-        jobs.
-        """
+        """Sound bytes may still lack what a server needs to load the jobs."""
+        torn_lsn = self.salvage.torn_lsn
         lacking = [
             each
             for each in [*self.doubtful, *self.lost]
             if each.why in (Why.TUBE, Why.BODY, Why.OLDER)
-            and not self.salvage.is_unconfirmed(each.lsn)
+            and (torn_lsn is None or each.lsn < torn_lsn)
         ]
         is_said_sound = self.salvage.verdict == SOUND
         return DAMAGED if lacking or (is_said_sound and self.places) else self.salvage.verdict
 
     def compare(self, finding: Finding) -> None:
-        """Take in what ``check`` says of contradictions that do not stand in the way of a job."""
         if finding.exit_code == checking.DAMAGED and self.verdict == SOUND:
             self.places += [
                 DamagedPlace(
@@ -418,9 +379,7 @@ class Report:
 
     @property
     def next_job_id(self) -> int:
-        """The first id that the new log gives out: above those too that bodies are set aside
-        under.
-        """
+        """Above the ids too that bodies are set aside under."""
         return max(self.salvage.floors.next_job_id, self._last_id + 1)
 
     @property
@@ -429,8 +388,8 @@ class Report:
 
     @property
     def most_deleted(self) -> int | None:
-        """How many of the doubtful jobs can have been deleted, by what seals say; None if they
-        do not.
+        """How many of the doubtful jobs can have been deleted, by seals; None if they do not
+        say.
         """
         counts: dict[str, int] = {}
         for hole in self.salvage.holes:
@@ -443,29 +402,22 @@ class Report:
     def document(self) -> Mapping[str, object]:
         salvage = self.salvage
         return {
-            "log": salvage.directory.path,
-            "verdict": self.verdict,
-            "certain": self.certain,
+            "log": salvage.directory.path, "verdict": self.verdict, "certain": self.certain,
             "doubtful": [_job(each) for each in self.doubtful],
             "lost": [_job(each) for each in self.lost],
             "tubes": {text_of(tube): count for tube, count in sorted(self.tubes.items())},
-            "keys": self.keys,
-            "policies": self.policies,
+            "keys": self.keys, "policies": self.policies,
             "shared_keys": [shared_key_fields(each) for each in self.shared_keys],
-            "records": salvage.live_jobs.records,
-            "hidden": self.hidden,
+            "records": salvage.live_jobs.records, "hidden": self.hidden,
             "most_deleted": self.most_deleted,
             "holes": [_hole(hole) for hole in salvage.holes],
             "places": [place._asdict() for place in self.places],
-            "torn_lsn": salvage.torn_lsn,
-            "missing": salvage.missing,
-            "rebuilt": salvage.rebuilt,
-            "left_out": salvage.plan.left_out,
-            "options": salvage.options,
+            "torn_lsn": salvage.torn_lsn, "missing": salvage.missing, "rebuilt": salvage.rebuilt,
+            "left_out": salvage.plan.left_out, "options": salvage.options,
             "next_job_id": self.next_job_id,
             "written": self.written._asdict() if self.written else None,
             "kept_at": self.kept_at or None,
-        }
+        }  # fmt: skip
 
 
 def _job(each: Judgement) -> Mapping[str, object]:
@@ -484,6 +436,5 @@ def _hole(hole: Hole) -> Mapping[str, object]:
 
 
 def types_of(hole: Hole) -> Mapping[str, int]:
-    """What the segment's seal says was lost in its holes."""
     types = hole.types or {}
     return {_NAMES.get(kind, str(kind)): count for kind, count in sorted(types.items()) if count}

@@ -1,11 +1,8 @@
-"""All that can be read of one segment, whatever is damaged around it.
-
-A frame that checks is taken wherever it stands: its header's checksum covers the random salt of its
-segment, so nothing else can pass for one.  Its LSN says where it belongs.
-"""
+"""What can be read of one segment, whatever is damaged around it, and which LSNs are missing."""
 
 import zlib
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from beanstalk_twisted.binlog.reading.searching import frames_anywhere, proven_lsn
@@ -16,10 +13,15 @@ from beanstalk_twisted.binlog.reading.segment import (
     is_sealed,
     is_trailer,
 )
-from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, Raw
+from beanstalk_twisted.binlog.records.others import DATA_CRC, DATA_LEN, DATA_OFF, Raw, Seal
 from beanstalk_twisted.binlog.segments import frames
-from beanstalk_twisted.binlog.segments.format import MADE_BY_TOOL, SEGMENT_HEADER_BYTES
+from beanstalk_twisted.binlog.segments.format import (
+    MADE_BY_TOOL,
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+)
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
+from binlog_tools.inspect.hidden import HARMLESS, Hidden, SealedLoss
 from binlog_tools.logs.reading import has_heap, has_records
 from binlog_tools.salvage.claims import Part
 
@@ -42,7 +44,7 @@ class Piece(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """A place that is not as it was written, in the segment ``name``.
+    """A place in a segment that is not as it was written.
 
     :ivar expected_lsn: the LSN that should have followed there.
     :ivar end: where the next frame begins, or where the segment ends.
@@ -60,12 +62,10 @@ class Scan(NamedTuple):
 
     :ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row from
         the segment's beginning up to ``end``, as they were written.
-    :ivar end: where its last frame ends.
     :ivar next_lsn: the LSN behind its last record.
-    :ivar damaged: what is damaged.
     :ivar witness_lsn: the highest watermark that it shows.
-    :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from
-        where to where.
+    :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from where
+        to where.
     :ivar certain_end: behind it a start may have cut off what stands there.
     """
 
@@ -79,10 +79,9 @@ class Scan(NamedTuple):
     certain_end: int = 0
 
     def in_order(self, buffer: Buffer) -> Iterator[Piece]:
-        """Its frames in the order of their LSNs."""
-        return iter(self.pieces) if self.pieces is not None else self._in_a_row(buffer)
-
-    def _in_a_row(self, buffer: Buffer) -> Iterator[Piece]:
+        if self.pieces is not None:
+            yield from self.pieces
+            return
         at = SEGMENT_HEADER_BYTES
         while at < self.end and self.part.salt is not None:
             frame = frames.decode_header(buffer, at, self.end, self.part.salt)
@@ -111,13 +110,12 @@ def _search(part: Part, buffer: Buffer) -> Scan:
         return found
     # Something was put in between, so that what stood before the end stands behind it now.
     moved = _Search(part._replace(end=len(buffer)), buffer).result()
-    return (
-        moved._replace(part=part) if _readable_records(moved) > _readable_records(found) else found
-    )
+    is_better = _readable_records(moved) > _readable_records(found)
+    return moved._replace(part=part) if is_better else found
 
 
 def _readable_records(found: Scan) -> int:
-    """Readable records, those with readable bodies twice."""
+    """Count readable records, those with readable bodies twice."""
     return sum(_worth(piece) * piece.frame.n_rec for piece in found.pieces or ())
 
 
@@ -155,7 +153,6 @@ def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
 
 
 def _why_not_here(part: Part, buffer: Buffer, at: int, last: Frame | None, why: str) -> str:
-    """Why the newest segment may not end here; empty if it may."""
     header = part.header
     if header is not None and last is not None and is_sealed(buffer, header, last):
         return ""
@@ -175,8 +172,8 @@ def _is_beyond(part: Part, frame: Frame) -> bool:
 
 
 def _ends(buffer: Buffer, at: int, part: Part) -> bool:
-    """Whether a segment may end here: at the place its successor says, before its trailer or before
-    nothing but zeros.
+    """Return True at the place that its successor names, before its trailer or before zeros
+    only.
     """
     if at >= part.end:
         return True
@@ -186,7 +183,11 @@ def _ends(buffer: Buffer, at: int, part: Part) -> bool:
 
 
 class _Search:
-    """The frames of a damaged segment."""
+    """The frames of a damaged segment.
+
+    A frame that checks is taken wherever it stands: its header's checksum covers the random salt of
+    its segment, so nothing else can pass for one.  Its LSN says where it belongs.
+    """
 
     def __init__(self, part: Part, buffer: Buffer) -> None:
         self._part = part
@@ -206,17 +207,14 @@ class _Search:
         self._walk(self._part.salt)
         pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
         next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
-        certain_end = self._certain_end()
+        part = self._part
+        end = part.end if part.prev_end is None else part.prev_end
+        certain_end = min(part.end, max(min(self._cut_at, end), self._end))
         damaged = [each for each in self._damaged if each.offset <= certain_end]
         return Scan(
             self._part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
             certain_end,
         )  # fmt: skip
-
-    def _certain_end(self) -> int:
-        """Where it is known to have ended, or where frames begin that a start has cut off."""
-        end = self._part.end if self._part.prev_end is None else self._part.prev_end
-        return min(self._part.end, max(min(self._cut_at, end), self._end))
 
     def _nothing(self) -> Scan:
         part = self._part
@@ -234,7 +232,9 @@ class _Search:
                 why = frame.why if isinstance(frame, Damage) else "a frame is not complete"
                 at = self._skip(at, salt, why, self._lsn)
                 continue
-            piece = _look(self._buffer, frame, limit)
+            records = has_records(self._buffer, frame, limit)
+            heap = frame.end <= limit and has_heap(self._buffer, frame, limit)
+            piece = Piece(frame, records, records and heap, heap, limit)
             expected = self._lsn
             self._take(piece)
             if piece.has_heap:
@@ -251,7 +251,6 @@ class _Search:
         return min(SEGMENT_HEADER_BYTES, next((each.offset for each in early), self._part.end))
 
     def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
-        """:return: where the next frame begins."""
         limit = self._part.end
         later = frames_anywhere(self._buffer, at + 1, limit, salt)
         resume = next((frame.offset for frame in later), limit)
@@ -308,19 +307,12 @@ class _Search:
         return piece
 
     def _expect_end(self) -> None:
-        """A segment that has a successor ends where that says."""
         part = self._part
         if part.prev_end is None or (self._damaged and self._damaged[-1].end == part.end):
             return
         if part.end < part.prev_end or self._lsn != part.below_lsn:
             why = f"the segment ends here, before LSN {part.below_lsn}"
             self._damaged.append(DamagedPlace(self._part.name, part.end, part.end, self._lsn, why))
-
-
-def _look(buffer: Buffer, frame: Frame, limit: int) -> Piece:
-    records = has_records(buffer, frame, limit)
-    heap = frame.end <= limit and has_heap(buffer, frame, limit)
-    return Piece(frame, records, records and heap, heap, limit)
 
 
 def _what_is_wrong(piece: Piece) -> str:
@@ -335,13 +327,13 @@ def _worth(piece: Piece) -> int:
 
 
 def data_if_it_checks(buffer: Buffer, piece: Piece, raw: Raw) -> bytes | None:
-    """The data of a record in a frame that is damaged, or None if they are."""
+    """The data of a record in a damaged frame; None if they are damaged."""
     start = start_of_data(buffer, piece, raw)
     return None if start is None else bytes(memoryview(buffer)[start : start + raw[DATA_LEN]])
 
 
 def start_of_data(buffer: Buffer, piece: Piece, raw: Raw) -> int | None:
-    """Where the data of a record begin in a segment, or None if they are damaged."""
+    """Find their place in the segment; None if they are damaged."""
     if raw[DATA_OFF] + raw[DATA_LEN] > piece.frame.heap_len:
         return None
     for shift in (0, piece.shift) if piece.shift else (0,):
@@ -352,3 +344,154 @@ def start_of_data(buffer: Buffer, piece: Piece, raw: Raw) -> int | None:
         if zlib.crc32(memoryview(buffer)[start:end]) == raw[DATA_CRC]:
             return start
     return None
+
+
+class Hole(NamedTuple):
+    """LSNs that cannot be read.
+
+    :ivar last_lsn: at least; with ``is_open`` there may have been more.
+    :ivar name: the segment in which they are missing, or behind which, from ``offset`` to ``end``;
+        empty before the first one.
+    :ivar is_confirmed: whether they were known durable; else nobody was promised them.
+    :ivar types: how many records of each type were lost in all holes of this segment; None if
+        nothing is left that says so.
+    :ivar job_ids: the smallest and largest job id in this segment, likewise.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    is_open: bool
+    name: str
+    offset: int
+    end: int
+    is_confirmed: bool
+    types: Mapping[int, int] | None
+    job_ids: tuple[int, int] | None = None
+
+    @property
+    def hidden(self) -> Hidden:
+        return Hidden(self.first_lsn, self.last_lsn, self.types, self.job_ids)
+
+    @property
+    def most_puts(self) -> int:
+        room = (self.end - self.offset) // RECORD_BYTES if self.is_open else 0
+        return max(self.records, room)
+
+    @property
+    def likely_puts(self) -> int:
+        """At most what its segment's seal counts, without what is not even known to be written."""
+        if self.types is None:
+            return self.records
+        return min(self.records, sum(self.types.get(kind, 0) for kind in HARMLESS))
+
+    @property
+    def records(self) -> int:
+        """How many records it hides, at least."""
+        return self.last_lsn - self.first_lsn + 1
+
+
+class Extent(NamedTuple):
+    first_lsn: int
+    next_lsn: int
+    offset: int
+    end: int
+
+
+def holes_of(
+    scans: Iterable[Scan], first_lsn: int, watermark: int, torn_lsn: int | None,
+    losses: Mapping[int, SealedLoss],
+) -> Iterator[Hole]:  # fmt: skip
+    """The LSNs that are missing, in order.
+
+    :param scans: of the segments that count, oldest first.
+    :param first_lsn: the first LSN that counts.
+    :param watermark: all up to it was durable.
+    :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
+    :param losses: by sequence number, what `sealed_loss` says of a segment.
+    """
+    expected, name, at, end = first_lsn, "", 0, 0
+    is_unread = False
+
+    def hole(below_lsn: int, end: int, loss: SealedLoss | None = None) -> Hole:
+        is_confirmed = torn_lsn is None or expected < torn_lsn
+        known = loss.hidden(expected, below_lsn - 1) if loss else Hidden(expected, below_lsn - 1)
+        return Hole(
+            expected, below_lsn - 1, False, name, at, max(at, end), is_confirmed, known.types,
+            known.job_ids,
+        )  # fmt: skip
+
+    for scan in scans:
+        part = scan.part
+        if part.is_exact and part.first_lsn > expected:
+            # What is missing between two segments was in none whose seal is left.
+            yield hole(part.first_lsn, at)
+            expected = part.first_lsn
+        name, at, end = part.name, min(SEGMENT_HEADER_BYTES, part.end), part.end
+        # It had records when it got its name, though nothing is left that says which.
+        is_unread = part.header is None
+        for span, is_in_order in in_order(list(_extents(scan))):
+            is_unread = False
+            if span.first_lsn > expected:
+                # A frame that was moved does not say where its neighbours stood.
+                until = span.offset if is_in_order else at
+                yield hole(span.first_lsn, until, losses.get(part.seq))
+                at = max(at, until)
+            expected = max(expected, span.next_lsn)
+            if is_in_order:
+                at = max(at, span.end)
+    if expected <= watermark:
+        yield hole(watermark + 1, end)._replace(is_open=True)
+    elif is_unread:
+        yield Hole(expected, expected, True, name, at, max(at, end), True, None)
+
+
+def in_order(extents: Sequence[Extent]) -> Iterator[tuple[Extent, bool]]:
+    """Tell of each of a segment's extents whether it stands where it belongs: as few as possible
+    are left out so that the offsets of the others rise.
+
+    :param extents: by their LSNs.
+    """
+    ends: list[int] = []
+    lengths = []
+    for extent in extents:
+        at = bisect_left(ends, extent.offset)
+        ends[at : at + 1] = [extent.offset]
+        lengths.append(at + 1)
+    wanted = len(ends)
+    flags = []
+    for length in reversed(lengths):
+        flags.append(length == wanted)
+        wanted -= length == wanted
+    return zip(extents, reversed(flags), strict=True)
+
+
+def _extents(scan: Scan) -> Iterator[Extent]:
+    if scan.pieces is None:
+        if scan.next_lsn > scan.part.first_lsn:
+            yield Extent(scan.part.first_lsn, scan.next_lsn, SEGMENT_HEADER_BYTES, scan.end)
+        return
+    for piece in scan.pieces:
+        if piece.has_records:
+            frame = piece.frame
+            yield Extent(frame.base_lsn, frame.next_lsn, frame.offset, min(frame.end, piece.limit))
+
+
+def sealed_loss(scan: Scan, buffer: Buffer, expected_lsn: int) -> SealedLoss | None:
+    """Compare the seal of a damaged segment with what can be read of it; None if it is not damaged.
+
+    :param expected_lsn: the LSN behind the last one of the segment before it.
+    """
+    if scan.pieces is None:
+        return None
+    # If nothing else says it, the seal does; but not of what the one before has lost at its end.
+    loss = SealedLoss(scan.part.first_lsn if scan.part.is_exact else max(expected_lsn, 1))
+    for piece in scan.pieces:
+        if not piece.has_records:
+            continue
+        for at, (kind, _) in enumerate(frames.kinds_and_ids(buffer, piece.frame)):
+            if kind == Seal.kind:
+                raw = frames.raw_record(buffer, piece.frame, at)
+                data = data_if_it_checks(buffer, piece, raw) or b""
+                loss.add_seal(piece.frame.base_lsn + at, data)
+            loss.add(kind)
+    return loss

@@ -1,4 +1,4 @@
-"""From a log of ours to a directory that beanstalkd loads."""
+"""Between logs of ours and directories that beanstalkd loads."""
 
 import errno
 from collections import Counter
@@ -10,18 +10,19 @@ from beanstalk_twisted.binlog.directory import Directory, holder_of
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES, IMPORTED
-from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import NO_TAGS
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import open_source
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import StoredJob, loaded_jobs, without_group
 from binlog_tools.tube_names import is_tube_name, quoted
 from binlog_tools.v7 import records
 from binlog_tools.v7.files import DEFAULT_FILE_BYTES, DEFAULT_MAX_BODY_SIZE, FileMaker, Spool
-from binlog_tools.v7.records import CRLF, NS, READY, Fields, encode
+from binlog_tools.v7.records import CRLF, READY, Fields, encode
 from binlog_tools.v7.survivors import Job, Survivors
 
 FLOOR_TUBE: Final = b"default"
-"""The tube of the record that only keeps ids from being given again; it is always there."""
+"""For the record that only keeps ids from being given again: it is always there."""
 
 
 class NotHeld(NamedTuple):
@@ -44,14 +45,11 @@ DROPPED: Final[Mapping[str, str]] = {
 
 
 class Tally:
-    """What an export has to hold.
+    """Counts of an export.
 
     :ivar dropped: how much of `DROPPED` there is.
-
-    :ivar states: how many jobs in each state.
     :ivar max_body_size: of the largest body, with its CR LF.
-    :ivar not_held: jobs that cannot be in it.
-    :ivar unusable: of those, how many are in each tube that no client may name.
+    :ivar unusable: of those not held, how many are in each tube that no client may name.
     """
 
     def __init__(self) -> None:
@@ -64,7 +62,6 @@ class Tally:
         self.unusable: Counter[bytes] = Counter()
 
     def take(self, job: StoredJob) -> bool:
-        """:return: whether the job can be in it."""
         body_size = len(job.body) + len(CRLF)
         if body_size > records.MAX_BODY_SIZE:
             most = records.MAX_BODY_SIZE - len(CRLF)
@@ -76,17 +73,15 @@ class Tally:
             why = f"no client may use the name of its tube, {quoted(job.tube)}"
             self.not_held.append(NotHeld(job.job_id, why))
             return False
-        self._count_tags(job.tags or NO_TAGS)
+        tags = job.tags or NO_TAGS
+        for name in ("unique_key", "concurrency_key", "group", "after"):
+            self.dropped[name] += bool(getattr(tags, name))
+        self.dropped["dead_letters"] += bool(tags.dead_from)
         self.states[without_group(job).state.name.lower()] += 1
         self.body_bytes += len(job.body)
         self.max_job_id = max(self.max_job_id, job.job_id)
         self.max_body_size = max(self.max_body_size, body_size)
         return True
-
-    def _count_tags(self, tags: Tags) -> None:
-        for name in ("unique_key", "concurrency_key", "group", "after"):
-            self.dropped[name] += bool(getattr(tags, name))
-        self.dropped["dead_letters"] += bool(tags.dead_from)
 
     @property
     def jobs(self) -> int:
@@ -99,8 +94,6 @@ class Tally:
 
 
 class Exported(NamedTuple):
-    """What an export made."""
-
     files: int
     bytes: int
 
@@ -112,10 +105,8 @@ def export_jobs(
     """Write the jobs into an empty directory.
 
     :param jobs: none is reserved.
-    :param tally: an empty one.
     :param log_ns: the time in the log at which these are the jobs; ahead of the wall clock if that
         was set back.  Delays that remain and ages are the same by the wall clock.
-    :param wall_ns: the wall clock at that moment.
     :raise OSError: it cannot be written.
     """
     shift_ns = wall_ns - log_ns
@@ -139,8 +130,6 @@ def export_jobs(
 
 
 def _fields(job: StoredJob, shift_ns: int) -> Fields:
-    """:param shift_ns: what is added to times."""
-
     def shifted(time_ns: int) -> int:
         return min(max(time_ns + shift_ns, 0), records.MAX_TIME_NS)
 
@@ -152,7 +141,6 @@ def _fields(job: StoredJob, shift_ns: int) -> Fields:
 
 
 PROGRESS_JOBS: Final = 4_096
-"""How many jobs pass between two calls of a `Progress`."""
 
 
 def refuse_running(path: str) -> None:
@@ -169,7 +157,7 @@ def refuse_running(path: str) -> None:
 
 
 class Imported(NamedTuple):
-    """What an import made.
+    """The outcome of `import_log`.
 
     :ivar loaded: how many jobs a server loads from it, read back from the disk.
     """
@@ -179,9 +167,7 @@ class Imported(NamedTuple):
 
 
 def stored_jobs(found: Survivors, now_ns: int) -> Iterator[StoredJob]:
-    """The surviving jobs as our log has them; buried ones were buried just before now, in their
-    order.
-    """
+    """Buried ones were buried just before now, in their order."""
     for job in found.ready_and_delayed():
         is_delayed = job.fields.state == State.DELAYED
         yield _stored(found, job, job.fields.deadline_ns if is_delayed else 0)
@@ -206,7 +192,6 @@ def import_log(
     """Write a new log with the surviving jobs, and read it back.
 
     :param path: the new log; must not exist, or be an empty directory.
-    :param now_ns: the wall clock.
     :raise OSError: it cannot be written.
     """
     origin = Origin("import-v7", [OriginSource(found.path, "", 0)])

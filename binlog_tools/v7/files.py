@@ -1,8 +1,4 @@
-"""One file of beanstalkd's log: which layout it has, its records, and what lies between them.
-
-Nothing marks where a record begins, so behind damage the next one is looked for by what must hold
-of a record; docs/beanstalkd-binlog.md, "Damage", has the rules.
-"""
+"""One file of beanstalkd's log: which layout it has, its records, and what lies between them."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +6,9 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.directory import Directory, File
 from beanstalk_twisted.binlog.segments.frames import Buffer
+from binlog_tools.logs.quantities import NS
 from binlog_tools.v7 import records
-from binlog_tools.v7.records import NS, V5, V7, VERSION, Damage, Incomplete, Layout, Record, decode
+from binlog_tools.v7.records import V5, V7, VERSION, Damage, Incomplete, Layout, Record, decode
 
 MAX_SLIP_BYTES: Final = 3
 """A ttr of one second, times 256 to the fourth, is more than 32 bits of seconds."""
@@ -22,7 +19,6 @@ _OUR_DAYS_NS: Final = range(1_000_000_000 * NS, 4_000_000_000 * NS)
 _BIG_ENDIAN: Final = [
     records.VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in records.LAYOUTS
 ]
-"""The versions, read the wrong way round."""
 
 _PREFIX: Final = "binlog."
 _CHUNK_BYTES: Final = 1 << 20
@@ -59,7 +55,6 @@ class Skipped(NamedTuple):
 class Opened(NamedTuple):
     """What kind of file it is.
 
-    :ivar layout: how to read it; None if there is nothing to be read.
     :ivar problem: what is wrong with its beginning, or nothing.
     :ivar machine: what other kind of machine wrote it, if it did.
     """
@@ -70,7 +65,6 @@ class Opened(NamedTuple):
 
 
 def file_number(name: str) -> int | None:
-    """The number in the name of a file of the log, or None if it is not one."""
     digits = name.removeprefix(_PREFIX)
     if digits == name or not (digits.isascii() and digits.isdigit()):
         return None
@@ -82,12 +76,11 @@ def file_name(number: int) -> str:
 
 
 def files_of(names: list[str]) -> dict[int, str]:
-    """The files of the log among these, in the order in which they count."""
+    """Sort them in the order in which they count."""
     return dict(sorted((n, name) for name in names if (n := file_number(name)) is not None))
 
 
 def content_end(buffer: Buffer) -> int:
-    """Where the zeros at the end begin."""
     view = memoryview(buffer)
     end = len(view)
     while end:
@@ -100,7 +93,6 @@ def content_end(buffer: Buffer) -> int:
 
 
 def open_file(buffer: Buffer) -> Opened:
-    """Look at the version, and whether the first record agrees with it."""
     if len(buffer) < records.VERSION_BYTES or not content_end(buffer):
         return Opened(None)
     (version,) = records.VERSION.unpack_from(buffer)
@@ -122,7 +114,6 @@ def _begins(buffer: Buffer, layout: Layout) -> bool:
 
 
 def _by_searching(buffer: Buffer, version: int) -> Opened:
-    """The version says nothing and the first record is damaged: take what is found first."""
     found = {}
     for layout in records.LAYOUTS.values():
         at = _search(buffer, records.VERSION_BYTES, content_end(buffer), layout)
@@ -143,7 +134,11 @@ def _is_surely(found: Record | Incomplete | Damage) -> bool:
 
 
 def walk(buffer: Buffer, layout: Layout) -> Iterator[Record | Skipped]:
-    """Every record in order, and what was skipped between them."""
+    """Every record in order, and what was skipped between them.
+
+    Nothing marks where a record begins, so behind damage the next one is looked for by what must
+    hold of a record; docs/beanstalkd-binlog.md, "Damage", has the rules.
+    """
     at, content = records.VERSION_BYTES, content_end(buffer)
     while at < content:
         found = _looked_into(buffer, decode(buffer, at, len(buffer), layout), layout)
@@ -169,7 +164,6 @@ def _skipped(buffer: Buffer, content: int, found: Incomplete | Damage, layout: L
 def _next_record(
     buffer: Buffer, content: int, found: Incomplete | Damage, layout: Layout
 ) -> int | None:
-    """Where the next record is; None if there is none."""
     if isinstance(found, Damage) and found.end > found.offset:
         if found.rest is not None:
             # A wrong length of the name may lead to the fixed part of another record.
@@ -264,7 +258,7 @@ def _overrun(buffer: Buffer, record: Record, layout: Layout) -> int | None:
 
 
 DEFAULT_FILE_BYTES: Final = 10_485_760
-"""beanstalkd's own default (``-s``)."""
+"""As of beanstalkd (``-s``)."""
 
 MIN_FILE_BYTES: Final = 4_096
 """A block of beanstalkd's files."""
@@ -278,14 +272,13 @@ skips the rest of the file.
 """
 
 WRITE_BYTES: Final = 1 << 20
-"""Records are gathered up to this before they are written."""
+"""Of records that are gathered before they are written."""
 
 SPOOL: Final = "buried.spool"
-"""Where buried jobs wait for their turn; gone when the export is done."""
 
 
 class _Spooled(NamedTuple):
-    """A buried job in the spool, in the order in which tuples compare: that of burial."""
+    """A buried job in the spool; tuples compare in the order of burial."""
 
     buried_ns: int
     job_id: int
@@ -295,11 +288,6 @@ class _Spooled(NamedTuple):
 
 
 class FileMaker:
-    """Writes the files of a log of beanstalkd into an empty directory.
-
-    :ivar files: how many there are; ``bytes``, of all of them.
-    """
-
     def __init__(self, directory: Directory, file_bytes: int) -> None:
         self.files = 0
         self.bytes = 0
@@ -323,7 +311,6 @@ class FileMaker:
         self._gather(record)
 
     def finish(self) -> None:
-        """All of it is durable then, but for the name of the directory."""
         if self._file is None:
             # Without any file, there would be nothing that says that it is a log.
             self._next()
@@ -331,7 +318,6 @@ class FileMaker:
         self._directory.sync()
 
     def close(self) -> None:
-        """Let go of a file that was not finished."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -382,8 +368,8 @@ class Spool:
         self._offset += len(record)
 
     def records(self) -> Iterator[tuple[bytes, int]]:
-        """The records and the sizes of their bodies, in the order of burial; the spool is gone
-        then.
+        """Yield them in the order of burial, with the sizes of their bodies; then the spool is
+        gone.
         """
         if self._file is None:
             return

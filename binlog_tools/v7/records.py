@@ -1,7 +1,5 @@
-"""One record of beanstalkd's log: its bytes, and whether they can be right.
-
-A reader has three answers and no policy: `Record` (this), `Incomplete` (not yet: the bytes end, or
-are zeros) and `Damage` (this cannot be right, and why).  See docs/beanstalkd-binlog.md, "Record".
+"""One record of beanstalkd's log: its bytes, and whether they can be right;
+docs/beanstalkd-binlog.md, "Record".
 """
 
 import struct
@@ -10,19 +8,19 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.wire import grammar
+from binlog_tools.logs.quantities import NS
 from binlog_tools.tube_names import is_tube_name
 
-NS: Final = 1_000_000_000
 CRLF: Final = b"\r\n"
 
 GONE, READY, RESERVED, BURIED, DELAYED = range(5)
-"""The states of a job, as both logs number them."""
+"""As both logs number them."""
 
 MAX_NAME_BYTES: Final = grammar.MAX_TUBE_NAME
 """The protocol's limit, and the C reader's (file.c, readrec)."""
 
 MAX_SECONDS: Final = grammar.MAX_U32
-"""Of a delay or a ttr: the protocol has them in 32 bits."""
+"""The protocol has delays and ttrs in 32 bits."""
 
 MAX_JOB_ID: Final = (1 << 63) - 2
 """Ids count from 1: a larger one was never given, it is damage.  The next one fits into 63 bits, as
@@ -81,7 +79,6 @@ _64_BIT: Final = "64-bit little-endian"
 V7: Final = Layout(7, _64_BIT, struct.Struct("<i"), struct.Struct("<QI4xqqi4xqq5IB3x"), 1)
 V5: Final = Layout(5, _64_BIT, struct.Struct("<Q"), struct.Struct("<QI4xQQi4xQQ5IB"), 1000)
 LAYOUTS: Final = {layout.version: layout for layout in (V7, V5)}
-"""Those that are read."""
 
 FOREIGN: Final = (
     Layout(7, "i386", struct.Struct("<i"), struct.Struct("<QIqqiqq5IB3x"), 1),
@@ -97,7 +94,6 @@ VERSION_BYTES: Final = VERSION.size
 class Record(NamedTuple):
     """A record that can be right.
 
-    :ivar end: where the next one starts.
     :ivar tube: empty in a short record.
     :ivar body_at: where the body starts; ``end`` in a short record.
     """
@@ -114,7 +110,7 @@ class Record(NamedTuple):
 
     @property
     def body_bytes(self) -> int:
-        """Length of the body without its CR LF."""
+        """Without its CR LF."""
         return self.end - self.body_at - len(CRLF) if self.tube else 0
 
 
@@ -148,7 +144,8 @@ class Damage(NamedTuple):
 
 
 def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Incomplete | Damage:
-    """The record that starts at ``at``.
+    """The record that starts at ``at``: `Record`; `Incomplete`, the bytes end, or are zeros; or
+    `Damage`, it cannot be right.
 
     :param limit: where the file ends.
     """
@@ -162,7 +159,12 @@ def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Inco
     body_at = fixed_at + layout.fixed.size
     if body_at > limit:
         return Incomplete(at, body_at)
-    fields = _scaled(Fields(*layout.fixed.unpack_from(buffer, fixed_at)), layout.unit_ns)
+    fields, unit_ns = Fields(*layout.fixed.unpack_from(buffer, fixed_at)), layout.unit_ns
+    if unit_ns != 1:
+        fields = fields._replace(
+            delay_ns=fields.delay_ns * unit_ns, ttr_ns=fields.ttr_ns * unit_ns,
+            created_ns=fields.created_ns * unit_ns, deadline_ns=fields.deadline_ns * unit_ns,
+        )  # fmt: skip
     if not any(fields):
         return Incomplete(at, body_at)
     if not name_bytes:
@@ -171,21 +173,9 @@ def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Inco
     return _with_body(buffer, limit, at, tube, body_at, fields)
 
 
-def _scaled(fields: Fields, unit_ns: int) -> Fields:
-    if unit_ns == 1:
-        return fields
-    return fields._replace(
-        delay_ns=fields.delay_ns * unit_ns,
-        ttr_ns=fields.ttr_ns * unit_ns,
-        created_ns=fields.created_ns * unit_ns,
-        deadline_ns=fields.deadline_ns * unit_ns,
-    )
-
-
 def _with_body(
     buffer: Buffer, limit: int, at: int, tube: bytes, body_at: int, fields: Fields
 ) -> Record | Incomplete | Damage:
-    """:param body_at: where the body starts."""
     size, job_id = fields.body_size, fields.job_id
     end = body_at + size
     if size > MAX_BODY_BYTES + len(CRLF):

@@ -1,7 +1,5 @@
-"""What survives of a directory that beanstalkd wrote: for each job its newest state and its body.
-
-Pure: it looks and says.  A record changes the job it names only if it agrees with that job in what
-never changes, so one damaged record costs no other job; docs/beanstalkd-binlog.md, "Damage".
+"""What survives of a directory that beanstalkd wrote: for each job its newest state and its
+body.
 """
 
 from collections import Counter
@@ -16,17 +14,18 @@ from beanstalk_twisted.binlog.directory import Readable
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.wire import grammar
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.v7 import records
 from binlog_tools.v7.files import Skipped, files_of, open_file, walk
-from binlog_tools.v7.records import BURIED, NS, READY, Fields, Record
+from binlog_tools.v7.records import BURIED, READY, Fields, Record
 
 MAX_LISTED: Final = 1_000
-"""Findings that are kept one by one: enough for a person; all are counted."""
+"""All are counted."""
 
 
 class Kind(StrEnum):
-    """The kinds of findings.  The first alone is the trace of a mere crash."""
+    """The first alone is the trace of a mere crash."""
 
     TORN = "torn"
     DAMAGED = "damaged"
@@ -58,7 +57,6 @@ class Findings:
     """All findings of a directory.
 
     :ivar listed: the first `MAX_LISTED`.
-    :ivar counts: how many of each kind.
     :ivar skipped_bytes: how many bytes say nothing.
     :ivar machine: the kind of machine that wrote it, if its logs cannot be read here.
     """
@@ -86,10 +84,10 @@ class Findings:
 
 
 OPEN_FILES: Final = 16
-"""Files that are mapped at once, each for a file descriptor."""
+"""Mapped at once, each for a file descriptor."""
 
 PROGRESS_RECORDS: Final = 65_536
-"""How many records pass between two calls of a `Progress`: a fraction of a second."""
+"""Between two calls of a `Progress`: a fraction of a second."""
 
 DOUBTFUL_TTR_S: Final = 60
 """The ttr of such a job if its own makes no sense: what most clients put by default."""
@@ -101,7 +99,6 @@ _BEFORE_THE_LOG: Final = -(1 << 62)
 class Job(NamedTuple):
     """A job that survives.
 
-    :ivar fields: its newest state.
     :ivar body_bytes: without the CR LF.
     :ivar buried_at: orders the buried jobs by when they were buried.
     :ivar ids_before: the highest id in full records before its own.
@@ -118,8 +115,6 @@ class Job(NamedTuple):
 
 
 class _Orphan(NamedTuple):
-    """The newest short record of a job whose body was not met yet."""
-
     state: int
     buried_at: int
     file: str
@@ -141,7 +136,9 @@ class Counts:
 class Survivors:
     """The surviving jobs of a directory, and what was found on the way.
 
-    :ivar jobs: by id, as of the newest record.
+    A record changes the job it names only if it agrees with that job in what never changes, so one
+    damaged record costs no other job; docs/beanstalkd-binlog.md, "Damage".
+
     :ivar gaps: first and last number of each run of files that is missing in the middle.
     :ivar max_job_id: the highest id in any record that could be right.
     """
@@ -165,20 +162,20 @@ class Survivors:
         names = files_of(directory.names())
         self.gaps = _gaps(list(names))
         for first, last in self.gaps:
-            self._note_gap(first, last)
+            self._file = f"binlog.{first}"
+            upto = f" to binlog.{last}" if last > first else ""
+            self._note(Kind.MISSING, 0, 0, 0, f"the file{upto} is missing")
         self._read_all(directory, list(names.values()))
-        self._note_orphans()
-
-    # What it says.
+        for job_id, orphan in self._orphans.items():
+            self._file = orphan.file
+            self._note(Kind.MISSING, orphan.offset, orphan.offset, job_id, "its body is in no file")
 
     @property
     def next_job_id(self) -> int:
-        """Above every id that was seen or given."""
         doubtful = (job.fields.job_id for job in self.doubtful())
         return max((self.max_job_id, *doubtful)) + 1
 
     def body(self, job: Job) -> bytes:
-        """A job's body, without its CR LF."""
         return bytes(self._buffer_of(job.file)[job.body_at : job.body_at + job.body_bytes])
 
     def ready_and_delayed(self) -> Iterator[Job]:
@@ -190,7 +187,6 @@ class Survivors:
                 yield job
 
     def buried(self) -> list[Job]:
-        """In the order in which they were buried."""
         found = (job for job in self.jobs.values() if job.fields.state == BURIED)
         return sorted(found, key=lambda job: job.buried_at)
 
@@ -211,15 +207,13 @@ class Survivors:
         return len(self._doubtful) + len(self._without_id)
 
     def states(self) -> Mapping[str, int]:
-        """How many jobs there are in each state; reserved ones are ready."""
+        """Count jobs by state; reserved ones are ready."""
         found = Counter(job.fields.state for job in self.jobs.values())
         return {
             "ready": found[READY] + found[records.RESERVED],
             "delayed": found[records.DELAYED],
             "buried": found[BURIED],
         }
-
-    # Reading.
 
     def _read_all(self, directory: Readable, names: list[str]) -> None:
         done, total = 0, sum(len(directory.read(name)) for name in names)
@@ -296,7 +290,6 @@ class Survivors:
         )  # fmt: skip
 
     def _first(self, job: Job) -> Job:
-        """The first record with a job's body: its put, or a copy whose original's file is gone."""
         job_id = job.fields.job_id
         orphan = self._orphans.pop(job_id, None)
         doubted = self._doubtful.get(job_id)
@@ -381,23 +374,11 @@ class Survivors:
                 fields.state, self._position, self._file, record.offset
             )
 
-    # Findings.
-
     def _note(self, kind: Kind, offset: int, end: int, job_id: int, what: str) -> None:
         self.findings.add(Finding(kind, self._file, offset, end, job_id, what))
 
     def _contradicts(self, job_id: int, offset: int, what: str) -> None:
         self._note(Kind.CONTRADICTS, offset, offset, job_id, what)
-
-    def _note_gap(self, first: int, last: int) -> None:
-        self._file = f"binlog.{first}"
-        upto = f" to binlog.{last}" if last > first else ""
-        self._note(Kind.MISSING, 0, 0, 0, f"the file{upto} is missing")
-
-    def _note_orphans(self) -> None:
-        for job_id, orphan in self._orphans.items():
-            self._file = orphan.file
-            self._note(Kind.MISSING, orphan.offset, orphan.offset, job_id, "its body is in no file")
 
 
 def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
@@ -405,14 +386,12 @@ def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _in_its_place(job: Job, standing: Job) -> Job:
-    """A copy of a buried job is where the job was."""
     was_buried = standing.fields.state == BURIED
     at = standing.buried_at if was_buried else job.buried_at
     return job._replace(buried_at=at, ids_before=standing.ids_before)
 
 
 def _agrees(fields: Fields, other: Fields) -> bool:
-    """In what never changes."""
     return (
         fields.created_ns == other.created_ns
         and fields.ttr_ns == other.ttr_ns
@@ -421,7 +400,6 @@ def _agrees(fields: Fields, other: Fields) -> bool:
 
 
 def _mended(fields: Fields, job_id: int) -> Fields:
-    """Fields that any log can hold."""
     ttr_s = max(1, fields.ttr_ns // NS)
     return fields._replace(
         job_id=job_id, state=BURIED, delay_ns=0, deadline_ns=0,

@@ -11,7 +11,7 @@ from binlog_tools.cli import commands, jobs
 from binlog_tools.cli import dump as records
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.inspect.measuring import FIELDS
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.stored import TYPE_NAMES
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import documents, run
 

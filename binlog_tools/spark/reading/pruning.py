@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from beanstalk_twisted.binlog.segments.seals import SealIndex
 from binlog_tools.console.output import text_of
-from binlog_tools.logs.selection import type_name
+from binlog_tools.logs.stored import type_name
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import Condition, Span
 from binlog_tools.spark.segments.decoding import RECORDS, Records

@@ -13,7 +13,7 @@ from beanstalk_twisted.binlog.records.jobs import Flag
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, CleanStop, Start
 from beanstalk_twisted.binlog.segments.format import REHOMED, SEGMENT_HEADER_BYTES
 from binlog_tools.logs.reading import Hole
-from binlog_tools.logs.selection import OF_JOBS, TYPE_NAMES
+from binlog_tools.logs.stored import OF_JOBS, TYPE_NAMES
 from binlog_tools.spark.definitions.columns import UNASKED
 from binlog_tools.spark.definitions.errors import SourceError, damaged, unknown_format
 from binlog_tools.spark.segments import rows as at

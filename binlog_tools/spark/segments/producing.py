@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.records.jobs import KEY, REASONS, WITHHELD_NS, Fla
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, Counters, Pause, TubeDef, TubePolicy
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
 from binlog_tools.inspect.dumping import reason_name, state_name
-from binlog_tools.logs.selection import type_name
+from binlog_tools.logs.stored import type_name
 from binlog_tools.spark.definitions.columns import ARROW_TYPES, BY_NAME, arrow_schema
 from binlog_tools.spark.segments import rows as at
 from binlog_tools.spark.segments import tags as tag

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from binlog_tools.cli.exits import USAGE
+from binlog_tools.cli.commands import USAGE
 from binlog_tools.spark.report import command
 from binlog_tools.spark.reporting.making import Request, make
 from binlog_tools.spark.reporting.periods import PeriodError, taken

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable, write_deltalake
 
-from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.report import TITLE, command
 from binlog_tools.spark.reporting.making import Request, deploys_of, make
 from binlog_tools.spark.reporting.readings import ROWS, Wish, read

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from binlog_tools.cli.exits import CANNOT_READ
+from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.definitions.errors import CODES, TableError
 from binlog_tools.spark.storing.locations import UNFINISHED
 from binlog_tools.spark.storing.stored import Change, dataset

@@ -148,7 +148,7 @@ binlog_tools.cli.main.main()
 
 
 @pytest.mark.parametrize(
-    "module", ["binlog_tools.cli.commands", "click", "binlog_tools.cli.undelete",
+    "module", ["binlog_tools.cli.commands", "click", "binlog_tools.cli.rewriting",
                "binlog_tools.rewrite.undeleting"],
 )  # fmt: skip
 def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(module: str) -> None:

@@ -14,10 +14,10 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.object_storage.store import open_store
 from beanstalk_twisted.storage.archiver import ObjectArchive
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.cli.opening import open_source_at
+from binlog_tools.cli.options import open_source_at
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.opening import load, open_source
-from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.stored import Selection
 from binlog_tools.rewrite.put_plans import plan
 from tests.binlog import independent_reader
 from tests.binlog.memory import MemoryDirectory

@@ -9,8 +9,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.inspect.measuring import FIELDS, Difference, compare_logs
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import Selection, StoredJob
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.conversation import Conversation

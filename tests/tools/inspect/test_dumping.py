@@ -21,7 +21,7 @@ from binlog_tools.inspect.dumping import (
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, Numbers, Span, parse_time
 from binlog_tools.logs.reading import Bounds, OpenSegment, segments
-from binlog_tools.logs.selection import TYPE_NAMES, Selection, types_named
+from binlog_tools.logs.stored import TYPE_NAMES, Selection, types_named
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden

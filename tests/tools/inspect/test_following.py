@@ -13,8 +13,8 @@ from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.dumping import Entry, Gap, Records
 from binlog_tools.inspect.following import READ_BYTES, Follower
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import Selection
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, flipped, put, quiet
 from tests.tools.folders import written
 

@@ -18,8 +18,7 @@ from binlog_tools.inspect.listing import (
 )
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.opening import load, open_source
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import Selection, StoredJob
 from tests.binlog.make_golden import GOLDEN
 from tests.binlog.scribe import (
     DEFAULT_TUBE,

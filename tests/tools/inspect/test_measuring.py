@@ -8,8 +8,8 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import Kind, State
+from binlog_tools.console.output import BARS
 from binlog_tools.inspect.measuring import (
-    BARS,
     BUCKETS,
     NAMED_PINS,
     Depth,
@@ -19,7 +19,7 @@ from binlog_tools.inspect.measuring import (
     measure,
 )
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.selection import TYPE_NAMES
+from binlog_tools.logs.stored import TYPE_NAMES
 from tests.binlog import independent_reader
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, delete, image, put

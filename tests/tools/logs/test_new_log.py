@@ -26,7 +26,8 @@ from binlog_tools.logs.new_log import (
     OriginSource,
     SegmentMaker,
 )
-from binlog_tools.logs.stored import NS, StoredJob, StoredPause, loaded_jobs, loaded_pauses
+from binlog_tools.logs.quantities import NS
+from binlog_tools.logs.stored import StoredJob, StoredPause, loaded_jobs, loaded_pauses
 from tests.binlog import independent_reader
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import T0, Files, files_of, quiet

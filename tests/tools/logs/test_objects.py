@@ -19,8 +19,8 @@ from binlog_tools.logs.opening import (
     open_source,
     sources_in,
 )
-from binlog_tools.logs.selection import Selection
 from binlog_tools.logs.sources import NoLog, Source
+from binlog_tools.logs.stored import Selection
 from tests.binlog.scribe import Files, flipped
 from tests.object_storage import s3_server
 from tests.object_storage.memory import MemoryStore

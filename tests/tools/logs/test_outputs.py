@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlog_tools.logs.outputs import (
-    InsideNew,
-    InsideSource,
+    Inside,
     NamingDirectory,
     as_text,
     growing_file,
@@ -36,7 +35,7 @@ def log(tmp_path: Path) -> Path:
     "output", [".", ONE, "new", "quarantine/new", "quarantine/kept", "../log/new", "no/such/folder"]
 )
 def test_what_is_within_a_source_is_refused(output: str, log: Path) -> None:
-    with pytest.raises(InsideSource, match="a log is only read; nothing was written"):
+    with pytest.raises(Inside, match="a log is only read; nothing was written"):
         refuse_inside_sources(str(log / output), ["/nonexistent", str(log)])
 
 
@@ -50,9 +49,9 @@ def test_links_are_followed_in_outputs_and_in_sources(log: Path, tmp_path: Path)
     (tmp_path / "to-file").symlink_to(log / ONE)
     (tmp_path / "dangling").symlink_to(log / "new")
     for name in ("to-folder/new", "to-file", "dangling", "to-folder"):
-        with pytest.raises(InsideSource):
+        with pytest.raises(Inside):
             refuse_inside_sources(str(tmp_path / name), [str(log)])
-    with pytest.raises(InsideSource):
+    with pytest.raises(Inside):
         refuse_inside_sources(str(log / "new"), [str(tmp_path / "to-folder")])
 
 
@@ -63,7 +62,7 @@ def test_a_hard_link_to_a_file_of_a_source_is_that_file(
     os.link(log / "quarantine" / "kept", tmp_path / name)
     os.link(log / ONE, tmp_path / "other")
     for source, output in ((log, "link"), (log, "other"), (log / ONE, "other")):
-        with pytest.raises(InsideSource):
+        with pytest.raises(Inside):
             refuse_inside_sources(str(tmp_path / output), [str(source)])
     refuse_inside_sources(str(tmp_path / "link"), [str(log / ONE)])
 
@@ -82,7 +81,7 @@ def linked(log: Path, tmp_path: Path) -> Path:
 def test_what_the_links_of_a_source_lead_to_is_read_and_so_is_its_folder(
     name: str, log: Path, linked: Path
 ) -> None:
-    with pytest.raises(InsideSource):
+    with pytest.raises(Inside):
         refuse_inside_sources(str(log / name), [str(linked)])
     refuse_inside_sources(str(log) + "-new", [str(linked)])
 
@@ -93,7 +92,7 @@ def test_a_hard_link_to_what_a_link_of_a_source_leads_to_is_that_file(
     os.link(log / ONE, tmp_path / "other")
     (linked / "notes").symlink_to(written(tmp_path / "far", {"notes": b"precious"}) / "notes")
     for name in ("other", "far/notes"):
-        with pytest.raises(InsideSource):
+        with pytest.raises(Inside):
             refuse_inside_sources(str(tmp_path / name), [str(linked)])
     refuse_inside_sources(str(tmp_path / "far" / "new"), [str(linked)])
 
@@ -106,7 +105,7 @@ def test_the_stores_that_the_links_of_an_archive_lead_to_are_read(tmp_path: Path
     # Links that lead in a circle are no place to stay.
     (store / ("11" * 16)).symlink_to(archive)
     for name in ("1-1.tql", "new"):
-        with pytest.raises(InsideSource):
+        with pytest.raises(Inside):
             refuse_inside_sources(str(store / name), [str(archive)])
     refuse_inside_sources(str(tmp_path / "new"), [str(archive)])
 
@@ -120,7 +119,7 @@ def test_a_file_has_no_place_in_a_directory_that_is_to_be_made(
     if is_there:
         (tmp_path / "new").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "new")
-    with pytest.raises(InsideNew, match="nothing was written"):
+    with pytest.raises(Inside, match="nothing was written"):
         refuse_inside_new(str(tmp_path / name), [str(tmp_path / "new")])
     refuse_inside_new(str(tmp_path / "new-report"), [str(tmp_path / "new")])
 
@@ -129,13 +128,13 @@ def test_beside_a_file_that_is_read_only_segments_are_refused(log: Path) -> None
     source = [str(log / ONE)]
     refuse_inside_sources(str(log / "dump.json"), source)
     for name in (ONE, f"{2:020d}.tql", "7-4.tql"):
-        with pytest.raises(InsideSource):
+        with pytest.raises(Inside):
             refuse_inside_sources(str(log / name), source)
 
 
 def test_what_is_to_be_moved_there_may_not_be_the_source_either(log: Path, tmp_path: Path) -> None:
     part = log.rename(tmp_path / "new.part")
-    with pytest.raises(InsideSource):
+    with pytest.raises(Inside):
         refuse_inside_sources(str(tmp_path / "new"), [str(part)])
 
 

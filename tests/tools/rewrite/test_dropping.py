@@ -14,8 +14,8 @@ from binlog_tools.inspect.checking import SOUND, check
 from binlog_tools.inspect.dumping import Entry, entries
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection, types_named
 from binlog_tools.logs.sources import NoLog
+from binlog_tools.logs.stored import Selection, types_named
 from binlog_tools.rewrite.rewriting import ANY_AGE, Choice, append_deletions, drop_in_place
 from tests.binlog.make_golden import read_golden
 from tests.binlog.memory import MemoryDirectory

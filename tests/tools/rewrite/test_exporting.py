@@ -12,8 +12,7 @@ from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.new_log import Written
 from binlog_tools.logs.opening import load, open_source
 from binlog_tools.logs.quantities import format_time_exactly
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredPause
+from binlog_tools.logs.stored import Selection, StoredPause
 from binlog_tools.rewrite.exporting import (
     MAX_GIVEN,
     MAX_IGNORED,

@@ -11,8 +11,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.wire.tags import PutTags
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
 from binlog_tools.rewrite.put_plans import Plan, plan
 from tests.binlog.scribe import NS, T0, files_of
 from tests.tools.folders import written

@@ -11,8 +11,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Lost, Reply, parse_stats
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob, StoredPause
+from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
 from binlog_tools.rewrite.put_plans import Plan, plan
 from binlog_tools.rewrite.putting import (
     GUARD_S,

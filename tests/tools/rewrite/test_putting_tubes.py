@@ -11,7 +11,6 @@ from beanstalk_twisted.wire.grammar import MAX_U32
 from binlog_tools.cli.replay import (
     PLACEHOLDER,
     KeyPutter,
-    KeysPut,
     OtherValue,
     PolicySetter,
 )
@@ -42,7 +41,7 @@ def key(name: bytes = b"k", tube: bytes = b"mail", left_ns: int = 60 * NS) -> St
     return StoredKey(tube, name, 7, T0 - NS, T0 + left_ns)
 
 
-def put_keys(line: MemoryLine, *keys: StoredKey) -> KeysPut:
+def put_keys(line: MemoryLine, *keys: StoredKey) -> tuple[int, int]:
     """Put them, at `T0`."""
     return KeyPutter(line, lambda: T0).run(keys)
 
@@ -99,7 +98,7 @@ def test_a_policy_that_is_refused_is_told_and_left() -> None:
 
 def test_a_key_is_remembered_for_what_is_left_and_no_job_stays() -> None:
     server = MemoryServer()
-    assert put_keys(MemoryLine(server), key(left_ns=59 * NS + 1)) == KeysPut(1, 0)
+    assert put_keys(MemoryLine(server), key(left_ns=59 * NS + 1)) == (1, 0)
     assert jobs_of(server) == []
     assert put(server, b"k") == (b"INSERTED", b"1", b"DELETED")
     server.advance(59.9)
@@ -110,7 +109,7 @@ def test_a_key_is_remembered_for_what_is_left_and_no_job_stays() -> None:
 
 def test_a_key_whose_time_is_over_is_not_put() -> None:
     server = MemoryServer()
-    assert put_keys(MemoryLine(server), key(left_ns=0), key(b"l", left_ns=1)) == KeysPut(1, 0)
+    assert put_keys(MemoryLine(server), key(left_ns=0), key(b"l", left_ns=1)) == (1, 0)
     assert put(server, b"k")[2:] == ()
     assert put(server, b"l")[2:] == (b"DELETED",)
 
@@ -121,7 +120,7 @@ def test_a_key_that_is_taken_stays_whose_it_is() -> None:
     delayed = ask(server, b"put 0 60 60 1 idp:k\r\nx\r\n").number
     put_keys(MemoryLine(server), key(b"l"))
     keys = [key(b"k", b"default"), key(b"k"), key(b"l")]
-    assert put_keys(MemoryLine(server), *keys) == KeysPut(0, 3)
+    assert put_keys(MemoryLine(server), *keys) == (0, 3)
     assert ask(server, b"peek %d\r\n" % delayed).data == b"x"
 
 
@@ -129,7 +128,7 @@ def test_keys_of_many_tubes_go_window_by_window() -> None:
     server = MemoryServer()
     line = MemoryLine(server)
     keys = [key(b"%d" % at, tube) for tube in (b"a", b"b") for at in range(WINDOW_JOBS + 1)]
-    assert put_keys(line, *keys) == KeysPut(len(keys), 0)
+    assert put_keys(line, *keys) == (len(keys), 0)
     assert line.sent == 8
     for tube in (b"a", b"b"):
         assert put(server, b"%d" % WINDOW_JOBS, tube)[2:] == (b"DELETED",)

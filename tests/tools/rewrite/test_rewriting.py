@@ -9,8 +9,7 @@ from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob
+from binlog_tools.logs.stored import Selection, StoredJob
 from binlog_tools.rewrite.rewriting import (
     ANY_AGE,
     Ages,

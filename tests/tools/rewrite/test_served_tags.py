@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.logs.selection import Selection
+from binlog_tools.logs.stored import Selection
 from binlog_tools.rewrite.exporting import export, import_lines
 from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.memory import MemoryDirectory

@@ -17,8 +17,7 @@ from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
+from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPolicy
 from binlog_tools.rewrite.exporting import WrongLine, export, import_lines
 from binlog_tools.rewrite.rewriting import (
     ANY_AGE,

@@ -9,8 +9,7 @@ from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
 from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.quantities import Numbers, Span
-from binlog_tools.logs.selection import Selection
-from binlog_tools.logs.stored import LOST_AND_FOUND
+from binlog_tools.logs.stored import LOST_AND_FOUND, Selection
 from binlog_tools.rewrite.undeleting import (
     Deleted,
     find_deleted,

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
+from binlog_tools.logs.quantities import NS
 from binlog_tools.v7.records import (
     GONE,
     MAX_JOB_ID,
     MAX_NAME_BYTES,
     MAX_SECONDS,
     MAX_TIME_NS,
-    NS,
     READY,
     V5,
     V7,

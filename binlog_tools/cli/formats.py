@@ -1,11 +1,12 @@
-"""``binlog-inspect export-v7``."""
+"""Commands that read and write other formats: JSON lines, and logs of the C beanstalkd."""
 
 import os
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 import click
 
@@ -17,10 +18,20 @@ from beanstalk_twisted.binlog.segments.format import (
     MIN_SEGMENT_BYTES,
 )
 from binlog_tools.cli import options
-from binlog_tools.cli.exits import CANNOT_READ, CODES, DAMAGED, SOUND, TORN, USAGE, fail, warn
-from binlog_tools.cli.opening import open_source, tell_unusable, warn_if_running
-from binlog_tools.console.output import Output, progress, text_of, told
+from binlog_tools.cli.commands import CANNOT_READ, CODES, DAMAGED, SOUND, TORN, USAGE, fail, warn
+from binlog_tools.cli.options import (
+    load,
+    open_source,
+    open_source_at,
+    tell,
+    tell_unusable,
+    warn_if_running,
+)
+from binlog_tools.console.output import Output, as_json, progress, text_of, told
+from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import NewDirectory
+from binlog_tools.logs.outputs import naming, opened
+from binlog_tools.logs.quantities import NS
 from binlog_tools.logs.sources import NoLog, is_servers
 from binlog_tools.logs.stored import (
     LOST_AND_FOUND,
@@ -30,9 +41,12 @@ from binlog_tools.logs.stored import (
     loaded_pauses,
     loaded_policies,
 )
+from binlog_tools.rewrite import exporting
+from binlog_tools.rewrite.exporting import WrongLine, export
 from binlog_tools.tube_names import is_tube_name
 from binlog_tools.v7.conversion import (
     DROPPED,
+    PROGRESS_JOBS,
     Exported,
     Imported,
     Tally,
@@ -41,14 +55,75 @@ from binlog_tools.v7.conversion import (
     refuse_running,
 )
 from binlog_tools.v7.files import DEFAULT_FILE_BYTES, MAX_FILE_BYTES, MIN_FILE_BYTES
-from binlog_tools.v7.records import NS
 from binlog_tools.v7.survivors import Survivors
 
-PROGRESS_JOBS = 4_096
-"""How many jobs pass between two looks at the bar."""
+
+@click.command("export", cls=options.Command)
+@options.log
+@options.of_jobs
+@options.as_of
+@options.output_file("Write to this file instead of stdout.")
+def export_command(path: str, target: str | None, point: Point | None, **chosen: Any) -> None:
+    """Write the jobs that a server would load as JSON lines.
+
+    The first line tells of the log, the next ones of pauses in force, each other one of a job.
+    Bodies are text where they are UTF-8 (body), else base64 (body_base64).  import reads it back.
+
+    \b
+    Examples:
+      binlog-inspect export /var/lib/bs -o jobs.jsonl
+      binlog-inspect export /var/lib/bs --tube mail | jq -r 'select(.kind == "job") | .body'
+    """
+    documents = export(load(open_source_at(path, point)), options.selection(**chosen))
+    with opened(target) as out:
+        for document in documents:
+            out.write(as_json(document) + "\n")
+
+
+@click.command("import", cls=options.Command)
+@click.argument("file", type=click.File("rb"))
+@options.output_directory(required=True)
+@options.segment_size
+@options.size_option(
+    "--max-line", exporting.DEFAULT_LINE_BYTES, exporting.MIN_LINE_BYTES, exporting.MAX_LINE_BYTES,
+    "The longest line; one takes up to four times as much memory.",
+)  # fmt: skip
+@options.as_json
+def import_command(
+    file: BinaryIO, output: str, segment_bytes: int, max_line: int, is_json: bool
+) -> None:
+    """Write a new log with the jobs of JSON lines, as export writes them.
+
+    FILE may be - for stdin.  A job needs no more than a body; what is missing gets a default: the
+    tube default, priority 1024, TTR 60 s, the next free id.
+
+    \b
+    Examples:
+      binlog-inspect import jobs.jsonl -o /var/lib/bs
+      echo '{"tube": "mail", "body": "hello"}' | binlog-inspect import - -o /var/lib/bs
+    """
+    ignored: Counter[str] = Counter()
+    try:
+        with progress("importing") as report, naming(_name(file)):
+            written = exporting.import_lines(
+                exporting.bounded_lines(file, max_line), output, segment_bytes, time.time_ns(),
+                lambda jobs: report(jobs, 0), ignored,
+            )  # fmt: skip
+    except WrongLine as problem:
+        fail(USAGE, f"{_name(file)}: {problem}; nothing was written")
+    if ignored:
+        named = ", ".join(f"{name!r} in {told(n, 'line')}" for name, n in sorted(ignored.items()))
+        warn(f"fields that are unknown here were passed over: {named}")
+    tell(Output(is_json), written)
+
+
+def _name(file: BinaryIO) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "<stdin>"
+
 
 Pauses = list[tuple[str, int]]
-"""Tubes that are paused, and for how many seconds more."""
+"""Tubes, and for how many seconds more they are paused."""
 
 
 @click.command("export-v7", cls=options.Command)
@@ -57,13 +132,10 @@ Pauses = list[tuple[str, int]]
     "The new directory; must not exist, or be empty. Without it, a dry run.", "DST"
 )
 @options.size_option(
-    "--file-size",
-    DEFAULT_FILE_BYTES,
-    MIN_FILE_BYTES,
-    MAX_FILE_BYTES,
+    "--file-size", DEFAULT_FILE_BYTES, MIN_FILE_BYTES, MAX_FILE_BYTES,
     "Size of a file; beanstalkd's own default is the same.",
-)
-@options.as_json  # fmt: skip
+)  # fmt: skip
+@options.as_json
 def export_v7_command(path: str, output: str | None, file_size: int, is_json: bool) -> None:
     """Make a binlog that a C beanstalkd loads (version 7) of the log SRC.
 
@@ -127,7 +199,7 @@ _DROPPED_NAMES: Final = {
 
 
 def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]:
-    """How many there are is known at the end only, so the bar counts without one."""
+    """Count jobs, of which only the end says how many there are."""
     for done, job in enumerate(jobs, start=1):
         if not done % PROGRESS_JOBS:
             report(done, done)
@@ -135,9 +207,9 @@ def _counted(jobs: Iterator[StoredJob], report: Progress) -> Iterator[StoredJob]
 
 
 class _Result(NamedTuple):
-    """What was exported, or would be.
+    """An export that was made, or would be.
 
-    :ivar output: where to; with ``written`` None if it was a dry run.
+    :ivar output: with ``written`` None if it was a dry run.
     """
 
     survey: Survey
@@ -148,7 +220,6 @@ class _Result(NamedTuple):
 
     @property
     def start(self) -> str:
-        """The command that starts a beanstalkd on it."""
         needs = self.tally.needs_max_job_size
         words = f"beanstalkd -b {shlex.quote(self.output or 'DST')}"
         return words + (f" -z {needs}" if needs else "")
@@ -192,37 +263,29 @@ class _Result(NamedTuple):
     def document(self) -> Mapping[str, object]:
         survey, tally = self.survey, self.tally
         return {
-            "source": survey.path,
-            "torn": str(survey.torn) if survey.torn else None,
-            "jobs": tally.jobs,
-            "states": tally.states,
-            "body_bytes": tally.body_bytes,
+            "source": survey.path, "torn": str(survey.torn) if survey.torn else None,
+            "jobs": tally.jobs, "states": tally.states, "body_bytes": tally.body_bytes,
             "next_job_id": survey.small.next_job_id,
             "needs_max_job_size": tally.needs_max_job_size,
-            "not_held": [job._asdict() for job in tally.not_held],
-            "dropped": tally.dropped,
+            "not_held": [job._asdict() for job in tally.not_held], "dropped": tally.dropped,
             "pauses": [{"tube": tube, "seconds": seconds} for tube, seconds in self.pauses],
             "written": {"path": self.output, **self.written._asdict()} if self.written else None,
             "start": self.start,
-        }
+        }  # fmt: skip
 
 
 @click.command("import-v7", cls=options.Command)
 @click.argument("path", metavar="DIR", type=options.V7_DIRECTORY)
 @options.output_directory("The new log; must not exist, or be empty. Without it, a dry run.", "DST")
 @click.option(
-    "--accept-gap",
-    is_flag=True,
+    "--accept-gap", is_flag=True,
     help="Import although a file in the middle is missing, with what it said.",
-)
+)  # fmt: skip
 @options.size_option(
-    "--segment-size",
-    DEFAULT_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES,
-    MAX_SEGMENT_BYTES,
+    "--segment-size", DEFAULT_SEGMENT_BYTES, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES,
     "Size of a segment of the new log.",
-)
-@options.as_json  # fmt: skip
+)  # fmt: skip
+@options.as_json
 def import_v7_command(
     path: str, output: str | None, accept_gap: bool, segment_size: int, is_json: bool
 ) -> None:
@@ -247,7 +310,12 @@ def import_v7_command(
     if not found.counts.files:
         raise NoLog(path)
     if found.findings.machine:
-        _refuse_machine(path, found.findings.machine)
+        fail(
+            CANNOT_READ,
+            f"{path}: {found.findings.machine}, whose records are laid out differently; nothing "
+            f"was written. Run beanstalkd on it on such a machine, and let it run empty beside the "
+            f"new server.",
+        )
     refuse_running(path)
     is_refused = bool(output and found.gaps and not accept_gap)
     imported = None
@@ -276,14 +344,6 @@ def _refuse_ours(path: str) -> None:
     )
 
 
-def _refuse_machine(path: str, what: str) -> NoReturn:
-    fail(
-        CANNOT_READ,
-        f"{path}: {what}, whose records are laid out differently; nothing was written. Run "
-        f"beanstalkd on it on such a machine, and let it run empty beside the new server.",
-    )
-
-
 def _refuse_gap(found: Survivors) -> NoReturn:
     missing = ", ".join(
         f"binlog.{first}" + (f" to binlog.{last}" if last > first else "")
@@ -306,7 +366,6 @@ MEANINGS = {
     "damaged": "damaged: all that is intact is taken; deletions may be among what is missing, so "
     "jobs that were deleted may be back",
 }
-"""What the verdicts mean."""
 
 
 def _rows(found: Survivors, imported: Imported | None) -> Iterator[tuple[object, ...]]:
@@ -351,17 +410,11 @@ def _show(out: Output, found: Survivors, imported: Imported | None) -> None:
 
 def _document(found: Survivors, imported: Imported | None) -> Mapping[str, object]:
     return {
-        "source": found.path,
-        "verdict": found.findings.verdict,
-        **vars(found.counts),
+        "source": found.path, "verdict": found.findings.verdict, **vars(found.counts),
         "findings": [finding._asdict() for finding in found.findings.listed],
-        "finding_counts": found.findings.counts,
-        "skipped_bytes": found.findings.skipped_bytes,
-        "gaps": found.gaps,
-        "jobs": len(found.jobs),
-        "states": found.states(),
-        "doubtful": found.doubtful_jobs,
-        "next_job_id": found.next_job_id,
+        "finding_counts": found.findings.counts, "skipped_bytes": found.findings.skipped_bytes,
+        "gaps": found.gaps, "jobs": len(found.jobs), "states": found.states(),
+        "doubtful": found.doubtful_jobs, "next_job_id": found.next_job_id,
         "written": imported.written._asdict() if imported else None,
         "read_back": imported.loaded if imported else None,
-    }
+    }  # fmt: skip
