@@ -14,8 +14,8 @@ from typing import Any
 from beanstalk_twisted.rules.put_batches import CollectedJob
 from beanstalk_twisted.rules.puts import Draft
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connections.host import ConnectionHost
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.server.connections.turns import ConnectionHost
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
 from beanstalk_twisted.wire.extensions import (

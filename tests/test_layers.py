@@ -59,9 +59,9 @@ PURE_MODULES = (
     "daemon.gc_control", "daemon.removed_options", "exports", "printable", "replication.roster",
     "replication.stream.addresses", "replication.stream.door",
     "replication.stream.messages",
-    "replication.stream.settings", "server.access.admissions", "server.access.guard",
-    "server.access.quotas", "server.bindings", "server.execution_context", "server.executor",
-    "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
+    "replication.stream.settings", "server.admissions", "server.execution_context",
+    "server.executor", "server.guard", "server.incoming", "server.reply_queue", "storage.fsync",
+    "toml", "version",
     "web.figures.history", "web.guards", "web.routes", "worker.demand", "worker.policy",
     "worker.serialisers",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.access.parsing import BadAccessFile
+from beanstalk_twisted.access.rules import BadAccessFile
 from beanstalk_twisted.daemon.files import BadTubesFile, read_access, read_tubes
 from beanstalk_twisted.daemon.options import tls_endpoints
 from beanstalk_twisted.daemon.sockets import why_not

@@ -13,8 +13,7 @@ from typing import Final
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
-from beanstalk_twisted.server.bindings import LOOKS
-from beanstalk_twisted.server.execution_context import ExecutionContext, Gate, Observer
+from beanstalk_twisted.server.execution_context import LOOKS, ExecutionContext, Gate, Observer
 from beanstalk_twisted.server.incoming import (
     Incoming,
     IncomingBody,

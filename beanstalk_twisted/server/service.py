@@ -4,6 +4,7 @@ Differs from beanstalkd: a server that cannot write its log ends; there, it goes
 """
 
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,11 +26,10 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.access.authentication import Hashing
-from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.peers import Handshakes
-from beanstalk_twisted.server.anomalies import Anomalies
+from beanstalk_twisted.server.access_control import AccessControl, Hashing
+from beanstalk_twisted.server.anomalies import Anomalies, Handshakes
 from beanstalk_twisted.server.audit import Audit
 from beanstalk_twisted.server.connections.epoll_reader import (
     EpollReader,
@@ -41,7 +41,6 @@ from beanstalk_twisted.server.connections.served import ServedConnections, Sessi
 from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import NO_LIMIT, Headroom, MemoryLimit, can_have
-from beanstalk_twisted.server.process_stats import Process
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.body_reads import BodyReads
@@ -59,8 +58,15 @@ from beanstalk_twisted.storage.fail_stop import (
 from beanstalk_twisted.storage.io_thread import Clock, Reactor, WatchableIo
 from beanstalk_twisted.storage.opening import OpenLog, Report, begin, load
 from beanstalk_twisted.storage.segment_list import SegmentFacts
-from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
+from beanstalk_twisted.storage.store import (
+    LogFacts,
+    LogFigures,
+    LogStore,
+    StartProgress,
+    jobs_in_words,
+)
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
+from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
@@ -568,3 +574,37 @@ class CommandLog:
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
         """Answers are not logged."""
+
+
+class Process:
+    """Gathers `ProcessFacts`."""
+
+    def __init__(
+        self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        """:param chance: gives so many random bytes, by which processes are told apart."""
+        self.log = LogFacts()
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._identity = chance(8).hex()
+        self._uname = os.uname()
+
+    def facts(self) -> ProcessFacts:
+        """As of now."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return ProcessFacts(
+            pid=os.getpid(),
+            version=VERSION,
+            utime_us=round(usage.ru_utime * 1_000_000),
+            stime_us=round(usage.ru_stime * 1_000_000),
+            uptime_s=self._clock.uptime_ns() // NS,
+            binlog_oldest=self.log.oldest(),
+            binlog_current=self.log.current(),
+            binlog_migrated=self.log.migrated(),
+            binlog_written=self.log.written(),
+            binlog_max_bytes=self._segment_bytes,
+            identity=self._identity,
+            hostname=self._uname.nodename,
+            os=self._uname.version,
+            platform=self._uname.machine,
+        )

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
-from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
@@ -26,6 +25,14 @@ DEFAULT_MAX_CONNECTIONS: Final = 10_000
 
 MAX_MAX_CONNECTIONS: Final = 1 << 20
 """As many as Linux gives one process of file descriptors, unless told otherwise."""
+
+DEFAULT_STALLED_S: Final = 60
+"""Seconds: longer than a network is away that comes back, TCP's own retries included, and as long
+as proxies wait for a request.
+"""
+
+MAX_STALLED_S: Final = 86_400
+"""A day is as good as never."""
 
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 

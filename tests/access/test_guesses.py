@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.server.access.authentication import (
+from beanstalk_twisted.server.access_control import (
     FIRST_S,
     FORGET_S,
     LONGEST_S,

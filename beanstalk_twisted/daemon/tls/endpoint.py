@@ -40,7 +40,7 @@ from beanstalk_twisted.daemon.tls.pem_files import (
     verify_result,
     words_of,
 )
-from beanstalk_twisted.server.access.peers import LEFT, STALLED, Expiry, Handshakes
+from beanstalk_twisted.server.anomalies import LEFT, STALLED, Expiry, Handshakes
 from beanstalk_twisted.server.connections.turns import SharedTurns
 
 _ISSUERS: Final = dict.fromkeys(

@@ -7,10 +7,11 @@ Differs from beanstalkd: it takes as many as it has file descriptors, and then d
 import errno
 import socket
 from collections import Counter
+from collections.abc import Callable
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
 from twisted.internet.tcp import Port, Server
 from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResult
 from twisted.python.failure import Failure
@@ -18,6 +19,7 @@ from zope.interface import implementer
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader
+from beanstalk_twisted.server.connections.turns import ServedConnection
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
@@ -239,3 +241,70 @@ class AcceptErrors:
         if why not in self._refusals:
             self._refusals[why] = RefusalLog(self._clock, why)
         self._refusals[why].note()
+
+
+LEAST_RATE: Final = 1024
+"""Bytes of a body in a second: a modem brings more."""
+
+LOOKS: Final = 4
+"""So often a connection is looked at in each timeout."""
+
+SLICE_CONNECTIONS: Final = 1000
+"""Looked at in one go: less than a millisecond."""
+
+NS: Final = 1_000_000_000
+
+
+class StalledInput:
+    """Looks at the connections that owe the rest of something."""
+
+    def __init__(
+        self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
+        close: Callable[[ServedConnection], None],
+    ) -> None:  # fmt: skip
+        """:param limit_s: the timeout, seconds; 0 for none.
+        :param close: called with a connection that has stalled.
+        """
+        self._clock = clock
+        self._now_ns = now_ns
+        self._limit_ns = round(limit_s * NS)
+        self._period_s = limit_s / LOOKS
+        self._close = close
+        self._owing: set[ServedConnection] = set()
+        self._unseen: list[ServedConnection] = []
+        self._timer: IDelayedCall | None = None
+
+    def note(self, connection: ServedConnection) -> None:
+        """The rest of what it has begun is to come."""
+        if self._limit_ns:
+            self._owing.add(connection)
+            if self._timer is None:
+                self._timer = self._clock.callLater(self._period_s, self._look)
+
+    def forget(self, connection: ServedConnection) -> None:
+        """It has ended."""
+        self._owing.discard(connection)
+
+    def stop(self) -> None:
+        """Leave no timer."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._limit_ns = 0
+
+    def _look(self) -> None:
+        if not self._unseen:
+            self._unseen = list(self._owing)
+        some = self._unseen[-SLICE_CONNECTIONS:]
+        del self._unseen[-SLICE_CONNECTIONS:]
+        now_ns = self._now_ns()
+        for connection in some:
+            since_ns = connection.owes_since(now_ns)
+            if since_ns is None:
+                self._owing.discard(connection)
+            elif now_ns - since_ns >= self._limit_ns:
+                self._close(connection)
+        self._timer = None
+        if self._unseen or self._owing:
+            delay_s = 0 if self._unseen else self._period_s
+            self._timer = self._clock.callLater(delay_s, self._look)

@@ -37,8 +37,8 @@ from zope.interface import implementer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connections.epoll_reader import SocketSource
-from beanstalk_twisted.server.connections.host import ConnectionHost
 from beanstalk_twisted.server.connections.output import Output
+from beanstalk_twisted.server.connections.turns import ConnectionHost
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingLine
 from beanstalk_twisted.server.reply_queue import ReplyQueue

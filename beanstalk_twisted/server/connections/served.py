@@ -1,28 +1,113 @@
 """The connections that are served: how a session begins, waits and ends."""
 
-from collections.abc import Callable
-from typing import Final
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
 
-from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress, ISSLTransport
 from twisted.logger import Logger
 
 from beanstalk_twisted.access.rules import NOBODY, Peer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.looks import ConnectionFacts
-from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.anomalies import Anomalies
-from beanstalk_twisted.server.connections.accepting import ConnectionLimits
+from beanstalk_twisted.server.connections.accepting import (
+    LEAST_RATE,
+    ConnectionLimits,
+    StalledInput,
+)
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader, SocketSource
-from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.server.connections.output import is_plain
-from beanstalk_twisted.server.connections.stalled import LEAST_RATE, StalledInput
-from beanstalk_twisted.server.connections.turns import TurnScheduler
+from beanstalk_twisted.server.connections.turns import ServedConnection, TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
+
+_CREDENTIALS: Final = struct.Struct("iII")
+"""Of a peer's process: pid, uid, gid (Linux, unix(7), SO_PEERCRED)."""
+
+_KINDS: Final = {"DNSName": "DNS", "UniformResourceIdentifier": "URI", "RFC822Name": "EMAIL"}
+"""Names in a certificate, by their classes in `cryptography`."""
+
+MAX_NAMES: Final = 100
+"""Of a certificate that are looked at."""
+
+
+def peer_of(transport: Any) -> Peer:
+    """:param transport: of a connection; one that is encrypted has a certificate only when its
+    handshake is over, as it is when something has come.
+    """
+    uid, gid = _process_of(transport)
+    return Peer(tuple(_listeners(transport.getHost())), uid, gid, tuple(_names(transport)))
+
+
+def host_of(transport: Any) -> str:
+    """:return: what tells peers apart that guess tokens: an address, or on a UNIX socket its
+    user.
+    """
+    address = transport.getPeer()
+    if isinstance(address, IPv4Address | IPv6Address):
+        return str(address.host)
+    return f"uid {_process_of(transport)[0]}"
+
+
+def _listeners(address: object) -> Iterator[str]:
+    if isinstance(address, UNIXAddress):
+        if address.name:
+            yield f"unix:{address.name.decode(errors='surrogateescape')}"
+    elif isinstance(address, IPv6Address):
+        yield f"[{address.host}]:{address.port}"
+        yield f"tcp:{address.port}"
+    elif isinstance(address, IPv4Address):
+        yield f"{address.host}:{address.port}"
+        yield f"tcp:{address.port}"
+
+
+def _process_of(transport: Any) -> tuple[int | None, int | None]:
+    """:return: the uid and gid of the peer's process; None where the kernel does not know them."""
+    handle: Any = getattr(transport, "getHandle", lambda: None)()
+    if getattr(handle, "family", None) != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None, None
+    with suppress(OSError):
+        _, uid, gid = _CREDENTIALS.unpack(
+            handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return uid, gid
+    return None, None
+
+
+def _names(transport: Any) -> Iterator[str]:
+    """:return: the names in the certificate that the peer has shown; none if it has shown none."""
+    get = getattr(transport, "getPeerCertificate", None)
+    certificate = None if get is None else get()
+    if certificate is None:
+        return
+    shown = certificate.to_cryptography()
+    for attribute in _understood(lambda: shown.subject):
+        if attribute.oid.dotted_string == "2.5.4.3":
+            yield f"CN={attribute.value}"
+    for extension in _understood(lambda: shown.extensions):
+        if extension.oid.dotted_string == "2.5.29.17":
+            for name in list(extension.value)[:MAX_NAMES]:
+                kind = _KINDS.get(type(name).__name__)
+                if kind is not None:
+                    yield f"{kind}:{name.value}"
+
+
+def _understood(read: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """:return: nothing of what `cryptography` does not take and OpenSSL did: an extension that is
+    damaged, or is there twice, keeps all others from being read.
+    """
+    try:
+        return read()
+    except Exception:
+        return ()
+
 
 ON_UNIX_SOCKET: Final = "a UNIX socket"
 

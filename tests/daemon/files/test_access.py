@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
+from beanstalk_twisted.access.rules import MAX_FILE_BYTES
 from beanstalk_twisted.daemon.files import WRONG_FILE, AccessFile
 from beanstalk_twisted.daemon.launching import Refused
 from beanstalk_twisted.testing.memory_server import MemoryServer

@@ -19,9 +19,8 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import REFUSED, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.access.admissions import Admission, Admissions
-from beanstalk_twisted.server.access.quotas import Quotas
-from beanstalk_twisted.server.bindings import Methods
+from beanstalk_twisted.server.admissions import Admission, Admissions, Quotas
+from beanstalk_twisted.server.execution_context import Methods
 from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
