@@ -20,7 +20,6 @@ from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import REFUSED, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.admissions import Admission, Admissions, Quotas
-from beanstalk_twisted.server.execution_context import Methods
 from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
@@ -125,7 +124,7 @@ class Guard:
 
     # Commands.
 
-    def wrap(self, methods: Methods, rows: Iterable[Command]) -> None:
+    def wrap(self, methods: dict[str, Method], rows: Iterable[Command]) -> None:
         """Put the guard before the methods of these commands."""
         for row in {row.operation: row for row in rows}.values():
             if row.operation in methods:

@@ -10,8 +10,8 @@ from beanstalk_twisted.server.access_control import (
     LONGEST_S,
     MAX_ADDRESSES,
     Guesses,
-    place_of,
 )
+from beanstalk_twisted.server.connections.accepting import place_of
 
 
 def test_each_wrong_one_doubles_the_wait_up_to_the_longest() -> None:

@@ -17,7 +17,7 @@ from beanstalk_twisted.access.rules import (
 from beanstalk_twisted.access.rules import in_words as in_line
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
 from beanstalk_twisted.jobs.quota import Limits
-from beanstalk_twisted.server import access_control as guesses
+from beanstalk_twisted.server import access_control
 from beanstalk_twisted.server.access_control import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
@@ -90,9 +90,9 @@ def test_its_token_and_hash_belong_together() -> None:
 def test_its_limits_are_those_of_the_code() -> None:
     assert [row[1] for row in table(PAGE, "auth")] == [
         f"{MAX_AT_ONCE}",
-        f"{guesses.FIRST_S:g} s, doubled with each up to {guesses.LONGEST_S:g} s",
-        f"{guesses.FORGET_S:g} s without a wrong one",
-        f"{guesses.MAX_ADDRESSES:,}",
+        f"{access_control.FIRST_S:g} s, doubled with each up to {access_control.LONGEST_S:g} s",
+        f"{access_control.FORGET_S:g} s without a wrong one",
+        f"{access_control.MAX_ADDRESSES:,}",
         f"{MAX_WAITING:,}",
         f"{rules.MAX_FILE_BYTES:,} bytes, {rules.MAX_IDENTITIES:,} identities, "
         f"{MAX_PATTERNS} patterns each",

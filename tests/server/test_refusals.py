@@ -23,15 +23,15 @@ def said(events: Any) -> list[str]:
 
 def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_minute() -> None:
     clock = Clock()
-    refusals = RefusalLog(clock, "it is full")
+    refusals = RefusalLog(clock)
     with capturedLogs() as events:
-        refusals.note()
+        refusals.note("it is full")
         assert said(events) == ["1 connection refused: it is full"]
         for _ in range(3000):
-            refusals.note()
+            refusals.note("it is full")
         assert len(events) == 1
         clock.advance(TELL_S)
-        refusals.note()
+        refusals.note("it is full")
         clock.advance(TELL_S)
         clock.advance(TELL_S)
     assert said(events)[1:] == [
@@ -43,21 +43,21 @@ def test_the_first_refusal_is_told_at_once_and_further_ones_once_a_minute() -> N
 
 def test_after_a_quiet_minute_the_next_is_told_at_once_again() -> None:
     clock = Clock()
-    refusals = RefusalLog(clock, "it is full")
+    refusals = RefusalLog(clock)
     with capturedLogs() as events:
-        refusals.note()
+        refusals.note("it is full")
         clock.advance(TELL_S)
-        refusals.note()
+        refusals.note("it is full")
     assert len(events) == 2
     refusals.stop()
 
 
 def test_a_stop_tells_what_was_not_told_and_leaves_no_timer() -> None:
     clock = Clock()
-    refusals = RefusalLog(clock, "it is full")
+    refusals = RefusalLog(clock)
     with capturedLogs() as events:
         for _ in range(5):
-            refusals.note()
+            refusals.note("it is full")
         refusals.stop()
         refusals.stop()
     assert said(events)[1:] == ["4 connections refused: it is full"]

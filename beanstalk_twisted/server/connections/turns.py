@@ -1,9 +1,4 @@
-"""Fair turns: when connections are served, and when their replies leave.
-
-All who have sent something are served in one turn, each for its share of it.  Whoever has sent more
-than fits into its share rests until all others have had theirs, and goes on in a later turn, so
-that sockets and timers come in between.
-"""
+"""Fair turns: when connections are served, and when their replies leave."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,20 +8,20 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connections.epoll_reader import SocketSource
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.wire.dialects import Dialect
 
+TURN_S: Final = 0.001
+"""Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
+others wait no longer.
+"""
+
 
 class ServedConnection(Protocol):
-    """A connection, as the service sees it; `protocol.BeanstalkProtocol` is one.
-
-    :ivar dialect: what it speaks.
-    :ivar transport: an ITransport.
-    """
+    """A connection, as the service sees it; `protocol.BeanstalkProtocol` is one."""
 
     dialect: Dialect
     transport: Any
@@ -65,79 +60,12 @@ class ServedConnection(Protocol):
         """Close: the server stops, and all that was begun is answered."""
 
 
-class Turns(Protocol):
-    """When connections are served; `turns.TurnScheduler` is one."""
-
-    def rest(self, protocol: ServedConnection) -> None:
-        """Call ``protocol.rested`` when others have had their turn."""
-
-    def end_chunk(self, replies: ReplyQueue) -> None:
-        """Send the gathered replies now, or at the end of this turn, and see to what was changed:
-        all that has come in one piece is carried out.
-        """
-
-    def send_soon(self, replies: ReplyQueue) -> None:
-        """Send the gathered replies now, or at the end of this turn."""
-
-
-class ConnectionHost(Protocol):
-    """The service, as its connections see it."""
-
-    @property
-    def context(self) -> ExecutionContext:
-        """What the executors of all connections have in common."""
-
-    @property
-    def turns(self) -> Turns:
-        """When connections are served."""
-
-    def takes_connection(self, address: object) -> bool:
-        """Whether one more connection may be taken; one that may not is counted in the log.
-
-        :param address: of its peer.
-        """
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether so much is on its way to disk that connections waiting for it should not be
-        read.
-        """
-
-    def feed(self, protocol: ServedConnection) -> SocketSource | None:
-        """Begin to read the connection's socket.
-
-        :return: None if that is left to Twisted.
-        """
-
-    def connected(self, protocol: ServedConnection) -> Session:
-        """A connection was made: begin its session."""
-
-    def owes(self, protocol: ServedConnection) -> None:
-        """The peer has begun a command, and the rest is to come."""
-
-    def half_closed(self, session: Session) -> None:
-        """The peer will send no more: if the session waits for a job, that ends."""
-
-    def cancel_wait(self, session: Session) -> None:
-        """The peer takes back what the session waits for: that ends, if it does."""
-
-    def disconnected(self, session: Session) -> None:
-        """End a session, whose connection has ended or is about to; nothing if it has ended
-        before.
-        """
-
-    def closed(self, protocol: "ServedConnection") -> None:
-        """A connection has ended; its session did so before."""
-
-
-TURN_S: Final = 0.001
-"""Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
-others wait no longer.
-"""
-
-
 class TurnScheduler:
-    """Gives connections their turns and their late answers; `host.Turns` says more.
+    """Gives connections their turns and their late answers.
+
+    All that have sent something are served in one turn, each for its share of it.  A connection
+    that has sent more than fits into its share rests until all others have had theirs, and
+    continues in a later turn, so that sockets and timers come in between.
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
@@ -148,10 +76,8 @@ class TurnScheduler:
         connections: Mapping[Session, ServedConnection], ends: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param connections: those that there are.
-        :param ends: ends the server when a step cannot be done whole.
-        :param plan: called outside of turns after what may have changed something: sees that it
-            goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
+        """:param plan: called outside of turns after what may have changed something: sees that it
+        goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
         """
         self.flush: Callable[[], None] | None = None
         self._context = context
@@ -168,11 +94,10 @@ class TurnScheduler:
         self._is_running = False
 
     def start(self) -> None:
-        """Give turns to those who rest."""
         self._is_running = True
 
     def stop(self) -> None:
-        """Give no more turns to those who rest."""
+        """Give no more turns to connections that rest."""
         self._is_running = False
         if self._rest_call is not None and self._rest_call.active():
             self._rest_call.cancel()
@@ -180,7 +105,7 @@ class TurnScheduler:
     # Turns.
 
     def begin_turn(self, connections: int) -> None:
-        """Divide the turn among so many connections that have sent something."""
+        """Divide the turn among the connections that have sent something."""
         self._is_in_turn = True
         self._context.divide(max(1, connections))
 
@@ -208,6 +133,7 @@ class TurnScheduler:
                 replies.break_off()
 
     def end_chunk(self, replies: ReplyQueue) -> None:
+        """As `send_soon`, and see to what was changed: a whole chunk was carried out."""
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
@@ -215,20 +141,22 @@ class TurnScheduler:
             self._plan()
 
     def send_soon(self, replies: ReplyQueue) -> None:
+        """Send the gathered replies now, or at the end of this turn."""
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
             replies.send()
 
     def count_waiting(self) -> int:
-        """How many connections wait for the disk, or may: those that have sent something in
-        this turn.
+        """Count the connections that wait for the disk, or may: they have sent something in this
+        turn.
         """
         return len(self._context.durability.holding) + len(self._unsent)
 
     # Rests.
 
     def rest(self, protocol: ServedConnection) -> None:
+        """Call ``protocol.rested`` when others have had their turn."""
         self._resting.append(protocol)
         self._arm_rest()
 
@@ -238,7 +166,6 @@ class TurnScheduler:
 
     @fail_stop
     def _end_rest(self) -> None:
-        """Give those who rest a turn."""
         self._rest_call = None
         self.after_change()
         resting = self._resting
@@ -246,18 +173,16 @@ class TurnScheduler:
             self.begin_turn(len(resting))
             ends_ns = self._context.now_ns() + TURN_NS
             for _ in range(len(resting)):
-                self._end_rest_of(resting.popleft())
+                protocol = resting.popleft()
+                try:
+                    protocol.rested()
+                except Exception:
+                    protocol.break_off()
                 if self._context.now_ns() > ends_ns:
                     break
             self.end_turn()
         if resting:
             self._arm_rest()
-
-    def _end_rest_of(self, protocol: ServedConnection) -> None:
-        try:
-            protocol.rested()
-        except Exception:
-            protocol.break_off()
 
     # Answers that come later than their commands.
 
@@ -271,7 +196,7 @@ class TurnScheduler:
     @fail_stop
     def deliver(self) -> None:
         """Deliver the queue's late answers, one after the other: each may set off its connection's
-        next command, and so further answers.  A long chain goes on when others have had their turn.
+        next command, and so further answers.  A long chain continues after a turn of the others.
         """
         context = self._context
         outbox = context.queue.outbox
@@ -319,13 +244,12 @@ class SharedTurns:
         self._call: IDelayedCall | None = None
 
     def add(self, make: Callable[[], None]) -> None:
-        """Call in a later turn, behind all who wait."""
+        """Call in a later turn, after all that wait."""
         self._waiting.append(make)
         if self._call is None:
             self._call = self._reactor.callLater(0, self._turn)
 
     def stop(self) -> None:
-        """Make nothing more."""
         self._waiting.clear()
         call, self._call = self._call, None
         if call is not None:
