@@ -53,7 +53,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.connections import protocol
 from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.server.service import Process
+from beanstalk_twisted.server.settings import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS

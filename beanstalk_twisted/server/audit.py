@@ -18,11 +18,13 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed, without_secret
 from beanstalk_twisted.wire.replies import KICKED_JOB, Kicked, Reply, Word
 
 AUDIT: Final = "audit"
@@ -277,3 +279,21 @@ def _shown(name: str, value: Any) -> object:
     if name == "policy":
         return " ".join(f"{key}={rule}" for key, rule in value)
     return value.decode("ascii") if isinstance(value, bytes) else value
+
+
+class CommandLog:
+    """Logs each line as it came, wrong ones too, without bodies (``-VV``); an `Observer`."""
+
+    log = Logger()
+
+    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
+        self.log.info(
+            "connection {connection}: {line}", event="command",
+            connection=session.number, line=escape_all(without_secret(line)),
+        )  # fmt: skip
+
+    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
+        return None
+
+    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
+        """Answers are not logged."""

@@ -15,11 +15,7 @@ from beanstalk_twisted.server.incoming import (
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
-from beanstalk_twisted.wire.extensions import (
-    UNAUTHORIZED,
-    CannotHandOver,
-    ReservedBatch,
-)
+from beanstalk_twisted.wire.extensions import UNAUTHORIZED, CannotHandOver, ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -30,11 +26,6 @@ from beanstalk_twisted.wire.replies import (
     Refusal,
     Reply,
 )
-
-NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
-
-TOLD_OTHERWISE: Final = (NO_ROOM, REFUSED)
-"""Answers to what is no mistake of the client's."""
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -51,8 +42,7 @@ class Executor:
 
     `LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and
     makes six calls for each command.  Here a line is found where it lies, and a body that has
-    wholly come is cut out after its line, or refused if it ends wrongly.  Left to the protocol is
-    what has not wholly come: part of a line, and a `put` whose body is still coming or too large.
+    wholly come is cut out after its line, or refused if it ends wrongly.
 
     Nothing here is Twisted's, so that the loop can be compiled: a class that inherits from
     Twisted's is slower compiled than not.
@@ -203,10 +193,8 @@ class Executor:
         """End the connection if its peer sends an HTTP request, whose body may be commands."""
         if not is_http(line):
             return False
-        context = self._context
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, None)
-        context.http_came(self._session)
+        self._received(line, None)
+        self._context.http_came(self._session)
         self.is_over = True
         return True
 
@@ -214,11 +202,17 @@ class Executor:
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
     ) -> Answer:
         self.line, self.at = line, end
-        context = self._context
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
-        context.queue.count(counter)
-        context.wrong(self._session, line, reply)
+        self._received(line, parsed)
+        self._context.queue.count(counter)
+        return self._wrong(line, reply)
+
+    def _received(self, line: bytes, parsed: Parsed | None) -> None:
+        observer = self._context.observer
+        if observer is not None:
+            observer.command_received(self._session, line, parsed)
+
+    def _wrong(self, line: bytes, reply: Reply) -> Answer:
+        self._context.wrong(self._session, line, reply)
         return reply, 0
 
     def _put(
@@ -248,7 +242,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = self._miss_crlf(line)
+                answer = self._wrong(line, EXPECTED_CRLF)
         except MemoryError:
             answer = NO_ROOM
         queue.tally.commands["cmd-put"] += 1
@@ -261,14 +255,12 @@ class Executor:
 
     def _is_refused(self, line: bytes, parsed: Parsed) -> bool:
         """Return True if no job may be put into the tube in use; then it is counted."""
-        context, session = self._context, self._session
-        gate = context.gate
+        gate, session = self._context.gate, self._session
         # To call the gate for each put would be a percent of what it costs.
         if gate is None or session.using is session.may_put_into or not gate.refuses_put(session):
             return False
-        context.queue.tally.commands["cmd-put"] += 1
-        if context.observer is not None:
-            context.observer.command_received(session, line, parsed)
+        self._context.queue.tally.commands["cmd-put"] += 1
+        self._received(line, parsed)
         return True
 
     def _put_whole(
@@ -292,7 +284,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = self._miss_crlf(line)
+                answer = self._wrong(line, EXPECTED_CRLF)
         except MemoryError:
             answer = NO_ROOM
         if context.observer is not None:
@@ -301,10 +293,6 @@ class Executor:
             return answer
         run = context.methods[command.operation]
         return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
-
-    def _miss_crlf(self, line: bytes) -> Answer:
-        self._context.wrong(self._session, line, EXPECTED_CRLF)
-        return NO_CRLF
 
     # What has not wholly come.
 
@@ -323,8 +311,7 @@ class Executor:
         self.line = line
         self._command = command
         queue.count(command.counter)
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
+        self._received(line, parsed)
         refusal: Reply | None = None
         if context.gate is not None and context.gate.refuses_put(self._session):
             refusal = UNAUTHORIZED
@@ -359,8 +346,7 @@ class Executor:
         assert command is not None
         self._command = command
         self.line = line
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
+        self._received(line, parsed)
         self.line = b""
         jobs = IncomingJobs(
             line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
@@ -385,25 +371,21 @@ class Executor:
         max_bytes = self._dialect.max_line_bytes(line)
         if max_bytes > MAX_LINE_BYTES:
             return IncomingLine(line, max_bytes, has_jobs=has_jobs)
-        observer = self._context.observer
-        if observer is not None:
-            observer.command_received(self._session, line, None)
+        self._received(line, None)
         return LongLine(line, is_lost=has_jobs)
 
     def finish(self, incoming: Incoming, now_ns: int) -> None:
-        """All of it has come: carry it out, or answer why not.
-
-        :raise BaseException: as `execute`.
-        """
+        """Carry out what has wholly come, or answer why not; fails as `execute`."""
         self.line = incoming.line
         incoming.let_go()
         answer: Answer | None
         if isinstance(incoming, IncomingLine):
             answer = self._obey(incoming, now_ns)
-        elif incoming.refusal is not None:
+        elif incoming.refusal in (OUT_OF_MEMORY, UNAUTHORIZED):
+            # No mistake of the client's.
             answer = incoming.refusal, 0
-            if answer not in TOLD_OTHERWISE:
-                self._context.wrong(self._session, incoming.line, incoming.refusal)
+        elif incoming.refusal is not None:
+            answer = self._wrong(incoming.line, incoming.refusal)
         elif isinstance(incoming, IncomingJobs):
             answer = self._put_jobs(incoming, now_ns)
         else:
@@ -456,7 +438,7 @@ class Executor:
         context, parsed, draft = self._context, incoming.parsed, incoming.draft
         assert draft is not None
         if not incoming.body.endswith(CRLF):
-            return self._miss_crlf(incoming.line)
+            return self._wrong(incoming.line, EXPECTED_CRLF)
         try:
             body = incoming.body[: -len(CRLF)]
         except MemoryError:
@@ -507,15 +489,11 @@ class Executor:
 
     def _needs_no_lease(self, reply: Reply) -> bool:
         """Return True if the reply may leave though another server may be active."""
-        if reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver):
-            return True
-        return self._command is not None and self._command.operation in OWN
+        is_own = self._command is not None and self._command.operation in OWN
+        return is_own or reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver)
 
     def answer_failure(self) -> None:
-        """Answer the command that the exception being handled has ended.
-
-        :raise BaseException: the same, if it is no Exception.
-        """
+        """Answer the failed command; raise the exception being handled if it is no Exception."""
         line, self.line = self.line, b""
         has_looked = self._command is not None and self._command.operation in LOOKS
         self.answer(self._context.failed(line, has_looked))

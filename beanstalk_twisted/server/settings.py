@@ -1,15 +1,21 @@
-"""How a server was told to be: its options as values."""
+"""How a server was configured, and what `stats` says of its process."""
 
+import os
+import resource
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
-from beanstalk_twisted.storage.store import LogOptions
+from beanstalk_twisted.storage.store import LogFacts, LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+from beanstalk_twisted.version import VERSION
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -153,3 +159,35 @@ class Settings(NamedTuple):
         limit_us = self.fsync_inline_us
         inline = f"inline up to {limit_us} us" if limit_us else "never inline"
         return f"{self.fsync.in_words} ({inline})"
+
+
+class Process:
+    """Gathers `ProcessFacts`."""
+
+    def __init__(
+        self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self.log = LogFacts()
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._identity = chance(8).hex()
+        self._uname = os.uname()
+
+    def facts(self) -> ProcessFacts:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return ProcessFacts(
+            pid=os.getpid(),
+            version=VERSION,
+            utime_us=round(usage.ru_utime * 1_000_000),
+            stime_us=round(usage.ru_stime * 1_000_000),
+            uptime_s=self._clock.uptime_ns() // NS,
+            binlog_oldest=self.log.oldest(),
+            binlog_current=self.log.current(),
+            binlog_migrated=self.log.migrated(),
+            binlog_written=self.log.written(),
+            binlog_max_bytes=self._segment_bytes,
+            identity=self._identity,
+            hostname=self._uname.nodename,
+            os=self._uname.version,
+            platform=self._uname.machine,
+        )

@@ -210,6 +210,13 @@ class SocketSource:
         self.transport.abortConnection()
 
 
+def was_slow(transport: Any, took_ns: int) -> None:
+    """Report a slow connection, unless it has ended: Twisted's transport has no protocol then."""
+    protocol = getattr(transport, "protocol", None)
+    if protocol is not None:
+        protocol.was_slow(took_ns)
+
+
 @implementer(IReadDescriptor)
 class EpollReader:
     """Reads all sockets that have something, then says that the turn is over."""
@@ -219,7 +226,7 @@ class EpollReader:
     def __init__(
         self, reactor: HubReactor, now_ns: Callable[[], int],
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
-        slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = lambda transport, took_ns: None,
+        slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = was_slow,
         busy_poll_us: int = 0,
     ) -> None:  # fmt: skip
         """:param begin_turn: called before the first socket is read, with how many there are.
