@@ -1,8 +1,7 @@
-"""Who a connection's peer is: asked for with its first command that needs a right, when it has
-shown a token, and again when the file was read again.
-"""
+"""Who a connection's peer is, and the limits of identities."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.access.rules import NO_RIGHTS, NOBODY, AccessRules, Grant, Identity, Peer
@@ -20,18 +19,23 @@ tubes become more.
 """
 
 SLICE_COMPARISONS: Final = 2000
-"""Tubes, times the identities that each is compared for, of one slice: 1 to 3 ms, but with patterns
-of several stars.
+"""Tubes, times the identities that each is compared for, of one slice: 1 to 3 ms, except with
+patterns of several stars.
 """
+
+SLICE_SESSIONS: Final = 500
+"""Sessions whose peers are identified in one slice, when a file was read again: 2 ms."""
 
 
 def limits_of(identity: Identity) -> Limits:
-    """What an identity may take."""
     return Limits(**{key.replace("-", "_"): most for key, most in identity.limits.items()})
 
 
 class Quotas:
-    """The quotas of those identities that have limits.
+    """The quotas of those identities that have limits, and the tubes that count for them.
+
+    Without limits in the file nothing of this is in any command's path.  A session whose identity
+    has some has a `Quota`, which the rules ask; the guard asks here about tubes and connections.
 
     :ivar by_name: by the names of identities.
     :ivar tell: called with a session, its identity's name, a limit and its value, when that has
@@ -45,15 +49,16 @@ class Quotas:
         self._by_tube: list[tuple[Grant, Quota]] = []
 
     def change_rules(self, rules: AccessRules) -> Slices:
-        """Let the limits of these rules hold.  What somebody takes already stays.
+        """Apply the limits of these rules.  What an identity takes already stays.
 
-        :return: slices that count the jobs of tubes that are there for those who have new limits or
-            patterns; the limits hold before that, for what is counted.
+        :return: slices that count the jobs of tubes that are there for identities with new limits
+            or patterns; the limits hold before that, for what is counted.
         """
         old, self.by_name = self.by_name, {}
         for identity in rules.limited:
             limits = limits_of(identity)
-            quota = old.get(identity.name) or self._made(identity.name, limits)
+            quota = old.get(identity.name) or Quota(identity.name, limits)
+            quota.tell = partial(self._tell, identity.name)
             quota.change(limits)
             self.by_name[identity.name] = quota
         self._by_tube = [
@@ -63,10 +68,8 @@ class Quotas:
         self._state.tubes.quotas_of = self._of_tube if self._by_tube else None
         return self._count_tubes(self._by_tube)
 
-    def _made(self, name: str, limits: Limits) -> Quota:
-        quota = Quota(name, limits)
-        quota.tell = lambda session, limit, most: self.tell(session, name, limit, most)
-        return quota
+    def _tell(self, name: str, session: Session, limit: str, most: int) -> None:
+        self.tell(session, name, limit, most)
 
     def _of_tube(self, name: bytes) -> Sequence[Quota]:
         return [quota for grant, quota in self._by_tube if grant.compared(name) & COUNTED]
@@ -76,7 +79,7 @@ class Quotas:
         left = SLICE_COMPARISONS
         for tube in list(tubes.in_order):
             if self._by_tube is not by_tube:
-                # The file was read again, and who has read it sees to all tubes.
+                # The file was read again, which sees to all tubes.
                 return
             if tubes.find(tube.name) is tube:
                 tube.count_for(self._of_tube(tube.name))
@@ -86,8 +89,8 @@ class Quotas:
                 left = SLICE_COMPARISONS
 
     def refuses_connection(self, session: Session, quota: Quota | None) -> bool:
-        """Whether a session may not be one more of an identity's, with what it watches and holds;
-        that is told then.  One tube is watched always.
+        """Return True, and report it, if a session may not be one more of an identity's, with what
+        it watches and holds.  One tube is watched always.
         """
         if quota is None or session.quota is quota:
             return False
@@ -103,11 +106,7 @@ class Quotas:
         return True
 
     def refuses_tube(self, session: Session, grant: Grant, name: bytes) -> bool:
-        """Whether a tube is not there that a command would make, and may not be made; that is told
-        then.
-
-        :param grant: of the session's identity.
-        """
+        """Return True, and report it, if a command would make a tube and may not."""
         quota = session.quota
         if quota is None or quota.tubes < quota.limits.tubes:
             return False
@@ -117,10 +116,9 @@ class Quotas:
         return True
 
     def refuses_watch(self, session: Session, name: bytes, ignored: int) -> bool:
-        """Whether a session watches as many tubes with the others of its identity as they may; that
-        is told then.
+        """Return True, and report it, if the sessions of an identity watch all that they may.
 
-        :param ignored: tubes that it watches no longer, if it watches this one.
+        :param ignored: tubes that the session watches no longer, if it watches this one.
         """
         quota = session.quota
         if quota is None or quota.watched - ignored < quota.limits.watched:
@@ -131,25 +129,18 @@ class Quotas:
         return True
 
 
-SLICE_SESSIONS: Final = 500
-"""Sessions that are asked who they are in one slice, when a file was read again: 2 ms."""
-
-
 class Known(NamedTuple):
-    """What is known of a connection's peer.
-
-    :ivar shown: the hash of the token that it has shown; None if it has shown none.
-    """
+    """What is known of a connection's peer, and the token that it has shown."""
 
     peer: Peer = NOBODY
     shown: TokenHash | None = None
 
 
 class Admission:
-    """Who a connection's peer is.
+    """The identity of a connection's peer.
 
-    :ivar is_excess: whether its identity may have no more connections, or none that watches or
-        holds so much: it has no right, and is asked again at its next command.
+    :ivar is_excess: its identity may have no more connections, or none that watches or holds so
+        much: it has no right, and is looked at again with its next command.
     :ivar lacks: a tube that it was last refused to reserve from, while it watched it.
     """
 
@@ -164,31 +155,27 @@ class Admission:
 
 
 class Admissions:
-    """Who the peers of all connections are.
-
-    :ivar rules: who may do what, now.
+    """Identities of the peers of all connections: looked for with the first command that needs a
+    right, when the peer has shown a token, and when the file was read again.
     """
 
     def __init__(
         self, state: QueueState, quotas: Quotas, rules: AccessRules,
         peer_of: Callable[[Session], Peer],
     ) -> None:  # fmt: skip
-        """:param peer_of: what is known of a session's peer by its connection."""
         self.rules = rules
         self._state = state
         self._quotas = quotas
         self._peer_of = peer_of
         self._known: dict[Session, Known] = {}
         self._admissions: dict[Session, Admission] = {}
-        # Of the rules before: who was somebody's connection then may stay it.
+        # Of the rules before: a connection of an identity may stay one.
         self._former: dict[Session, Admission] = {}
 
     def __len__(self) -> int:
-        """How many connections something is known of."""
         return len({*self._known, *self._admissions, *self._former})
 
     def of(self, session: Session) -> Admission:
-        """Say what a connection may do."""
         found = self._admissions.get(session)
         if found is None:
             known = self._known.get(session) or Known(self._peer_of(session))
@@ -196,7 +183,7 @@ class Admissions:
         return found
 
     def name_of(self, session: Session) -> str:
-        """:return: the name of its identity, without counting it as one of its connections."""
+        """Return the name of its identity, without counting it as one of its connections."""
         known = self._known.get(session) or Known(self._peer_of(session))
         return self.rules.identify(*known).name
 
@@ -213,7 +200,7 @@ class Admissions:
         return found
 
     def introduce(self, session: Session, known: Known) -> None:
-        """Say who a connection's peer is: from its next command on, this holds."""
+        """Let this hold for a connection from its next command on."""
         self._known[session] = known
         self._admissions.pop(session, None)
         self._former.pop(session, None)
@@ -235,16 +222,15 @@ class Admissions:
         return True
 
     def forget(self, session: Session) -> None:
-        """Its connection has ended."""
         self._known.pop(session, None)
         self._admissions.pop(session, None)
         self._former.pop(session, None)
 
     def change_rules(self, rules: AccessRules) -> Slices:
-        """Let other rules hold, for each connection from its next command on.
+        """Apply other rules, for each connection from its next command on.
 
-        :return: slices that count the connections that are there for who has limits, also those
-            that send no command.
+        :return: slices that count the connections that are there for identities with limits, also
+            those that send no command.
         """
         self.rules = rules
         self._former |= self._admissions
