@@ -172,7 +172,7 @@ class Headroom:
         return not is_short
 
     def _look_for_large(self, size: int) -> bool:
-        """Look for a job, or a batch, so large that it may be refused while all others are taken."""
+        """Look for what is so large that it may be refused while all other jobs are taken."""
         if self._seconds() < self._large_again_s:
             return False
         has = self._has(HEADROOM_BYTES + self._wanted(size))
