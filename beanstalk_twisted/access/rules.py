@@ -4,6 +4,7 @@ do, and reading the file, which is TOML.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
@@ -85,18 +86,13 @@ NO_LIMITS: Final[Mapping[str, int]] = MappingProxyType({})
 _SIZE: Final = re.compile(r"([0-9]{1,16}) ?([A-Za-z]*)")
 
 
-def _count(value: Any) -> int:
-    return _number(value, MAX_COUNT)
-
-
-def _rate(value: Any) -> int:
-    return _number(value, MAX_RATE)
-
-
 def _number(value: Any, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise ValueError(f"it is a number from 0 to {most}")
     return value
+
+
+_count: Final = partial(_number, most=MAX_COUNT)
 
 
 def _size(value: Any) -> int:
@@ -114,7 +110,7 @@ LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
     "jobs": _count,
     "bytes": _size,
     "keys": _count,
-    "put-rate": _rate,
+    "put-rate": partial(_number, most=MAX_RATE),
     "tubes": _count,
     "watched": _count,
     "connections": _count,

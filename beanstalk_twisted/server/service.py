@@ -25,11 +25,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.access_control import AccessControl, Hashing
 from beanstalk_twisted.server.anomalies import Anomalies, Handshakes
 from beanstalk_twisted.server.audit import Audit, CommandLog
-from beanstalk_twisted.server.connections.epoll_reader import (
-    EpollReader,
-    HubReactor,
-    has_place_in,
-)
+from beanstalk_twisted.server.connections.epoll_reader import EpollReader, HubReactor, has_place_in
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory
 from beanstalk_twisted.server.connections.served import ServedConnections, Sessions
 from beanstalk_twisted.server.connections.turns import TurnScheduler
@@ -52,12 +48,7 @@ from beanstalk_twisted.storage.fail_stop import (
 from beanstalk_twisted.storage.io_thread import Clock, Reactor, WatchableIo
 from beanstalk_twisted.storage.opening import OpenLog, Report, begin, load
 from beanstalk_twisted.storage.segment_list import SegmentFacts
-from beanstalk_twisted.storage.store import (
-    LogFigures,
-    LogStore,
-    StartProgress,
-    jobs_in_words,
-)
+from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress, jobs_in_words
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES

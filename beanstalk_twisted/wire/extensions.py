@@ -5,22 +5,7 @@ from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import grammar, rights
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.grammar import (
-    BATCH_COUNT,
-    BYTES,
-    CRLF,
-    DELAY,
-    JOB_ID,
-    MAX_BATCH_JOBS,
-    OPTIONAL_BYTES,
-    PRIORITY,
-    SECONDS,
-    TTR,
-    UNIX_SECONDS,
-    Field,
-    ParseError,
-    number,
-)
+from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, Field, ParseError, number
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     MAX_REPLY_LINE_BYTES,
@@ -130,12 +115,12 @@ DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 EXTENSIONS: Final = (
     _row(b"capabilities", needs=OPEN),
     _row(
-        b"put-at", (PRIORITY, UNIX_SECONDS, TTR, BYTES, OPTIONAL_TAGS), has_jobs=True,
-        max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
+        b"put-at", (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
+        has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
     ),
-    _row(b"put-batch", (BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
+    _row(b"put-batch", (grammar.BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
     _row(
-        b"reserve-batch", (BATCH_COUNT, OPTIONAL_SECONDS),
+        b"reserve-batch", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
         needs=Needs(rights.RESERVE, rights.WATCHED),
     ),
     _row(
@@ -151,12 +136,13 @@ EXTENSIONS: Final = (
         needs=Needs(rights.MANAGE, rights.NAMED),
     ),
     _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
-    _row(b"move-job", (JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
+    _row(b"move-job", (grammar.JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
-        b"update-job", (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES), has_jobs=True,
-        needs=Needs(rights.MANAGE, rights.JOB),
+        b"update-job",
+        (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.OPTIONAL_BYTES),
+        has_jobs=True, needs=Needs(rights.MANAGE, rights.JOB),
     ),
-    _row(b"wait-job", (JOB_ID, SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
+    _row(b"wait-job", (grammar.JOB_ID, grammar.SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
     _row(b"cancel-reserve", ends_wait=True, needs=OPEN),
     _row(b"stats-group", (GROUP,), needs=Needs(rights.LOOK, rights.EVERY)),
     _row(
@@ -193,8 +179,8 @@ def without_secret(line: bytes) -> bytes:
 
 
 TAGGED_PUT: Final = Command(
-    b"put ", (PRIORITY, DELAY, TTR, BYTES, TAGS), operation="put-tagged", has_jobs=True,
-    max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
+    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS), operation="put-tagged",
+    has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
 )  # fmt: skip
 """A `put` whose size is followed by tags."""
 
