@@ -112,8 +112,11 @@ class Anomalies:
 
     def stop(self) -> None:
         """Log what was counted and not logged yet; leave no timer."""
-        for each in (self._wrong, *self._repeats, self._shortage, self._fullness):
+        self._wrong.stop()
+        for each in self._repeats:
             each.stop()
+        self._shortage.stop()
+        self._fullness.stop()
 
     # Where there is no memory for a line, the client is answered or closed all the same; to have
     # failed would end the server.

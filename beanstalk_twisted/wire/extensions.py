@@ -115,7 +115,8 @@ DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 EXTENSIONS: Final = (
     _row(b"capabilities", needs=OPEN),
     _row(
-        b"put-at", (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
+        b"put-at",
+        (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
         has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
     ),
     _row(b"put-batch", (grammar.BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
@@ -179,8 +180,9 @@ def without_secret(line: bytes) -> bytes:
 
 
 TAGGED_PUT: Final = Command(
-    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS), operation="put-tagged",
-    has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
+    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS),
+    operation="put-tagged", has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES,
+    needs=Needs(rights.PUT, rights.USED),
 )  # fmt: skip
 """A `put` whose size is followed by tags."""
 
