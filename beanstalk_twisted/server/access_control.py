@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
@@ -25,8 +25,8 @@ from beanstalk_twisted.server.connections.served import Sessions
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.guard import Guard
 from beanstalk_twisted.storage.io_thread import Reactor
-from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED
+from beanstalk_twisted.wire.dialects import GUARDED
+from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED, TAGGED_PUT
 
 FIRST_S: Final = 0.25
 """Seconds from the first wrong token to the next one: a person who mistypes notices nothing."""
@@ -311,7 +311,10 @@ class AccessControl:
         self, context: ExecutionContext, peers: Sessions, rules: AccessRules, reactor: Reactor,
         hashing: Hashing, anomalies: Anomalies, answered: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param answered: called when a session has got an answer outside of commands."""
+        """Put the guard before the commands of a server.
+
+        :param answered: called when a session has got an answer outside of commands.
+        """
         self._queue = context.queue
         self._peers = peers
         self._answered = answered
@@ -324,18 +327,13 @@ class AccessControl:
         self.authenticator = Authenticator(reactor, rules, hashing, os.urandom(KEY_BYTES))
         self.authenticator.tell = anomalies.note_guess
         self.authenticator.tell_wait = anomalies.note_token_wait
-        self._context = context
+        self.guard.wrap(context.methods, (*GUARDED.rows, TAGGED_PUT))
+        context.methods[AUTH.operation] = self.auth
+        context.gate = self.guard
 
     @property
     def rules(self) -> AccessRules:
         return self.guard.rules
-
-    def protect(self, rows: Iterable[Command]) -> None:
-        """Put the guard before the methods of these commands, and take tokens."""
-        methods = self._context.methods
-        self.guard.wrap(methods, rows)
-        methods[AUTH.operation] = self.auth
-        self._context.gate = self.guard
 
     def change_rules(self, rules: AccessRules) -> None:
         self.authenticator.change_rules(rules)

@@ -64,14 +64,14 @@ class Guard:
         self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
             rights.USED: self._of_used,
             rights.WATCHED: self._of_watched,
-            rights.NAMED: self._of_named,
+            rights.NAMED: lambda admission, _, right, name: bool(admission.rights_of(name) & right),
             rights.JOB: self._of_job,
             rights.HELD: self._of_held,
             rights.HELD_JOBS: self._of_held_jobs,
             rights.MOVED: self._of_moved,
             rights.POLICY: self._of_policy,
-            rights.SOME: self._of_some,
-            rights.EVERY: self._of_every,
+            rights.SOME: lambda admission, _, right, __: bool(admission.grant.anywhere & right),
+            rights.EVERY: lambda admission, _, right, __: bool(admission.grant.everywhere & right),
         }
 
     # Connections.
@@ -337,9 +337,6 @@ class Guard:
         admission.lacks = next(lacking, None)
         return admission.lacks is None
 
-    def _of_named(self, admission: Admission, session: Session, right: int, name: bytes) -> bool:
-        return bool(admission.rights_of(name) & right)
-
     def _of_job(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
         """Of a job that is not there whoever has the right of any tube may know."""
         job = self._state.jobs.look(job_id)
@@ -374,12 +371,6 @@ class Guard:
             return bool(has & (right | LOOK))
         dead = _dead_letters(pairs)
         return bool(has & right) and all([admission.rights_of(each) & PUT for each in dead])
-
-    def _of_some(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.grant.anywhere & right)
-
-    def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.grant.everywhere & right)
 
 
 def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:

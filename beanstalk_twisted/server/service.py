@@ -53,7 +53,7 @@ from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import GUARDED, MODERN
-from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
+from beanstalk_twisted.wire.extensions import without_secret
 from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -400,7 +400,6 @@ class BeanstalkService(Service):
             self.context, self._sessions, rules, cast(Reactor, self._reactor), hashing,
             self._anomalies, self.turns.after_change,
         )  # fmt: skip
-        self.access.protect((*GUARDED.rows, TAGGED_PUT))
         self._sessions.identify = self.access.guard.admissions.name_of
         self._modern.dialect = GUARDED
 
