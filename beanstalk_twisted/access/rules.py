@@ -162,18 +162,16 @@ class Grant:
             self.anywhere |= each.rights
             if each.pattern == EVERYTHING:
                 self.everywhere |= each.rights
+                continue
+            parts = each.pattern.encode().split(STAR)
+            first, last = parts[0], parts[-1]
+            if len(parts) == 1:
+                self._names[first] = self._names.get(first, 0) | each.rights
             else:
-                self._add(each.pattern.encode().split(STAR), each.rights)
+                # What comes before the first star and after the last one is looked up.
+                table = self._tables.setdefault((len(first), len(last)), {})
+                table.setdefault(first + STAR + last, []).append((parts, each.rights))
         self._remembered: dict[bytes, int] = {}
-
-    def _add(self, parts: Sequence[bytes], rights: int) -> None:
-        if len(parts) == 1:
-            self._names[parts[0]] = self._names.get(parts[0], 0) | rights
-            return
-        # What comes before the first star and after the last one is looked up.
-        first, last = parts[0], parts[-1]
-        table = self._tables.setdefault((len(first), len(last)), {})
-        table.setdefault(first + STAR + last, []).append((parts, rights))
 
     def rights_of(self, tube: bytes) -> int:
         """As `compared`, remembered for the newest `MAX_REMEMBERED` tubes."""

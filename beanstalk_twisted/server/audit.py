@@ -156,13 +156,8 @@ class Audit:
         """Log a request over HTTP for a change, unless the line of its command was logged."""
         if self._requests.pop(who + OVER_HTTP, False):
             return
-        if self._takes_line(who):
-            self.log.info(
-                _with(identity, "{who}: HTTP {path}: {status}"), event=AUDIT, who=who, path=path,
-                status=status, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, "HTTP", 0)
+        text = "{who}: HTTP {path}: {status}"
+        self._write(who, "HTTP", 0, identity, text, path=path, status=status)
 
     def tell_run(
         self, who: str, run: int, what: str, state: str, jobs: int, skipped: int,
@@ -173,15 +168,11 @@ class Audit:
         :param what: it did, to which jobs; ``state`` how it ended.
         :param jobs: how many were changed, and ``skipped`` how many were not.
         """
-        if self._takes_line(who):
-            self.log.info(
-                _with(identity, "{who}: run {run}: {what}: {state}, {jobs} jobs changed, "
-                      "{skipped} skipped"),
-                event=AUDIT, who=who, command="run", run=run, what=what, state=state, jobs=jobs,
-                skipped=skipped, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, "run", jobs)
+        self._write(
+            who, "run", jobs, identity,
+            "{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
+            command="run", run=run, what=what, state=state, jobs=jobs, skipped=skipped,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """Log what was summed; leave no timer."""
@@ -197,29 +188,29 @@ class Audit:
         jobs = changed_jobs(reply)
         if who in self._requests:
             self._requests[who] = True
-        if self._takes_line(who):
-            words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
-            self.log.info(
-                _with(identity, "{who}: {words}: {reply}"), event=AUDIT, who=who, command=operation,
-                words=" ".join(words), **arguments,
-                reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
-                jobs=jobs, connection=connection, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, operation, jobs)
+        words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
+        self._write(
+            who, operation, jobs, identity, "{who}: {words}: {reply}",
+            command=operation, words=" ".join(words), **arguments,
+            reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
+            jobs=jobs, connection=connection,
+        )  # fmt: skip
 
-    def _sum(self, who: str, operation: str, jobs: int) -> None:
-        host = host_of(who)
-        count, total = self._sums.get((host, operation), (0, 0))
-        self._sums[host, operation] = count + 1, total + jobs
-
-    def _takes_line(self, who: str) -> bool:
-        """Return True if there may be one more line of this host in this second."""
+    def _write(
+        self, who: str, what: str, jobs: int, identity: str, text: str, /, **fields: Any
+    ) -> None:
+        """Log a line, or count it if the host has had those of this second."""
         host = host_of(who)
         if self._timer is None:
             self._timer = self._clock.callLater(SECOND_S, self._end_second)
         self._lines[host] += 1
-        return self._lines[host] <= MAX_LINES
+        if self._lines[host] > MAX_LINES:
+            count, total = self._sums.get((host, what), (0, 0))
+            self._sums[host, what] = count + 1, total + jobs
+            return
+        if identity:
+            text, fields["identity"] = "{identity} at " + text, identity
+        self.log.info(text, event=AUDIT, who=who, **fields)
 
     def _end_second(self) -> None:
         self._timer = None
@@ -230,14 +221,6 @@ class Audit:
                 "{who}: {command} {count} more times in this second, {jobs} jobs changed",
                 event=AUDIT, who=who, command=command, count=count, jobs=jobs,
             )  # fmt: skip
-
-
-def _with(identity: str, text: str) -> str:
-    return "{identity} at " + text if identity else text
-
-
-def _fields_of(identity: str) -> dict[str, str]:
-    return {"identity": identity} if identity else {}
 
 
 def host_of(who: str) -> str:
