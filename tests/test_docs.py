@@ -609,11 +609,15 @@ def logged_events() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
+            if node.func.attr == "_repeated":
+                yield "warn", ast.literal_eval(node.args[0])
             level = {"failure": "critical"}.get(node.func.attr, node.func.attr)
             if level in LEVELS and ast.unparse(node.func.value).endswith(("log", "_log")):
                 named = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
                 event = named["event"].strip("'")
-                yield ("audit", "audit") if event == "AUDIT" else (level, event)
+                # The event of what is repeated is an argument of `_repeated`.
+                if event != "event":
+                    yield ("audit", "audit") if event == "AUDIT" else (level, event)
 
 
 def test_the_events_of_the_log_are_those_of_the_code() -> None:

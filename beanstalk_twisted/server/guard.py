@@ -81,7 +81,7 @@ class Guard:
         return self.admissions.rules
 
     def show(self, session: Session, shown: TokenHash) -> bool:
-        """See `Admissions.show`."""
+        """As `Admissions.show`; one that is refused counts."""
         is_admitted = self.admissions.show(session, shown)
         self.refused += not is_admitted
         return is_admitted
