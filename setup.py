@@ -57,7 +57,6 @@ COMPILED = (
     "beanstalk_twisted.rules.watching",
     "beanstalk_twisted.rules.withheld",
     "beanstalk_twisted.rules.workqueue",
-    "beanstalk_twisted.server.bindings",
     "beanstalk_twisted.server.execution_context",
     "beanstalk_twisted.server.executor",
     "beanstalk_twisted.server.incoming",

@@ -39,7 +39,7 @@ from beanstalk_twisted.daemon.process import (
     ignore_others,
     reload_on_signal,
 )
-from beanstalk_twisted.server.access.authentication import HashingThreads
+from beanstalk_twisted.server.access_control import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US
 from beanstalk_twisted.server.service import BeanstalkService

@@ -9,20 +9,18 @@ from typing import NamedTuple
 
 import click
 
-from beanstalk_twisted.access.parsing import (
-    MAX_FILE_BYTES,
-    OTHERS_MAY_WRITE,
-    BadAccessFile,
-    parse_access,
-)
 from beanstalk_twisted.access.rules import (
     ANONYMOUS,
     EVERYTHING,
+    MAX_FILE_BYTES,
     NO_LIMITS,
+    OTHERS_MAY_WRITE,
     AccessRules,
+    BadAccessFile,
     Grant,
     Identity,
     in_words,
+    parse_access,
 )
 from beanstalk_twisted.access.tokens import BadHash, hash_of, new_token
 from beanstalk_twisted.wire.commands import Command

@@ -14,8 +14,8 @@ from typing import Any
 from beanstalk_twisted.rules.put_batches import CollectedJob
 from beanstalk_twisted.rules.puts import Draft
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connections.host import ConnectionHost
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
+from beanstalk_twisted.server.connections.served import ServedConnections
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
 from beanstalk_twisted.wire.extensions import (
@@ -92,7 +92,7 @@ def u32(word: bytes) -> int | None:
 class OracleProtocol(BeanstalkProtocol):
     """A connection whose commands are carried out in the plainest way."""
 
-    def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
+    def __init__(self, host: ServedConnections, dialect: Dialect = MODERN) -> None:
         super().__init__(host, dialect)
         self._is_lost = False
         self._skipped: bytes | None = None

@@ -52,7 +52,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.connections import protocol
 from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.server.process_stats import Process
+from beanstalk_twisted.server.settings import Process
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
@@ -566,11 +566,15 @@ def logged_events() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
+            if node.func.attr == "_repeated":
+                yield "warn", ast.literal_eval(node.args[0])
             level = {"failure": "critical"}.get(node.func.attr, node.func.attr)
             if level in LEVELS and ast.unparse(node.func.value).endswith(("log", "_log")):
                 named = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
                 event = named["event"].strip("'")
-                yield ("audit", "audit") if event == "AUDIT" else (level, event)
+                # The event of what is repeated is an argument of `_repeated`.
+                if event != "event":
+                    yield ("audit", "audit") if event == "AUDIT" else (level, event)
 
 
 def test_the_events_of_the_log_are_those_of_the_code() -> None:

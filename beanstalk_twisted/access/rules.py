@@ -1,13 +1,16 @@
-"""The rules of a file: identities, by what is known of a peer and by tokens, and what they may
-do.
+"""The rules of an access file: identities, by what is known of a peer and by tokens, what they may
+do, and reading the file, which is TOML.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from beanstalk_twisted.access.tokens import TokenHash, id_of, stand_in
+from beanstalk_twisted.access.tokens import BadHash, TokenHash, id_of, stand_in
+from beanstalk_twisted.printable import escape
+from beanstalk_twisted.toml import BadToml, parse_toml
 from beanstalk_twisted.wire.rights import (
     ALL_RIGHTS,
     LOOK,
@@ -28,23 +31,68 @@ MAX_RATE: Final = 1_000_000
 UNITS: Final = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 """Of sizes."""
 
+ANONYMOUS: Final = "anonymous"
+"""The identity of a peer that is none of the others."""
+
+MAX_IDENTITIES: Final = 1000
+"""In a file: each may have a line in the log once a minute."""
+
+ROLES: Final = {
+    "producer": PUT,
+    "worker": RESERVE | LOOK,
+    "viewer": LOOK,
+    "admin": ALL_RIGHTS,
+}
+"""Names for sets of rights.  A worker sees jobs too: it is given them anyway, and client libraries
+send `stats-job` before they release one.
+"""
+
+SETS: Final = RIGHTS | ROLES
+"""What a file may grant, by name."""
+
+MAX_PATTERNS: Final = 100
+"""Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 110 us
+at worst, if all have several stars and begin and end alike, as `*a*` and `*b*`.
+"""
+
+MAX_REMEMBERED: Final = 1000
+"""Tubes whose rights an identity remembers: some 300 KB with the longest names."""
+
+EVERYTHING: Final = "*"
+
+STAR: Final = b"*"
+
+T = TypeVar("T")
+
+MAX_FILE_BYTES: Final = 128 << 10
+"""Of the file: it is read in some 40 ms, while clients wait; room for some 600 identities."""
+
+OTHERS_MAY_WRITE: Final = 0o022
+"""Bits of a file's mode by which others than its owner could give themselves any right."""
+
+MAX_ID: Final = (1 << 32) - 2
+"""Of a user or group: the last one is none (Linux, setreuid)."""
+
+IDENTITIES: Final = "identities"
+OPEN_METRICS: Final = "open-metrics"
+LIMITS_KEY: Final = "limits"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
+_CERTIFICATE: Final = re.compile(r"(?:CN=|DNS:|URI:|EMAIL:)[^\x00-\x1f]{1,256}")
+_LISTENER: Final = re.compile(r"unix:[^\x00]{1,108}|[^\x00\s]{1,256}:[0-9]{1,5}")
+
 NO_LIMITS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _SIZE: Final = re.compile(r"([0-9]{1,16}) ?([A-Za-z]*)")
-
-
-def _count(value: Any) -> int:
-    return _number(value, MAX_COUNT)
-
-
-def _rate(value: Any) -> int:
-    return _number(value, MAX_RATE)
 
 
 def _number(value: Any, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise ValueError(f"it is a number from 0 to {most}")
     return value
+
+
+_count: Final = partial(_number, most=MAX_COUNT)
 
 
 def _size(value: Any) -> int:
@@ -62,7 +110,7 @@ LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
     "jobs": _count,
     "bytes": _size,
     "keys": _count,
-    "put-rate": _rate,
+    "put-rate": partial(_number, most=MAX_RATE),
     "tubes": _count,
     "watched": _count,
     "connections": _count,
@@ -72,34 +120,7 @@ LIMITS: Final[Mapping[str, Callable[[Any], int]]] = {
 
 
 def in_words(limits: Mapping[str, int]) -> str:
-    """Say them in one line."""
     return ", ".join([f"{key} {value}" for key, value in limits.items()]) or "none"
-
-
-ROLES: Final = {
-    "producer": PUT,
-    "worker": RESERVE | LOOK,
-    "viewer": LOOK,
-    "admin": ALL_RIGHTS,
-}
-"""Names for sets of rights.  A worker sees jobs too: it is given them anyway, and client libraries
-ask for `stats-job` before they release one.
-"""
-
-SETS: Final = RIGHTS | ROLES
-"""What a file may grant, by name."""
-
-MAX_PATTERNS: Final = 100
-"""Patterns of an identity: a tube is compared with all in 1 us if they are as `mail.*`; in 110 us
-at worst, if all have several stars and begin and end alike, as `*a*` and `*b*`.
-"""
-
-MAX_REMEMBERED: Final = 1000
-"""Tubes whose rights an identity remembers: some 300 KB with the longest names."""
-
-EVERYTHING: Final = "*"
-
-STAR: Final = b"*"
 
 
 class Granted(NamedTuple):
@@ -124,8 +145,8 @@ class Grant:
     """Rights by tube.
 
     :ivar granted: the patterns, in the order of the file.
-    :ivar anywhere: the rights that it has of any tube.
-    :ivar everywhere: those that it has of all tubes, by a pattern that is one star.
+    :ivar anywhere: the rights of any tube.
+    :ivar everywhere: the rights of all tubes, by a pattern that is one star.
     """
 
     def __init__(self, granted: Iterable[Granted] = ()) -> None:
@@ -141,24 +162,19 @@ class Grant:
             self.anywhere |= each.rights
             if each.pattern == EVERYTHING:
                 self.everywhere |= each.rights
+                continue
+            parts = each.pattern.encode().split(STAR)
+            first, last = parts[0], parts[-1]
+            if len(parts) == 1:
+                self._names[first] = self._names.get(first, 0) | each.rights
             else:
-                self._add(each.pattern.encode().split(STAR), each.rights)
+                # What comes before the first star and after the last one is looked up.
+                table = self._tables.setdefault((len(first), len(last)), {})
+                table.setdefault(first + STAR + last, []).append((parts, each.rights))
         self._remembered: dict[bytes, int] = {}
 
-    def _add(self, parts: Sequence[bytes], rights: int) -> None:
-        if len(parts) == 1:
-            self._names[parts[0]] = self._names.get(parts[0], 0) | rights
-            return
-        # What comes before the first star and behind the last one is looked up.
-        first, last = parts[0], parts[-1]
-        table = self._tables.setdefault((len(first), len(last)), {})
-        table.setdefault(first + STAR + last, []).append((parts, rights))
-
     def rights_of(self, tube: bytes) -> int:
-        """The rights that it has of a tube, remembered if it was asked of late.
-
-        :param tube: its name.
-        """
+        """As `compared`, remembered for the newest `MAX_REMEMBERED` tubes."""
         rights = self._remembered.get(tube)
         if rights is None:
             rights = self.compared(tube)
@@ -168,7 +184,7 @@ class Grant:
         return rights
 
     def compared(self, tube: bytes) -> int:
-        """The same, and nothing is remembered: for who walks over many tubes."""
+        """Return the rights of a tube, and remember nothing."""
         rights, size = self.everywhere | self._names.get(tube, 0), len(tube)
         for (first, last), table in self._tables.items():
             for parts, given in table.get(tube[:first] + STAR + tube[size - last :], ()):
@@ -180,19 +196,12 @@ class Grant:
 NO_RIGHTS: Final = Grant()
 
 
-ANONYMOUS: Final = "anonymous"
-"""The identity of who is none of the others."""
-
-MAX_IDENTITIES: Final = 1000
-"""In a file: each may have a line in the log once a minute."""
-
-
 class Peer(NamedTuple):
-    """What is known of a peer without its doing.
+    """What is known of a peer without a token.
 
     :ivar listeners: the names of the port that it came to: ``HOST:PORT`` and ``tcp:PORT``, or
         ``unix:PATH``.
-    :ivar uid: of its process, on a UNIX socket; ``gid`` likewise.
+    :ivar uid: of its process, on a UNIX socket, as ``gid``.
     :ivar certificate: the names in its certificate, if it has shown one that was verified:
         ``CN=...``, ``DNS:...``, ``URI:...``, ``EMAIL:...``.
     """
@@ -207,9 +216,9 @@ NOBODY: Final = Peer()
 
 
 class Identity(NamedTuple):
-    """Somebody that a file names.
+    """An identity of a file.
 
-    :ivar limits: what it may take, by the keys of `limits.LIMITS`; without one of them, any amount.
+    :ivar limits: what it may take, by the keys of `LIMITS`; without one of them, any amount.
     :ivar certificates: names as in `Peer.certificate`, of which one is enough.
     """
 
@@ -224,7 +233,7 @@ class Identity(NamedTuple):
 
     @property
     def ways(self) -> Mapping[str, Sequence[object]]:
-        """How it is told, by the keys of a file, the first one that tells a peer counting."""
+        """What identifies it, by the keys of a file; the first that a peer has counts."""
         return {
             "token": [each.token_id for each in self.tokens],
             "certificate": self.certificates,
@@ -235,23 +244,22 @@ class Identity(NamedTuple):
 
 
 class Clash(ValueError):
-    """Two identities are told by the same thing."""
+    """Two identities are identified by the same thing."""
 
 
 class AccessRules:
     """Who may do what.
 
     :ivar identities: by name, without the anonymous one.
-    :ivar anonymous: who is none of them.
-    :ivar has_open_metrics: whether anybody may read the metrics.
-    :ivar stand_in: what a token is compared with that nobody has.
+    :ivar has_open_metrics: whether every client may read the metrics.
+    :ivar stand_in: what an unknown token is compared with.
     """
 
     def __init__(
         self, identities: Iterable[Identity] = (), anonymous: Grant = NO_RIGHTS,
         *, anonymous_limits: Mapping[str, int] = NO_LIMITS, has_open_metrics: bool = False,
     ) -> None:  # fmt: skip
-        """:raise Clash: of two identities nobody could say which a peer is."""
+        """:raise Clash: a peer could be two identities."""
         self.identities = {each.name: each for each in identities}
         self.anonymous = Identity(ANONYMOUS, anonymous, limits=anonymous_limits)
         self.has_open_metrics = has_open_metrics
@@ -267,27 +275,24 @@ class AccessRules:
         self.stand_in = stand_in(self._hashes.values())
 
     def hash_for(self, token: bytes) -> TokenHash:
-        """:return: what a token is to be compared with, whether anybody has it or not."""
+        """Return what a token is compared with, whether it is known or not."""
         return self._hashes.get(id_of(token) or "", self.stand_in)
 
     @property
     def limited(self) -> Sequence[Identity]:
-        """Those who have limits."""
         everybody = (*self.identities.values(), self.anonymous)
         return [each for each in everybody if each.limits]
 
     @property
     def gives_nothing(self) -> bool:
-        """Whether nobody has any right."""
         everybody = (self.anonymous, *self.identities.values())
         return not any(each.grant.anywhere for each in everybody)
 
     def has(self, shown: TokenHash) -> bool:
-        """Whether it is a token's of these rules."""
         return self._hashes.get(shown.token_id) == shown
 
     def identify(self, peer: Peer, shown: TokenHash | None = None) -> Identity:
-        """:param shown: the hash of the token that the peer has shown, if it has shown one."""
+        """:param shown: the hash of the token that the peer has shown."""
         if shown is not None and self.has(shown):
             return self._by["token", shown.token_id]
         facts: list[tuple[str, object]] = [("certificate", each) for each in peer.certificate]
@@ -298,3 +303,140 @@ class AccessRules:
             if identity is not None:
                 return identity
         return self.anonymous
+
+
+class BadAccessFile(ValueError):
+    """A file that cannot be used; the text is where and why."""
+
+
+def parse_access(text: str) -> AccessRules:
+    """:raise BadAccessFile: there is something wrong with it."""
+    try:
+        tables = parse_toml(text)
+    except BadToml as problem:
+        raise BadAccessFile(str(problem)) from None
+    _no_others("the file", tables, (ANONYMOUS, IDENTITIES, OPEN_METRICS))
+    has_open_metrics = tables.get(OPEN_METRICS, False)
+    if not isinstance(has_open_metrics, bool):
+        raise BadAccessFile(f"{OPEN_METRICS} is true or false, not {has_open_metrics!r}")
+    named = _table(IDENTITIES, tables.get(IDENTITIES, {}))
+    if len(named) > MAX_IDENTITIES:
+        raise BadAccessFile(f"there are more than {MAX_IDENTITIES} identities")
+    identities = [_identity(name, table) for name, table in named.items()]
+    anonymous = _table(ANONYMOUS, tables.get(ANONYMOUS, {}))
+    _no_others(f"[{ANONYMOUS}]", anonymous, (*SETS, LIMITS_KEY))
+    try:
+        return AccessRules(
+            identities, _grant(f"[{ANONYMOUS}]", anonymous), has_open_metrics=has_open_metrics,
+            anonymous_limits=_limits(f"[{ANONYMOUS}]", anonymous),
+        )  # fmt: skip
+    except Clash as problem:
+        raise BadAccessFile(str(problem)) from None
+
+
+def _table(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadAccessFile(f"{name} is a table, written [{name}], not {type(value).__name__}")
+    return value
+
+
+def _no_others(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in table:
+        if key not in keys:
+            words = ", ".join(keys)
+            raise BadAccessFile(f"{where}: there is no key {escape(key)}; keys are {words}")
+
+
+def _identity(name: str, value: Any) -> Identity:
+    where = f"[{IDENTITIES}.{escape(name)}]"
+    if not _NAME.fullmatch(name) or name == ANONYMOUS:
+        raise BadAccessFile(
+            f"{where}: a name has 1 to 64 letters, digits and ._@+-, and is not {ANONYMOUS}"
+        )
+    table = _table(f"{IDENTITIES}.{name}", value)
+    _no_others(where, table, (*WAYS, *SETS, LIMITS_KEY))
+    ways = {key: _values(where, key, table.get(key, []), read) for key, read in WAYS.items()}
+    if not any(ways.values()):
+        raise BadAccessFile(f"{where}: nobody could be it; say one of {', '.join(WAYS)}")
+    return Identity(
+        name, _grant(where, table), tokens=ways["token"], certificates=ways["certificate"],
+        uids=ways["uid"], gids=ways["gid"], listeners=ways["listener"],
+        limits=_limits(where, table),
+    )  # fmt: skip
+
+
+def _limits(where: str, table: Mapping[str, Any]) -> Mapping[str, int]:
+    given = _table(LIMITS_KEY, table.get(LIMITS_KEY, {}))
+    _no_others(f"{where}, {LIMITS_KEY}", given, tuple(LIMITS))
+    found = {}
+    for key, value in given.items():
+        try:
+            found[key] = LIMITS[key](value)
+        except ValueError as problem:
+            raise BadAccessFile(f"{where}, {LIMITS_KEY}, {key}: {problem}") from None
+    return found
+
+
+def _grant(where: str, table: Mapping[str, Any]) -> Grant:
+    granted = []
+    for key in table:
+        if key in SETS:
+            patterns = _values(where, key, table[key], _text)
+            granted += [Granted(key, pattern) for pattern in patterns]
+    try:
+        return Grant(granted)
+    except BadPattern as problem:
+        raise BadAccessFile(f"{where}: {problem}") from None
+
+
+def _values(where: str, key: str, value: Any, read: Callable[[Any], T]) -> list[T]:
+    """:param value: of a key: one, or a list of them."""
+    try:
+        return [read(each) for each in (value if isinstance(value, list) else [value])]
+    except ValueError as problem:
+        raise BadAccessFile(f"{where}, {key}: {problem}") from None
+
+
+# Values; who reads one raises ValueError.  None is shown that may be a secret.
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _wrong("a text, or a list of them")
+
+
+def _token(value: Any) -> TokenHash:
+    if not isinstance(value, str):
+        raise BadHash("it is no hash of a token: make one with beanstalk token")
+    return TokenHash.parse(value)
+
+
+def _id_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_ID:
+        _wrong(f"a number from 0 to {MAX_ID}, or a list of them")
+    return int(value)
+
+
+def _certificate(value: Any) -> str:
+    if not _CERTIFICATE.fullmatch(_text(value)):
+        _wrong("CN=NAME of the subject, or DNS:NAME, URI:NAME or EMAIL:NAME")
+    return str(value)
+
+
+def _listener(value: Any) -> str:
+    if not _LISTENER.fullmatch(_text(value)):
+        _wrong("an address as the log says it, HOST:PORT, or tcp:PORT, or unix:PATH")
+    return str(value)
+
+
+def _wrong(expected: str) -> NoReturn:
+    raise ValueError(f"it is {expected}")
+
+
+WAYS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "token": _token,
+    "certificate": _certificate,
+    "uid": _id_number,
+    "gid": _id_number,
+    "listener": _listener,
+}
+"""What identifies a peer, by the keys of a file."""

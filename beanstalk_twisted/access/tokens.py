@@ -1,8 +1,5 @@
-"""Tokens, and what a file keeps of them.
-
-A token is `bst_<id>_<secret>`.  A file has its id, and the scrypt hash of all of it with a salt:
-whoever reads the file cannot be anybody by it.  By the id one hash is enough to tell whose a token
-is, however many there are.
+"""Tokens, `bst_<id>_<secret>`, and what a file keeps of them: the id, by which one hash tells whose
+a token is, and the scrypt hash of all of it with a salt, which gives a reader no identity.
 """
 
 import base64
@@ -13,16 +10,16 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 Chance = Callable[[int], bytes]
-"""Gives so many random bytes; `os.urandom` is one."""
+"""Gives N random bytes; `os.urandom` is one."""
 
 PREFIX: Final = "bst_"
 """What tokens begin with, so that tools that look for secrets find them."""
 
 ID_BYTES: Final = 5
-"""Of chance in an id: a file with a thousand tokens has one twice once in two million times."""
+"""Random bytes in an id: a file with a thousand tokens has one twice once in two million times."""
 
 SECRET_BYTES: Final = 20
-"""Of chance in a secret: 160 bits, which nobody guesses."""
+"""Random bytes in a secret: 160 bits cannot be guessed."""
 
 SALT_BYTES: Final = 16
 
@@ -47,14 +44,13 @@ _HASH: Final = re.compile(
 
 
 class BadHash(ValueError):
-    """What is no hash of a token."""
+    """Not a hash of a token."""
 
 
 class TokenHash(NamedTuple):
     """What a file keeps of a token.
 
     :ivar log2_n: with ``r`` and ``p`` the cost, as scrypt calls them.
-    :ivar digest: of the token.
     """
 
     token_id: str
@@ -88,7 +84,7 @@ class TokenHash(NamedTuple):
         return (self.r * self.p) << self.log2_n
 
     def matches(self, token: bytes) -> bool:
-        """Whether it is this token's; takes the same time for any."""
+        """Compare in the same time for any token."""
         return hmac.compare_digest(self._of(token), self.digest)
 
     def _of(self, token: bytes) -> bytes:
@@ -120,13 +116,13 @@ def _letters(chance: bytes) -> str:
 
 
 def id_of(token: bytes) -> str | None:
-    """:return: the id of a token; None of what is none."""
+    """:return: None if it is no token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else found[1].decode()
 
 
 def stand_in(hashes: Iterable[TokenHash]) -> TokenHash:
-    """What a token that nobody has is compared with: it takes as long as the dearest of these, and
+    """Make what an unknown token is compared with: it costs as much as the dearest of these, and
     matches none.
     """
     dearest = max(hashes, key=lambda each: each.cost, default=None)

@@ -55,12 +55,12 @@ from beanstalk_twisted.daemon.sockets import (
     inherited,
 )
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
-from beanstalk_twisted.server.connections.stalled import MAX_STALLED_S
 from beanstalk_twisted.server.headroom import NO_LIMIT
 from beanstalk_twisted.server.settings import (
     LEAST_LOG_SEGMENTS,
     MAX_MAX_CONNECTIONS,
     MAX_SLOW_MS,
+    MAX_STALLED_S,
     MIN_SLOW_MS,
     Limits,
 )

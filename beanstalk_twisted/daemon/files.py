@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from beanstalk_twisted.access.parsing import (
+from beanstalk_twisted.access.rules import (
     MAX_FILE_BYTES,
     OTHERS_MAY_WRITE,
+    AccessRules,
     BadAccessFile,
     parse_access,
 )
-from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.daemon.process import Refused
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.rules.policy_keys import BadRule, DeclaredPolicies, check_rule
-from beanstalk_twisted.server.access.authentication import Hashing
+from beanstalk_twisted.server.access_control import Hashing
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.toml import BadToml, parse_toml
 from beanstalk_twisted.wire.rights import BadPattern, check_pattern

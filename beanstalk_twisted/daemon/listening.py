@@ -23,7 +23,7 @@ from twisted.python import log as legacy_log
 from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.access.parsing import BadAccessFile
+from beanstalk_twisted.access.rules import BadAccessFile
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.files import BadTubesFile, read_access, read_tubes
 from beanstalk_twisted.daemon.memory import Collecting, Collector

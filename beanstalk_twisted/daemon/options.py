@@ -19,8 +19,11 @@ from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.daemon.replication_options import DEFAULT_LEASE_S, DEFAULT_TIMEOUT_S
 from beanstalk_twisted.daemon.sockets import MAX_PORT
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
-from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, DEFAULT_SLOW_MS
+from beanstalk_twisted.server.settings import (
+    DEFAULT_MAX_CONNECTIONS,
+    DEFAULT_SLOW_MS,
+    DEFAULT_STALLED_S,
+)
 from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
 from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S

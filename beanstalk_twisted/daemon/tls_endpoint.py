@@ -39,7 +39,7 @@ from beanstalk_twisted.daemon.tls_files import (
     verify_result,
     words_of,
 )
-from beanstalk_twisted.server.access.peers import LEFT, STALLED, Expiry, Handshakes
+from beanstalk_twisted.server.anomalies import LEFT, STALLED, Expiry, Handshakes
 from beanstalk_twisted.server.connections.turns import SharedTurns
 
 _ISSUERS: Final = dict.fromkeys(

@@ -19,7 +19,7 @@ from OpenSSL import SSL, crypto
 from OpenSSL._util import lib
 
 from beanstalk_twisted.daemon.files import Unreadable, read_text
-from beanstalk_twisted.server.access.peers import Expiry
+from beanstalk_twisted.server.anomalies import Expiry
 
 T = TypeVar("T")
 

@@ -1,17 +1,20 @@
 """What the server's log says of anomalies that come again and again: wrong lines, slow commands,
-short memory, what was refused, tokens that are nobody's.
+short memory, what was refused, wrong tokens, failed handshakes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.headroom import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
-from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
+from beanstalk_twisted.storage.repeats import Repeats, Trouble, newest, times
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.replies import Reply
@@ -27,6 +30,24 @@ WORDS: Final = frozenset(row.name.encode().split()[0] for row in (*MODERN.rows, 
 
 MS: Final = 1_000_000
 
+COMPLETED: Final = "completed"
+STALLED: Final = "stalled"
+LEFT: Final = "left"
+
+OUTCOMES: Final = (
+    COMPLETED, "expired", "not-yet-valid", "revoked", "unknown-authority", "no-certificate",
+    "list-ended", "no-list", "untrusted", "plain-text", "version", "nothing-common", "refused",
+    STALLED, LEFT, "broken",
+)  # fmt: skip
+"""As docs/tls.md explains them."""
+
+_Noted = tuple[float, dict[str, Any]]
+"""How bad an anomaly is, for those of which the worst is logged, and the fields of its line."""
+
+
+def _worse(logged: _Noted, later: _Noted) -> _Noted:
+    return max(logged, later, key=itemgetter(0))
+
 
 class WrongLine(NamedTuple):
     """What a client got wrong."""
@@ -36,174 +57,135 @@ class WrongLine(NamedTuple):
     reply: Reply
 
 
-class Refused(NamedTuple):
-    """What somebody has no right to."""
-
-    peer: str
-    command: str
-    tube: str
-
-
-class LimitReached(NamedTuple):
-    """What somebody may take no more of."""
-
-    peer: str
-    limit: str
-    most: int
-
-
-class TokenWait(NamedTuple):
-    """How long tokens of an address wait; compares by that."""
-
-    wait_s: float
-    address: str
-
-
-class SlowCommand(NamedTuple):
-    """A command that took long; compares by how long."""
-
-    took_ns: int
-    command: str
-    connection: int
-    peer: str
-
-
-class Stalled(NamedTuple):
-    """A client that has not sent the rest of a command."""
-
-    peer: str
-    limit_s: int
-
-
-def outline(line: bytes) -> str:
-    """Show a wrong line without what may be a body, a key or a token: behind a wrong size, the rest
-    of a body is read as commands.
-
-    :return: a command's word, and of each other word its number or its size; only the size of a
-        line that begins with no command's word.
-    """
-    first, *others = line.split(b" ")
-    if first not in WORDS:
-        return f"a line of {len(line)} bytes"
-    shown = [first.decode("ascii"), *map(_word, others)]
-    return " ".join(shown)[:SHOWN_BYTES]
-
-
-def _word(word: bytes) -> str:
-    if not word or (word.isdigit() and len(word) <= SHOWN_DIGITS):
-        return word.decode("ascii")
-    return f"({len(word)} bytes)"
-
-
 class Anomalies:
-    """Tells each kind of anomaly once, then once a minute with how often."""
+    """Logs each kind of anomaly once, then once a minute with how often."""
 
     log = Logger()
 
     def __init__(
         self, clock: Clock, peer_of: Callable[[Session], str], memory: MemoryLimit
     ) -> None:
-        """:param peer_of: the address of a session's peer.
-        :param memory: what jobs may take of it.
-        """
+        """:param peer_of: the address of a session's peer."""
         self._memory = memory
         self._peer_of = peer_of
-        self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
-        self._http: Repeats[str] = Repeats(clock, self._tell_of_http)
-        self._slow: Repeats[SlowCommand] = Repeats(clock, self._tell_of_slow, max)
         self._clock = clock
-        self._refused: dict[str, Repeats[Refused]] = {}
-        self._reached: dict[str, Repeats[LimitReached]] = {}
-        self._guessed: Repeats[str] = Repeats(clock, self._tell_of_guess)
-        self._token_waits: Repeats[TokenWait] = Repeats(clock, self._tell_of_token_wait, max)
-        self._stalled: Repeats[Stalled] = Repeats(clock, self._tell_of_stalled)
+        self._wrong: Repeats[WrongLine] = Repeats(clock, self._tell_of_wrong)
+        self._repeats: list[Repeats[_Noted]] = []
+        self._http = self._repeated(
+            "http-at-queue",
+            "{peer} was closed: it has sent an HTTP request to a port of the queue, maybe a "
+            "browser that a web page has misused; nothing of it was carried out{times}",
+        )
+        self._guessed = self._repeated("token-wrong", "{address}: a token that is nobody's{times}")
+        self._token_waits = self._repeated(
+            "token-waits",
+            "{address}: tokens from there wait for {wait_s} s, since others were nobody's; those "
+            "that were right before do not{times}",
+            "longest",
+        )
+        self._slow = self._repeated(
+            "slow-command",
+            "{command} of connection {connection} ({peer}) kept all others waiting for {ms} ms"
+            "{times}",
+            "slowest",
+        )
+        self._stalled = self._repeated(
+            "connections-stalled",
+            "{peer} was closed: the rest of a command that it had begun did not come within "
+            "{limit_s} s{times}; its jobs are ready again",
+        )
+        # By identity, of a file, which bounds how many there are.
+        self._refused: dict[str, Repeats[_Noted]] = {}
+        self._reached: dict[str, Repeats[_Noted]] = {}
         self._shortage = Trouble(clock, self._tell_of_shortage, self._tell_of_memory)
         self._fullness = Trouble(clock, self._tell_of_fullness, self._tell_of_room)
 
+    def _repeated(self, event: str, text: str, which: str = "newest") -> Repeats[_Noted]:
+        """:param which: the one that is logged of several: the worst, unless it is the newest."""
+
+        def tell(count: int, noted: _Noted) -> None:
+            self.log.warn(text, event=event, times=times(count, which), count=count, **noted[1])
+
+        repeats = Repeats(self._clock, tell, newest if which == "newest" else _worse)
+        self._repeats.append(repeats)
+        return repeats
+
     def stop(self) -> None:
-        """Tell what was counted and not told yet; leave no timer."""
+        """Log what was counted and not logged yet; leave no timer."""
         self._wrong.stop()
-        self._http.stop()
-        self._guessed.stop()
-        self._token_waits.stop()
-        for refused in self._refused.values():
-            refused.stop()
-        for reached in self._reached.values():
-            reached.stop()
-        self._slow.stop()
-        self._stalled.stop()
+        for each in self._repeats:
+            each.stop()
         self._shortage.stop()
         self._fullness.stop()
+
+    # Where there is no memory for a line, the client is answered or closed all the same; to have
+    # failed would end the server.
 
     def note_wrong(self, session: Session, line: bytes, reply: Reply) -> None:
         """A client has sent something wrong.
 
         :param line: its line, without bodies.
-        :param reply: what it is answered.
         """
-        try:
+        with suppress(MemoryError):
             self._wrong.note(WrongLine(self._peer_of(session), line, reply))
-        except MemoryError:
-            # The line is answered all the same; to have failed would end the server.
-            return
 
     def note_http(self, session: Session) -> None:
         """A client has sent an HTTP request, and is closed."""
-        try:
-            self._http.note(self._peer_of(session))
-        except MemoryError:
-            # It is closed all the same.
-            return
+        with suppress(MemoryError):
+            self._http.note((0, {"peer": self._peer_of(session)}))
 
     def note_refused(self, session: Session, identity: str, command: str, tube: bytes) -> None:
-        """A command was refused, since an identity has no right to it; told for each identity.
+        """A command was refused, since an identity has no right to it.
 
-        :param identity: its name: of a file, which bounds how many there are.
         :param tube: of which it lacks the right; empty if that is no single one.
         """
-        try:
+        with suppress(MemoryError):
             if identity not in self._refused:
-                tell = partial(self._tell_of_refused, identity)
-                self._refused[identity] = Repeats(self._clock, tell)
-            self._refused[identity].note(
-                Refused(self._peer_of(session), command, tube.decode("ascii", "backslashreplace"))
-            )
-        except MemoryError:
-            # It is refused all the same.
-            return
+                self._refused[identity] = self._repeated(
+                    "unauthorized",
+                    "{identity} ({peer}) has no right to {command}{of}: UNAUTHORIZED{times}",
+                )
+            name = tube.decode("ascii", "backslashreplace")
+            self._refused[identity].note((0, {
+                "identity": identity, "peer": self._peer_of(session), "command": command,
+                "tube": name, "of": f" (tube {name})" if name else "",
+            }))  # fmt: skip
 
     def note_limit_reached(self, session: Session, identity: str, limit: str, most: int) -> None:
-        """Something was refused since an identity takes what it may; told for each identity.
+        """Something was refused since an identity takes what it may.
 
-        :param identity: its name: of a file, which bounds how many there are.
         :param limit: its name, and ``most`` its value.
         """
-        try:
+        with suppress(MemoryError):
             if identity not in self._reached:
-                tell = partial(self._tell_of_limit_reached, identity)
-                self._reached[identity] = Repeats(self._clock, tell)
-            key = limit.replace("_", "-")
-            self._reached[identity].note(LimitReached(self._peer_of(session), key, most))
-        except MemoryError:
-            # It is refused all the same.
-            return
+                self._reached[identity] = self._repeated(
+                    "limit-reached",
+                    "{identity} ({peer}) has reached its limit {limit} = {most} in the file of "
+                    "--access: refused{times}; nothing was lost",
+                )
+            self._reached[identity].note((0, {
+                "identity": identity, "peer": self._peer_of(session),
+                "limit": limit.replace("_", "-"), "most": most,
+            }))  # fmt: skip
 
     def note_guess(self, address: str) -> None:
-        """A token came from an address that is nobody's."""
-        self._guessed.note(address)
+        """A wrong token came from an address."""
+        self._guessed.note((0, {"address": address}))
 
     def note_token_wait(self, address: str, wait_s: float) -> None:
-        """A token of an address waits for so long, since another one from there was nobody's."""
-        self._token_waits.note(TokenWait(wait_s, address))
+        """A token of an address waits, since another one from there was wrong."""
+        self._token_waits.note((wait_s, {"address": address, "wait_s": round(wait_s, 2)}))
 
     def note_slow(self, session: Session, command: str, took_ns: int) -> None:
-        """A command has kept the reactor for so long."""
-        slow = SlowCommand(took_ns, command, session.number, self._peer_of(session))
-        self._slow.note(slow)
+        """A command has kept the reactor for long."""
+        self._slow.note((took_ns, {
+            "command": command, "connection": session.number, "peer": self._peer_of(session),
+            "ms": took_ns // MS,
+        }))  # fmt: skip
 
     def note_stalled(self, peer: str, limit_s: int) -> None:
         """A client has not sent the rest of a command, and is closed."""
-        self._stalled.note(Stalled(peer, limit_s))
+        self._stalled.note((0, {"peer": peer, "limit_s": limit_s}))
 
     def note_memory(self, is_short: bool) -> None:
         """There is no memory for new jobs, or there is again."""
@@ -218,56 +200,6 @@ class Anomalies:
             "{peer}: {reply} to {line}{times}", event="client-error", peer=wrong.peer,
             reply=wrong.reply.encode().strip().decode("ascii"),
             line=outline(wrong.line), times=times(count), count=count,
-        )  # fmt: skip
-
-    def _tell_of_http(self, count: int, peer: str) -> None:
-        self.log.warn(
-            "{peer} was closed: it has sent an HTTP request to a port of the queue, maybe a "
-            "browser that a web page has misused; nothing of it was carried out{times}",
-            event="http-at-queue", peer=peer, times=times(count), count=count,
-        )  # fmt: skip
-
-    def _tell_of_refused(self, identity: str, count: int, refused: Refused) -> None:
-        self.log.warn(
-            "{identity} ({peer}) has no right to {command}{of}: UNAUTHORIZED{times}",
-            event="unauthorized", identity=identity, peer=refused.peer, command=refused.command,
-            tube=refused.tube, of=f" (tube {refused.tube})" if refused.tube else "",
-            times=times(count), count=count,
-        )  # fmt: skip
-
-    def _tell_of_limit_reached(self, identity: str, count: int, reached: LimitReached) -> None:
-        self.log.warn(
-            "{identity} ({peer}) has reached its limit {limit} = {most} in the file of --access: "
-            "refused{times}; nothing was lost", event="limit-reached", identity=identity,
-            peer=reached.peer, limit=reached.limit, most=reached.most, times=times(count),
-            count=count,
-        )  # fmt: skip
-
-    def _tell_of_guess(self, count: int, address: str) -> None:
-        self.log.warn(
-            "{address}: a token that is nobody's{times}", event="token-wrong", address=address,
-            times=times(count), count=count,
-        )  # fmt: skip
-
-    def _tell_of_token_wait(self, count: int, wait: TokenWait) -> None:
-        self.log.warn(
-            "{address}: tokens from there wait for {wait_s} s, since others were nobody's; those "
-            "that were right before do not{times}", event="token-waits", address=wait.address,
-            wait_s=round(wait.wait_s, 2), times=times(count, "longest"), count=count,
-        )  # fmt: skip
-
-    def _tell_of_slow(self, count: int, slow: SlowCommand) -> None:
-        self.log.warn(
-            "{command} of connection {connection} ({peer}) kept all others waiting for {ms} ms"
-            "{times}", event="slow-command", command=slow.command, connection=slow.connection,
-            peer=slow.peer, ms=slow.took_ns // MS, times=times(count, "slowest"), count=count,
-        )  # fmt: skip
-
-    def _tell_of_stalled(self, count: int, stalled: Stalled) -> None:
-        self.log.warn(
-            "{peer} was closed: the rest of a command that it had begun did not come within "
-            "{limit_s} s{times}; its jobs are ready again", event="connections-stalled",
-            peer=stalled.peer, limit_s=stalled.limit_s, times=times(count), count=count,
         )  # fmt: skip
 
     def _tell_of_shortage(self) -> None:
@@ -294,4 +226,77 @@ class Anomalies:
         self.log.warn(
             "there is memory again since a minute: new jobs are taken (it was short {count} times)",
             event="memory-again", count=count,
+        )  # fmt: skip
+
+
+def outline(line: bytes) -> str:
+    """Show a wrong line without what may be a body, a key or a token: after a wrong size, the rest
+    of a body is read as commands.
+
+    :return: a command's word, and of each other word its number or its size; only the size of a
+        line that begins with no command's word.
+    """
+    first, *others = line.split(b" ")
+    if first not in WORDS:
+        return f"a line of {len(line)} bytes"
+    shown = [first.decode("ascii"), *map(_word, others)]
+    return " ".join(shown)[:SHOWN_BYTES]
+
+
+def _word(word: bytes) -> str:
+    if not word or (word.isdigit() and len(word) <= SHOWN_DIGITS):
+        return word.decode("ascii")
+    return f"({len(word)} bytes)"
+
+
+class Expiry(NamedTuple):
+    """When something ends that handshakes need.
+
+    :ivar kind: ``certificate``, ``authority`` or ``revocations``.
+    :ivar path: its file.
+    """
+
+    kind: str
+    path: str
+    ends: datetime
+
+
+class Handshakes:
+    """Counts the handshakes of all ports, and logs those that fail, of each outcome one a minute.
+
+    :ivar limit_s: seconds that one may take; 0 for any time.
+    :ivar counts: by outcome.
+    :ivar expiries: by TLS endpoint, as the log names it, what says when its files end.
+    """
+
+    log = Logger()
+
+    def __init__(self, clock: Clock, limit_s: int) -> None:
+        self.clock = clock
+        self.limit_s = limit_s
+        self.counts = dict.fromkeys(OUTCOMES, 0)
+        self.expiries: dict[str, Callable[[], Sequence[Expiry]]] = {}
+        self._failed: dict[str, Repeats[tuple[str, str]]] = {}
+
+    def completed(self) -> None:
+        self.counts[COMPLETED] += 1
+
+    def failed(self, outcome: str, peer: str, why: str) -> None:
+        """:param why: the rest of a sentence that begins with the peer's address."""
+        self.counts[outcome] += 1
+        if outcome != LEFT:
+            if outcome not in self._failed:
+                self._failed[outcome] = Repeats(self.clock, partial(self._tell, outcome))
+            self._failed[outcome].note((peer, why))
+
+    def stop(self) -> None:
+        """Log what was counted and not logged yet; leave no timer."""
+        for failed in self._failed.values():
+            failed.stop()
+
+    def _tell(self, outcome: str, count: int, failed: tuple[str, str]) -> None:
+        peer, why = failed
+        self.log.warn(
+            "{peer}: TLS handshake failed: {why}{times}", event="handshake-failed",
+            peer=peer, outcome=outcome, why=why, times=times(count), count=count,
         )  # fmt: skip

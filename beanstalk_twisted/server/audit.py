@@ -1,11 +1,5 @@
-"""The audit: a line for each thing that somebody did to the queue, beside putting and working on
-jobs.
-
-Whose rows of the table say `Command.manages` are told: who, what, and how many jobs it changed.
-Their methods are wrapped when the server is made, so other commands pay nothing.
-
-The lines are in the server's log, with the level `audit`, which `--log-level` never leaves out: one
-file to ship and rotate, and each line stands between those that led to it.
+"""The audit: a line for each thing that was done to the queue, except putting and working on jobs;
+and the log of all commands.
 """
 
 from collections import Counter
@@ -18,11 +12,13 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.wire.commands import Command
-from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed
+from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed, without_secret
 from beanstalk_twisted.wire.replies import KICKED_JOB, Kicked, Reply, Word
 
 AUDIT: Final = "audit"
@@ -30,8 +26,8 @@ AUDIT: Final = "audit"
 
 MAX_LINES: Final = 20
 """Lines of one host in a second: more than a person does.  Further ones are summed by command, so
-that a client's loop neither fills the disk nor holds up the server by its log, and hides nobody
-else's.
+that a client's loop neither fills the disk nor holds up the server by its log, and hides no other
+client's lines.
 """
 
 SECOND_S: Final = 1.0
@@ -39,26 +35,24 @@ SECOND_S: Final = 1.0
 ONE_JOB: Final = (KICKED_JOB, MOVED, UPDATED)
 """Replies that say that one job was changed."""
 
-
 OVER_HTTP: Final = " over HTTP"
-"""Behind the address of a peer whose request has sent a command."""
+"""After the address of a peer whose request has sent a command."""
 
 CONNECTION_ENDED: Final = Word(b"no answer, the connection ended")
-"""In place of a reply that nobody waits for any more; what was begun goes on."""
+"""In place of a reply that no client waits for any more; what was begun continues."""
 
 
 def changed_jobs(reply: Reply) -> int:
-    """How many jobs were changed, by what was answered."""
     if isinstance(reply, Kicked | Flushed):
         return int(reply.value)
     return int(reply in ONE_JOB)
 
 
 class Done(NamedTuple):
-    """What somebody did.
+    """An entry of the audit.
 
     :ivar arguments: by the names of the command's fields.
-    :ivar identity: the name of who it was in the access file; empty without one.
+    :ivar identity: the name in the access file; empty without one.
     """
 
     operation: str
@@ -69,9 +63,13 @@ class Done(NamedTuple):
 
 
 class Audit:
-    """Tells what commands that manage have done.
+    """Logs what commands with `Command.manages` have done: who, what, and how many jobs it changed.
 
-    :ivar left_out: sessions whose commands are told as a whole by who sends them.
+    Their methods are wrapped when the server is made, so other commands pay nothing.  The lines are
+    in the server's log, with the level `audit`, which `--log-level` never leaves out: one file to
+    ship and rotate, and each line stands between those that led to it.
+
+    :ivar left_out: sessions whose commands are logged as a whole by their sender.
     """
 
     log = Logger()
@@ -80,8 +78,7 @@ class Audit:
         self, clock: Clock, context: ExecutionContext, peer_of: Callable[[Session], str],
         identity_of: Callable[[Session], str] = lambda session: "",
     ) -> None:  # fmt: skip
-        """:param context: whose methods are wrapped, and whose late answers are heard.
-        :param peer_of: the address of a session's peer; `host:port` on TCP.
+        """:param peer_of: the address of a session's peer; `host:port` on TCP.
         :param identity_of: the peer's name in the access file; empty without one.
         """
         self._late = context.late
@@ -139,16 +136,13 @@ class Audit:
             self.log.failure("a line of the audit is lost", event="audit-lost")
 
     def ended(self, session: Session) -> None:
-        """The connection has ended: an answer that is still to come is not waited for."""
+        """The connection has ended: do not wait for an answer that is still to come."""
         late = self._late.pop(session, None)
         if late is not None:
             late((CONNECTION_ENDED, 0))
 
     def tell(self, who: str, command: str, **fields: Any) -> None:
-        """Log what was not done by a command.
-
-        :param who: such as the name of a signal.
-        """
+        """Log what was not done by a command, but by a signal, for example."""
         self.log.info("{who}: {command}", event=AUDIT, who=who, command=command, **fields)
 
     def begin_request(self, who: str) -> None:
@@ -159,19 +153,11 @@ class Audit:
         self._requests[who + OVER_HTTP] = False
 
     def tell_request(self, who: str, path: str, status: int, identity: str = "") -> None:
-        """Log a request over HTTP for a change, unless the line of its command was logged.
-
-        :param who: the address of the one who sent it, and ``identity`` their name, if any.
-        """
+        """Log a request over HTTP for a change, unless the line of its command was logged."""
         if self._requests.pop(who + OVER_HTTP, False):
             return
-        if self._takes_line(who):
-            self.log.info(
-                _with(identity, "{who}: HTTP {path}: {status}"), event=AUDIT, who=who, path=path,
-                status=status, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, "HTTP", 0)
+        text = "{who}: HTTP {path}: {status}"
+        self._write(who, "HTTP", 0, identity, text, path=path, status=status)
 
     def tell_run(
         self, who: str, run: int, what: str, state: str, jobs: int, skipped: int,
@@ -181,17 +167,12 @@ class Audit:
 
         :param what: it did, to which jobs; ``state`` how it ended.
         :param jobs: how many were changed, and ``skipped`` how many were not.
-        :param identity: the name of who has begun it; empty if there is none.
         """
-        if self._takes_line(who):
-            self.log.info(
-                _with(identity, "{who}: run {run}: {what}: {state}, {jobs} jobs changed, "
-                      "{skipped} skipped"),
-                event=AUDIT, who=who, command="run", run=run, what=what, state=state, jobs=jobs,
-                skipped=skipped, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, "run", jobs)
+        self._write(
+            who, "run", jobs, identity,
+            "{who}: run {run}: {what}: {state}, {jobs} jobs changed, {skipped} skipped",
+            command="run", run=run, what=what, state=state, jobs=jobs, skipped=skipped,
+        )  # fmt: skip
 
     def stop(self) -> None:
         """Log what was summed; leave no timer."""
@@ -207,29 +188,29 @@ class Audit:
         jobs = changed_jobs(reply)
         if who in self._requests:
             self._requests[who] = True
-        if self._takes_line(who):
-            words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
-            self.log.info(
-                _with(identity, "{who}: {words}: {reply}"), event=AUDIT, who=who, command=operation,
-                words=" ".join(words), **arguments,
-                reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
-                jobs=jobs, connection=connection, **_fields_of(identity),
-            )  # fmt: skip
-        else:
-            self._sum(who, operation, jobs)
+        words = [operation, *(f"{name}={value}" for name, value in arguments.items())]
+        self._write(
+            who, operation, jobs, identity, "{who}: {words}: {reply}",
+            command=operation, words=" ".join(words), **arguments,
+            reply=reply.encode().partition(b"\r\n")[0].decode("ascii"),
+            jobs=jobs, connection=connection,
+        )  # fmt: skip
 
-    def _sum(self, who: str, operation: str, jobs: int) -> None:
-        host = host_of(who)
-        count, total = self._sums.get((host, operation), (0, 0))
-        self._sums[host, operation] = count + 1, total + jobs
-
-    def _takes_line(self, who: str) -> bool:
-        """Whether there may be one more line of this host in this second."""
+    def _write(
+        self, who: str, what: str, jobs: int, identity: str, text: str, /, **fields: Any
+    ) -> None:
+        """Log a line, or count it if the host has had those of this second."""
         host = host_of(who)
         if self._timer is None:
             self._timer = self._clock.callLater(SECOND_S, self._end_second)
         self._lines[host] += 1
-        return self._lines[host] <= MAX_LINES
+        if self._lines[host] > MAX_LINES:
+            count, total = self._sums.get((host, what), (0, 0))
+            self._sums[host, what] = count + 1, total + jobs
+            return
+        if identity:
+            text, fields["identity"] = "{identity} at " + text, identity
+        self.log.info(text, event=AUDIT, who=who, **fields)
 
     def _end_second(self) -> None:
         self._timer = None
@@ -242,24 +223,13 @@ class Audit:
             )  # fmt: skip
 
 
-def _with(identity: str, text: str) -> str:
-    """The format of a line about somebody who may have an identity."""
-    return "{identity} at " + text if identity else text
-
-
-def _fields_of(identity: str) -> dict[str, str]:
-    """Its field, for who has one."""
-    return {"identity": identity} if identity else {}
-
-
 def host_of(who: str) -> str:
-    """The host of an address in words."""
     return who.rpartition(":")[0] or who
 
 
 def _arguments(row: Command, session: Session, args: Sequence[Any]) -> dict[str, Any]:
-    """The fields of a command's line, by their names, with values as they are logged; for `kick`,
-    whose line does not name its tube, that too.
+    """Name the fields of a command's line, with values as they are logged; for `kick`, whose line
+    does not name its tube, that too.
 
     :param args: the last ones are the values of the row's fields, but a body in place of its size.
     """
@@ -277,3 +247,21 @@ def _shown(name: str, value: Any) -> object:
     if name == "policy":
         return " ".join(f"{key}={rule}" for key, rule in value)
     return value.decode("ascii") if isinstance(value, bytes) else value
+
+
+class CommandLog:
+    """Logs each line as it came, wrong ones too, without bodies (``-VV``); an `Observer`."""
+
+    log = Logger()
+
+    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
+        self.log.info(
+            "connection {connection}: {line}", event="command",
+            connection=session.number, line=escape_all(without_secret(line)),
+        )  # fmt: skip
+
+    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
+        return None
+
+    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
+        """Answers are not logged."""

@@ -1,19 +1,49 @@
-"""What the executors of a server have in common: the queue, the time that each may take, and who
-watches.
+"""What the executors of a server have in common: the queue and the method of each operation, the
+time that each connection may take, and observers.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.bindings import CHANGES, Methods, methods_of
 from beanstalk_twisted.server.reply_queue import Durability
 from beanstalk_twisted.wire.dialects import Parsed
 from beanstalk_twisted.wire.replies import Reply
+
+if TYPE_CHECKING:
+    from beanstalk_twisted.server.guard import Guard
+
+Methods = dict[str, Callable[..., Answer | None]]
+"""By operation; called with the session, the time and the fields' values, except where jobs follow:
+then with the session, the time, when the line came, and what came.
+"""
+
+
+LOOKS: Final = frozenset({
+    "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
+    "list-tubes", "list-tube-used", "list-tubes-watched",
+    "capabilities", "list-jobs", "stats-group", "list-connections", "stats-replication",
+})  # fmt: skip
+"""Operations that only look: one that has failed has changed nothing."""
+
+CHANGES: Final = frozenset({
+    "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
+    "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
+    "pause-tube", "flush-tube", "forget-key", "move-job", "update-job", "tube-policy",
+})  # fmt: skip
+"""Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""
+
+OWN: Final = frozenset({
+    "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
+    "reserve-mode", "auth", "stats-replication",
+})  # fmt: skip
+"""Operations on the connection or this server alone: their replies say nothing of the queue, so
+they are true whichever server is active.
+"""
 
 TURN_NS: Final = 5_000_000
 """Nanoseconds that a turn's commands may take, but for one more of each connection: with what else
@@ -26,10 +56,9 @@ MIN_SHARE_NS: Final = 50_000
 NEVER_NS: Final = 1 << 62
 """Longer than anything takes, nanoseconds."""
 
-
 SAMPLED_COMMANDS: Final = 61
-"""Of so many commands one is timed: to time each would cost a tenth of what a quick one takes.  A
-prime, so that clients that send the same few again and again do not keep in step with it.
+"""One command in N is timed: to time each would cost a tenth of what a quick one takes.  A prime,
+so that clients that repeat the same few commands do not keep in step with it.
 """
 
 US: Final = 1000
@@ -42,11 +71,64 @@ COMMAND_BOUNDS_NS: Final = (
 """From a quick command to one that is logged as slow."""
 
 
+def methods_of(queue: WorkQueue) -> Methods:
+    """Map each operation of the tables (`wire.commands`, `wire.v1`) to a method of the queue."""
+    return {
+        "put": queue.puts.put,
+        "peek": queue.looks.peek,
+        "peek-ready": queue.looks.peek_ready,
+        "peek-delayed": queue.looks.peek_delayed,
+        "peek-buried": queue.looks.peek_buried,
+        "reserve-with-timeout": queue.reservations.reserve_with_timeout,
+        "reserve-job": queue.reserve_job,
+        "reserve": queue.reservations.reserve,
+        "delete": queue.delete,
+        "release": queue.release,
+        "bury": queue.bury,
+        "kick": queue.kick,
+        "kick-job": queue.kick_job,
+        "touch": queue.touch,
+        "stats-job": queue.looks.stats_job,
+        "stats-tube": queue.looks.stats_tube,
+        "stats": queue.stats,
+        "use": queue.watching.use,
+        "watch": queue.watching.watch,
+        "ignore": queue.watching.ignore,
+        "list-tubes-watched": queue.looks.list_tubes_watched,
+        "list-tube-used": queue.looks.list_tube_used,
+        "list-tubes": queue.looks.list_tubes,
+        "pause-tube": queue.pause_tube,
+        "capabilities": queue.looks.capabilities,
+        "put-tagged": queue.put_batches.put_tagged,
+        "put-at": queue.put_batches.put_at,
+        "put-batch": queue.put_batches.put_batch,
+        "reserve-batch": queue.batches.reserve,
+        "delete-batch": queue.batches.delete,
+        "list-jobs": queue.listing.list_jobs,
+        "flush-tube": queue.flushes.flush,
+        "forget-key": queue.flushes.forget_key,
+        "move-job": queue.edits.move,
+        "update-job": queue.edits.update,
+        "wait-job": queue.job_waits.wait,
+        "cancel-reserve": queue.cancel_reserve,
+        "stats-group": queue.looks.stats_group,
+        "watch-weighted": queue.watching.watch_weighted,
+        "reserve-mode": queue.watching.reserve_mode,
+        "tube-policy": queue.policies.tube_policy,
+        "kick-dead": queue.dead_kicks.kick,
+        "list-connections": queue.connections.list_all,
+        "drain": queue.puts.drain,
+        "undrain": queue.puts.undrain,
+        "promote": queue.promote,
+        "stats-replication": queue.stats_replication,
+    }
+
+
 class CommandTimes:
-    """How long it takes to carry out commands, of a sample of them.
+    """How long a sample of the commands took.
 
     :ivar by_command: nanoseconds, without what an answer waits for.
-    :ivar slow: how many of all were told as slow, by command.
+    :ivar slow: how many of all were logged as slow, by command.
     """
 
     def __init__(self) -> None:
@@ -55,7 +137,7 @@ class CommandTimes:
         self._left = SAMPLED_COMMANDS
 
     def takes_next(self) -> bool:
-        """Whether the command that was just carried out is to be noted."""
+        """Return True if the command that was just carried out will be noted."""
         self._left -= 1
         if self._left:
             return False
@@ -63,7 +145,6 @@ class CommandTimes:
         return True
 
     def note(self, command: str, took_ns: int) -> None:
-        """A command was carried out."""
         times = self.by_command.get(command)
         if times is None:
             times = self.by_command[command] = Histogram(COMMAND_BOUNDS_NS)
@@ -76,7 +157,7 @@ class Observer(Protocol):
     """
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """A command has come; the body of a `put` may be still to come.
+        """A command has come; the body of a `put` may follow later.
 
         :param line: without its CR LF; of one that is too long, the first 224 bytes, or as many as
             it may have if it has tags.
@@ -97,31 +178,18 @@ class Observer(Protocol):
         """
 
 
-class Gate(Protocol):
-    """Says which bodies are to be dropped; `access.guard.Guard` is one."""
-
-    def refuses_put(self, session: Session) -> bool:
-        """Whether a session may not put into the tube that it uses."""
-
-    def refuses(self, session: Session, parsed: Parsed) -> bool:
-        """Whether a session may not do what a line says that a body follows."""
-
-
 class ExecutionContext:
     """What all executors of a server have in common.
 
-    :ivar gate: asked before bodies are taken; None where nobody has to have rights.
-    :ivar methods: what each operation is; see `bindings.methods_of`.
-    :ivar durability: up to where replies may be sent.
-    :ivar observer: sees all commands and answers; None as a rule.
-    :ivar late: by session, what is to be called with the answer that its command gets later.
-    :ivar wrong: called with what a client got wrong: its session, line and the reply.
+    :ivar gate: asked before bodies are taken; None without an access file.
+    :ivar late: by session, called with the answer that its command gets later.
+    :ivar wrong: called with a session, a wrong line of it, and the reply.
     :ivar http_came: called with a session whose peer has sent an HTTP request.
-    :ivar slow_ns: a command that takes longer is told: ``slow`` is called with the session, the
-        command's name and what it took, nanoseconds.
-    :ivar times: how long commands take, if somebody wants to know.
-    :ivar enough_bytes: of a body that is still coming: with so many the time for the next begins.
-    :ivar refuses_changes: whether `CHANGES` are refused; ``changes_refused`` how many were, but for
+    :ivar slow_ns: if a command takes longer ``slow`` is called with the session, the command's name
+        and what it took, nanoseconds.
+    :ivar times: None if nothing shows how long commands take.
+    :ivar enough_bytes: when N bytes more of a body have come, the time for the next begins.
+    :ivar refuses_changes: whether `CHANGES` are refused; ``changes_refused`` how many were, except
         puts that `Headroom` has refused.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
@@ -132,8 +200,8 @@ class ExecutionContext:
         failed: Callable[[bytes, bool], Answer],
     ) -> None:  # fmt: skip
         """:param deliver: called when the queue has answers for other sessions.
-        :param failed: called with the line of a command that has failed, and whether it was one
-            that changes nothing, while its exception is being handled; says what to answer.
+        :param failed: called with the line of a command that has failed, and whether it is of
+            `LOOKS`, while its exception is being handled; returns what to answer.
         """
         self.queue = queue
         self.methods = methods_of(queue)
@@ -142,7 +210,7 @@ class ExecutionContext:
         self.failed = failed
         self.durability = Durability(queue.state.bodies.room)
         self.observer: Observer | None = None
-        self.gate: Gate | None = None
+        self.gate: Guard | None = None
         self.late: dict[Session, Callable[[Answer], None]] = {}
         self.wrong: Callable[[Session, bytes, Reply], None] = lambda session, line, reply: None
         self.http_came: Callable[[Session], None] = lambda session: None
@@ -156,8 +224,8 @@ class ExecutionContext:
         self._carried_out: Methods = {}
 
     def refuse_changes(self, refuses: bool) -> None:
-        """Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again.  To what comes
-        with a `put` alone `Headroom.close` says so.
+        """Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again; for a `put` with
+        its body `Headroom.close` does so.
         """
         if refuses == self.refuses_changes:
             return
@@ -173,5 +241,5 @@ class ExecutionContext:
         return NO_ROOM
 
     def divide(self, connections: int) -> None:
-        """Divide a turn among so many connections, at least one."""
+        """Divide a turn among N connections, at least one."""
         self.share_ns = max(MIN_SHARE_NS, TURN_NS // connections)

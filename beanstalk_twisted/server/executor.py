@@ -1,20 +1,10 @@
-"""The hot path: all commands of a chunk in one loop, for every connection and dialect.
-
-`LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and goes
-through six calls for each command.  Here a line is found where it lies, and a body that has wholly
-come is cut out behind its line, or refused if it ends wrongly.  Left to the protocol is what has
-not wholly come: part of a line, and a `put` whose body is still coming or is too large.
-
-Nothing here is Twisted's, so that the loop can be compiled: a class that inherits from Twisted's is
-slower compiled than not.
-"""
+"""The hot path: all commands of a chunk in one loop, for every connection and dialect."""
 
 from typing import Final
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
-from beanstalk_twisted.server.bindings import LOOKS
-from beanstalk_twisted.server.execution_context import ExecutionContext, Gate, Observer
+from beanstalk_twisted.server.execution_context import LOOKS, OWN, ExecutionContext, Observer
 from beanstalk_twisted.server.incoming import (
     Incoming,
     IncomingBody,
@@ -25,11 +15,7 @@ from beanstalk_twisted.server.incoming import (
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
-from beanstalk_twisted.wire.extensions import (
-    UNAUTHORIZED,
-    CannotHandOver,
-    ReservedBatch,
-)
+from beanstalk_twisted.wire.extensions import UNAUTHORIZED, CannotHandOver, ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
@@ -40,20 +26,6 @@ from beanstalk_twisted.wire.replies import (
     Refusal,
     Reply,
 )
-
-NO_CRLF: Final[Answer] = EXPECTED_CRLF, 0
-
-TOLD_OTHERWISE: Final = (NO_ROOM, REFUSED)
-"""Answers to what is no mistake of the client's."""
-
-
-OWN: Final = frozenset({
-    "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
-    "reserve-mode", "auth", "stats-replication",
-})  # fmt: skip
-"""Operations on the connection or this server alone: their replies say nothing of the queue, so
-they are true whoever is active.
-"""
 
 ALL: Final = 0
 """All that has come is carried out."""
@@ -68,11 +40,18 @@ STOPPED: Final = 2
 class Executor:
     """Carries out one connection's commands, and gives the answers to its `ReplyQueue`.
 
+    `LineReceiver` copies the rest of its buffer for each line, changes its mode for each body, and
+    makes six calls for each command.  Here a line is found where it lies, and a body that has
+    wholly come is cut out after its line, or refused if it ends wrongly.
+
+    Nothing here is Twisted's, so that the loop can be compiled: a class that inherits from
+    Twisted's is slower compiled than not.
+
     :ivar at: where in the chunk the commands end that were begun.
     :ivar line: the command that is being carried out; empty between two, where an exception has
         changed nothing.
-    :ivar is_over: the peer has said `quit`, sends HTTP, or waits for an answer that its dialect has
-        no word for: nothing that follows is carried out.
+    :ivar is_over: the peer has sent `quit` or HTTP, or waits for an answer that its dialect has no
+        word for: nothing that follows is carried out.
     """
 
     __slots__ = (
@@ -98,17 +77,16 @@ class Executor:
         """Carry out the commands that have wholly come, one at least if there is one.
 
         :param data: not empty; begins with a line.
-        :param now_ns: the time of the first of them.
-        :param ends_ns: when others are to have their turn.
+        :param ends_ns: when others have their turn.
         :return: `ALL`, `LEFT` or `STOPPED`.
-        :raise BaseException: what the last one has failed with: `answer_failure` has the answer.
+        :raise BaseException: of the last command: `answer_failure` has the answer.
         """
         context, dialect = self._context, self._dialect
         replies, session = self._replies, self._session
         queue, methods = context.queue, context.methods
         counts = queue.tally.commands
         observer = context.observer
-        is_plain = self._is_plain()
+        is_plain = observer is None and not self._writes and context.durability.lease is None
         self.line = b""
         at = self.at = 0
         while True:
@@ -185,7 +163,6 @@ class Executor:
                 return STOPPED
 
     def _note_time(self, begun_ns: int) -> None:
-        """The newest command has been carried out; its answer may be still to come."""
         times, command = self._context.times, self._command
         if times is not None and command is not None:
             times.note(command.name, self._context.now_ns() - begun_ns)
@@ -195,7 +172,7 @@ class Executor:
         answer: Answer | None,
     ) -> Answer | None:  # fmt: skip
         """:param answer: if it is known already.
-        :return: what is to be answered instead of carrying the command out, if anything.
+        :return: what to answer instead of carrying the command out, if anything.
         """
         observer.command_received(self._session, line, parsed)
         if answer is None and not parsed[0].ends_connection:
@@ -213,29 +190,29 @@ class Executor:
         return self._refuse(line, end, error.reply, error.counter, None)
 
     def ends_at(self, line: bytes) -> bool:
-        """End the connection if its peer sends an HTTP request, whose body may be commands.
-
-        :param line: as `is_http` takes it.
-        """
+        """End the connection if its peer sends an HTTP request, whose body may be commands."""
         if not is_http(line):
             return False
-        context = self._context
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, None)
-        context.http_came(self._session)
+        self._received(line, None)
+        self._context.http_came(self._session)
         self.is_over = True
         return True
 
     def _refuse(
         self, line: bytes, end: int, reply: Reply, counter: str | None, parsed: Parsed | None
     ) -> Answer:
-        """Answer a line that is wrong."""
         self.line, self.at = line, end
-        context = self._context
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
-        context.queue.count(counter)
-        context.wrong(self._session, line, reply)
+        self._received(line, parsed)
+        self._context.queue.count(counter)
+        return self._wrong(line, reply)
+
+    def _received(self, line: bytes, parsed: Parsed | None) -> None:
+        observer = self._context.observer
+        if observer is not None:
+            observer.command_received(self._session, line, parsed)
+
+    def _wrong(self, line: bytes, reply: Reply) -> Answer:
+        self._context.wrong(self._session, line, reply)
         return reply, 0
 
     def _put(
@@ -249,20 +226,23 @@ class Executor:
         queue, observer = context.queue, context.observer
         answer: Answer | None
         size: int
-        _, (priority, delay_s, ttr_s, size), has_junk = parsed
+        command, (priority, delay_s, ttr_s, size), has_junk = parsed
         stop = start + size
         end = stop + 2
         if has_junk or end > len(data) or size > queue.max_job_bytes:
-            return self._leave_or_refuse(line, start, parsed)
+            # The size is looked at before what may follow it (beanstalkd prot.c, OP_PUT).
+            if not has_junk or size > queue.max_job_bytes:
+                return None
+            return self._refuse(line, start, BAD_FORMAT, command.counter, parsed)
         self.line, self.at = line, end
-        if context.gate is not None and self._is_refused(context.gate, line, parsed):
+        if context.gate is not None and self._is_refused(line, parsed):
             return REFUSED
         answer, body = None, b""
         try:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = self._miss_crlf(line)
+                answer = self._wrong(line, EXPECTED_CRLF)
         except MemoryError:
             answer = NO_ROOM
         queue.tally.commands["cmd-put"] += 1
@@ -273,25 +253,21 @@ class Executor:
             return answer
         return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
 
-    def _is_refused(self, gate: Gate, line: bytes, parsed: Parsed) -> bool:
-        """Whether a job may not be put into the tube in use; then it is counted and told."""
-        session = self._session
+    def _is_refused(self, line: bytes, parsed: Parsed) -> bool:
+        """Return True if no job may be put into the tube in use; then it is counted."""
+        gate, session = self._context.gate, self._session
         # To call the gate for each put would be a percent of what it costs.
-        if session.using is session.may_put_into or not gate.refuses_put(session):
+        if gate is None or session.using is session.may_put_into or not gate.refuses_put(session):
             return False
         self._context.queue.tally.commands["cmd-put"] += 1
-        observer = self._context.observer
-        if observer is not None:
-            observer.command_received(session, line, parsed)
+        self._received(line, parsed)
         return True
 
     def _put_whole(
         self, line: bytes, parsed: Parsed, data: bytes, start: int, now_ns: int
     ) -> Answer | None:
-        """Take the job of a `put-at` or a `put` with tags, or leave ``at`` behind its line: it has
+        """Take the job of a `put-at` or a `put` with tags, or leave ``at`` after its line: it has
         not wholly come, or is too large, or there are several.
-
-        :param start: where its body does.
         """
         context = self._context
         command, args, _ = parsed
@@ -308,7 +284,7 @@ class Executor:
             if data[stop:end] == CRLF:
                 body = data[start:stop]
             else:
-                answer = self._miss_crlf(line)
+                answer = self._wrong(line, EXPECTED_CRLF)
         except MemoryError:
             answer = NO_ROOM
         if context.observer is not None:
@@ -318,28 +294,13 @@ class Executor:
         run = context.methods[command.operation]
         return run(self._session, now_ns, now_ns, priority, delay_s, ttr_s, tags, body)
 
-    def _miss_crlf(self, line: bytes) -> Answer:
-        """A body does not end where its size says."""
-        self._context.wrong(self._session, line, EXPECTED_CRLF)
-        return NO_CRLF
-
-    def _leave_or_refuse(self, line: bytes, end: int, parsed: Parsed) -> Answer | None:
-        """The size of a job is looked at before what may follow it on the line (beanstalkd prot.c,
-        OP_PUT).
-        """
-        command, args, has_junk = parsed
-        if not has_junk or args[-1] > self._context.queue.max_job_bytes:
-            return None
-        return self._refuse(line, end, BAD_FORMAT, command.counter, parsed)
-
     # What has not wholly come.
 
     def begin_body(self, line: bytes, now_ns: int) -> Incoming:
-        """Begin a `put` whose body is still to come, or is too large, or a command that jobs
-        follow.
+        """Begin a `put` whose body is still to come, or is too large, or a command with jobs.
 
         :param line: which `execute` has left, and counted.
-        :raise BaseException: as `execute`, but nobody knows what would follow.
+        :raise BaseException: as `execute`, but what follows is unknown.
         """
         parsed = self._parse(line)
         if parsed is None or parsed[0].has_jobs:
@@ -350,8 +311,7 @@ class Executor:
         self.line = line
         self._command = command
         queue.count(command.counter)
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
+        self._received(line, parsed)
         refusal: Reply | None = None
         if context.gate is not None and context.gate.refuses_put(self._session):
             refusal = UNAUTHORIZED
@@ -373,7 +333,6 @@ class Executor:
         return self._begin_jobs(line, parsed, now_ns)
 
     def _parse(self, line: bytes) -> Parsed | None:
-        """:return: None if it is wrong."""
         try:
             return self._dialect.parse(line)
         except ParseError:
@@ -387,8 +346,7 @@ class Executor:
         assert command is not None
         self._command = command
         self.line = line
-        if context.observer is not None:
-            context.observer.command_received(self._session, line, parsed)
+        self._received(line, parsed)
         self.line = b""
         jobs = IncomingJobs(
             line, command, parsed, queue.memory, max_job_bytes=queue.max_job_bytes, now_ns=now_ns
@@ -396,7 +354,7 @@ class Executor:
         gate = context.gate
         if gate is not None and parsed is not None and gate.refuses(self._session, parsed):
             jobs.refuse(UNAUTHORIZED)
-            # Whoever has no right is told that, whatever else is wrong.
+            # A client without the right gets this reply, whatever else is wrong.
             jobs.refusal = UNAUTHORIZED
         elif context.refuses_changes:
             context.changes_refused += 1
@@ -413,25 +371,21 @@ class Executor:
         max_bytes = self._dialect.max_line_bytes(line)
         if max_bytes > MAX_LINE_BYTES:
             return IncomingLine(line, max_bytes, has_jobs=has_jobs)
-        observer = self._context.observer
-        if observer is not None:
-            observer.command_received(self._session, line, None)
+        self._received(line, None)
         return LongLine(line, is_lost=has_jobs)
 
     def finish(self, incoming: Incoming, now_ns: int) -> None:
-        """All of it has come: carry it out, or answer why not.
-
-        :raise BaseException: as `execute`.
-        """
+        """Carry out what has wholly come, or answer why not; fails as `execute`."""
         self.line = incoming.line
         incoming.let_go()
         answer: Answer | None
         if isinstance(incoming, IncomingLine):
             answer = self._obey(incoming, now_ns)
-        elif incoming.refusal is not None:
+        elif incoming.refusal in (OUT_OF_MEMORY, UNAUTHORIZED):
+            # No mistake of the client's.
             answer = incoming.refusal, 0
-            if answer not in TOLD_OTHERWISE:
-                self._context.wrong(self._session, incoming.line, incoming.refusal)
+        elif incoming.refusal is not None:
+            answer = self._wrong(incoming.line, incoming.refusal)
         elif isinstance(incoming, IncomingJobs):
             answer = self._put_jobs(incoming, now_ns)
         else:
@@ -463,7 +417,7 @@ class Executor:
 
     def _obey(self, incoming: IncomingLine, now_ns: int) -> Answer | None:
         """Carry out a command that has a long line, and no body."""
-        context, session = self._context, self._session
+        context = self._context
         if incoming.refusal is not None:
             return self._refuse(incoming.line, self.at, incoming.refusal, None, None)
         line = incoming.whole
@@ -474,19 +428,17 @@ class Executor:
         command, args, _ = parsed
         self._command = command
         context.queue.count(command.counter)
-        answer: Answer | None = None
         if context.observer is not None:
             answer = self._announce(context.observer, line, parsed, None, None)
-        if answer is None:
-            answer = context.methods[command.operation](session, now_ns, *args)
-        return answer
+            if answer is not None:
+                return answer
+        return context.methods[command.operation](self._session, now_ns, *args)
 
     def _put_collected(self, incoming: IncomingBody, now_ns: int) -> Answer | None:
-        context = self._context
-        parsed, draft = incoming.parsed, incoming.draft
+        context, parsed, draft = self._context, incoming.parsed, incoming.draft
         assert draft is not None
         if not incoming.body.endswith(CRLF):
-            return self._miss_crlf(incoming.line)
+            return self._wrong(incoming.line, EXPECTED_CRLF)
         try:
             body = incoming.body[: -len(CRLF)]
         except MemoryError:
@@ -504,13 +456,11 @@ class Executor:
     # Answers.
 
     def tell_slow(self, took_ns: int) -> None:
-        """The newest command has taken long."""
-        command = self._command
+        context, command = self._context, self._command
         name = "a wrong line" if command is None else command.name
-        times = self._context.times
-        if times is not None:
-            times.slow[name] += 1
-        self._context.slow(self._session, name, took_ns)
+        if context.times is not None:
+            context.times.slow[name] += 1
+        context.slow(self._session, name, took_ns)
 
     def answer(self, answer: Answer) -> bool:
         """Answer the newest command, in the words of the dialect.
@@ -537,22 +487,13 @@ class Executor:
             return self._replies.add_without_lease(encoded)
         return self._replies.add(encoded, lsn)
 
-    def _is_plain(self) -> bool:
-        """Whether replies are sent without anybody being asked or told."""
-        context = self._context
-        return context.observer is None and not self._writes and context.durability.lease is None
-
     def _needs_no_lease(self, reply: Reply) -> bool:
-        """Whether a reply to the newest command may leave though another server may be active."""
-        if reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver):
-            return True
-        return self._command is not None and self._command.operation in OWN
+        """Return True if the reply may leave though another server may be active."""
+        is_own = self._command is not None and self._command.operation in OWN
+        return is_own or reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver)
 
     def answer_failure(self) -> None:
-        """Answer the command that has failed with the exception that is being handled.
-
-        :raise BaseException: the same, if it is no Exception.
-        """
+        """Answer the failed command; raise the exception being handled if it is no Exception."""
         line, self.line = self.line, b""
         has_looked = self._command is not None and self._command.operation in LOOKS
         self.answer(self._context.failed(line, has_looked))

@@ -25,20 +25,26 @@ from beanstalk_twisted.wire.tags import (
     parse_update_line,
 )
 
+Collected = tuple[Any, ...]
+"""What `PutBatches` is given of a job, a `put_batches.CollectedJob`; of an `update-job` its four
+numbers, and the body or None.
+"""
+
+MORE: Final = -1
+"""All that has come is taken, and more is to come."""
+
 
 class Incoming:
     """Something that comes in pieces.
 
-    :ivar line: the command that it belongs to.
-    :ivar refusal: what it is answered with if nothing is to be done with it, which may turn out
-        while it comes.
-    :ivar is_lost: whether nobody knows where it ends: what follows could be understood wrongly.
+    :ivar line: of the command that it belongs to.
+    :ivar refusal: the reply if it is refused, which may be found while it comes.
+    :ivar is_lost: where it ends is unknown: what follows could be understood wrongly.
     """
 
     __slots__ = ("_kept_bytes", "_memory", "is_lost", "line", "refusal")
 
     def __init__(self, line: bytes, refusal: Reply | None, memory: Memory = PLENTY) -> None:
-        """:param memory: asked whether there is any for the next piece of a job, and told of it."""
         self.line = line
         self.refusal = refusal
         self.is_lost = False
@@ -58,12 +64,12 @@ class Incoming:
     def receive(self, data: bytes) -> bytes | None:
         """Take the next piece.
 
-        :return: what is behind the end; None if that is yet to come.
+        :return: what follows the end; None if that is yet to come.
         """
         raise NotImplementedError
 
     def let_go(self) -> None:
-        """What was kept is a job's from now on, or nobody's."""
+        """What was kept is a job's from now on, or dropped."""
         kept, self._kept_bytes = self._kept_bytes, 0
         if kept:
             self._memory.hold(-kept)
@@ -80,8 +86,7 @@ class Incoming:
 class IncomingBody(Incoming):
     """The body of a `put`: collected, or skipped if it is refused.
 
-    :ivar parsed: the command.
-    :ivar draft: the job to be; None if it was refused from the start.
+    :ivar draft: None if it was refused from the start.
     :ivar body: what was collected when all of it has come, its end included.
     """
 
@@ -114,7 +119,6 @@ class IncomingBody(Incoming):
         return None if self._missing else data[size:]
 
     def _keeps(self, data: bytes, size: int) -> bool:
-        """:return: whether there was memory for it."""
         if not self._may_keep(size):
             return False
         try:
@@ -133,9 +137,7 @@ class LongLine(Incoming):
     __slots__ = ("_has_cr",)
 
     def __init__(self, line: bytes, *, is_lost: bool) -> None:
-        """:param line: its start.
-        :param is_lost: whether jobs may follow, as many as nobody knows.
-        """
+        """:param is_lost: whether jobs may follow, of unknown number."""
         super().__init__(line, BAD_FORMAT)
         self.is_lost = is_lost
         self._has_cr = False
@@ -192,22 +194,12 @@ class IncomingLine(Incoming):
         return self._rest.receive(last + data[taken:])
 
 
-Collected = tuple[Any, ...]
-"""What `PutBatches` is given of a job, a `put_batches.CollectedJob`; of an `update-job` its four
-numbers, and the body or None.
-"""
-
-MORE: Final = -1
-"""All that has come is taken, and more is to come."""
-
-
 class IncomingJobs(Incoming):
     """The jobs that follow a line.
 
-    :ivar command: its row.
     :ivar is_batch: whether lines with their bodies follow; otherwise one body.
-    :ivar parsed: None if it is wrong.
-    :ivar begun_ns: when it came.
+    :ivar parsed: None if the line is wrong.
+    :ivar begun_ns: when the line came.
     :ivar jobs: what was collected when all of them have come.
     """
 
@@ -236,7 +228,14 @@ class IncomingJobs(Incoming):
         rest = line[len(command.prefix) :]
         self.is_batch = command.is_batch
         if command.is_update:
-            self._begin_update(parse_update_line(rest))
+            update = parse_update_line(rest)
+            if update is not None:
+                self._begin_body(update)
+            else:
+                # No body follows.
+                self._left = 0
+                if parsed is not None:
+                    self.jobs.append(parsed[1])
         elif not self.is_batch:
             self._begin_body(parse_job_line(rest, command.fields))
         else:
@@ -253,14 +252,9 @@ class IncomingJobs(Incoming):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all has come before the first piece."""
         return not self._left
 
     def receive(self, data: bytes) -> bytes | None:
-        """Take the next piece.
-
-        :return: what is behind the last job; None if that is yet to come.
-        """
         at = 0
         while self._left:
             at = self._take_body(data, at) if self._missing else self._take_line(data, at)
@@ -276,38 +270,23 @@ class IncomingJobs(Incoming):
         end = text.find(CRLF)
         if end >= 0:
             self._text = b""
-            self._begin_body(self._parsed(text[:end]))
+            line = text[:end]
+            # Most jobs of a batch have the same line.
+            if line != self._last_line:
+                self._last_line, self._last = line, parse_job_line(line)
+            self._begin_body(self._last)
             return at + end + len(CRLF) - before
         self._text = text
         if len(text) < most:
             return MORE
         if most == MAX_TAGGED_LINE_BYTES:
-            self._shorten_line()
+            # Too long: keep its start, which has the size, and its last byte, which may be the
+            # first of its end.
+            self.refuse(BAD_FORMAT)
+            self._text = text[: MAX_LINE_BYTES - 1] + b" " + text[-1:]
         elif not has_tags(text):
             self._lose()
         return at + most - before
-
-    def _parsed(self, line: bytes) -> JobLine:
-        """As `parse_job_line`; most jobs of a batch have the same line."""
-        if line != self._last_line:
-            self._last_line, self._last = line, parse_job_line(line)
-        return self._last
-
-    def _shorten_line(self) -> None:
-        """The line is too long: keep its start, which has the size, and its last byte, which may be
-        the first of its end.
-        """
-        self.refuse(BAD_FORMAT)
-        self._text = self._text[: MAX_LINE_BYTES - 1] + b" " + self._text[-1:]
-
-    def _begin_update(self, line: JobLine | None) -> None:
-        """:param line: None if no body follows."""
-        if line is not None:
-            self._begin_body(line)
-            return
-        self._left = 0
-        if self.parsed is not None:
-            self.jobs.append(self.parsed[1])
 
     def _begin_body(self, line: JobLine) -> None:
         """The size is looked at before what may follow it, as for a `put`."""
@@ -317,17 +296,14 @@ class IncomingJobs(Incoming):
         self._values, self._tags = line.values, line.tags
         self._missing = line.size + len(CRLF)
         self._total += line.size
+        # One body alone may have as many bytes as any job.
+        most = MAX_BATCH_BYTES if self.is_batch else self._max_job_bytes
         if line.values is None:
             self.refuse(BAD_FORMAT)
-        elif line.size > self._max_job_bytes or self._total > self._most:
+        elif line.size > self._max_job_bytes or self._total > most:
             self.refuse(JOB_TOO_BIG)
         elif line.has_junk:
             self.refuse(BAD_FORMAT)
-
-    @property
-    def _most(self) -> int:
-        """Bytes that all bodies may have: one alone may have as many as any job."""
-        return MAX_BATCH_BYTES if self.is_batch else self._max_job_bytes
 
     def _take_body(self, data: bytes, at: int) -> int:
         """:return: where the next line begins, or `MORE`."""
@@ -341,7 +317,6 @@ class IncomingJobs(Incoming):
         return at + size
 
     def _keeps(self, data: bytes, at: int, size: int) -> bool:
-        """:return: whether there was memory for it."""
         if not self._may_keep(size):
             return False
         try:
@@ -367,7 +342,7 @@ class IncomingJobs(Incoming):
             self.refuse(EXPECTED_CRLF)
 
     def refuse(self, reply: Reply) -> None:
-        """Nothing is put.  The first thing that is wrong is what is answered."""
+        """Put nothing.  The first thing that is wrong is what is answered."""
         if self.refusal is None:
             self.refusal = reply
         self.jobs.clear()
@@ -375,7 +350,7 @@ class IncomingJobs(Incoming):
         self.let_go()
 
     def _lose(self) -> None:
-        """Where the jobs end cannot be known, or is too far to be waited for."""
+        """Give up: where the jobs end cannot be known, or is too far away."""
         self.refuse(BAD_FORMAT)
         self.is_lost = True
         self._left = 0

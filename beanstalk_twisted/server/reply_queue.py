@@ -1,12 +1,5 @@
-"""The replies of a connection, from the executor to the output.
-
-They are gathered, and sent as one when all that has come is carried out.  If by then the disk does
-not have all that they tell of, they are held as one, and so are all behind them; those before the
-first such one are sent alone.  So a turn whose records are written at its end holds nothing.  A
-server that is the active one of several holds all while its lease does not say that it still is,
-but for what says nothing of the queue.
-
-Nothing here is Twisted's, so that it can be compiled with the executor.
+"""The replies of a connection, from the executor to the output.  Nothing here is Twisted's, so that
+it can be compiled with the executor.
 """
 
 from collections.abc import Callable
@@ -18,11 +11,13 @@ from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import JobReply
 
 MAX_GATHERED_BYTES: Final = 16 << 10
-"""Bytes of gathered replies from which they are sent: beside them a call of the kernel is cheap."""
+"""Bytes of gathered replies from which they are sent: compared to them a call of the kernel is
+cheap.
+"""
 
 MAX_JOINED_BYTES: Final = 16 << 10
-"""Bytes of a body from which it is sent from where it lies, together with others who hear of it: to
-copy less costs no more than another piece in a call of the kernel.
+"""Bytes of a body from which it is not copied: to copy less costs no more than another piece in a
+call of the kernel.
 """
 
 
@@ -30,7 +25,7 @@ class Output(Protocol):
     """Where replies leave; `output.Output` is one."""
 
     def write(self, pieces: list[bytes]) -> None:
-        """Send these behind all that was written before."""
+        """Send these after all that was written before."""
 
 
 class Connection(Protocol):
@@ -49,9 +44,9 @@ class Connection(Protocol):
 class Durability:
     """Up to where replies may be sent, and which queues wait for more: one for all connections.
 
-    :ivar acknowledgeable_lsn: what tells of this LSN or a lower one may be sent.
+    :ivar acknowledgeable_lsn: replies that wait for it or a lower one may be sent.
     :ivar holding: the queues with replies that wait for more, each once.
-    :ivar lease: without it nothing may be sent, whatever it tells of; None where there is none.
+    :ivar lease: while it does not hold nothing may be sent; None if the server has none.
     :ivar room: where large replies count that are held.
     """
 
@@ -62,10 +57,6 @@ class Durability:
         self._now_ns: Callable[[], int] = lambda: 0
         self.holding: list[ReplyQueue] = []
 
-    def add(self, queue: "ReplyQueue") -> None:
-        """Note a queue that begins to hold replies."""
-        self.holding.append(queue)
-
     def speak_while(self, lease: HeldLease, now_ns: Callable[[], int]) -> None:
         """Send replies only while a lease holds.
 
@@ -74,7 +65,6 @@ class Durability:
         self.lease, self._now_ns = lease, now_ns
 
     def may_speak(self, lease: HeldLease) -> bool:
-        """Whether replies may be sent at this moment."""
         return lease.holds(self._now_ns())
 
     def advance(self, lsn: int) -> None:
@@ -89,8 +79,13 @@ class Durability:
 class ReplyQueue:
     """One connection's replies: gathered, held until durable, released in order.
 
+    They are sent as one when all that has come is carried out.  If by then the disk does not have
+    all that they acknowledge, they are held as one, and so are all after them; those before the
+    first such one are sent alone.  So a turn whose records are written at its end holds nothing.
+    The active one of several servers holds all while its lease does not say that it still is,
+    except for what says nothing of the queue.
+
     :ivar lsn: what has to be durable before all the replies so far may be seen.
-    :ivar held_bytes: of the replies that are held.
     """
 
     __slots__ = (
@@ -113,11 +108,10 @@ class ReplyQueue:
 
     @property
     def is_holding(self) -> bool:
-        """Whether replies wait for the disk; then what is behind them waits too."""
         return bool(self._held)
 
     def add(self, encoded: bytes, lsn: int) -> bool:
-        """Add a reply behind all others.
+        """Add a reply after all others.
 
         :param lsn: what has to be durable before it may be seen.
         :return: whether replies were sent or held.
@@ -137,9 +131,7 @@ class ReplyQueue:
         return is_first_to_wait
 
     def add_without_lease(self, encoded: bytes) -> bool:
-        """As `add`, with a reply that says nothing of the queue: it waits for those before it
-        only.
-        """
+        """As `add`, with a reply that says nothing of the queue: it waits for those before it."""
         self.send()
         if self._held or self.lsn > self._durability.acknowledgeable_lsn:
             return self.add(encoded, 0)
@@ -189,7 +181,7 @@ class ReplyQueue:
         connection = self._connection
         if connection is not None:
             if not self._held:
-                self._durability.add(self)
+                self._durability.holding.append(self)
             self._held.append((self.lsn, pieces))
             size = total_bytes(pieces)
             self.held_bytes += size
@@ -214,7 +206,7 @@ class ReplyQueue:
                 self._output.write(pieces)
                 if connection is not None:
                     connection.replies_released()
-            # What is held from now on has been told to `Durability` anew, if nothing was.
+            # If nothing was held, what is held from now on is in `Durability.holding` again.
             return has_more
         except Exception:
             self.break_off()
@@ -249,5 +241,5 @@ class ReplyQueue:
 
 
 def total_bytes(pieces: list[bytes]) -> int:
-    """The bytes of all pieces; there is one, as a rule."""
+    # There is one, as a rule.
     return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))

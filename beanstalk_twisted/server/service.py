@@ -1,13 +1,10 @@
-"""The shell around the queue: clock, the one timer, log and connections; start, drain, stop.
-
-Differs from beanstalkd: a server that cannot write its log ends; there, it goes on without.
-"""
+"""The shell around the queue: clock, the one timer, log and connections; start, drain, stop."""
 
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
@@ -22,27 +19,19 @@ from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.reading.survey import Segment
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.printable import escape_all
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.access.authentication import Hashing
-from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.peers import Handshakes
-from beanstalk_twisted.server.anomalies import Anomalies
-from beanstalk_twisted.server.audit import Audit
-from beanstalk_twisted.server.connections.epoll_reader import (
-    EpollReader,
-    HubReactor,
-    has_place_in,
-)
+from beanstalk_twisted.server.access_control import AccessControl, Hashing
+from beanstalk_twisted.server.anomalies import Anomalies, Handshakes
+from beanstalk_twisted.server.audit import Audit, CommandLog
+from beanstalk_twisted.server.connections.epoll_reader import EpollReader, HubReactor, has_place_in
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory
 from beanstalk_twisted.server.connections.served import ServedConnections, Sessions
 from beanstalk_twisted.server.connections.turns import TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import NO_LIMIT, Headroom, MemoryLimit, can_have
-from beanstalk_twisted.server.process_stats import Process
-from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.settings import Process, Settings
 from beanstalk_twisted.storage.archiver import MakeArchiver
 from beanstalk_twisted.storage.body_reads import BodyReads
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -63,9 +52,9 @@ from beanstalk_twisted.storage.store import LogFigures, LogStore, StartProgress,
 from beanstalk_twisted.storage.watchdog import WatchedIo, close_sockets
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS, MAX_LINE_BYTES
-from beanstalk_twisted.wire.dialects import GUARDED, MODERN, Parsed
-from beanstalk_twisted.wire.extensions import TAGGED_PUT, without_secret
-from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY, Reply
+from beanstalk_twisted.wire.dialects import GUARDED, MODERN
+from beanstalk_twisted.wire.extensions import without_secret
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from beanstalk_twisted.replication.roster import Situation
@@ -83,19 +72,14 @@ SWITCH_INTERVAL_S: Final = 0.0005
 class BeanstalkService(Service):
     """A work queue that serves connections.
 
-    :ivar queue: the rules and the jobs.
-    :ivar path: the log's, empty without one.
+    Differs from beanstalkd: a server that cannot write its log ends; there, it continues without.
+
+    :ivar path: of the log, empty without one.
     :ivar loading: how many jobs the start has loaded, and how many seconds that took.
-    :ivar access: asks for rights; None where everybody has all.
+    :ivar access: None without an access file.
     :ivar is_released: whether a stop has ended, and nothing is held any more.
-    :ivar situation: how replication is; None without it.
-    :ivar handshakes: what became of those of TLS.
-    :ivar context: what the executors of its connections have in common.
-    :ivar memory: how much its jobs take, and may take.
-    :ivar turns: when its connections are served.
-    :ivar connections: those that are served.
-    :ivar factory: for ports; ``factory_v1`` for those that speak the older dialect.
-    :cvar compactor: makes what keeps the log small.
+    :ivar situation: returns how replication is; None without it.
+    :ivar log_failed: ends the server, when memory and log may no longer agree.
     """
 
     name = "beanstalk"
@@ -108,10 +92,9 @@ class BeanstalkService(Service):
         make_archiver: MakeArchiver | None = None,
         chance: Callable[[int], bytes] = os.urandom,
     ) -> None:  # fmt: skip
-        """:param directory: where the log is; None keeps jobs in memory only.
-        :param io: makes what runs the log's blocking work; needed with a directory.
-        :param make_archiver: makes the archiver, if there is an archive.
-        :param chance: gives so many random bytes, for what tells logs and processes apart.
+        """:param directory: of the log; None keeps jobs in memory only.
+        :param io: needed with a directory.
+        :param chance: gives N random bytes, for what tells logs and processes apart.
         """
         self.settings = settings
         self.clock = clock
@@ -136,7 +119,9 @@ class BeanstalkService(Service):
         self.queue.puts.draining_changed = self._tell_of_draining
         self.queue.connections.facts = self._sessions.facts
         self.queue.tell_wall_clock(clock.wall_offset_ns)
-        self._fail_stop = FailStop(lambda failure: self.failed(failure), is_armed=False)
+        self._fail_stop = self.log_failed = FailStop(
+            lambda failure: self.failed(failure), is_armed=False
+        )
         self.context = ExecutionContext(
             self.queue, self.now_ns, lambda: self.turns.deliver(), self._answer_failure
         )
@@ -179,17 +164,11 @@ class BeanstalkService(Service):
         self._timer: IDelayedCall | None = None
         self._timer_due_ns = 0
 
-    @property
-    def log_failed(self) -> FailStop:
-        """Ends the server, when memory and log may no longer agree."""
-        return self._fail_stop
-
     # Start, drain, stop.
 
     def load(self, *reports: Report) -> None:
         """Load the queue; nothing is changed on disk.
 
-        :param reports: told how far that is.
         :raise BinlogError: the log cannot be used.
         """
         if self._directory is not None and self._opened is None:
@@ -205,15 +184,11 @@ class BeanstalkService(Service):
             self._headroom.largest = self._found.largest_part
 
     def go_on_with(self, opened: OpenLog, replica: Replica) -> None:
-        """Let the start find the queue loaded, and its log open: this server was a standby.
-
-        :param replica: where the log goes beside the disk.
-        """
+        """Let the start find the queue loaded, and its log open: this server was a standby."""
         self._opened, self._replica = opened, replica
 
     def startService(self) -> None:
-        """Open the log for appending, and load it before if that was not done; nobody is served
-        before this returns.
+        """Open the log for appending, after `load` if that was not called.
 
         :raise BinlogError: the log cannot be used.
         """
@@ -229,28 +204,22 @@ class BeanstalkService(Service):
             reactor = cast(HubReactor, self._reactor)
             self.connections.hub = EpollReader(
                 reactor, self.now_ns, turns.begin_turn, turns.end_turn, self._fail_stop,
-                self.settings.slow_ns, _was_slow, self.settings.busy_poll_us,
+                self.settings.slow_ns, busy_poll_us=self.settings.busy_poll_us,
             )  # fmt: skip
         self._set_timer()
 
-    def _begin_log(self, directory: Directory) -> OpenLog:
-        if self._found is None:
-            self.load()
-        assert self._found is not None
-        found, self._found = self._found, None
-        return begin(
-            directory,
-            self.queue,
-            self.clock,
-            self.settings.segment_bytes,
-            found,
-            most_bytes=self.settings.limits.log_bytes,
-            chance=self._chance,
-        )
-
     def _open_log(self, directory: Directory) -> None:
+        opened = self._opened
+        if opened is None:
+            if self._found is None:
+                self.load()
+            assert self._found is not None
+            found, self._found = self._found, None
+            opened = begin(
+                directory, self.queue, self.clock, self.settings.segment_bytes, found,
+                most_bytes=self.settings.limits.log_bytes, chance=self._chance,
+            )  # fmt: skip
         assert self._io is not None
-        opened = self._opened or self._begin_log(directory)
         unwatched = self._io()
         io = WatchedIo(
             unwatched, self._reactor, directory.path, self.settings.fsync_timeout_s,
@@ -287,7 +256,7 @@ class BeanstalkService(Service):
 
     def begin_stop(self) -> None:
         """Let connections that end from now on change nothing, as if the process was killed.
-        Called in a handler of a signal too.
+        Called in signal handlers too.
         """
         self.connections.is_stopping = True
 
@@ -298,9 +267,8 @@ class BeanstalkService(Service):
         return ensureDeferred(self._stop(bool(was_running))).addErrback(self._cannot_stop)
 
     def fence(self) -> None:
-        """Another server is active, or may be: from here on nobody is told anything, nor is
-        anything written.  What was acknowledged is with the other one.  `stopService` ends the
-        rest.
+        """Send and write nothing from here on: another server is active, or may be, and has what
+        was acknowledged.  `stopService` ends the rest.
         """
         if self._is_fenced:
             return
@@ -310,7 +278,6 @@ class BeanstalkService(Service):
         self.connections.abandon()
 
     def _cannot_stop(self, failure: Failure) -> Failure:
-        """A stop that was cancelled has not failed."""
         if not failure.check(CancelledError):
             self._fail_stop(failure)
         return failure
@@ -326,9 +293,13 @@ class BeanstalkService(Service):
         self.connections.stop()
         if self._store is not None:
             self._store.stop()
-        if was_running:
-            await self._end_log()
+        if was_running and not self._is_fenced:
+            self._end_slices()
         if self._store is not None:
+            if was_running and self._is_fenced:
+                await self._store.committer.abandon()
+            elif was_running:
+                await self._store.finish()
             self._store.close()
         self.connections.part()
         if was_running and self._store is not None and not self._is_fenced:
@@ -340,16 +311,6 @@ class BeanstalkService(Service):
             self._directory.close()
         self.is_released = True
 
-    async def _end_log(self) -> None:
-        if not self._is_fenced:
-            self._end_slices()
-        if self._store is None:
-            return
-        if self._is_fenced:
-            await self._store.committer.abandon()
-        else:
-            await self._store.finish()
-
     def _end_slices(self) -> None:
         """Finish work in slices, so that it is answered, within `SLICES_LIMIT_NS`."""
         ends_ns = self.clock.now_ns() + SLICES_LIMIT_NS
@@ -358,13 +319,12 @@ class BeanstalkService(Service):
         self.turns.after_change()
 
     def drain(self) -> None:
-        """Take no new jobs from now on."""
         self.queue.puts.set_draining(True)
 
     @fail_stop
     def refuse_changes(self, refuses: bool) -> None:
-        """Answer OUT_OF_MEMORY to whatever would have to be kept, from now on, or keep it again;
-        connections that wait for a job go on waiting.
+        """Answer OUT_OF_MEMORY to changes from now on, or take them again; connections that wait
+        for a job keep waiting.
         """
         self.context.refuse_changes(refuses)
         self._headroom.close(refuses)
@@ -373,27 +333,23 @@ class BeanstalkService(Service):
 
     @property
     def changes_refused(self) -> int:
-        """How many commands were refused by `refuse_changes`."""
         return self.context.changes_refused + self._headroom.refused
 
     def log_figures(self) -> LogFigures | None:
-        """The log as monitoring shows it; None without one."""
+        """:return: None without a log."""
         return None if self._store is None else self._store.figures()
 
     @property
     def body_reads(self) -> BodyReads | None:
-        """What reads bodies that are in the log only; None where all are in memory."""
+        """What reads bodies that are in the log only; None without a log."""
         return None if self._store is None else self._store.reads
 
     async def log_segments(self, after: int, most: int) -> list[SegmentFacts]:
-        """A page of the log's segments, oldest first; empty without a log.
-
-        :param after: the number of the last segment of the page before; 0 for the first page.
-        """
+        """Return the log's segments after that number, oldest first, at most ``most``."""
         return [] if self._store is None else await self._store.segments(after, most)
 
     def why_not_ready(self) -> str:
-        """Why jobs are not taken, or not kept, now; empty if they are."""
+        """:return: empty if jobs are taken and kept now."""
         situation = self.situation()
         if situation is not None and situation.why:
             return situation.why
@@ -413,8 +369,8 @@ class BeanstalkService(Service):
 
     @fail_stop
     def sync_log(self, call: Callable[[], None]) -> None:
-        """Have the disk show that it answers: call when all that was appended is durable, and a
-        sync that begins now has ended; at once if there is no log, or it is never synced.
+        """Call when all that was appended is durable, and a sync that begins now has ended;
+        immediately if there is no log, or it is never synced.
         """
         if self._store is None or self.settings.fsync.interval_s is None:
             call()
@@ -423,9 +379,7 @@ class BeanstalkService(Service):
 
     @fail_stop
     def declare_policies(self, declared: DeclaredPolicies) -> None:
-        """A file says this of the policies of tubes; to be called before the jobs are loaded, or
-        when the server runs.
-        """
+        """Apply the policies of a file, before the jobs are loaded or while the server runs."""
         if not self.running:
             self.queue.policies.declared = declared
             return
@@ -434,10 +388,10 @@ class BeanstalkService(Service):
 
     @fail_stop
     def require_access(self, rules: AccessRules, hashing: Hashing) -> None:
-        """Have commands ask for rights, by these rules; others may be given later, which hold for
-        each connection from its next command on.  To be called first before anybody is served.
+        """Have commands ask for rights, by these rules; others may be given later, for each
+        connection from its next command on.  Called first before the server serves.
 
-        :param hashing: where tokens are compared; only the first counts.
+        :param hashing: only the first counts.
         """
         if self.access is not None:
             self.access.change_rules(rules)
@@ -446,7 +400,6 @@ class BeanstalkService(Service):
             self.context, self._sessions, rules, cast(Reactor, self._reactor), hashing,
             self._anomalies, self.turns.after_change,
         )  # fmt: skip
-        self.access.protect((*GUARDED.rows, TAGGED_PUT))
         self._sessions.identify = self.access.guard.admissions.name_of
         self._modern.dialect = GUARDED
 
@@ -465,7 +418,7 @@ class BeanstalkService(Service):
     def _answer_failure(self, line: bytes, has_only_looked: bool) -> Answer:
         """End the server if the command that failed may have changed something, and there is a log.
 
-        :return: what to answer if the server goes on.
+        :return: what to answer if the server continues.
         :raise BaseException: what is being handled, if it is no Exception.
         """
         error = sys.exc_info()[1]
@@ -476,10 +429,9 @@ class BeanstalkService(Service):
         elif isinstance(error, MemoryError):
             return OUT_OF_MEMORY, 0
         self.log.failure(
-            "while executing {line!r}",
-            event="command-failed",
+            "while executing {line!r}", event="command-failed",
             line=without_secret(line)[:MAX_LINE_BYTES],
-        )
+        )  # fmt: skip
         return INTERNAL_ERROR, 0
 
     # After each change.
@@ -495,15 +447,13 @@ class BeanstalkService(Service):
             raise
 
     def _advance(self) -> None:
-        """Release the replies that waited for what is durable now.  A commit within the end of a
-        turn does so before it goes on, and its replies leave then.
-        """
+        """Release the replies that waited for what is durable now."""
         assert self._store is not None
         self.context.durability.advance(self._store.committer.acknowledgeable_lsn)
         self.turns.send_unsent()
 
     def _set_timer(self) -> None:
-        """Set the one timer to what the queue waits for.  It may be early: then it is set again."""
+        """Set the one timer to what the queue waits for.  If it fires early, it is set again."""
         due_ns = self.queue.next_due_ns()
         if due_ns is None or not self.running:
             return
@@ -524,7 +474,7 @@ class BeanstalkService(Service):
     # The end.
 
     def _end_process(self, failure: Failure) -> None:
-        """End the process: the log is lost to it, so no reply that waits for it may leave."""
+        """End the process: it has lost its log, so no reply that waits for that may leave."""
         error = failure.value
         code = error.exit_code if isinstance(error, BinlogError) else EXIT_CODE
         end_process(code, lambda: self._say_why(failure))
@@ -538,33 +488,3 @@ class BeanstalkService(Service):
             with suppress(OSError):
                 os.unlink(self.settings.pidfile)
         close_sockets()
-
-
-def _was_slow(transport: Any, took_ns: int) -> None:
-    """What a socket has brought took so long.
-
-    :param transport: of a connection that may have ended meanwhile; Twisted's has no protocol then.
-    """
-    protocol = getattr(transport, "protocol", None)
-    if protocol is not None:
-        protocol.was_slow(took_ns)
-
-
-class CommandLog:
-    """An `execution_context.Observer` that logs each line as it came, wrong ones too, without
-    bodies.
-    """
-
-    log = Logger()
-
-    def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        self.log.info(
-            "connection {connection}: {line}", event="command",
-            connection=session.number, line=escape_all(without_secret(line)),
-        )  # fmt: skip
-
-    def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        return None
-
-    def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """Answers are not logged."""

@@ -1,16 +1,21 @@
-"""How a server was told to be: its options as values."""
+"""How a server was configured, and what `stats` says of its process."""
 
+import os
+import resource
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
+from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
-from beanstalk_twisted.server.connections.stalled import DEFAULT_STALLED_S
 from beanstalk_twisted.server.execution_context import NEVER_NS
+from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
-from beanstalk_twisted.storage.store import LogOptions
+from beanstalk_twisted.storage.store import LogFacts, LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
+from beanstalk_twisted.version import VERSION
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -25,7 +30,15 @@ DEFAULT_MAX_CONNECTIONS: Final = 10_000
 """Some 40 MB of memory when they are idle, and more workers than one process has work for."""
 
 MAX_MAX_CONNECTIONS: Final = 1 << 20
-"""As many as Linux gives one process of file descriptors, unless told otherwise."""
+"""As many as Linux gives one process of file descriptors, unless configured."""
+
+DEFAULT_STALLED_S: Final = 60
+"""Seconds: longer than a network fails that recovers, TCP's own retries included, and as long as
+proxies wait for a request.
+"""
+
+MAX_STALLED_S: Final = 86_400
+"""A day is as good as never."""
 
 IN_MEMORY: Final = "in memory only (jobs are lost when the server ends)"
 
@@ -37,13 +50,12 @@ three, and two to compact.
 
 
 class Limits(NamedTuple):
-    """How much clients may take together.
+    """How much clients may take together; 0 for no limit.
 
-    :ivar memory_bytes: that jobs may take of memory; 0 for no limit.
-    :ivar connections: that there may be; ``connections_per_address`` of one address.  0 for no
-        limit but the descriptors'.
-    :ivar log_bytes: that the log's files may have; 0 for no limit.
-    :ivar stalled_s: seconds for the rest of what a peer has begun to send; 0 for ever.
+    :ivar memory_bytes: that jobs may take of memory.
+    :ivar connections: of all, ``connections_per_address`` of one address.
+    :ivar stalled_s: seconds for the rest of what a peer has begun to send.
+    :ivar log_bytes: of the log's files.
     """
 
     memory_bytes: int = 0
@@ -53,7 +65,7 @@ class Limits(NamedTuple):
     log_bytes: int = 0
 
     def in_words(self) -> str:
-        """Say those that are not the default, but the memory's, each behind a comma."""
+        """Describe those that are not the default, except the memory's, each after a comma."""
         connections = self.connections
         stalled = f"stalled timeout {self.stalled_s} s"
         words = {
@@ -68,19 +80,18 @@ class Limits(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How a server was told to be.
+    """How a server was configured.
 
-    :ivar max_connections: as many as there are descriptors for; more are closed at once, so that
-        the log always gets its own.
+    :ivar max_connections: as many as there are descriptors for; more are closed immediately, so
+        that the log always gets its own.
     :ivar fsync_timeout_s: see `WatchedIo`.
     :ivar fsync_inline_us: see `InlineSyncPolicy`.
     :ivar busy_poll_us: see `BusyPollPolicy`; 0 on a machine with one processor.
     :ivar slow_ms: a command that takes more milliseconds, or waits longer for the disk, is logged,
         `MIN_SLOW_MS` to `MAX_SLOW_MS`; 0 never.
     :ivar max_keys: how many unique keys there may be.
-    :ivar limits: of what clients may take together.
     :ivar body_cache: bytes of bodies that are kept in memory, with a log; None for all.
-    :ivar verify: what a start looks at before anybody is served.
+    :ivar verify: what a start looks at before the server serves.
     """
 
     max_job_bytes: int
@@ -101,22 +112,17 @@ class Settings(NamedTuple):
 
     @property
     def slow_ns(self) -> int:
-        """The same, nanoseconds; for never, what is never reached."""
+        """For never, what is never reached."""
         return self.slow_ms * 1_000_000 if self.slow_ms else NEVER_NS
 
     @property
     def log(self) -> LogOptions:
-        """What of them is about the log."""
         return LogOptions(
-            self.fsync,
-            self.compaction,
-            self.fsync_inline_us,
-            self.slow_ns,
-            self.body_cache,
+            self.fsync, self.compaction, self.fsync_inline_us, self.slow_ns, self.body_cache
         )
 
     def in_words(self, path: str, has_hub: bool) -> str:
-        """Say what matters to a reader of the server's log.
+        """Describe what matters to a reader of the server's log.
 
         :param path: of the log's directory; empty without one.
         :param has_hub: whether one reader serves all sockets.
@@ -146,3 +152,35 @@ class Settings(NamedTuple):
         limit_us = self.fsync_inline_us
         inline = f"inline up to {limit_us} us" if limit_us else "never inline"
         return f"{self.fsync.in_words} ({inline})"
+
+
+class Process:
+    """Gathers `ProcessFacts`."""
+
+    def __init__(
+        self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
+    ) -> None:
+        self.log = LogFacts()
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._identity = chance(8).hex()
+        self._uname = os.uname()
+
+    def facts(self) -> ProcessFacts:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return ProcessFacts(
+            pid=os.getpid(),
+            version=VERSION,
+            utime_us=round(usage.ru_utime * 1_000_000),
+            stime_us=round(usage.ru_stime * 1_000_000),
+            uptime_s=self._clock.uptime_ns() // NS,
+            binlog_oldest=self.log.oldest(),
+            binlog_current=self.log.current(),
+            binlog_migrated=self.log.migrated(),
+            binlog_written=self.log.written(),
+            binlog_max_bytes=self._segment_bytes,
+            identity=self._identity,
+            hostname=self._uname.nodename,
+            os=self._uname.version,
+            platform=self._uname.machine,
+        )

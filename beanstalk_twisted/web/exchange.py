@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
 
-from beanstalk_twisted.server.access.admissions import Known
+from beanstalk_twisted.server.admissions import Known
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"

@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred, succeed
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import TokenHash
-from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.peers import host_of, peer_of
+from beanstalk_twisted.server.access_control import AccessControl
+from beanstalk_twisted.server.admissions import Known
+from beanstalk_twisted.server.connections.served import host_of, peer_of
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, SOME, Route
 from beanstalk_twisted.wire.rights import LOOK, MANAGE

@@ -10,8 +10,8 @@ from beanstalk_twisted.jobs.figures import BOUNDS_NS, Histogram, TubeTimes
 from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
 from beanstalk_twisted.replication.roster import STANDBY
 from beanstalk_twisted.rules.statistics import Pairs
-from beanstalk_twisted.server.access.control import AccessControl
-from beanstalk_twisted.server.access.peers import Handshakes
+from beanstalk_twisted.server.access_control import AccessControl
+from beanstalk_twisted.server.anomalies import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.body_reads import READ_BOUNDS_NS

@@ -24,8 +24,8 @@ from zope.interface import implementer
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import TokenHash
 from beanstalk_twisted.printable import escape_all
-from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.access.control import AccessControl
+from beanstalk_twisted.server.access_control import AccessControl
+from beanstalk_twisted.server.admissions import Known
 from beanstalk_twisted.server.connections.turns import SharedTurns
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.channel import (

@@ -1,13 +1,5 @@
-"""The table: every command once, with its fields, its body and its counter.  The parser
-(`dialects`), the client's specs, the counters of `stats` and the table in docs/protocol.md derive
-from it.
-
-A row names its operation; `server.bindings` says which method of the queue that is.  An older
-dialect is another table (`v1`), whose rows name the same operations.
-
-As in beanstalkd, the first row, in this order, whose prefix the line starts with is its command.
-So ``stats-job`` without an argument is a ``stats`` with something behind it, hence BAD_FORMAT and
-not UNKNOWN_COMMAND.
+"""The table: every command once, with its fields, its body and its counter.  The parser, the
+client's specs, the counters of `stats` and the table in docs/protocol.md derive from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,30 +20,25 @@ class Command:
     """One command.
 
     :ivar prefix: what its lines start with; ends in a space where the word must be followed by one.
-    :ivar name: the command's word.
     :ivar fields: what follows; nothing else may, if there are none.
-    :ivar operation: what is done, by the name of the modern command that does it.
+    :ivar operation: the name of the modern command that does the same.
     :ivar has_body: the last field is the size of a body that follows the line.
-    :ivar has_jobs: one job or more follow the line, read by `server.incoming_jobs`: a body, if one
-        field is its size, else so many job lines with their bodies.
-    :ivar is_batch: what follows is job lines with their bodies.
-    :ivar is_update: what follows is the new body of a job, if the line says its size.
-    :ivar form: what `capabilities` calls it if it is another form of the command of the same
-        prefix: its lines are those that are none of that one; otherwise empty.
+    :ivar has_jobs: one job or more follow the line: a body, if one field is its size, else N job
+        lines with their bodies.
+    :ivar is_batch: job lines with their bodies follow.
+    :ivar is_update: the new body of a job follows, if the line says its size.
+    :ivar form: its name in `capabilities` if it is another form of the command of the same prefix:
+        its lines are those that are none of that one; otherwise empty.
     :ivar is_whole_word: its lines are those whose first word, up to a space, is the command's;
         otherwise those that start with the prefix.
-    :ivar ends_connection: the peer takes its leave; whatever follows on the line is ignored.
-    :ivar ends_wait: sent while a command of its connection waits, it ends that wait, if it is the
-        next one.
+    :ivar ends_connection: whatever follows on the line is ignored.
+    :ivar ends_wait: as the next one after a command that waits, it ends that wait.
     :ivar ends_run: what follows the line is no command: it has jobs, or ends the connection.
-    :ivar needs: which right it needs, and of which tubes, where rights are asked for.
-    :ivar manages: derived from that: it does to others' jobs, to tubes or to the server what an
-        operator does, and is told in the audit.
+    :ivar manages: an operator's command, which is logged in the audit.
     :ivar counter: its key in `stats`, None if it has none.
-    :ivar pattern: derived from the fields.
-    :ivar max_line_bytes: of its lines, with their CR LF.
+    :ivar max_line_bytes: with the CR LF.
     :ivar write: gives the bytes of an answer, and none if the dialect has no word for it; None
-        where replies are written as they write themselves.
+        where replies encode themselves.
     """
 
     # Attributes in slots are read in 10 ns, those of a NamedTuple in 27 (unoptimised CPython 3.11).
@@ -68,7 +55,6 @@ class Command:
         max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
         write: Callable[[Reply], bytes] | None = None,
     ) -> None:  # fmt: skip
-        """:param operation: if it is not called as the command itself."""
         self.prefix = prefix
         self.name = prefix.decode().strip()
         self.fields = tuple(fields)
@@ -96,6 +82,9 @@ class Command:
 _PUT_FIELDS = (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES)
 _RELEASE_FIELDS = (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY)
 
+# As in beanstalkd, the first row, in this order, whose prefix the line starts with is its command.
+# So ``stats-job`` without an argument is a ``stats`` with something after it, hence BAD_FORMAT and
+# not UNKNOWN_COMMAND.
 COMMANDS: Final = (
     Command(b"put ", _PUT_FIELDS, has_body=True, needs=Needs(rights.PUT, rights.USED)),
     Command(b"peek ", (grammar.JOB_ID,), needs=Needs(rights.LOOK, rights.JOB)),
@@ -123,11 +112,7 @@ COMMANDS: Final = (
     Command(b"stats-job ", (grammar.JOB_ID,), needs=Needs(rights.LOOK, rights.JOB)),
     Command(b"stats-tube ", (grammar.TUBE,), needs=Needs(rights.LOOK, rights.NAMED)),
     Command(b"stats", needs=Needs(rights.LOOK, rights.SOME)),
-    Command(
-        b"use ",
-        (grammar.TUBE,),
-        needs=OPEN,
-    ),
+    Command(b"use ", (grammar.TUBE,), needs=OPEN),
     Command(b"watch ", (grammar.TUBE,), needs=Needs(rights.RESERVE, rights.NAMED)),
     Command(b"ignore ", (grammar.TUBE,), needs=OPEN),
     Command(b"list-tubes-watched", needs=OPEN),

@@ -1,35 +1,14 @@
-"""The commands that beanstalkd does not have, and their replies (docs/extensions.md).
-
-They have no counters, since `stats` has no new keys.  A line is one of them if its first word is:
-``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.  A `watch` with a
-weight and a `put` with tags are other forms: a `watch` is looked at again if it is BAD_FORMAT to
-beanstalkd, and the row of a `put` with tags is used where that of `put` finds tags behind the size.
-"""
+"""The commands that beanstalkd does not have, and their replies (docs/extensions.md)."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import grammar, rights
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.grammar import (
-    BATCH_COUNT,
-    BYTES,
-    CRLF,
-    DELAY,
-    JOB_ID,
-    MAX_BATCH_JOBS,
-    OPTIONAL_BYTES,
-    PRIORITY,
-    SECONDS,
-    TTR,
-    UNIX_SECONDS,
-    Field,
-    ParseError,
-)
+from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, Field, ParseError, number
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     MAX_REPLY_LINE_BYTES,
-    Inserted,
     Line,
     Refusal,
     Reply,
@@ -48,9 +27,14 @@ MAX_POLICY_LINE_BYTES: Final = 1024
 MIN_PIECE_BYTES: Final = 4 << 10
 """Bytes of a body that a batch's reply does not copy: 1,000 smaller ones are copied in 2 ms."""
 
-
 MAX_PAGE_JOBS: Final = 1000
 """Jobs of a page of `list-jobs`: some 5 ms, while others wait."""
+
+MAX_WEIGHT: Final = 1000
+"""Of a watched tube: with more, one of weight 1 would wait for tens of thousands of jobs.
+
+Differs from Tuber: 9,999 there.
+"""
 
 
 def _seconds(text: bytes) -> int | None:
@@ -77,7 +61,6 @@ JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
 
 
 def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
-    """:return: the keys and values, any of them."""
     pairs = []
     for pair in text.decode("ascii").split():
         key, _, value = pair.partition("=")
@@ -85,28 +68,7 @@ def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _limit(text: bytes) -> int:
-    limit = int(text)
-    if not 1 <= limit <= MAX_PAGE_JOBS:
-        raise ParseError(BAD_FORMAT)
-    return limit
-
-
-MAX_WEIGHT: Final = 1000
-"""Of a watched tube: with more, one of weight 1 would wait for tens of thousands of jobs.
-
-Differs from Tuber: 9,999 there.
-"""
-
-
-def _weight(text: bytes) -> int:
-    weight = int(text)
-    if not 1 <= weight <= MAX_WEIGHT:
-        raise ParseError(BAD_FORMAT)
-    return weight
-
-
-WEIGHT: Final = Field("weight", rb" ([0-9]++)", _weight)
+WEIGHT: Final = Field("weight", rb" ([0-9]++)", lambda text: number(text, MAX_WEIGHT, 1))
 MODE: Final = Field("mode", rb"(fifo|weighted-fair|weighted)", bytes)
 WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert)
 
@@ -128,7 +90,7 @@ FLUSHED_STATE: Final = Field(
     "state", rb"(?: (ready|delayed|buried|all))?+", lambda text: text or b"all", is_optional=True
 )
 LISTED_STATE: Final = Field("state", rb" (ready|reserved|delayed|buried|all)", bytes)
-LIMIT: Final = Field("limit", rb" ([0-9]++)", _limit)
+LIMIT: Final = Field("limit", rb" ([0-9]++)", lambda text: number(text, MAX_PAGE_JOBS, 1))
 CURSOR: Final = Field(
     "cursor", rb"(?: ([a-z0-9-]++))?+", lambda text: text or b"", is_optional=True
 )
@@ -142,64 +104,55 @@ UNIQUE_KEY: Final = TARGET._replace(name="key")
 SUCCESSOR: Final = Field(
     "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"", is_optional=True
 )
-"""Behind a blank there is a name: an empty one is a mistake, and not whichever has the most."""
+"""After a blank there is a name: an empty one is a mistake, and not whichever has the most."""
 
 DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
 
+# They have no counters, since `stats` has no new keys.  A line is one of them if its first word is:
+# ``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.  A `watch` with a
+# weight and a `put` with tags are other forms: a `watch` is looked at again if it is BAD_FORMAT to
+# beanstalkd, and the row of a `put` with tags is used where `put` finds tags after the size.
 EXTENSIONS: Final = (
     _row(b"capabilities", needs=OPEN),
     _row(
         b"put-at",
-        (PRIORITY, UNIX_SECONDS, TTR, BYTES, OPTIONAL_TAGS),
-        has_jobs=True,
-        max_line_bytes=MAX_TAGGED_LINE_BYTES,
-        needs=Needs(rights.PUT, rights.USED),
+        (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
+        has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
     ),
-    _row(b"put-batch", (BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
+    _row(b"put-batch", (grammar.BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
     _row(
-        b"reserve-batch",
-        (BATCH_COUNT, OPTIONAL_SECONDS),
+        b"reserve-batch", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
         needs=Needs(rights.RESERVE, rights.WATCHED),
     ),
     _row(
-        b"delete-batch",
-        (JOB_IDS,),
-        max_line_bytes=MAX_BATCH_LINE_BYTES,
+        b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES,
         needs=Needs(rights.RESERVE, rights.HELD_JOBS),
     ),
     _row(
-        b"list-jobs",
-        (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
+        b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
         needs=Needs(rights.LOOK, rights.NAMED),
     ),
     _row(
-        b"flush-tube",
-        (grammar.TUBE_WORD, FLUSHED_STATE),
+        b"flush-tube", (grammar.TUBE_WORD, FLUSHED_STATE),
         needs=Needs(rights.MANAGE, rights.NAMED),
     ),
     _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
-    _row(b"move-job", (JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
+    _row(b"move-job", (grammar.JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
         b"update-job",
-        (JOB_ID, PRIORITY, DELAY, TTR, OPTIONAL_BYTES),
-        has_jobs=True,
-        needs=Needs(rights.MANAGE, rights.JOB),
+        (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.OPTIONAL_BYTES),
+        has_jobs=True, needs=Needs(rights.MANAGE, rights.JOB),
     ),
-    _row(b"wait-job", (JOB_ID, SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
+    _row(b"wait-job", (grammar.JOB_ID, grammar.SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
     _row(b"cancel-reserve", ends_wait=True, needs=OPEN),
     _row(b"stats-group", (GROUP,), needs=Needs(rights.LOOK, rights.EVERY)),
     _row(
-        b"watch",
-        (WATCHED, WEIGHT),
-        operation="watch-weighted",
-        form="watch <weight>",
+        b"watch", (WATCHED, WEIGHT), operation="watch-weighted", form="watch <weight>",
         needs=Needs(rights.RESERVE, rights.NAMED),
     ),
     _row(b"reserve-mode", (MODE,), needs=OPEN),
     _row(
-        b"tube-policy",
-        (grammar.TUBE_WORD, POLICY_PAIRS),
-        max_line_bytes=MAX_POLICY_LINE_BYTES,
+        b"tube-policy", (grammar.TUBE_WORD, POLICY_PAIRS), max_line_bytes=MAX_POLICY_LINE_BYTES,
         needs=Needs(rights.MANAGE, rights.POLICY),
     ),
     _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND), needs=Needs(rights.MANAGE, rights.NAMED)),
@@ -208,7 +161,7 @@ EXTENSIONS: Final = (
     _row(b"undrain", needs=Needs(rights.MANAGE, rights.EVERY)),
     _row(b"promote", (SUCCESSOR,), needs=Needs(rights.MANAGE, rights.EVERY)),
     _row(b"stats-replication", needs=Needs(rights.LOOK, rights.SOME)),
-)
+)  # fmt: skip
 
 TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes)
 
@@ -222,15 +175,14 @@ HIDDEN: Final = b"auth (hidden)"
 
 
 def without_secret(line: bytes) -> bytes:
-    """:param line: a command's, or what was sent as one.
-    :return: the same; of what may have a token in it, only that.
-    """
+    """:return: the same; `HIDDEN` if it may have a token in it."""
     return HIDDEN if line[:16].lstrip()[:4].lower() == AUTH.name.encode() else line
 
 
 TAGGED_PUT: Final = Command(
-    b"put ", (PRIORITY, DELAY, TTR, BYTES, TAGS), operation="put-tagged", has_jobs=True,
-    max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
+    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS),
+    operation="put-tagged", has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES,
+    needs=Needs(rights.PUT, rights.USED),
 )  # fmt: skip
 """A `put` whose size is followed by tags."""
 
@@ -257,7 +209,7 @@ class ReservedBatch(Reply):
         return b"".join(self.pieces())
 
     def pieces(self) -> list[bytes]:
-        """The reply's bytes in pieces; large bodies are not copied."""
+        """:return: the reply's bytes; large bodies are not copied."""
         pieces: list[bytes] = []
         copied = [self.template % len(self.jobs)]
         for job in self.jobs:
@@ -274,7 +226,7 @@ class ReservedBatch(Reply):
 
 
 class DeletedBatch(Reply):
-    """So many jobs were deleted, and so many not found."""
+    """How many jobs were deleted, and how many not found."""
 
     __slots__ = ("deleted", "not_found")
     template: ClassVar[bytes] = b"DELETED_BATCH %d %d\r\n"
@@ -328,7 +280,7 @@ class HandingOver(Line):
 
 
 class CannotHandOver(Refusal):
-    """Nobody is handed over to, and nothing was changed.
+    """The queue is not handed over, and nothing was changed.
 
     :ivar why: for people, at most `MAX_WHY_BYTES`.
     """
@@ -379,26 +331,18 @@ class InsertedBatch(Reply):
         self.states = states
 
     def encode(self) -> bytes:
-        """:return: the reply's bytes, its CR LF included."""
-        if self.states:
-            jobs = zip(self.ids, self.states, strict=True)
-            lines = [_inserted(job_id, state) for job_id, state in jobs]
-        else:
-            lines = [b"INSERTED %d\r\n" % job_id for job_id in self.ids]
+        lines = [b"INSERTED %d\r\n" % job_id for job_id in self.ids]
+        for at, state in enumerate(self.states):
+            if state is not None:
+                lines[at] = InsertedDuplicate(self.ids[at], state).encode()
         return b"INSERTED_BATCH %d\r\n" % len(lines) + b"".join(lines)
 
     def fields(self) -> tuple[object, ...]:
-        """What it says, in the order of its class's arguments."""
         return tuple(self.ids), tuple(self.states)
 
 
-def _inserted(job_id: int, state: bytes | None) -> bytes:
-    reply = Inserted(job_id) if state is None else InsertedDuplicate(job_id, state)
-    return reply.encode()
-
-
 class Flushed(Line):
-    """So many jobs were flushed."""
+    """How many jobs were flushed."""
 
     __slots__ = ()
     template = b"FLUSHED %d\r\n"

@@ -1,8 +1,4 @@
-"""The fields of a command line, as beanstalkd reads them, odd input included.
-
-A field is a pattern and a conversion.  `line_pattern` joins the patterns of a command's fields into
-one; all quantifiers over digits are possessive, so that no number is ever split in two.
-"""
+"""The fields of a command line, as beanstalkd reads them, odd input included."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +18,7 @@ MAX_TUBE_NAME: Final = 200
 """Bytes in a tube's name at most (protocol.txt, "Tubes")."""
 
 MAX_BATCH_JOBS: Final = 1000
-"""Jobs that one command puts: carried out in one go, in some milliseconds."""
+"""Jobs that one command puts: some milliseconds without a pause."""
 
 NS: Final = 1_000_000_000
 
@@ -32,8 +28,7 @@ _TUBE_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199
 class ParseError(Exception):
     """The peer's line cannot be understood.
 
-    :ivar reply: what to answer.
-    :ivar is_counted: whether the command counts in `stats` all the same.
+    :ivar is_counted: whether the command counts in `stats` nevertheless.
     :ivar counter: its key there, if it does.
     """
 
@@ -48,9 +43,10 @@ class Field(NamedTuple):
     """One field of a command line.
 
     :ivar name: as in protocol.txt.
-    :ivar pattern: with one group; the text before it is skipped.
+    :ivar pattern: with one group; the text before it is skipped.  Quantifiers over digits are
+        possessive, so that no number is split in two.
     :ivar convert: from the group's bytes to a value, or raises `ParseError`.
-    :ivar is_written: whether it stands on the line at all; see `implied`.
+    :ivar is_written: see `implied`.
     :ivar is_optional: whether it may be left out; then its text is empty.
     """
 
@@ -62,32 +58,33 @@ class Field(NamedTuple):
 
 
 def implied(name: str, value: object) -> Field:
-    """A field that a dialect does not write: it has always this value."""
+    """Make a field that a dialect does not write: it has always this value."""
     return Field(name, b"()", lambda _: value, is_written=False)
 
 
 def line_pattern(fields: Sequence[Field]) -> "re.Pattern[bytes]":
-    """What stands behind the command's word; the last group is whatever is left over."""
+    """Match what follows the command's word; the last group is whatever is left over."""
     return re.compile(b"".join(field.pattern for field in fields) + rb"(.*)", re.DOTALL)
 
 
-def _number(text: bytes, limit: int) -> int:
+def number(text: bytes, most: int, least: int = 0) -> int:
+    """:raise ParseError: it is out of range."""
     value = int(text)
-    if value > limit:
+    if not least <= value <= most:
         raise ParseError(BAD_FORMAT)
     return value
 
 
 def _u32(text: bytes) -> int:
-    return _number(text, MAX_U32)
+    return number(text, MAX_U32)
 
 
 def _u64(text: bytes) -> int:
-    return _number(text, MAX_U64)
+    return number(text, MAX_U64)
 
 
 def _timeout(text: bytes) -> int:
-    return _number(text, MAX_TIMEOUT_S) * NS
+    return number(text, MAX_TIMEOUT_S) * NS
 
 
 def _ttr(text: bytes) -> int:
@@ -96,10 +93,7 @@ def _ttr(text: bytes) -> int:
 
 
 def _batch_count(text: bytes) -> int:
-    value = _number(text, MAX_BATCH_JOBS)
-    if not value:
-        raise ParseError(BAD_FORMAT)
-    return value
+    return number(text, MAX_BATCH_JOBS, 1)
 
 
 def _loose_count(text: bytes) -> int:
@@ -111,7 +105,6 @@ def _loose_count(text: bytes) -> int:
 
 
 def is_tube_name(text: bytes) -> bool:
-    """Whether a tube may have this name."""
     return _TUBE_NAME.match(text) is not None
 
 
@@ -141,7 +134,7 @@ OPTIONAL_BYTES: Final = Field(
 UNIX_SECONDS: Final = Field("unix-seconds", _DIGITS, int)
 BATCH_COUNT: Final = Field("count", _DIGITS, _batch_count)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
-# Anything behind TIMEOUT and BOUND is ignored (beanstalkd prot.c).
+# Anything after TIMEOUT and BOUND is ignored (beanstalkd prot.c).
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
 SECONDS: Final = Field("seconds", _DIGITS, _timeout)
 # An older dialect's; there, nothing but digits is a count.
@@ -149,5 +142,5 @@ COUNT: Final = Field("count", _DIGITS, _u32)
 BOUND: Final = Field("bound", rb"[ \t\n\v\f\r]*+([+-]?[0-9]++).*+", _loose_count)
 TUBE: Final = Field("tube", rb"(.*+)", _tube)
 TUBE_THEN: Final = Field("tube", rb" *+([A-Za-z0-9\-+/;.$_()]++)", _counted_tube)
-# The same behind one space, as in the commands that beanstalkd does not have.
+# The same after one space, as in the commands that beanstalkd does not have.
 TUBE_WORD: Final = Field("tube", rb"([A-Za-z0-9\-+/;.$_()]++)", _tube)

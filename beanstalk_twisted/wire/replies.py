@@ -24,7 +24,7 @@ class Reply:
         raise NotImplementedError
 
     def fields(self) -> tuple[object, ...]:
-        """What it says, in the order of its class's arguments."""
+        """:return: in the order of its class's arguments."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -83,10 +83,7 @@ INTERNAL_ERROR: Final = Refusal(b"INTERNAL_ERROR")
 
 
 class Line(Reply):
-    """A reply that is one line with one value.
-
-    :cvar template: the line, its CR LF included.
-    """
+    """A reply that is one line with one value."""
 
     __slots__ = ("value",)
     template: ClassVar[bytes]
@@ -109,7 +106,7 @@ class Inserted(Line):
 
 
 class Kicked(Line):
-    """So many jobs were kicked."""
+    """How many jobs were kicked."""
 
     __slots__ = ()
     template = b"KICKED %d\r\n"
@@ -132,8 +129,7 @@ class Watching(Line):
 class JobReply(Reply):
     """A reply that carries a job.
 
-    :cvar word: which it is.
-    :ivar priority: not written here, but by dialects that do.
+    :ivar priority: only v1 writes it.
     """
 
     __slots__ = ("body", "job_id", "priority")
@@ -145,7 +141,6 @@ class JobReply(Reply):
         self.priority = priority
 
     def line(self) -> bytes:
-        """:return: what stands before the body and its CR LF."""
         return b"%s %d %d\r\n" % (self.word, self.job_id, len(self.body))
 
     def encode(self) -> bytes:
@@ -185,10 +180,10 @@ class Document(Reply):
 
 
 def statistics(pairs: "Iterable[tuple[str, yaml.Value]]") -> Document:
-    """The answer to a stats command."""
+    """Answer a stats command."""
     return Document(yaml.mapping(pairs))
 
 
 def names(tubes: Iterable[bytes]) -> Document:
-    """The answer to a list command."""
+    """Answer a list command."""
     return Document(yaml.listing(tubes))

@@ -1,8 +1,4 @@
-"""Rights: what a command needs, and of which tubes; a column of the tables of commands.
-
-Who has which right is said by a file (`access`); who asks for it is `server.access.guard`.  Without
-such a file nobody looks at this column, but for the audit, which tells of commands that manage.
-"""
+"""Rights: what a command needs, and of which tubes; a column of the tables of commands."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +10,7 @@ _PATTERN: Final = re.compile(rb"[A-Za-z0-9+/;.$_()*][A-Za-z0-9\-+/;.$_()*]*")
 
 
 class BadPattern(ValueError):
-    """What is no pattern of tube names, or one too many."""
+    """Not a pattern of tube names, or one too many."""
 
 
 def check_pattern(pattern: str) -> None:
@@ -25,7 +21,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def parts_match(name: bytes, parts: Sequence[bytes]) -> bool:
-    """Whether a name is one of a pattern with a star.
+    """Return True if a pattern has the name.
 
     :param parts: of a pattern, between its stars: at least two.
     """
@@ -48,7 +44,7 @@ PUT: Final = 1
 """To put jobs."""
 
 RESERVE: Final = 2
-"""To reserve jobs, and to release, bury, touch and delete those that one has reserved."""
+"""To reserve jobs, and to release, bury, touch and delete one's own."""
 
 LOOK: Final = 4
 """To see jobs, statistics and names."""
@@ -62,7 +58,7 @@ RIGHTS: Final = {"put": PUT, "reserve": RESERVE, "look": LOOK, "manage": MANAGE}
 ALL_RIGHTS: Final = PUT | RESERVE | LOOK | MANAGE
 
 NOTHING: Final = "nothing"
-"""Of no tube: everybody may."""
+"""Of no tube: every client may."""
 
 USED: Final = "used"
 """Of the tube in use."""
@@ -98,7 +94,7 @@ EVERY: Final = "every"
 class Needs(NamedTuple):
     """What a command needs.
 
-    :ivar right: one of these rights, a sum of them; 0 for none.
+    :ivar right: one of these rights, or a sum of them; 0 for none.
     :ivar of: which tubes it is needed of.
     """
 
@@ -107,14 +103,14 @@ class Needs(NamedTuple):
 
     @property
     def manages(self) -> bool:
-        """Whether nobody but who manages may: then it is told in the audit."""
+        """Whether only an operator may: then it is logged in the audit."""
         return self.right == MANAGE
 
 
 OPEN: Final = Needs(0, NOTHING)
-"""Everybody may: it tells and changes only what is the connection's own."""
+"""Every client may: it shows and changes only what is the connection's own."""
 
 
 def names_of(rights: int) -> list[str]:
-    """:return: the names of these rights, in the order of `RIGHTS`."""
+    """Name these rights, in the order of `RIGHTS`."""
     return [name for name, right in RIGHTS.items() if right & rights]

@@ -1,8 +1,4 @@
-"""Tags: what stands behind the size on the line of a new job (docs/extensions.md, "Tags").
-
-A line has tags if its fifth value begins with the word of one, right or wrong.  Anything else
-behind the size is what it is to beanstalkd.
-"""
+"""Tags: what stands after the size on the line of a new job (docs/extensions.md, "Tags")."""
 
 import re
 from collections.abc import Sequence
@@ -18,6 +14,7 @@ from beanstalk_twisted.wire.grammar import (
     Field,
     ParseError,
     line_pattern,
+    number,
 )
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
@@ -44,13 +41,12 @@ _TAGS: Final = re.compile(
 
 
 class PutTags(NamedTuple):
-    """What the tags of a job say; what is not said is empty or 0.
+    """The tags of a job; what is not there is empty or 0.
 
-    :ivar unique_key: no other job of the tube is to have it.
+    :ivar unique_key: no other job of the tube may have it.
     :ivar unique_s: seconds that it is remembered after the job's deletion, 0 to 4294967295.
-    :ivar concurrency_key: so many of its jobs are reserved at once, at most.
-    :ivar concurrency_limit: so many, 1 to 4294967295; 0 without a key.
-    :ivar group: that the job is one of.
+    :ivar concurrency_limit: how many jobs of the key may be reserved simultaneously, 1 to
+        4294967295; 0 without a key.
     :ivar after: the group that the job waits for.
     """
 
@@ -63,10 +59,11 @@ class PutTags(NamedTuple):
 
 
 def has_tags(line: bytes, start: int = 0) -> bool:
-    """Tell whether a tag's word follows the size.
+    """Return True if a tag's word follows the size, right or wrong; anything else there is what it
+    is to beanstalkd.
 
     :param line: or its beginning; it may be wrong.
-    :param start: where the first of the four numbers stands.
+    :param start: of the first of the four numbers.
     """
     return _BEGINNING.match(line, start) is not None
 
@@ -86,16 +83,14 @@ def parse_tags(text: bytes) -> PutTags:
     if found != len(text.split()) or (group and group == after):
         raise ParseError(BAD_FORMAT)
     return PutTags(
-        unique_key, _number(unique_s, 0) if unique_s else 0,
-        concurrency_key, _number(limit, 1) if limit else int(bool(concurrency_key)),
+        unique_key, number(unique_s, MAX_U32) if unique_s else 0,
+        concurrency_key, number(limit, MAX_U32, 1) if limit else int(bool(concurrency_key)),
         group, after,
     )  # fmt: skip
 
 
 def write_tags(tags: PutTags) -> bytes:
-    """:return: tags as they may stand on a line, with a space between; numbers that need not be
-    written are left out.
-    """
+    """Write tags with a space between, without the numbers that need not be written."""
     written = []
     if tags.unique_key:
         written.append(_written(b"idp", tags.unique_key, tags.unique_s, 0))
@@ -108,15 +103,8 @@ def write_tags(tags: PutTags) -> bytes:
     return b" ".join(written)
 
 
-def _number(text: bytes, least: int) -> int:
-    number = int(text)
-    if not least <= number <= MAX_U32:
-        raise ParseError(BAD_FORMAT)
-    return number
-
-
-def _written(word: bytes, key: bytes, number: int, default: int) -> bytes:
-    return b"%s:%s" % (word, key) + (b"" if number == default else b":%d" % number)
+def _written(word: bytes, key: bytes, value: int, default: int) -> bytes:
+    return b"%s:%s" % (word, key) + (b"" if value == default else b":%d" % value)
 
 
 def _optional(text: bytes) -> PutTags | None:
@@ -133,22 +121,21 @@ left for 1,000 records of up to 1,048 bytes, whatever they come to carry beside 
 """
 
 FIELDS: Final = (PRIORITY, DELAY, TTR, BYTES)
-"""What a job's line in a batch says."""
+"""Of a job's line in a batch."""
 
 UPDATE_FIELDS: Final = (JOB_ID, PRIORITY, DELAY, TTR, BYTES)
-"""What the line of an `update-job` with a body says."""
+"""Of the line of an `update-job` with a body."""
 
 _JOB: Final = line_pattern(FIELDS)
 _UPDATE: Final = line_pattern(UPDATE_FIELDS)
 
 
 class JobLine(NamedTuple):
-    """What a job's line says.
+    """A job's line.
 
-    :ivar size: bytes of the body that follows, without its CR LF; None: nobody knows.
+    :ivar size: bytes of the body that follows, without its CR LF; None if that is unknown.
     :ivar values: of the fields before the size; None if one of them is wrong.
     :ivar has_junk: whether something follows the size that is no tags, or wrong ones.
-    :ivar tags: that follow the size; None if there are none.
     """
 
     size: int | None
@@ -158,7 +145,7 @@ class JobLine(NamedTuple):
 
 
 NO_LINE: Final = JobLine(None, None, False)
-"""What an empty line says."""
+"""An empty line."""
 
 
 def parse_job_line(line: bytes, fields: Sequence[Field] = FIELDS) -> JobLine:
@@ -196,9 +183,7 @@ def parse_update_line(line: bytes) -> JobLine | None:
 
 
 def _values(fields: Sequence[Field], texts: Sequence[bytes]) -> tuple[Any, ...] | None:
-    """:param texts: of the first fields.
-    :return: None: one of them is wrong.
-    """
+    """:return: None if one is wrong."""
     try:
         values = [field.convert(text) for field, text in zip(fields, texts, strict=False)]
     except ParseError:
@@ -207,9 +192,7 @@ def _values(fields: Sequence[Field], texts: Sequence[bytes]) -> tuple[Any, ...] 
 
 
 def _tags(rest: bytes) -> PutTags | None:
-    """:param rest: what follows the size.
-    :return: None: it is no tags, or wrong ones.
-    """
+    """:return: None if it is no tags, or wrong ones."""
     try:
         return parse_tags(rest)
     except ParseError:
@@ -217,17 +200,16 @@ def _tags(rest: bytes) -> PutTags | None:
 
 
 def parse_count(line: bytes) -> int | None:
-    """How many jobs follow, though they may be too many.
+    """Return how many jobs follow, though they may be too many; None if that is unknown.
 
     :param line: without the command's word.
-    :return: None: nobody knows.
     """
     words = line.split()
     return _u32(words[0]) if len(words) == 1 else None
 
 
 def _u32(text: bytes) -> int | None:
-    """A number below 2**32; None of anything else."""
+    """Read a number below 2**32; None of anything else."""
     if not text.isdigit():
         return None
     value = int(text)

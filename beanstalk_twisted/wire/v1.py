@@ -1,14 +1,5 @@
-"""The first protocol, v1, from before tubes, delays and TTRs: one more table beside `commands`.
-
-- Each row names an operation of `commands`, so rules, log and counters are shared.  A field that v1
-  does not write has a fixed value (`grammar.implied`): delay 0, and the TTR `TTR_S`.
-- A row has a function that writes its replies where v1 writes them differently.
-- A command is a whole word, since v1's words are starts of later ones (``peek-ready`` is none of
-  v1).  A waiting `reserve` does not end when a TTR is about to.  Connections use and watch
-  `default` only.
-
-v1 has no reply for a `reserve` that ends without a job because the peer has closed its sending
-side: the connection is closed.
+"""The first protocol, v1, from before tubes, delays and TTRs: another table of the same operations.
+Connections use and watch `default` only.
 """
 
 from collections.abc import Sequence
@@ -34,7 +25,9 @@ REFUSALS: Final = (replies.JOB_TOO_BIG, replies.DRAINING, replies.OUT_OF_MEMORY)
 """Answers to a `put` that have one word here: its body was read and dropped."""
 
 WORDLESS: Final = (replies.TIMED_OUT, replies.DEADLINE_SOON)
-"""Ends of a `reserve` without a job.  The queue gives the first to half-closed connections only."""
+"""Ends of a `reserve` without a job: v1 has no reply for them, and the connection is closed.  The
+queue gives the first to half-closed connections only.
+"""
 
 SERVER_KEYS: Final = (
     "current-jobs-ready", "current-jobs-reserved", "current-jobs-buried", "cmd-put", "cmd-peek",
@@ -104,22 +97,16 @@ ROWS: Final = (
     _row(b"release ", _RELEASE, write=_write_release, needs=Needs(rights.RESERVE, rights.JOB)),
     _row(b"bury ", _BURY, needs=Needs(rights.RESERVE, rights.JOB)),
     _row(
-        b"peek",
-        operation="peek-buried",
-        write=_write_peek,
-        needs=Needs(rights.LOOK, rights.USED),
+        b"peek", operation="peek-buried", write=_write_peek, needs=Needs(rights.LOOK, rights.USED)
     ),
     _row(b"peek ", _ONE_JOB, write=_write_peek, needs=Needs(rights.LOOK, rights.JOB)),
     _row(b"kick ", (grammar.COUNT,), needs=Needs(rights.MANAGE, rights.USED)),
     _row(b"stats", write=_write_server, needs=Needs(rights.LOOK, rights.SOME)),
     _row(
-        b"stats ",
-        _ONE_JOB,
-        operation="stats-job",
-        write=_write_job,
+        b"stats ", _ONE_JOB, operation="stats-job", write=_write_job,
         needs=Needs(rights.LOOK, rights.JOB),
     ),
-)
-"""All commands."""
+)  # fmt: skip
+"""All commands: whole words, since v1's words are starts of later ones (``peek-ready`` is none)."""
 
 DIALECT: Final = Dialect(NAME, ROWS, hears_deadlines=False)

@@ -1,7 +1,5 @@
 """The protocol's small YAML, as beanstalkd (after 1.13) writes it, and back.
 
-A document starts with ``---``; each line ends with LF.
-
 Differs from beanstalkd: a name in a list is quoted if a YAML reader could take it for no string.
 """
 
@@ -40,12 +38,12 @@ Pair = tuple[str, str]
 
 
 def mapping(pairs: Iterable[tuple[str, Value]]) -> bytes:
-    """``key: value`` lines in the order given."""
+    """Write ``key: value`` lines in the order given."""
     return "".join(["---\n", *(f"{key}: {_scalar(value)}\n" for key, value in pairs)]).encode()
 
 
 def listing(names: Iterable[bytes]) -> bytes:
-    """``- name`` lines in the order given."""
+    """Write ``- name`` lines in the order given."""
     items = [b"---", *names]
     content = b"\n- ".join(items) + b"\n"
     # One look at all of them: 10,000 names take 1 ms, and 2.4 if each is a number.
@@ -61,17 +59,17 @@ def name(text: str) -> Value:
 
 
 def item(name: bytes) -> bytes:
-    """:return: the name as an item of a list: in quotes if it ends in a colon, as a key does."""
+    """Write a name as an item of a list: in quotes if it ends in a colon, as a key does."""
     return b'"%s"' % name if name.endswith(b":") else name
 
 
 def record(pairs: Iterable[tuple[str, Value]]) -> str:
-    """A mapping, at least one pair, as an item of a list; see `records`."""
+    """Write a mapping, at least one pair, as an item of a list; see `records`."""
     return "- " + "  ".join([f"{key}: {_scalar(value)}\n" for key, value in pairs])
 
 
 def records(name: str, items: Sequence[str], more: Iterable[tuple[str, Value]] = ()) -> bytes:
-    """A key with a list of mappings, and ``more`` keys behind it.
+    """Write a key with a list of mappings, and ``more`` keys after it.
 
     :param items: what `record` made of each.
     """
@@ -94,8 +92,7 @@ def read_mapping(content: bytes) -> list[Pair]:
 def read_records(name: str, content: bytes) -> tuple[list[list[Pair]], list[Pair]]:
     """Take apart what `records` has made.
 
-    :param name: the key of the list.
-    :return: the pairs of each item, and those behind the list.
+    :return: the pairs of each item, and those after the list.
     :raise ValueError: it is no such document.
     """
     items: list[list[Pair]] = []

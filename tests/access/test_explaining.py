@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.access.parsing import parse_access
+from beanstalk_twisted.access.rules import parse_access
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.dialects import GUARDED
 from binlog_tools.access import NoSuch, explain

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.access.rules import (
-    MAX_PATTERNS,
-    MAX_REMEMBERED,
-    ROLES,
-    SETS,
-    Grant,
-    Granted,
-)
+from beanstalk_twisted.access.rules import MAX_PATTERNS, MAX_REMEMBERED, ROLES, SETS, Grant, Granted
 from beanstalk_twisted.wire.rights import (
     ALL_RIGHTS,
     LOOK,

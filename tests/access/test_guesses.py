@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.server.access.authentication import (
+from beanstalk_twisted.server.access_control import (
     FIRST_S,
     FORGET_S,
     LONGEST_S,
     MAX_ADDRESSES,
     Guesses,
-    place_of,
 )
+from beanstalk_twisted.server.connections.accepting import place_of
 
 
 def test_each_wrong_one_doubles_the_wait_up_to_the_longest() -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 
-from beanstalk_twisted.access import parsing, rules
-from beanstalk_twisted.access.parsing import WAYS, parse_access
-from beanstalk_twisted.access.rules import LIMITS, MAX_PATTERNS, ROLES, SETS, Peer
+from beanstalk_twisted.access import rules
+from beanstalk_twisted.access.rules import (
+    LIMITS,
+    MAX_PATTERNS,
+    ROLES,
+    SETS,
+    WAYS,
+    Peer,
+    parse_access,
+)
 from beanstalk_twisted.access.rules import in_words as in_line
 from beanstalk_twisted.access.tokens import LOG2_N, TokenHash
 from beanstalk_twisted.jobs.quota import Limits
-from beanstalk_twisted.server.access import authentication as guesses
-from beanstalk_twisted.server.access.authentication import MAX_AT_ONCE, MAX_WAITING
+from beanstalk_twisted.server import access_control
+from beanstalk_twisted.server.access_control import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
 from beanstalk_twisted.wire import rights
@@ -55,7 +62,7 @@ def test_each_command_stands_once_in_the_row_of_what_it_needs() -> None:
 
 def test_the_keys_and_roles_are_those_of_the_code() -> None:
     assert names_in(table(PAGE, "The file")) == [
-        *WAYS, *SETS, parsing.LIMITS_KEY, parsing.OPEN_METRICS,
+        *WAYS, *SETS, rules.LIMITS_KEY, rules.OPEN_METRICS,
     ]  # fmt: skip
     assert names_in(table(PAGE, "Limits"))[: len(LIMITS)] == [*LIMITS]
     assert tuple(key.replace("-", "_") for key in LIMITS) == Limits._fields
@@ -83,11 +90,11 @@ def test_its_token_and_hash_belong_together() -> None:
 def test_its_limits_are_those_of_the_code() -> None:
     assert [row[1] for row in table(PAGE, "auth")] == [
         f"{MAX_AT_ONCE}",
-        f"{guesses.FIRST_S:g} s, doubled with each up to {guesses.LONGEST_S:g} s",
-        f"{guesses.FORGET_S:g} s without a wrong one",
-        f"{guesses.MAX_ADDRESSES:,}",
+        f"{access_control.FIRST_S:g} s, doubled with each up to {access_control.LONGEST_S:g} s",
+        f"{access_control.FORGET_S:g} s without a wrong one",
+        f"{access_control.MAX_ADDRESSES:,}",
         f"{MAX_WAITING:,}",
-        f"{parsing.MAX_FILE_BYTES:,} bytes, {rules.MAX_IDENTITIES:,} identities, "
+        f"{rules.MAX_FILE_BYTES:,} bytes, {rules.MAX_IDENTITIES:,} identities, "
         f"{MAX_PATTERNS} patterns each",
     ]
     assert f"N = {1 << LOG2_N:,}, r = 8" in PAGE.read_text()

@@ -6,19 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.access.parsing import (
-    MAX_ID,
-    WAYS,
-    BadAccessFile,
-    parse_access,
-)
 from beanstalk_twisted.access.rules import (
     ANONYMOUS,
     MAX_COUNT,
+    MAX_ID,
     MAX_IDENTITIES,
     MAX_RATE,
+    WAYS,
     AccessRules,
+    BadAccessFile,
     Peer,
+    parse_access,
 )
 from beanstalk_twisted.wire.rights import LOOK, PUT, RESERVE
 from tests.server.access.meeting import HASH, OTHER_HASH

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.records.others import Trim
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES, TRAILER_MAGIC
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.bindings import Methods
+from beanstalk_twisted.server.execution_context import Methods
 from beanstalk_twisted.storage.compactor import Compactor
 from tests.binlog.memory import MemoryDirectory
 

@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.reading.replay import Replay, read
 from beanstalk_twisted.binlog.reading.survey import Progress
 from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES
-from beanstalk_twisted.server.bindings import Methods, methods_of
+from beanstalk_twisted.server.execution_context import Methods, methods_of
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.compactor import Compactor

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
+from beanstalk_twisted.access.rules import MAX_FILE_BYTES
 from beanstalk_twisted.daemon.files import (
     MAX_TUBES_FILE_BYTES,
     WRONG_FILE,

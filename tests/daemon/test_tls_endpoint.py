@@ -14,7 +14,7 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.daemon.process import Refused
 from beanstalk_twisted.daemon.tls_endpoint import WARN_BEFORE, TlsEndpoint, described
 from beanstalk_twisted.daemon.tls_files import BadTls
-from beanstalk_twisted.server.access.peers import Handshakes
+from beanstalk_twisted.server.anomalies import Handshakes
 from tests.certificates import DAY, LOCAL, Authority, Certificates
 
 

@@ -14,7 +14,7 @@ from OpenSSL import SSL
 from twisted.internet.error import ConnectionDone
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.server.access.peers import peer_of
+from beanstalk_twisted.server.connections.served import peer_of
 from beanstalk_twisted.server.connections.turns import TURN_S
 from tests.certificates import WORKER, Authority, Certificates
 from tests.daemon.tls_talking import LIMIT_S, Client, Port, client_context

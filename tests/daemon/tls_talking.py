@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.daemon.tls_endpoint import TlsFactory
 from beanstalk_twisted.daemon.tls_files import make_context, read_folder, read_trust
-from beanstalk_twisted.server.access.peers import Handshakes
+from beanstalk_twisted.server.anomalies import Handshakes
 from beanstalk_twisted.server.connections.turns import SharedTurns
 
 LIMIT_S = 60

@@ -6,7 +6,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.bindings import methods_of
+from beanstalk_twisted.server.execution_context import methods_of
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.recording_log import RecordingLog

@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.anomalies import MS, Anomalies
-from beanstalk_twisted.server.service import _was_slow
+from beanstalk_twisted.server.connections.epoll_reader import was_slow
 from beanstalk_twisted.server.settings import DEFAULT_SLOW_MS
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -205,7 +205,7 @@ def test_a_wrong_line_is_answered_also_where_there_is_no_memory_to_tell_of_it(to
 
 
 def test_a_connection_that_has_ended_in_its_slow_command_is_not_asked_for_it() -> None:
-    _was_slow(object(), 10**9)
+    was_slow(object(), 10**9)
 
 
 @pytest.mark.parametrize(("clients", "who"), [(1, "1 connection"), (2, "2 connections")])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
+from beanstalk_twisted.server.audit import CommandLog
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
-from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES

@@ -12,11 +12,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.changes import JobLog
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.execution_context import (
-    MIN_SHARE_NS,
-    TURN_NS,
-    ExecutionContext,
-)
+from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS, ExecutionContext
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingBody
 from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES, ReplyQueue

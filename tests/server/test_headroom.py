@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from twisted.internet.address import IPv4Address
 
+from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES
 from beanstalk_twisted.server.headroom import (
     AGAIN_S,
     CONNECTIONS_BYTES,
     COPIES,
+    FRAMED_COPIES,
     HEADROOM_BYTES,
-    JOB_BYTES,
     LARGE_AGAIN_S,
     LOOK_BYTES,
-    REHOMING_COPIES,
     Headroom,
     can_have,
 )
@@ -41,7 +41,7 @@ class Bench:
 
 def test_the_kernel_is_asked_at_the_first_job_and_once_for_each_so_many_bytes() -> None:
     bench = Bench()
-    jobs = LOOK_BYTES // (1000 + JOB_BYTES)
+    jobs = LOOK_BYTES // (1000 + HOT_JOB_BYTES)
     assert all(bench.headroom.takes(1000) for _ in range(jobs + 1))
     assert bench.asked == [HEADROOM_BYTES + COPIES * 1000]
     assert bench.headroom.takes(1000)
@@ -117,11 +117,11 @@ def test_so_much_is_kept_too_that_a_full_server_can_start_again() -> None:
     headroom.largest = 0
     headroom.undurable = lambda: 70_000
     assert headroom.takes(1000)
-    assert bench.asked == [HEADROOM_BYTES + REHOMING_COPIES * 71_000]
+    assert bench.asked == [HEADROOM_BYTES + FRAMED_COPIES * 71_000]
     headroom.largest = 200_000
     assert headroom.takes(LOOK_BYTES)
     assert bench.asked[1:] == [HEADROOM_BYTES + COPIES * LOOK_BYTES]
-    assert headroom.takes(LOOK_BYTES - JOB_BYTES), "what the last look has found"
+    assert headroom.takes(LOOK_BYTES - HOT_JOB_BYTES), "what the last look has found"
     assert headroom.takes(1000)
     assert bench.asked[2:] == [HEADROOM_BYTES + LOOK_BYTES], "the largest job so far"
 
@@ -142,7 +142,7 @@ def test_without_a_log_there_is_nothing_that_a_start_has_to_read() -> None:
     bench = Bench()
     bench.headroom.undurable = lambda: 1 << 30
     assert bench.headroom.takes(LOOK_BYTES)
-    assert bench.headroom.takes(LOOK_BYTES - JOB_BYTES), "what the last look has found"
+    assert bench.headroom.takes(LOOK_BYTES - HOT_JOB_BYTES), "what the last look has found"
     assert bench.headroom.takes(1000)
     assert bench.asked[1:] == [HEADROOM_BYTES + COPIES * 1000]
 

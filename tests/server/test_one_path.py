@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beanstalk_twisted.server.audit import CommandLog
 from beanstalk_twisted.server.connections.protocol import BeanstalkFactory, BeanstalkProtocol
 from beanstalk_twisted.server.executor import Executor
-from beanstalk_twisted.server.service import CommandLog
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.testing.recording import Recorder

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.server.bindings import CHANGES
+from beanstalk_twisted.server.execution_context import CHANGES
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire.extensions import EXTENSIONS
 from tests.binlog.memory import MemoryDirectory

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
-from beanstalk_twisted.server.access.authentication import FIRST_S
+from beanstalk_twisted.server.access_control import FIRST_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.live import TICK_S
 from beanstalk_twisted.web.logins import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted
-from beanstalk_twisted.server.access.peers import OUTCOMES, Expiry
+from beanstalk_twisted.server.anomalies import OUTCOMES, Expiry
 from beanstalk_twisted.server.execution_context import SAMPLED_COMMANDS
 from beanstalk_twisted.storage.fsync import FsyncPolicy
 from beanstalk_twisted.testing.memory_server import MemoryServer

@@ -1,16 +1,15 @@
-"""Accepting connections: a few at a time, no more than there may be, and those that are refused
-counted in one line a minute.
-
-Differs from beanstalkd: it takes as many as it has file descriptors, and then does nothing else.
+"""Limits of connections: how many are accepted at a time and altogether, and how long one may owe
+the rest of a command.
 """
 
 import errno
 import socket
 from collections import Counter
+from collections.abc import Callable
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReadDescriptor
 from twisted.internet.tcp import Port, Server
 from twisted.logger import ILogFilterPredicate, LogEvent, Logger, PredicateResult
 from twisted.python.failure import Failure
@@ -18,7 +17,9 @@ from zope.interface import implementer
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader
+from beanstalk_twisted.server.connections.turns import ServedConnection
 from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.storage.repeats import Repeats
 from beanstalk_twisted.tcp_keepalive import keep_alive
@@ -28,6 +29,23 @@ HOST_BITS: Final = 64
 
 MAX_ACCEPTS: Final = 8
 """Connections that a port takes in one round of the reactor: 2 ms with what each costs."""
+
+ACCEPTS: Final = "twisted.internet.tcp.Port"
+"""Namespace of the lines that Twisted logs while it accepts connections."""
+
+OUT_OF_DESCRIPTORS: Final = (
+    f"no file descriptors are left ({errno.errorcode[errno.EMFILE]}); raise 'ulimit -n' or "
+    f"LimitNOFILE of the unit"
+)
+
+LEAST_RATE: Final = 1024
+"""Bytes of a body in a second: a modem brings more."""
+
+LOOKS: Final = 4
+"""So often a connection is looked at in each timeout."""
+
+SLICE_CONNECTIONS: Final = 1000
+"""Looked at in one slice: less than a millisecond."""
 
 
 @implementer(IReadDescriptor)
@@ -92,42 +110,20 @@ class WatchedConnection(Server):
         super().__init__(sock, *others)
 
 
-ACCEPTS: Final = "twisted.internet.tcp.Port"
-"""Namespace of the lines that Twisted logs while it accepts connections."""
-
-OUT_OF_DESCRIPTORS: Final = (
-    f"no file descriptors are left ({errno.errorcode[errno.EMFILE]}); raise 'ulimit -n' or "
-    f"LimitNOFILE of the unit"
-)
-
-
 class RefusalLog:
-    """Counts what is refused for one reason and logs the number, as `Repeats` does.
-
-    :ivar total: of all of them.
-    """
+    """Counts connections refused for one reason and logs the number, as `Repeats` does."""
 
     log = Logger()
 
-    def __init__(self, clock: Clock, why: str) -> None:
-        """:param why: the reason and what to do about it, as it goes on behind "connections
-        refused:".
-        """
+    def __init__(self, clock: Clock) -> None:
         self._repeats: Repeats[str] = Repeats(clock, self._tell)
-        self._why = why
+        self.stop = self._repeats.stop
         self.total = 0
 
-    def note(self, why: str = "") -> None:
-        """Count one more.
-
-        :param why: in place of the reason that holds for all.
-        """
+    def note(self, why: str) -> None:
+        """:param why: the reason and what to do about it: what follows "connections refused:"."""
         self.total += 1
-        self._repeats.note(why or self._why)
-
-    def stop(self) -> None:
-        """Log what was counted and not told yet; leave no timer."""
-        self._repeats.stop()
+        self._repeats.note(why)
 
     def _tell(self, count: int, why: str) -> None:
         noun = "connection" if count == 1 else "connections"
@@ -140,20 +136,21 @@ class RefusalLog:
 class ConnectionLimits:
     """Says whether one more connection may be taken; those that may not are counted in the log.
     UNIX sockets count, but have no address.
+
+    Differs from beanstalkd: it takes as many as it has file descriptors, and then does nothing
+    else.
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._reasons = [RefusalLog(clock, "") for _ in range(3)]
+        self._reasons = [RefusalLog(clock) for _ in range(3)]
         self._by_address: Counter[str] = Counter()
         self._addresses: dict[Session, str] = {}
 
     @property
     def refused(self) -> int:
-        """How many were not taken."""
         return sum([each.total for each in self._reasons])
 
     def stop(self) -> None:
-        """Log what was counted and not told yet; leave no timer."""
         for each in self._reasons:
             each.stop()
 
@@ -179,14 +176,12 @@ class ConnectionLimits:
         return False
 
     def connected(self, session: Session, address: object) -> None:
-        """A session has begun."""
         name = counted_as(address)
         if name:
             self._by_address[name] += 1
             self._addresses[session] = name
 
     def disconnected(self, session: Session) -> None:
-        """It has ended."""
         name = self._addresses.pop(session, "")
         if name:
             self._by_address[name] -= 1
@@ -195,13 +190,21 @@ class ConnectionLimits:
 
 
 def counted_as(address: object) -> str:
-    """:return: what connections from there are counted together as: an IPv4 address, or the network
-    of 64 bits that an IPv6 host has for itself; empty on a UNIX socket.
+    """As `place_of`, with an IAddress or None; empty on a UNIX socket."""
+    return place_of(getattr(address, "host", ""))
+
+
+def place_of(host: str) -> str:
+    """Return what is counted as one address: of IPv6 the network of 64 bits, which one host has.
+
+    :param host: an IP address, or something else that tells peers apart.
     """
-    host = getattr(address, "host", "")
     if ":" not in host:
-        return str(host)
-    found = IPv6Address(host.partition("%")[0])
+        return host
+    try:
+        found = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(IPv6Network((found, HOST_BITS), strict=False))
@@ -231,11 +234,74 @@ class AcceptErrors:
         return PredicateResult.no
 
     def stop(self) -> None:
-        """Log what was counted and not told yet; leave no timer."""
+        """Log what was counted and not reported yet; leave no timer."""
         for refusals in self._refusals.values():
             refusals.stop()
 
     def _count(self, why: str) -> None:
         if why not in self._refusals:
-            self._refusals[why] = RefusalLog(self._clock, why)
-        self._refusals[why].note()
+            self._refusals[why] = RefusalLog(self._clock)
+        self._refusals[why].note(why)
+
+
+class StalledInput:
+    """Closes connections whose peers do not finish a command (`--stalled-timeout`).
+
+    A line has to come whole within the timeout, as what follows it: a body, or the jobs of a batch,
+    which may take longer if each timeout brings `LEAST_RATE` bytes a second of it, however they are
+    cut.  So a peer that sends one byte now and then is closed too.  Time counts only while the
+    server reads the connection: not while a `reserve` waits, or replies are not read.  A connection
+    that has begun nothing may be idle for ever.
+
+    There is one timer for all, and none while no peer has begun anything.  It is coarse: a
+    connection is closed up to a quarter of the timeout late.
+
+    Differs from beanstalkd: there, half a command keeps its connection and its memory for ever.
+    """
+
+    def __init__(
+        self, clock: Clock, now_ns: Callable[[], int], limit_s: float,
+        close: Callable[[ServedConnection], None],
+    ) -> None:  # fmt: skip
+        """:param limit_s: the timeout, seconds; 0 for none."""
+        self._clock = clock
+        self._now_ns = now_ns
+        self._limit_ns = round(limit_s * NS)
+        self._period_s = limit_s / LOOKS
+        self._close = close
+        self._owing: set[ServedConnection] = set()
+        self._unseen: list[ServedConnection] = []
+        self._timer: IDelayedCall | None = None
+
+    def note(self, connection: ServedConnection) -> None:
+        """The rest of what it has begun is to come."""
+        if self._limit_ns:
+            self._owing.add(connection)
+            if self._timer is None:
+                self._timer = self._clock.callLater(self._period_s, self._look)
+
+    def forget(self, connection: ServedConnection) -> None:
+        self._owing.discard(connection)
+
+    def stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._limit_ns = 0
+
+    def _look(self) -> None:
+        if not self._unseen:
+            self._unseen = list(self._owing)
+        some = self._unseen[-SLICE_CONNECTIONS:]
+        del self._unseen[-SLICE_CONNECTIONS:]
+        now_ns = self._now_ns()
+        for connection in some:
+            since_ns = connection.owes_since(now_ns)
+            if since_ns is None:
+                self._owing.discard(connection)
+            elif now_ns - since_ns >= self._limit_ns:
+                self._close(connection)
+        self._timer = None
+        if self._unseen or self._owing:
+            delay_s = 0 if self._unseen else self._period_s
+            self._timer = self._clock.callLater(delay_s, self._look)

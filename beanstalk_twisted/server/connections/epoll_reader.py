@@ -1,27 +1,4 @@
-"""One reader for all client sockets.
-
-For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
-through four functions.  An `EpollReader` is one descriptor of the reactor, an epoll of its own that
-holds the sockets: the reactor's price is paid once for all who have sent something.  A *turn* reads
-all of them once; at its end the log is written, and replies leave.
-
-What became readable first is read first.  The epoll is edge-triggered: level-triggered, the kernel
-keeps a socket that it has reported in its place in the queue until the next poll, so that its next
-command would pass what others have sent, or closed, meanwhile.  The ports are in the same epoll,
-and what a new connection has sent is read when it is accepted, in the place of the port.  The end
-of a connection is read with the last bytes before it.
-
-Differs from beanstalkd: there, a new connection's first command comes after what known connections
-have sent meanwhile.
-
-It only receives.  When a socket has ended, its transport is notified immediately, as by Twisted's
-reactor: commands that others have sent later must find that peer's jobs released.
-
-A peer on this machine may have sent its next command by the time the replies have left.  So several
-sockets are looked at once more, that of a lone client for a while (`BusyPollPolicy`), and there may
-be another turn before the reactor goes on, unless a reply waits for the disk.  After `AGAIN_NS` the
-reactor has its turn.  A lone client is looked for after that, and input that is left over is read.
-"""
+"""One reader for all client sockets."""
 
 import select
 from collections.abc import Callable
@@ -45,30 +22,57 @@ slower with 30, and no quicker with 120.
 """
 
 MOST_POINTS: Final = 8
-"""Looks in vain, one after the other, that end it for a client that always was quick."""
+"""Consecutive looks in vain that end it for a client that always was quick."""
 
 REST: Final = 64
-"""So a look in vain costs clients that think for long a microsecond of each command."""
+"""So a look in vain costs slow clients a microsecond of each command."""
 
 SEVERAL: Final = -1
 """In place of a socket: there was more than one in a turn."""
 
+READ_BYTES: Final = 64 << 10
+"""What one socket may bring in a turn, as in Twisted's own reading."""
+
+MAX_READS: Final = 256
+"""Sockets read in a turn: then so many replies wait for one write of the log."""
+
+HAS_EPOLL: Final = hasattr(select, "epoll")
+"""Whether the kernel is Linux; on others Twisted reads the connections."""
+
+READABLE: Final = (
+    select.EPOLLIN | select.EPOLLPRI | select.EPOLLRDHUP | select.EPOLLET if HAS_EPOLL else 0
+)
+"""What is polled for; urgent data (EPOLLPRI) cuts a read short."""
+
+LIMIT_NS: Final = 2 * TURN_NS
+"""How long a turn may take, except for the last socket in it, before timers and new connections
+have theirs: what its commands may take, and as much for reading.
+"""
+
+AGAIN_NS: Final = 1_000_000
+"""Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: so long
+timers, HTTP and new connections wait, each time that they need the reactor.
+"""
+
+ARRIVED: Final = select.EPOLLIN if HAS_EPOLL else 0
+"""The event of a connection that has sent bytes, and not ended."""
+
+FIRST: Final = 0
+"""In place of events, and the only one that is false: a connection that was accepted just now."""
+
 
 class BusyPollPolicy:
-    """Learns whether looking pays.
-
-    :ivar limit_us: how long to look, microseconds.
-    """
+    """Learns whether looking for a lone client's next command pays."""
 
     def __init__(self, limit_us: int = BUSY_POLL_US) -> None:
-        """:param limit_us: 0 is never."""
+        """:param limit_us: how long to look, microseconds; 0 is never."""
         self.limit_us = limit_us
         self._socket = SEVERAL
         self._points = MOST_POINTS
         self._rested = 0
 
     def take(self, socket: int) -> bool:
-        """Whether to look now, behind a turn of this socket, or of `SEVERAL`."""
+        """Return True to look now, after a turn of this socket, or of `SEVERAL`."""
         is_lone = socket == self._socket != SEVERAL
         self._socket = socket
         if not is_lone or not self.limit_us:
@@ -86,38 +90,6 @@ class BusyPollPolicy:
             self._points -= 1
 
 
-READ_BYTES: Final = 64 << 10
-"""What one socket may bring in a turn, as in Twisted's own reading."""
-
-MAX_READS: Final = 256
-"""Sockets read in a turn: then so many replies wait for one write of the log."""
-
-HAS_EPOLL: Final = hasattr(select, "epoll")
-"""Whether the kernel is Linux; on others Twisted reads the connections."""
-
-READABLE: Final = (
-    select.EPOLLIN | select.EPOLLPRI | select.EPOLLRDHUP | select.EPOLLET if HAS_EPOLL else 0
-)
-"""What is polled for; urgent data (EPOLLPRI) cuts a read short."""
-
-LIMIT_NS: Final = 2 * TURN_NS
-"""How long a turn may take, but for the last socket in it, before timers and new connections have
-theirs: what its commands may take, and as much for reading.
-"""
-
-AGAIN_NS: Final = 1_000_000
-"""Nanoseconds of turns without the reactor in between, 20 of a lone client without a log: what
-timers, HTTP and new connections wait for it, each time that they need the reactor.
-"""
-
-
-ARRIVED: Final = select.EPOLLIN if HAS_EPOLL else 0
-"""The event of a connection that has sent bytes, and not ended."""
-
-FIRST: Final = 0
-"""In place of events, and the only one that is false: a connection that was accepted just now."""
-
-
 class HubReactor(Clock, Protocol):
     """What is needed of a reactor."""
 
@@ -131,8 +103,7 @@ class HubReactor(Clock, Protocol):
 class Acceptor(Protocol):
     """A port that listens."""
 
-    def fileno(self) -> int:
-        """The descriptor of its socket."""
+    def fileno(self) -> int: ...
 
     def accept(self) -> None:
         """Accept the next few connections."""
@@ -160,11 +131,7 @@ class SocketSource:
         hub.add(self)
 
     def read(self, now_ns: int, events: int) -> None:
-        """Deliver what has come, or the end of the connection.
-
-        :param now_ns: passed on.
-        :param events: those of the poll.
-        """
+        """Deliver what has come, or the end of the connection."""
         try:
             arrived = self._receive(READ_BYTES)
         except BlockingIOError:
@@ -210,23 +177,53 @@ class SocketSource:
         self.transport.abortConnection()
 
 
+def was_slow(transport: Any, took_ns: int) -> None:
+    """Report a slow connection, unless it has ended: Twisted's transport has no protocol then."""
+    protocol = getattr(transport, "protocol", None)
+    if protocol is not None:
+        protocol.was_slow(took_ns)
+
+
 @implementer(IReadDescriptor)
 class EpollReader:
-    """Reads all sockets that have something, then says that the turn is over."""
+    """Reads all sockets that have something, then says that the turn is over.
+
+    For each event of each socket, Twisted's reactor looks up contexts for its log, tests, and calls
+    through four functions.  This is one descriptor of the reactor, an epoll of its own that holds
+    the sockets: the reactor's price is paid once for all that have sent something.  A *turn* reads
+    all of them once; at its end the log is written, and replies leave.
+
+    What became readable first is read first.  The epoll is edge-triggered: level-triggered, the
+    kernel keeps a socket that it has reported in its place in the queue until the next poll, so
+    that its next command would pass what others have sent, or closed, meanwhile.  The ports are in
+    the same epoll, and what a new connection has sent is read when it is accepted, in the place of
+    the port.  The end of a connection is read with the last bytes before it.
+
+    Differs from beanstalkd: there, a new connection's first command comes after what known
+    connections have sent meanwhile.
+
+    It only receives.  When a socket has ended, its transport is notified immediately, as by
+    Twisted's reactor: commands that others have sent later must find that peer's jobs released.
+
+    A peer on this machine may have sent its next command by the time the replies have left.  So
+    several sockets are looked at once more, that of a lone client for a while (`BusyPollPolicy`),
+    and there may be another turn before the reactor continues, unless a reply waits for the disk.
+    After `AGAIN_NS` the reactor has its turn.  A lone client is looked for after that, and input
+    that is left over is read.
+    """
 
     log = Logger()
 
     def __init__(
         self, reactor: HubReactor, now_ns: Callable[[], int],
         begin_turn: Callable[[int], None], end_turn: Callable[[], bool], failed: FailStop,
-        slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = lambda transport, took_ns: None,
+        slow_ns: int = NEVER_NS, slow: Callable[[Any, int], None] = was_slow,
         busy_poll_us: int = 0,
     ) -> None:  # fmt: skip
         """:param begin_turn: called before the first socket is read, with how many there are.
-        :param end_turn: called after the last one; says whether another turn may follow at once.
-        :param failed: when a turn cannot be carried to its end.
-        :param slow_ns: nanoseconds above which what a socket brings took long, `LIMIT_NS` or more;
-            then ``slow`` is called with its transport and how long it was.
+        :param end_turn: called after the last one; returns whether another turn may follow now.
+        :param slow_ns: above this, `LIMIT_NS` or more, ``slow`` is called with the transport of the
+            socket and how long its input took, nanoseconds.
         :param busy_poll_us: how long a lone client's next command is looked for; 0 is never.
         """
         self._fail_stop = failed
@@ -286,12 +283,10 @@ class EpollReader:
                 self._ready.append((feed.fd, events))
 
     def add_port(self, port: Acceptor) -> None:
-        """Accept the connections of a port from now on."""
         self._ports[port.fileno()] = port
         self._epoll.register(port.fileno(), READABLE)
 
     def remove_port(self, port: Acceptor) -> None:
-        """Accept no more connections of a port."""
         if self._ports.pop(port.fileno(), None) is not None:
             self._epoll.unregister(port.fileno())
 
@@ -313,11 +308,10 @@ class EpollReader:
     # What the reactor calls.
 
     def fileno(self) -> int:
-        """:return: the epoll's, which can be read when one of its sockets can; -1 when closed."""
+        """Return the epoll's, which can be read when one of its sockets can; -1 when closed."""
         return -1 if self._epoll.closed else self._epoll.fileno()
 
     def doRead(self) -> None:
-        """Take turns, unless a call that comes next will."""
         if self._next_call is None:
             self._begin()
 
@@ -355,7 +349,6 @@ class EpollReader:
 
     @fail_stop
     def _go_on(self) -> None:
-        """The reactor has had its turn."""
         self._next_call = None
         if self._ready or self._look_on(self._now_ns()):
             self._take_turns()
@@ -377,7 +370,6 @@ class EpollReader:
         return is_found
 
     def _look(self) -> bool:
-        """:return: whether a socket has something."""
         if not self._epoll.closed:
             self._ready.extend(reversed(self._epoll.poll(0, MAX_READS)))
         return bool(self._ready)
@@ -385,7 +377,7 @@ class EpollReader:
     def _turn(self, now_ns: int) -> bool:
         """Read each ready socket once.  Those left when time runs out begin the next turn.
 
-        :return: whether another turn may follow at once.
+        :return: whether another turn may follow immediately.
         """
         ready = self._ready
         ends_ns = now_ns + LIMIT_NS

@@ -1,14 +1,4 @@
-"""Where the replies of a connection leave.
-
-Twisted's `transport.write` waits for the reactor to say that the socket takes bytes, which it
-nearly always does: two calls of `epoll_ctl` and a round of the reactor for each reply.  So replies
-are sent through the socket itself.
-
-What the socket does not take waits here, as references to the replies: a thousand peers that do not
-read one large body do not cost a copy of it each.  The transport is given a page of it, and when
-that has left the socket is tried again.  So the two never mix.  What waits counts in `BodyRoom`: it
-may be all that keeps a body in memory.
-"""
+"""Where the replies of a connection leave."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,15 +32,22 @@ class Source(Protocol):
 
 
 def is_plain(transport: object) -> bool:
-    """Whether what is written to a transport is what goes through its socket: no TLS, no
-    wrapper.
-    """
+    """Return True if a transport's socket carries what is written: no TLS, no wrapper."""
     return isinstance(transport, Connection) and not getattr(transport, "TLS", False)
 
 
 @implementer(IPullProducer)
 class Output:
-    """Sends replies at once if the transport `is_plain`; otherwise through the transport."""
+    """Sends replies through the socket if the transport `is_plain`; otherwise through that.
+
+    Twisted's `transport.write` waits for the reactor to say that the socket takes bytes, which it
+    nearly always does: two calls of `epoll_ctl` and a round of the reactor for each reply.
+
+    What the socket does not take waits here, as references to the replies: a thousand peers that do
+    not read one large body do not cost a copy of it each.  The transport is given a page of it, and
+    when that has left the socket is tried again.  So the two never mix.  What waits counts in
+    `BodyRoom`: it may be all that keeps a body in memory.
+    """
 
     __slots__ = (
         "_is_direct", "_is_full", "_room", "_send", "_send_all", "_source", "_transport",
@@ -58,9 +55,7 @@ class Output:
     )  # fmt: skip
 
     def __init__(self, transport: Any, source: Source, room: BodyRoom | None = None) -> None:
-        """:param source: told to stop when the peer does not read, and to go on when it has.
-        :param room: where the bytes count that the peer has not taken.
-        """
+        """:param room: where the bytes count that the peer has not taken."""
         self._transport = transport
         self._source: Source | None = source
         self._room = BodyRoom() if room is None else room
@@ -78,7 +73,7 @@ class Output:
             transport.registerProducer(_Flow(self), True)
 
     def write(self, pieces: list[bytes]) -> None:
-        """Send these behind all that was written before."""
+        """Send these after all that was written before."""
         if self._waiting is not None:
             self._waiting.extend([memoryview(piece) for piece in pieces])
             self._count(total_bytes(pieces))
@@ -93,19 +88,18 @@ class Output:
                 else:
                     sent = self._send_all(pieces[:MAX_PIECES])
             except OSError:
-                # It takes nothing now, or it is broken, which Twisted will find out.
+                # It takes nothing now, or it is broken, which Twisted will find.
                 sent = 0
             if sent != total_bytes(pieces):
                 self._wait(pieces, sent)
 
     def close(self) -> None:
-        """The connection is to end, when what waits has left."""
+        """The connection will end when what waits has left."""
         self._is_direct = False
         if self._waiting is None:
             self._transport.unregisterProducer()
 
     def forget(self) -> None:
-        """The connection has ended."""
         self._is_direct = False
         self._is_full = False
         self._source = self._waiting = None
@@ -129,7 +123,7 @@ class Output:
         self._room.taken_bytes += change
 
     def _wait(self, pieces: list[bytes], sent: int) -> None:
-        """:param sent: so many bytes of the pieces have left."""
+        """:param sent: bytes of the pieces that have left."""
         self._waiting = waiting = deque([memoryview(piece) for piece in pieces])
         while waiting and sent >= len(waiting[0]):
             sent -= len(waiting.popleft())
@@ -147,7 +141,13 @@ class Output:
             return
         self._send_waiting(self._waiting)
         if self._waiting:
-            self._transport.write(self._portion(self._waiting))
+            # What the transport will wait with.
+            piece = self._waiting[0]
+            if len(piece) > PORTION_BYTES:
+                self._waiting[0] = piece[PORTION_BYTES:]
+            else:
+                self._count(-_kept_bytes(self._waiting.popleft()))
+            self._transport.write(bytes(piece[:PORTION_BYTES]))
             return
         self._waiting = None
         self._transport.unregisterProducer()
@@ -169,27 +169,18 @@ class Output:
             else:
                 waiting[0] = piece[sent:]
 
-    def _portion(self, waiting: "deque[memoryview]") -> bytes:
-        """Take what the transport is to wait with."""
-        piece = waiting[0]
-        if len(piece) > PORTION_BYTES:
-            waiting[0] = piece[PORTION_BYTES:]
-        else:
-            self._count(-_kept_bytes(waiting.popleft()))
-        return bytes(piece[:PORTION_BYTES])
-
     def stopProducing(self) -> None:
         self.forget()
 
 
 def _kept_bytes(piece: memoryview) -> int:
-    """:return: the bytes that are kept in memory by what is left of a reply's piece."""
+    """Count the bytes that what is left of a reply's piece keeps in memory."""
     return len(cast(bytes, piece.obj))
 
 
 @implementer(IPushProducer)
 class _Flow:
-    """What a transport that waits itself tells an output."""
+    """Pauses an output when a transport that waits itself is full."""
 
     __slots__ = ("_output",)
 

@@ -1,28 +1,4 @@
-"""The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks.
-
-It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole commands
-go to the `Executor` as they came, all that one packet brings in one call; the protocol sees to what
-has not wholly come::
-
-    lines   Executor.execute: all commands that have wholly come
-            lineReceived: a `put` whose body is still to come, or is too large; jobs
-            lineLengthExceeded: a line of more than 224 bytes: few commands may have one
-    raw     rawDataReceived: an `Incoming`: a body, jobs or a long line, collected or skipped
-
-Answers go from the executor to the `ReplyQueue`, and from there to the `Output`.
-
-Commands stop when the connection has had its share of a turn, and while a `reserve` waits, large
-work runs, the peer does not read its replies or too many are held.  The socket is still read, so
-that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a connection costs a
-bounded amount of memory: that buffer, one body, batch or line, `MAX_HELD_BYTES` of replies, what
-the transport buffers, `MAX_GATHERED_BYTES` included, and one reply, which is no larger than a body
-or 1 MiB while memory is short (`BodyRoom`).
-
-Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that is
-too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines swallow
-the next command.  And an HTTP request ends the connection (`dialects.is_http`): there, its body,
-which a web page can have a browser send, is carried out as commands.
-"""
+"""The wire, on Twisted: one `BeanstalkProtocol` for each connection, whatever it speaks."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -37,8 +13,8 @@ from zope.interface import implementer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.server.connections.epoll_reader import SocketSource
-from beanstalk_twisted.server.connections.host import ConnectionHost
 from beanstalk_twisted.server.connections.output import Output
+from beanstalk_twisted.server.connections.served import ServedConnections
 from beanstalk_twisted.server.executor import ALL, LEFT, STOPPED, Executor
 from beanstalk_twisted.server.incoming import Incoming, IncomingLine
 from beanstalk_twisted.server.reply_queue import ReplyQueue
@@ -59,18 +35,38 @@ Line = TypeVar("Line", bytes, IncomingLine)
 
 @implementer(IHalfCloseableProtocol)
 class BeanstalkProtocol(LineReceiver):
-    """One connection.
+    """One connection; a `ServedConnection`.
 
-    :ivar dialect: what it speaks.
-    :ivar session: its session; there is one from `connectionMade` on.
+    It is a `LineReceiver`: commands are lines, and for a body it switches to raw mode.  Whole
+    commands go to the `Executor` as they came, all that one packet brings in one call; the protocol
+    sees to what has not wholly come::
+
+        lines   Executor.execute: all commands that have wholly come
+                lineReceived: a `put` whose body is still to come, or is too large; jobs
+                lineLengthExceeded: a line of more than 224 bytes: few commands may have one
+        raw     rawDataReceived: an `Incoming`: a body, jobs or a long line, collected or skipped
+
+    Commands stop when the connection has had its share of a turn, and while a `reserve` waits,
+    large work runs, the peer does not read its replies or too many are held.  The socket is still
+    read, so that a hang-up is noticed, until `MAX_BUFFERED_BYTES` wait to be parsed.  So a
+    connection costs a bounded amount of memory: that buffer, one body, batch or line,
+    `MAX_HELD_BYTES` of replies, what the transport buffers, `MAX_GATHERED_BYTES` included, and one
+    reply, which is no larger than a body or 1 MiB while memory is short (`BodyRoom`).
+
+    Differs from beanstalkd: only CR LF ends a line, wherever else a CR may stand, and a line that
+    is too long costs one BAD_FORMAT; there, a bare CR stalls the connection, and some long lines
+    swallow the next command.  And an HTTP request ends the connection (`dialects.is_http`): there,
+    its body, which a web page can have a browser send, is carried out as commands.
+
+    :ivar session: there is one from `connectionMade` on.
     """
 
     delimiter = CRLF
     MAX_LENGTH = MAX_LINE_BYTES - len(CRLF)
     log = Logger()
 
-    # So many attributes would make a dictionary of their own in each connection: 1.7 KB of 4.4, and
-    # with 1,000 connections, whose memory no cache holds, a tenth of our own time a command.
+    # Attributes of a dictionary would take 1.7 KB of 4.4 of each connection, and with 1,000
+    # connections, whose memory no cache holds, a tenth of our own time a command.
     __slots__ = (
         "_begun_ns", "_came_bytes", "_context", "_executor", "_feed", "_host", "_incoming",
         "_input", "_is_executing", "_is_half_closed", "_is_leaving", "_is_output_full",
@@ -86,7 +82,7 @@ class BeanstalkProtocol(LineReceiver):
     _executor: Executor
     _output: Output
 
-    def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
+    def __init__(self, host: ServedConnections, dialect: Dialect = MODERN) -> None:
         self.dialect = dialect
         self.transport = None
         self.line_mode = 1
@@ -111,8 +107,8 @@ class BeanstalkProtocol(LineReceiver):
     # What Twisted calls.
 
     def connectionMade(self) -> None:
-        """Small replies leave at once."""
         if ITCPTransport.providedBy(self.transport):
+            # Small replies leave immediately.
             self.transport.setTcpNoDelay(True)
         self._output = Output(self.transport, self, self._context.durability.room)
         self._feed = self._host.feed(self)
@@ -149,25 +145,23 @@ class BeanstalkProtocol(LineReceiver):
             self._share_ends_ns = now_ns + self._context.share_ns
         self._is_executing = True
         try:
-            self._take_input(now_ns)
+            while self._input and (not self.paused or self._cancels()):
+                if not self.line_mode:
+                    data, self._input = self._input, b""
+                    self._came_bytes += len(data)
+                    if self._came_bytes >= self._context.enough_bytes:
+                        # That is enough of a body: the time for the next bytes begins.
+                        self._came_bytes, self._begun_ns = 0, now_ns
+                    self.rawDataReceived(data)
+                elif not self._take_lines(now_ns):
+                    break
+                now_ns = self._context.now_ns()
         finally:
             self._is_executing = False
         self._end_chunk()
 
-    def _take_input(self, now_ns: int) -> None:
-        while self._input and (not self.paused or self._cancels()):
-            if not self.line_mode:
-                data, self._input = self._input, b""
-                self._count_bytes(len(data), now_ns)
-                self.rawDataReceived(data)
-            elif not self._take_lines(now_ns):
-                break
-            now_ns = self._context.now_ns()
-
     def lineReceived(self, line: bytes) -> None:
-        """A `put` whose body is still to come, or is too large, or a command that jobs follow: what
-        the executor leaves.
-        """
+        """Begin what the executor leaves."""
         self._begin(self._executor.begin_body, line)
 
     def _begin(self, begin: Callable[[Line, int], Incoming], line: Line) -> None:
@@ -200,14 +194,7 @@ class BeanstalkProtocol(LineReceiver):
         self._came_bytes = 0
         self._host.owes(self)
 
-    def _count_bytes(self, count: int, now_ns: int) -> None:
-        """So much has come of a body; if that was enough, the time for the next bytes begins."""
-        self._came_bytes += count
-        if self._came_bytes >= self._context.enough_bytes:
-            self._came_bytes, self._begun_ns = 0, now_ns
-
     def rawDataReceived(self, data: bytes) -> None:
-        """Another piece of a body, of jobs, or of a long line."""
         incoming = self._incoming
         assert incoming is not None
         try:
@@ -226,19 +213,19 @@ class BeanstalkProtocol(LineReceiver):
         self._heed()
 
     def readConnectionLost(self) -> None:
-        """Carry out what the peer has sent, then close: it will send no more."""
+        """Carry out what the peer has sent, then close."""
         self._is_half_closed = True
         self._host.half_closed(self.session)
         self._part_when_done()
 
     def writeConnectionLost(self) -> None:
-        """Close: the peer reads no replies any more."""
+        """Close: the peer reads no more replies."""
         self._stop_reading()
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Release the session and all that refers to the connection: its memory is free at once,
-        without work for the garbage collector.
+        """Release the session and all that refers to the connection: its memory is free without
+        work for the garbage collector.
         """
         self._is_leaving = self.paused = True
         self._stop_reading()
@@ -256,7 +243,6 @@ class BeanstalkProtocol(LineReceiver):
         self._update_pause()
 
     def resumeProducing(self) -> None:
-        """Carry on: the peer has read its replies."""
         self._is_output_full = False
         self._go_on_in_turn()
 
@@ -276,9 +262,7 @@ class BeanstalkProtocol(LineReceiver):
         return now_ns if self.paused else self._begun_ns
 
     def was_slow(self, took_ns: int) -> None:
-        """What has come took so long to be carried out.  As a share of a turn is shorter than what
-        is slow, it was the newest command.
-        """
+        # As a share of a turn is shorter than what is slow, it was the newest command.
         self._executor.tell_slow(took_ns)
 
     def answer(self, answer: Answer) -> None:
@@ -287,7 +271,6 @@ class BeanstalkProtocol(LineReceiver):
             if self._executor.is_over:
                 self._quit()
             elif not self._is_executing:
-                # Whoever is not carrying out what has come has nothing to wait for.
                 self._turns.send_soon(self.replies)
         except Exception:
             self.break_off()
@@ -303,9 +286,7 @@ class BeanstalkProtocol(LineReceiver):
         self._is_leaving = self.paused = True
 
     def break_off(self) -> None:
-        """What has come, or is to be said, may be lost, so that no reply could be told from
-        another: the exception that is being handled ends the connection.
-        """
+        # Input or replies may be lost, so that no reply could be told from another.
         self.log.failure("while serving a connection", event="connection-failed")
         self.abandon()
 
@@ -370,7 +351,7 @@ class BeanstalkProtocol(LineReceiver):
         return True
 
     def _cancels(self) -> bool:
-        """End what the connection waits for if its next command says so.
+        """End the wait of the connection if its next command says so.
 
         :return: whether that command may be carried out now.
         """
@@ -399,15 +380,13 @@ class BeanstalkProtocol(LineReceiver):
     # Flow.
 
     def _heed(self) -> None:
-        """Rest if this connection's share is used up, and see what is in the way of the next
-        command.
-        """
+        """Rest if this connection's share is used up, and see what holds up the next command."""
         if not self._is_resting and self._context.now_ns() > self._share_ends_ns:
             self._rest()
         self._update_pause()
 
     def _rest(self) -> None:
-        """Others have their turn before this connection's next command."""
+        """Give others their turn before this connection's next command."""
         if not self._is_resting:
             self._is_resting = self.paused = True
             self._turns.rest(self)
@@ -420,11 +399,11 @@ class BeanstalkProtocol(LineReceiver):
             or self._is_output_full
             or self.session.is_blocked
             or held_bytes > MAX_HELD_BYTES
-            or (held_bytes > 0 and self._host.is_congested)
+            or (held_bytes > 0 and self._host.is_log_congested())
         )
 
     def _go_on(self) -> None:
-        """Carry out what waits, if nothing is in the way any more."""
+        """Carry out what waits, if nothing holds it up any more."""
         self._update_pause()
         if self._incoming is not None:
             self._begun_ns = self._context.now_ns()
@@ -436,7 +415,7 @@ class BeanstalkProtocol(LineReceiver):
             self._part_when_done()
 
     def _go_on_in_turn(self) -> None:
-        """As `_go_on`, with a share of a turn, since many connections may be told at once."""
+        """As `_go_on`, with a share of a turn: many connections may continue simultaneously."""
         self._update_pause()
         if not self.paused and self._input:
             self._rest()
@@ -470,9 +449,9 @@ class BeanstalkProtocol(LineReceiver):
 
     def _part_when_done(self) -> None:
         """Close a connection whose input has ended when all was answered.  Its jobs are given back
-        before: whoever connects next finds them.
+        before, so that the next connection finds them.
         """
-        # Whoever carries out what has come comes here again behind it.
+        # After what has come was carried out this is called again.
         is_done = self._is_half_closed and not (self.paused or self._is_executing)
         if self._is_leaving or is_done:
             self._host.disconnected(self.session)
@@ -482,20 +461,15 @@ class BeanstalkProtocol(LineReceiver):
 
 
 class BeanstalkFactory(Factory):
-    """Makes a protocol for each connection.
-
-    :ivar dialect: what new connections speak.
-    """
+    """Makes a protocol for each connection."""
 
     noisy = False
 
-    def __init__(self, host: ConnectionHost, dialect: Dialect = MODERN) -> None:
+    def __init__(self, host: ServedConnections, dialect: Dialect = MODERN) -> None:
         self._host = host
         self.dialect = dialect
 
     def buildProtocol(self, addr: object) -> BeanstalkProtocol | None:
-        """:param addr: the peer's address.
-        :return: None, and the connection is closed, if there is no room for it.
-        """
+        """:return: None, and the connection is closed, if there is no room for it."""
         has_room = self._host.takes_connection(addr)
         return BeanstalkProtocol(self._host, self.dialect) if has_room else None

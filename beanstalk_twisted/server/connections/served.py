@@ -1,36 +1,50 @@
-"""The connections that are served: how a session begins, waits and ends."""
+"""The connections that are served: how a session begins, waits and ends, and what is known of its
+peer without its doing.
+"""
 
-from collections.abc import Callable
-from typing import Final
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
 
-from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress, ISSLTransport
 from twisted.logger import Logger
 
 from beanstalk_twisted.access.rules import NOBODY, Peer
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.looks import ConnectionFacts
-from beanstalk_twisted.server.access.peers import host_of, peer_of
 from beanstalk_twisted.server.anomalies import Anomalies
-from beanstalk_twisted.server.connections.accepting import ConnectionLimits
+from beanstalk_twisted.server.connections.accepting import (
+    LEAST_RATE,
+    ConnectionLimits,
+    StalledInput,
+)
 from beanstalk_twisted.server.connections.epoll_reader import EpollReader, SocketSource
-from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.server.connections.output import is_plain
-from beanstalk_twisted.server.connections.stalled import LEAST_RATE, StalledInput
-from beanstalk_twisted.server.connections.turns import TurnScheduler
+from beanstalk_twisted.server.connections.turns import ServedConnection, TurnScheduler
 from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.headroom import Headroom
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
 
+_CREDENTIALS: Final = struct.Struct("iII")
+"""Of a peer's process: pid, uid, gid (Linux, unix(7), SO_PEERCRED)."""
+
+_KINDS: Final = {"DNSName": "DNS", "UniformResourceIdentifier": "URI", "RFC822Name": "EMAIL"}
+"""Names in a certificate, by their classes in `cryptography`."""
+
+MAX_NAMES: Final = 100
+"""Of a certificate that are looked at."""
+
 ON_UNIX_SOCKET: Final = "a UNIX socket"
 
 
 class Sessions:
-    """Knows the peer of each session; an `access.control.Peers`.
+    """Knows the connection of each session, and its peer.
 
-    :ivar connections: that of each session.
     :ivar identify: gives the name that the access file has for a session's peer; None without one.
     """
 
@@ -47,7 +61,7 @@ class Sessions:
         return "" if connection is None else host_of(connection.transport)
 
     def peer(self, session: Session) -> str:
-        """:return: who is at the other end of a session, in words."""
+        """Describe who is at the other end of a session."""
         connection = self.connections.get(session)
         if connection is None:
             return "a connection that has ended"
@@ -55,7 +69,7 @@ class Sessions:
         return address_of(connection) + getattr(connection.transport, "how", "")
 
     def facts(self, session: Session) -> ConnectionFacts | None:
-        """:return: what is shown of a session's connection; None if it has ended."""
+        """:return: None if the connection has ended."""
         connection = self.connections.get(session)
         if connection is None:
             return None
@@ -66,14 +80,14 @@ class Sessions:
         )  # fmt: skip
 
     def identity(self, session: Session) -> str:
-        """:return: the name that the access file has for a session's peer; empty without one."""
+        """As `identify`; empty without an access file."""
         if self.identify is None or session not in self.connections:
             return ""
         return self.identify(session)
 
 
 def address_of(connection: ServedConnection) -> str:
-    """:return: the address of a connection's peer, in words."""
+    """Describe the address of a connection's peer."""
     return _written(connection.transport.getPeer()) or ON_UNIX_SOCKET
 
 
@@ -85,17 +99,16 @@ def _written(address: IAddress) -> str:
 
 
 class ServedConnections:
-    """Takes connections and knows them until they have closed; a `ConnectionHost`.
+    """Takes connections and knows them until they have closed.
 
     :ivar hub: reads their sockets; None where Twisted does.
-    :ivar settings: with the limits that hold for the next ones.
+    :ivar settings: with the limits for the next ones.
     :ivar ended: called with each session that has ended.
-    :ivar stalled: how many were closed since what they had begun did not go on.
-    :ivar wrapped_ended: how many have ended that were not plain ones (`is_plain`).
-    :ivar is_stopping: whether the server stops: connections that end change no job and no tube, as
-        if the process was killed.
-    :ivar is_log_congested: tells whether so much is on its way to disk that those who wait for it
-        should not be read.
+    :ivar stalled: how many were closed since what they had begun did not continue.
+    :ivar wrapped_ended: how many have ended that were not `is_plain`.
+    :ivar is_stopping: connections that end change no job and no tube, as if the process was killed.
+    :ivar is_log_congested: tells whether so much is on its way to disk that connections that wait
+        for it should not be read.
     """
 
     log = Logger()
@@ -105,10 +118,6 @@ class ServedConnections:
         settings: Settings, reactor: Clock, headroom: Headroom, anomalies: Anomalies,
         ends: FailStop,
     ) -> None:  # fmt: skip
-        """:param headroom: tells whether the machine has memory for one more.
-        :param anomalies: is told of those that stall.
-        :param ends: ends the server when a step cannot be done whole.
-        """
         self.context = context
         self.turns = turns
         self.hub: EpollReader | None = None
@@ -130,28 +139,26 @@ class ServedConnections:
 
     @property
     def refused(self) -> int:
-        """How many were refused since there were as many as there may be."""
         return self._limits.refused
 
     # What connections call.
 
     def takes_connection(self, address: object) -> bool:
+        """Return True if there is room for another one; one that is refused counts in the log."""
         count = len(self._sessions.connections)
         if not self._limits.takes(count, address, self.settings):
             return False
         return self._headroom.takes_connections
 
-    @property
-    def is_congested(self) -> bool:
-        return self.is_log_congested()
-
     def feed(self, protocol: ServedConnection) -> SocketSource | None:
+        """Begin to read the connection's socket; return None if that is left to Twisted."""
         if self.hub is None:
             return None
         return self.hub.feed(protocol.transport, protocol.received)
 
     @fail_stop
     def connected(self, protocol: ServedConnection) -> Session:
+        """Begin a connection's session."""
         session = self.context.queue.connect(hears_deadlines=protocol.dialect.hears_deadlines)
         self._sessions.connections[session] = protocol
         if self.settings.limits.connections_per_address:
@@ -163,10 +170,12 @@ class ServedConnections:
         return session
 
     def owes(self, protocol: ServedConnection) -> None:
+        """The peer has begun a command, and the rest is to come."""
         self._owing.note(protocol)
 
     @fail_stop
     def half_closed(self, session: Session) -> None:
+        """The peer will send no more: if the session waits for a job, that ends."""
         answer = self.context.queue.half_close(session)
         if answer is not None:
             self.turns.deliver_to(session, answer)
@@ -180,6 +189,7 @@ class ServedConnections:
 
     @fail_stop
     def disconnected(self, session: Session) -> None:
+        """End a session, whose connection has ended or is about to, unless it has ended before."""
         protocol = self._sessions.connections.pop(session, None)
         if protocol is None:
             return
@@ -199,6 +209,7 @@ class ServedConnections:
         self.turns.after_change()
 
     def closed(self, protocol: ServedConnection) -> None:
+        """A connection has ended; its session did so before."""
         self._parting.discard(protocol)
 
     @fail_stop
@@ -210,7 +221,7 @@ class ServedConnections:
     # The end.
 
     def stop(self) -> None:
-        """Have them begin no more commands; leave no timer."""
+        """Have the connections begin no more commands; leave no timer."""
         self.is_stopping = True
         self._limits.stop()
         self._owing.stop()
@@ -218,14 +229,82 @@ class ServedConnections:
             protocol.refuse_commands()
 
     def part(self) -> None:
-        """Close them: all that was begun is answered."""
+        """Close all: what was begun is answered."""
         for protocol in self._open():
             protocol.part()
 
     def abandon(self) -> None:
-        """End them at once: nobody is told anything."""
+        """End all immediately, with no more replies."""
         for protocol in self._open():
             protocol.abandon()
 
     def _open(self) -> list[ServedConnection]:
         return [*self._sessions.connections.values(), *self._parting]
+
+
+def peer_of(transport: Any) -> Peer:
+    """Describe a peer.  An encrypted connection has a certificate only after its handshake, which
+    is over when something has come.
+    """
+    uid, gid = _process_of(transport)
+    return Peer(tuple(_listeners(transport.getHost())), uid, gid, tuple(_names(transport)))
+
+
+def host_of(transport: Any) -> str:
+    """Tell peers apart that guess tokens: by address, or on a UNIX socket by user."""
+    address = transport.getPeer()
+    if isinstance(address, IPv4Address | IPv6Address):
+        return str(address.host)
+    return f"uid {_process_of(transport)[0]}"
+
+
+def _listeners(address: object) -> Iterator[str]:
+    if isinstance(address, UNIXAddress):
+        if address.name:
+            yield f"unix:{address.name.decode(errors='surrogateescape')}"
+    elif isinstance(address, IPv6Address):
+        yield f"[{address.host}]:{address.port}"
+        yield f"tcp:{address.port}"
+    elif isinstance(address, IPv4Address):
+        yield f"{address.host}:{address.port}"
+        yield f"tcp:{address.port}"
+
+
+def _process_of(transport: Any) -> tuple[int | None, int | None]:
+    """:return: uid and gid; None where the kernel does not know them."""
+    handle: Any = getattr(transport, "getHandle", lambda: None)()
+    if getattr(handle, "family", None) != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None, None
+    with suppress(OSError):
+        _, uid, gid = _CREDENTIALS.unpack(
+            handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        return uid, gid
+    return None, None
+
+
+def _names(transport: Any) -> Iterator[str]:
+    get = getattr(transport, "getPeerCertificate", None)
+    certificate = None if get is None else get()
+    if certificate is None:
+        return
+    shown = certificate.to_cryptography()
+    for attribute in _understood(lambda: shown.subject):
+        if attribute.oid.dotted_string == "2.5.4.3":
+            yield f"CN={attribute.value}"
+    for extension in _understood(lambda: shown.extensions):
+        if extension.oid.dotted_string == "2.5.29.17":
+            for name in list(extension.value)[:MAX_NAMES]:
+                kind = _KINDS.get(type(name).__name__)
+                if kind is not None:
+                    yield f"{kind}:{name.value}"
+
+
+def _understood(read: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """:return: nothing if `cryptography` refuses what OpenSSL took: one extension that is damaged,
+    or is there twice, keeps all others from being read.
+    """
+    try:
+        return read()
+    except Exception:
+        return ()

@@ -1,23 +1,18 @@
-"""Fair turns: when connections are served, and when their replies leave.
-
-All who have sent something are served in one turn, each for its share of it.  Whoever has sent more
-than fits into its share rests until all others have had theirs, and goes on in a later turn, so
-that sockets and timers come in between.
-"""
+"""Fair turns: when connections are served, and when their replies leave."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.server.connections.host import ServedConnection
 from beanstalk_twisted.server.execution_context import TURN_NS, ExecutionContext
 from beanstalk_twisted.server.reply_queue import ReplyQueue
 from beanstalk_twisted.storage.fail_stop import FailStop, fail_stop
 from beanstalk_twisted.storage.io_thread import Clock
+from beanstalk_twisted.wire.dialects import Dialect
 
 TURN_S: Final = 0.001
 """Seconds of a turn in which pieces of replies, or steps of handshakes, are begun, all together:
@@ -25,8 +20,52 @@ others wait no longer.
 """
 
 
+class ServedConnection(Protocol):
+    """A connection, as the service sees it; `protocol.BeanstalkProtocol` is one."""
+
+    dialect: Dialect
+    transport: Any
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Input that was read and is not carried out, and replies that wait for the disk."""
+
+    def owes_since(self, now_ns: int) -> int | None:
+        """Since when the peer owes the rest of a line, or of what follows it: now if the server
+        does not read it; None if it has begun nothing.
+        """
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """Carry out what has come, as far as that may be done now."""
+
+    def answer(self, answer: Answer) -> None:
+        """Give the late answer to the newest command."""
+
+    def unblocked(self) -> None:
+        """Carry on: the answer that the session waited for was given."""
+
+    def rested(self) -> None:
+        """Carry on: others have had their turn."""
+
+    def break_off(self) -> None:
+        """End the connection, and nothing else, because of the exception that is being handled."""
+
+    def abandon(self) -> None:
+        """End the connection at once: its peer does not go on."""
+
+    def refuse_commands(self) -> None:
+        """Begin no more commands: the server stops."""
+
+    def part(self) -> None:
+        """Close: the server stops, and all that was begun is answered."""
+
+
 class TurnScheduler:
-    """Gives connections their turns and their late answers; `host.Turns` says more.
+    """Gives connections their turns and their late answers.
+
+    All that have sent something are served in one turn, each for its share of it.  A connection
+    that has sent more than fits into its share rests until all others have had theirs, and
+    continues in a later turn, so that sockets and timers come in between.
 
     :ivar flush: called at the end of a turn, before replies leave: has the disk begin with what was
         changed; None without a log.
@@ -37,10 +76,8 @@ class TurnScheduler:
         connections: Mapping[Session, ServedConnection], ends: FailStop,
         plan: Callable[[], None], set_timer: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param connections: those that there are.
-        :param ends: ends the server when a step cannot be done whole.
-        :param plan: called outside of turns after what may have changed something: sees that it
-            goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
+        """:param plan: called outside of turns after what may have changed something: sees that it
+        goes to disk, and that what is due next is done in time; ``set_timer`` does only that.
         """
         self.flush: Callable[[], None] | None = None
         self._context = context
@@ -57,11 +94,10 @@ class TurnScheduler:
         self._is_running = False
 
     def start(self) -> None:
-        """Give turns to those who rest."""
         self._is_running = True
 
     def stop(self) -> None:
-        """Give no more turns to those who rest."""
+        """Give no more turns to connections that rest."""
         self._is_running = False
         if self._rest_call is not None and self._rest_call.active():
             self._rest_call.cancel()
@@ -69,7 +105,7 @@ class TurnScheduler:
     # Turns.
 
     def begin_turn(self, connections: int) -> None:
-        """Divide the turn among so many connections that have sent something."""
+        """Divide the turn among the connections that have sent something."""
         self._is_in_turn = True
         self._context.divide(max(1, connections))
 
@@ -97,6 +133,7 @@ class TurnScheduler:
                 replies.break_off()
 
     def end_chunk(self, replies: ReplyQueue) -> None:
+        """As `send_soon`, and see to what was changed: a whole chunk was carried out."""
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
@@ -104,20 +141,22 @@ class TurnScheduler:
             self._plan()
 
     def send_soon(self, replies: ReplyQueue) -> None:
+        """Send the gathered replies now, or at the end of this turn."""
         if self._is_in_turn:
             self._unsent.append(replies)
         else:
             replies.send()
 
     def count_waiting(self) -> int:
-        """How many connections wait for the disk, or may: those that have sent something in
-        this turn.
+        """Count the connections that wait for the disk, or may: they have sent something in this
+        turn.
         """
         return len(self._context.durability.holding) + len(self._unsent)
 
     # Rests.
 
     def rest(self, protocol: ServedConnection) -> None:
+        """Call ``protocol.rested`` when others have had their turn."""
         self._resting.append(protocol)
         self._arm_rest()
 
@@ -127,7 +166,6 @@ class TurnScheduler:
 
     @fail_stop
     def _end_rest(self) -> None:
-        """Give those who rest a turn."""
         self._rest_call = None
         self.after_change()
         resting = self._resting
@@ -135,18 +173,16 @@ class TurnScheduler:
             self.begin_turn(len(resting))
             ends_ns = self._context.now_ns() + TURN_NS
             for _ in range(len(resting)):
-                self._end_rest_of(resting.popleft())
+                protocol = resting.popleft()
+                try:
+                    protocol.rested()
+                except Exception:
+                    protocol.break_off()
                 if self._context.now_ns() > ends_ns:
                     break
             self.end_turn()
         if resting:
             self._arm_rest()
-
-    def _end_rest_of(self, protocol: ServedConnection) -> None:
-        try:
-            protocol.rested()
-        except Exception:
-            protocol.break_off()
 
     # Answers that come later than their commands.
 
@@ -160,7 +196,7 @@ class TurnScheduler:
     @fail_stop
     def deliver(self) -> None:
         """Deliver the queue's late answers, one after the other: each may set off its connection's
-        next command, and so further answers.  A long chain goes on when others have had their turn.
+        next command, and so further answers.  A long chain continues after a turn of the others.
         """
         context = self._context
         outbox = context.queue.outbox
@@ -208,13 +244,12 @@ class SharedTurns:
         self._call: IDelayedCall | None = None
 
     def add(self, make: Callable[[], None]) -> None:
-        """Call in a later turn, behind all who wait."""
+        """Call in a later turn, after all that wait."""
         self._waiting.append(make)
         if self._call is None:
             self._call = self._reactor.callLater(0, self._turn)
 
     def stop(self) -> None:
-        """Make nothing more."""
         self._waiting.clear()
         call, self._call = self._call, None
         if call is not None:

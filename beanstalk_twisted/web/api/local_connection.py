@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.session import Session
-from beanstalk_twisted.server.access.admissions import Known
+from beanstalk_twisted.server.admissions import Known
 from beanstalk_twisted.server.audit import OVER_HTTP
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Call, Refusal

@@ -12,7 +12,7 @@ from tests.sampling import one_in
 FILL = """
 import gc, os, sys
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.process_stats import Process
+from beanstalk_twisted.server.settings import Process
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.tags import PutTags

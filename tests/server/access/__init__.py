@@ -1,1 +1,1 @@
-"""Mirrors beanstalk_twisted/server/access/."""
+"""Access control of a server: who connects, and what they may do."""

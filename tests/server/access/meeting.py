@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from twisted.internet.address import IPv4Address
 
-from beanstalk_twisted.access.parsing import parse_access
-from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity
+from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity, parse_access
 from beanstalk_twisted.access.tokens import hash_of
-from beanstalk_twisted.server.access.authentication import Hashing
+from beanstalk_twisted.server.access_control import Hashing
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
 
 TOKEN = b"bst_aaaaaaaa_" + b"b" * 32

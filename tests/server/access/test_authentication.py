@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import MAX_TOKEN_BYTES, TokenHash
-from beanstalk_twisted.server.access.authentication import (
+from beanstalk_twisted.server.access_control import (
     FIRST_S,
     LONGEST_S,
     MAX_AT_ONCE,

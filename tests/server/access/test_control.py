@@ -9,7 +9,7 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity
 from beanstalk_twisted.rules.workqueue import SLICE_WAITS
-from beanstalk_twisted.server.service import CommandLog
+from beanstalk_twisted.server.audit import CommandLog
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.server.access.meeting import (

@@ -7,8 +7,8 @@ import pytest
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted, Identity
 from beanstalk_twisted.rules.looks import SLICE_NAMES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
-from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.bindings import methods_of
+from beanstalk_twisted.server.admissions import Known
+from beanstalk_twisted.server.execution_context import methods_of
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import rights, v1
 from beanstalk_twisted.wire.commands import Command

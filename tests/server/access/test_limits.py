@@ -8,11 +8,9 @@ from random import Random
 import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from beanstalk_twisted.access.parsing import parse_access
-from beanstalk_twisted.access.rules import LIMITS
+from beanstalk_twisted.access.rules import LIMITS, parse_access
 from beanstalk_twisted.jobs.quota import Quota
-from beanstalk_twisted.server.access.admissions import Known
-from beanstalk_twisted.server.access.quotas import COUNTED
+from beanstalk_twisted.server.admissions import COUNTED, Known
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.repeats import TELL_S

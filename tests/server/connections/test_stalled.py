@@ -9,15 +9,14 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from beanstalk_twisted.server.connections.stalled import (
-    DEFAULT_STALLED_S,
+from beanstalk_twisted.server.connections.accepting import (
     LEAST_RATE,
     LOOKS,
-    NS,
     SLICE_CONNECTIONS,
     StalledInput,
 )
-from beanstalk_twisted.server.settings import Limits
+from beanstalk_twisted.server.settings import DEFAULT_STALLED_S, Limits
+from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryServer
 
 LIMIT_S = DEFAULT_STALLED_S

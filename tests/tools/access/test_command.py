@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from beanstalk_twisted.access.parsing import MAX_FILE_BYTES
+from beanstalk_twisted.access.rules import MAX_FILE_BYTES
 from beanstalk_twisted.access.tokens import TokenHash
 from binlog_tools.queue.cli.commands import cli
 

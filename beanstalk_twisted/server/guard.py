@@ -1,14 +1,4 @@
-"""The guard: asks before each command whether its connection's identity may have it carried out.
-
-There is one if the server has an access file, and without one nothing of this is in any command's
-path.  It wraps the methods of `bindings` once, by the column `Command.needs` of the table; `put`,
-whose body is read and dropped if it is refused, asks by itself (`executor`).
-
-What a connection was allowed stands in its `Session` from then on, until it is somebody else or the
-file is read again (`admissions`), so that a command costs some 0.1 us more.
-
-Differs from beanstalkd, which trusts whoever reaches it.
-"""
+"""The guard: asks before each command whether its connection's identity may have it carried out."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -19,9 +9,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.policy_keys import ABSENT
 from beanstalk_twisted.rules.reservations import REFUSED, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
-from beanstalk_twisted.server.access.admissions import Admission, Admissions
-from beanstalk_twisted.server.access.quotas import Quotas
-from beanstalk_twisted.server.bindings import Methods
+from beanstalk_twisted.server.admissions import Admission, Admissions, Quotas
 from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
@@ -33,10 +21,9 @@ Method = Callable[..., Answer | None]
 DEAD_LETTER: Final = "dead-letter"
 """The key of a policy that sends jobs into another tube."""
 
-
 MAKERS: Final = ("move-job", "kick-dead")
-"""Commands that may make a tube that they name, beside `use`, those that watch, and `tube-policy`
-when it changes one.
+"""Commands that may make a tube that they name, in addition to `use`, those that watch, and
+`tube-policy` when it changes one.
 """
 
 OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
@@ -46,9 +33,16 @@ OF_A_JOB: Final = (rights.JOB, rights.HELD, rights.MOVED)
 class Guard:
     """Refuses what an identity has no right to.
 
-    :ivar admissions: who connections' peers are.
+    There is one if the server has an access file, and without one nothing of this is in any
+    command's path.  It wraps the methods of commands once, by the column `Command.needs` of the
+    table; `put`, whose body is read and dropped if it is refused, asks by itself (`executor`).
+
+    What a connection was allowed stands in its `Session` from then on, until its identity changes
+    or the file is read again (`admissions`), so that a command costs some 0.1 us more.
+
+    Differs from beanstalkd, which trusts every client.
+
     :ivar refused: how many commands were refused.
-    :ivar quotas: what identities take, if they have limits.
     :ivar tell: called with a session, its identity's name, the command that was refused, and the
         name of the tube of which the right is missing; empty if that is no single one.
     """
@@ -56,7 +50,6 @@ class Guard:
     def __init__(
         self, queue: WorkQueue, rules: AccessRules, peer_of: Callable[[Session], Peer]
     ) -> None:
-        """:param peer_of: what is known of a session's peer by its connection."""
         self.refused = 0
         self.tell: Callable[[Session, str, str, bytes], None] = lambda *refused: None
         self._queue = queue
@@ -64,45 +57,42 @@ class Guard:
         self.quotas = Quotas(queue.state)
         self.admissions = Admissions(queue.state, self.quotas, rules, peer_of)
         self.admission = self.admissions.of
-        # Whose newest `use` was refused: what they do with their tube is meant for another one.
+        # Their newest `use` was refused: what they do with their tube is meant for another one.
         self._astray: set[Session] = set()
         queue.job_waits.is_to_end = self._is_to_end
         queue.do_in_slices(self.quotas.change_rules(rules))
         self._allows: dict[str, Callable[[Admission, Session, int, Any], bool]] = {
             rights.USED: self._of_used,
             rights.WATCHED: self._of_watched,
-            rights.NAMED: self._of_named,
+            rights.NAMED: lambda admission, _, right, name: bool(admission.rights_of(name) & right),
             rights.JOB: self._of_job,
             rights.HELD: self._of_held,
             rights.HELD_JOBS: self._of_held_jobs,
             rights.MOVED: self._of_moved,
             rights.POLICY: self._of_policy,
-            rights.SOME: self._of_some,
-            rights.EVERY: self._of_every,
+            rights.SOME: lambda admission, _, right, __: bool(admission.grant.anywhere & right),
+            rights.EVERY: lambda admission, _, right, __: bool(admission.grant.everywhere & right),
         }
 
     # Connections.
 
     @property
     def rules(self) -> AccessRules:
-        """Who may do what, now."""
         return self.admissions.rules
 
     def show(self, session: Session, shown: TokenHash) -> bool:
-        """A connection has shown a token; see `Admissions.show`."""
+        """As `Admissions.show`; one that is refused counts."""
         is_admitted = self.admissions.show(session, shown)
         self.refused += not is_admitted
         return is_admitted
 
     def forget(self, session: Session) -> None:
-        """Its connection has ended."""
         self.admissions.forget(session)
         self._astray.discard(session)
 
     def change_rules(self, rules: AccessRules) -> None:
-        """Let other rules hold: for each connection from its next command on, and one that waits
-        for a job that it may not have any more is answered: slice by slice, and before it is given
-        one.
+        """Apply other rules: for each connection from its next command on; one that waits for a job
+        that it may not have any more is answered, slice by slice, and before it is given one.
         """
         again = self.admissions.change_rules(rules)
         self._queue.do_in_slices(self.quotas.change_rules(rules))
@@ -111,7 +101,7 @@ class Guard:
         self._queue.end_waits(self._is_to_end, UNAUTHORIZED)
 
     def _is_to_end(self, session: Session) -> bool:
-        """Whether a session waits for what it may not have any more."""
+        """Return True if a session waits for what it may not have any more."""
         admission = self.admission(session)
         command, needs = "wait-job", Needs(LOOK, rights.JOB)
         if session.is_waiting:
@@ -126,7 +116,7 @@ class Guard:
 
     # Commands.
 
-    def wrap(self, methods: Methods, rows: Iterable[Command]) -> None:
+    def wrap(self, methods: dict[str, Method], rows: Iterable[Command]) -> None:
         """Put the guard before the methods of these commands."""
         for row in {row.operation: row for row in rows}.values():
             if row.operation in methods:
@@ -137,7 +127,7 @@ class Guard:
         if row.operation == "list-tubes":
             return self._list_tubes(row, method)
         if row.operation == "capabilities":
-            return self._capabilities(method)
+            return self._capabilities()
         if row.operation == "use":
             return self._use(row, method)
         if of == rights.NOTHING:
@@ -167,8 +157,8 @@ class Guard:
         return run
 
     def _use(self, row: Command, method: Method) -> Method:
-        """A job that is sent behind a `use` that is refused must not go into the tube before: until
-        the next one there is no tube in use.
+        """A job sent after a `use` that is refused must not go into the tube before: until the next
+        one there is no tube in use.
         """
 
         def run(session: Session, now_ns: int, name: bytes) -> Answer | None:
@@ -226,7 +216,7 @@ class Guard:
     def _watch(self, row: Command, method: Method) -> Method:
         """With the first tube that it may watch, a connection stops watching those that it may not:
         `default`, which it has not chosen, and those whose right was taken from it.  Once it may
-        reserve from all, only the tube that is added is asked about.
+        reserve from all, only the tube that is added is looked at.
         """
 
         def run(session: Session, now_ns: int, name: bytes, *args: Any) -> Answer | None:
@@ -254,10 +244,7 @@ class Guard:
         return is_refused
 
     def _ignore_others(self, admission: Admission, session: Session, now_ns: int) -> Answer | None:
-        """Let a session watch no tube that it may not reserve from; there is one that it may.
-
-        :return: the answer to the last `ignore`, if there was one.
-        """
+        """:return: the answer to the last `ignore`, if there was one."""
         answer = None
         for tube in list(session.watching):
             if not admission.rights_of(tube.name) & RESERVE:
@@ -266,7 +253,6 @@ class Guard:
         return answer
 
     def _list_tubes(self, row: Command, method: Method) -> Method:
-        """Only what the identity may look at is named."""
         looks = self._queue.looks
 
         def run(session: Session, now_ns: int) -> Answer | None:
@@ -280,14 +266,14 @@ class Guard:
 
         return run
 
-    def _capabilities(self, method: Method) -> Method:
+    def _capabilities(self) -> Method:
         known = replies.names(map(yaml.item, (AUTH.name.encode(), *CAPABILITIES)))
         return lambda session, now_ns: (known, 0)
 
     # What the executor asks by itself.
 
     def refuses_put(self, session: Session) -> bool:
-        """Whether a connection may not put into the tube that it uses; that is told then."""
+        """Return True, and report it, if a connection may not put into the tube that it uses."""
         admission = self.admission(session)
         if self._of_used(admission, session, PUT, None):
             session.may_put_into = session.using
@@ -296,9 +282,7 @@ class Guard:
         return True
 
     def refuses(self, session: Session, parsed: Parsed) -> bool:
-        """Whether a connection may not do what a line says that a body follows; that is told
-        then.
-        """
+        """Return True, and report it, if a connection may not do what a line with a body says."""
         row, args, _ = parsed
         admission = self.admission(session)
         allows, value = self._allows[row.needs.of], _value_of(row)(args)
@@ -318,14 +302,12 @@ class Guard:
     ) -> None:
         self.refused += 1
         if admission.is_excess:
-            # That a limit is reached was told.
+            # That a limit is reached was logged.
             return
         tube = self._missed(session, admission, needs, value)
         self.tell(session, admission.identity.name, command, tube)
 
-    def _missed(
-        self, session: Session, admission: Admission, needs: Needs, value: Any
-    ) -> bytes:  # fmt: skip
+    def _missed(self, session: Session, admission: Admission, needs: Needs, value: Any) -> bytes:
         """Name the tube of which a right is missing; nothing if that is no single one."""
         of = needs.of
         if of == rights.USED:
@@ -355,11 +337,8 @@ class Guard:
         admission.lacks = next(lacking, None)
         return admission.lacks is None
 
-    def _of_named(self, admission: Admission, session: Session, right: int, name: bytes) -> bool:
-        return bool(admission.rights_of(name) & right)
-
     def _of_job(self, admission: Admission, session: Session, right: int, job_id: int) -> bool:
-        """Of a job that is not there everybody is told so who has the right of any tube."""
+        """Of a job that is not there whoever has the right of any tube may know."""
         job = self._state.jobs.look(job_id)
         if job is None:
             return bool(admission.grant.anywhere & right)
@@ -393,16 +372,10 @@ class Guard:
         dead = _dead_letters(pairs)
         return bool(has & right) and all([admission.rights_of(each) & PUT for each in dead])
 
-    def _of_some(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.grant.anywhere & right)
-
-    def _of_every(self, admission: Admission, session: Session, right: int, _: Any) -> bool:
-        return bool(admission.grant.everywhere & right)
-
 
 def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
-    """:return: gives, of what its method is called with, the tubes that a command makes, or has
-    made later, if they are not there; None for one that makes none.
+    """:return: takes what a command's method is called with, and returns the tubes that it may make
+    now or later; None for one that makes none.
     """
     if row.operation in MAKERS:
         at = [field.name for field in row.fields].index("tube") - len(row.fields)
@@ -413,13 +386,12 @@ def _made_by(row: Command) -> Callable[[Any], list[bytes]] | None:
 
 
 def _dead_letters(pairs: Iterable[tuple[str, str]]) -> list[bytes]:
-    """:return: the tubes into which a policy is to send jobs."""
     return [value.encode() for key, value in pairs if key == DEAD_LETTER and value != ABSENT]
 
 
 def _value_of(row: Command) -> Callable[[Any], Any]:
-    """:return: gives, of the values of a command's fields, or of what its method is called with,
-    what the right depends on.
+    """:return: takes the values of a command's fields, or what its method is called with, and
+    returns what the right depends on.
     """
     of, names = row.needs.of, [field.name for field in row.fields]
     if of in (rights.MOVED, rights.POLICY):

@@ -11,7 +11,7 @@ from OpenSSL.crypto import X509
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 
 from beanstalk_twisted.access.rules import Peer
-from beanstalk_twisted.server.access.peers import host_of, peer_of
+from beanstalk_twisted.server.connections.served import host_of, peer_of
 from tests.certificates import Authority, with_extension_twice
 from tests.server.access.peers import certificate
 

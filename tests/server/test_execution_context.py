@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.server.bindings import CHANGES, LOOKS, methods_of
+from beanstalk_twisted.server.execution_context import CHANGES, LOOKS, methods_of
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT

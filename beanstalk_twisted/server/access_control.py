@@ -1,17 +1,13 @@
-"""Comparing tokens with their hashes, which takes 50 ms each: in threads, and at a price for
-guessers.
-
-Tokens of one address are compared one after the other, and after a wrong one the next waits
-(`access.guesses`); addresses take turns.  A token that was right is remembered, so that a thousand
-workers that come again, or a request each second, cost one hash.
+"""Access control of one server: the guard before its commands, and the command `auth`, whose tokens
+are compared in threads.
 """
 
 import hashlib
 import hmac
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall
@@ -21,7 +17,16 @@ from twisted.python.threadpool import ThreadPool
 
 from beanstalk_twisted.access.rules import AccessRules
 from beanstalk_twisted.access.tokens import MAX_TOKEN_BYTES, TokenHash
+from beanstalk_twisted.jobs.session import Session
+from beanstalk_twisted.rules.reservations import REFUSED, Answer, leave
+from beanstalk_twisted.server.anomalies import Anomalies
+from beanstalk_twisted.server.connections.accepting import place_of
+from beanstalk_twisted.server.connections.served import Sessions
+from beanstalk_twisted.server.execution_context import ExecutionContext
+from beanstalk_twisted.server.guard import Guard
 from beanstalk_twisted.storage.io_thread import Reactor
+from beanstalk_twisted.wire.dialects import GUARDED
+from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED, TAGGED_PUT
 
 FIRST_S: Final = 0.25
 """Seconds from the first wrong token to the next one: a person who mistypes notices nothing."""
@@ -34,6 +39,22 @@ FORGET_S: Final = 900.0
 
 MAX_ADDRESSES: Final = 10_000
 """Remembered at once, some 3 MB; of more, those are forgotten whose last wrong token is oldest."""
+
+MAX_AT_ONCE: Final = 2
+"""Hashes at a time: 32 MiB of memory, and no more of the processors than two threads take."""
+
+MAX_REMEMBERED: Final = 1000
+"""Right tokens that are remembered: digests of them, some 300 KB."""
+
+MAX_WAITING: Final = 10_000
+"""Tokens that wait to be compared: as many as there are connections.  For one more, the newest of
+the address that has most of them is refused.
+"""
+
+KEY_BYTES: Final = 32
+
+Told = Callable[[TokenHash | None], None]
+"""Called with the hash that a token is of; None if it is nobody's."""
 
 
 class Guesses:
@@ -55,50 +76,17 @@ class Guesses:
         if now_s - last_s >= FORGET_S:
             del self._wrong[address]
             return 0.0
-        # Of a float no more than so many doublings are needed.
+        # More doublings would overflow a float, and are not needed.
         delay_s = min(FIRST_S * 2.0 ** min(count - 1, 20), LONGEST_S)
         return max(0.0, last_s + delay_s - now_s)
 
     def wrong(self, address: str, now_s: float) -> None:
-        """Count one more."""
         count, last_s = self._wrong.pop(address, (0, now_s))
         if now_s - last_s >= FORGET_S:
             count = 0
         self._wrong[address] = count + 1, now_s
         if len(self._wrong) > MAX_ADDRESSES:
             self._wrong.popitem(last=False)
-
-
-def place_of(host: str) -> str:
-    """:param host: an IP address, or something else that tells peers apart.
-    :return: what is counted as one address: of IPv6 the network of 64 bits, which one host has.
-    """
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if not isinstance(address, IPv6Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return f"{IPv6Address(int(address) >> 64 << 64)}/64"
-
-
-MAX_AT_ONCE: Final = 2
-"""Hashes at a time: 32 MiB of memory, and no more of the processors than two threads take."""
-
-MAX_REMEMBERED: Final = 1000
-"""Right tokens that are remembered: digests of them, some 300 KB."""
-
-MAX_WAITING: Final = 10_000
-"""Tokens that wait to be compared: as many as there are connections.  For one more, the newest of
-the address that has most of them is refused.
-"""
-
-KEY_BYTES: Final = 32
-
-Told = Callable[[TokenHash | None], None]
-"""Called with the hash that a token is of; None if it is nobody's."""
 
 
 class Hashing(Protocol):
@@ -156,15 +144,18 @@ class _Attempt:
 class Authenticator:
     """Says whose tokens are.
 
-    :ivar rules: what they are compared with.
-    :ivar failures: how many were nobody's; ``successes`` how many were somebody's.
-    :ivar tell: called with the address of each that was nobody's.
+    Tokens of one address are compared one after the other, and after a wrong one the next waits
+    (`Guesses`); addresses take turns.  A token that was right is remembered, so that a thousand
+    workers that connect again, or a request each second, cost one hash, of 50 ms.
+
+    :ivar failures: how many tokens were wrong; ``successes`` how many were right.
+    :ivar tell: called with the address of each wrong one.
     :ivar tell_wait: called with an address whose tokens wait since one was wrong, and the seconds
         until the next one is compared.
     """
 
     def __init__(self, reactor: Reactor, rules: AccessRules, hashing: Hashing, key: bytes) -> None:
-        """:param key: of `KEY_BYTES` of chance: what is remembered of tokens depends on it."""
+        """:param key: `KEY_BYTES` random bytes: what is remembered of tokens depends on it."""
         self.rules = rules
         self.failures = self.successes = 0
         self.tell: Callable[[str], None] = lambda address: None
@@ -183,20 +174,20 @@ class Authenticator:
         self._has_stopped = False
 
     def change_rules(self, rules: AccessRules) -> None:
-        """Compare tokens with these from now on.  Of the right ones those stay remembered whose
-        hash the new rules have, too.
-        """
+        """Compare tokens with these from now on; forget tokens whose hash they do not have."""
         self.rules = rules
         kept = [(mark, shown) for mark, shown in self._right.items() if rules.has(shown)]
         self._right = OrderedDict(kept)
 
     def ask(self, host: str, token: bytes, told: Told) -> Callable[[], None]:
-        """:param host: the address that the token came from.
-        :param told: called now or later, or never if the server stops before.
-        :return: to be called if nobody wants to know any more.
+        """:param told: called now or later, or never if the server stops before.
+        :return: withdraws the question.
         """
         address = place_of(host)
-        shown = self._remembered(token)
+        mark = self._mark(token)
+        if mark in self._right:
+            self._right.move_to_end(mark)
+        shown = self._right.get(mark)
         if shown is not None:
             self.successes += 1
             told(shown)
@@ -208,11 +199,14 @@ class Authenticator:
         if self._count >= MAX_WAITING:
             self._refuse_one()
         attempt = _Attempt(token, told)
-        self._add(address, attempt)
+        self._count += 1
+        is_first = address not in self._waiting
+        self._waiting.setdefault(address, {})[attempt] = None
+        if is_first:
+            self._plan(address)
         return partial(self._withdraw, address, attempt)
 
     def stop(self) -> None:
-        """Compare nothing more."""
         self._has_stopped = True
         self._waiting.clear()
         self._turns.clear()
@@ -221,15 +215,8 @@ class Authenticator:
         self._timers.clear()
         self._hashing.stop()
 
-    def _add(self, address: str, attempt: _Attempt) -> None:
-        self._count += 1
-        is_first = address not in self._waiting
-        self._waiting.setdefault(address, {})[attempt] = None
-        if is_first:
-            self._plan(address)
-
     def _refuse_one(self) -> None:
-        """Make room: whoever asks for most waits at the cost of none but itself."""
+        """Make room at the cost of the address that asks for most."""
         address = max(self._waiting, key=lambda each: len(self._waiting[each]))
         attempt = next(reversed(self._waiting[address]))
         told = attempt.told
@@ -243,23 +230,15 @@ class Authenticator:
         elif attempt in attempts:
             del attempts[attempt]
             self._count -= 1
-            if not attempts:
-                self._drop(address)
-
-    def _drop(self, address: str) -> None:
-        """None of an address waits any more: neither does it for its turn, or its time."""
-        del self._waiting[address]
-        timer = self._timers.pop(address, None)
-        if timer is None:
-            self._turns.remove(address)
-        else:
-            timer.cancel()
-
-    def _remembered(self, token: bytes) -> TokenHash | None:
-        mark = self._mark(token)
-        if mark in self._right:
-            self._right.move_to_end(mark)
-        return self._right.get(mark)
+            if attempts:
+                return
+            # The address has nothing that waits for its turn, or its time.
+            del self._waiting[address]
+            timer = self._timers.pop(address, None)
+            if timer is None:
+                self._turns.remove(address)
+            else:
+                timer.cancel()
 
     def _mark(self, token: bytes) -> bytes:
         return hmac.new(self._key, token, hashlib.sha256).digest()
@@ -298,7 +277,11 @@ class Authenticator:
             self._wrong(address)
         else:
             self.successes += 1
-            self._remember(attempt.token, shown)
+            # The file may have been read again meanwhile.
+            if self.rules.has(shown):
+                self._right[self._mark(attempt.token)] = shown
+                if len(self._right) > MAX_REMEMBERED:
+                    self._right.popitem(last=False)
         attempts, done = self._waiting[address], [attempt]
         if shown is not None:
             # The same token of others from there.
@@ -315,15 +298,79 @@ class Authenticator:
             each.told(shown)
         self._begin()
 
-    def _remember(self, token: bytes, shown: TokenHash) -> None:
-        if not self.rules.has(shown):
-            # The file was read again meanwhile.
-            return
-        self._right[self._mark(token)] = shown
-        if len(self._right) > MAX_REMEMBERED:
-            self._right.popitem(last=False)
-
     def _wrong(self, address: str) -> None:
         self.failures += 1
         self._guesses.wrong(address, self._reactor.seconds())
         self.tell(address)
+
+
+class AccessControl:
+    """Applies the rules of a file to all connections of a server."""
+
+    def __init__(
+        self, context: ExecutionContext, peers: Sessions, rules: AccessRules, reactor: Reactor,
+        hashing: Hashing, anomalies: Anomalies, answered: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Put the guard before the commands of a server.
+
+        :param answered: called when a session has got an answer outside of commands.
+        """
+        self._queue = context.queue
+        self._peers = peers
+        self._answered = answered
+        self._asking: Session | None = None
+        self._known: Answer | None = None
+        self._withdraw: dict[Session, Callable[[], None]] = {}
+        self.guard = Guard(context.queue, rules, peers.known_peer)
+        self.guard.tell = anomalies.note_refused
+        self.guard.quotas.tell = anomalies.note_limit_reached
+        self.authenticator = Authenticator(reactor, rules, hashing, os.urandom(KEY_BYTES))
+        self.authenticator.tell = anomalies.note_guess
+        self.authenticator.tell_wait = anomalies.note_token_wait
+        self.guard.wrap(context.methods, (*GUARDED.rows, TAGGED_PUT))
+        context.methods[AUTH.operation] = self.auth
+        context.gate = self.guard
+
+    @property
+    def rules(self) -> AccessRules:
+        return self.guard.rules
+
+    def change_rules(self, rules: AccessRules) -> None:
+        self.authenticator.change_rules(rules)
+        self.guard.change_rules(rules)
+        self._answered()
+
+    def forget(self, session: Session) -> None:
+        self.guard.forget(session)
+        self._withdraw.pop(session, nothing)()
+
+    def stop(self) -> None:
+        self.authenticator.stop()
+
+    def auth(self, session: Session, now_ns: int, token: bytes) -> Answer | None:
+        """Take the identity of a token; with a wrong one, all is as it was.  Later commands of the
+        connection wait for the answer.
+        """
+        session.is_busy = True
+        self._asking, self._known = session, None
+        ask = self.authenticator.ask
+        withdraw = ask(self._peers.host(session), token, partial(self._told, session))
+        self._asking = None
+        if session.is_busy:
+            self._withdraw[session] = withdraw
+        return self._known
+
+    def _told(self, session: Session, shown: TokenHash | None) -> None:
+        session.is_busy = False
+        self._withdraw.pop(session, None)
+        if session.has_ended:
+            return
+        may = shown is not None and self.guard.show(session, shown)
+        answer = (AUTHORIZED, 0) if may else REFUSED
+        if session is self._asking:
+            # An answer as any other: the commands after it are being carried out already.
+            self._known = answer
+            return
+        leave(self._queue.outbox, session, answer)
+        if self._asking is None:
+            self._answered()

@@ -1,1 +1,0 @@
-"""Rights asked for: the guard before commands, tokens compared, peers known."""
