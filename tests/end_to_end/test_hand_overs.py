@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -50,12 +49,9 @@ class Putting:
         last_s = time.monotonic()
         while not self._is_over.is_set():
             for port in self._ports:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as there:
-                    there.settimeout(REPLY_S)
-                    replies = there.makefile("rb")
+                with suppress(OSError), Connection(port, limit_s=REPLY_S) as there:
                     while not self._is_over.is_set():
-                        there.sendall(b"put 0 0 60 1\r\nx\r\n")
-                        word, _, job_id = replies.readline().partition(b" ")
+                        word, _, job_id = there.ask(b"put 0 0 60 1\r\nx\r\n").partition(b" ")
                         if word != b"INSERTED":
                             break
                         self.ids.append(int(job_id))
@@ -109,7 +105,7 @@ def test_no_silence_is_longer_than_the_lease_and_2_s(tmp_path: Path, count: int)
                     servers.servers[active].kill()
                     servers.start(active, "--lease-seconds", LEASE_S)
                 else:
-                    asked = Connection(servers.ports[active])
+                    asked = Connection(servers.ports[active], waits=True)
                     assert asked.ask(b"promote\r\n").startswith(b"HANDING_OVER ")
                     asked.close()
             followed(servers)

@@ -69,7 +69,7 @@ class Replicated:
     def active(self, name: str) -> Connection:
         """Wait until a server is active, and connect to it."""
         self.servers[name].wait_for("active: ")
-        return Connection(self.ports[name])
+        return Connection(self.ports[name], waits=True)
 
     def follows(self, name: str, active: str) -> None:
         """Wait until a server follows another, which hears that it is in sync."""
@@ -268,7 +268,7 @@ def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -
         assert f"replicated: {there} is active, 1 standby (" in health
         assert asked("promote").exit_code == 0
         wait_for(lambda: servers.role("a") == "active")
-        again = Connection(servers.ports["a"])
+        again = Connection(servers.ports["a"], waits=True)
         assert put(again, 1) == [5] and len(taken(again, 5)) == 5
 
 
@@ -279,7 +279,7 @@ def test_all_may_be_started_anew(tmp_path: Path) -> None:
             servers.start(name)
         wait_for(lambda: "active" in map(servers.role, "abc"))
         (active,) = [name for name in "abc" if servers.role(name) == "active"]
-        put(Connection(servers.ports[active]), 20)
+        put(Connection(servers.ports[active], waits=True), 20)
         for server in servers.servers.values():
             server.process.kill()
         servers.kill()
@@ -287,7 +287,7 @@ def test_all_may_be_started_anew(tmp_path: Path) -> None:
             servers.start(name)
         wait_for(lambda: "active" in map(servers.role, "abc"))
         (active,) = [name for name in "abc" if servers.role(name) == "active"]
-        client = Connection(servers.ports[active])
+        client = Connection(servers.ports[active], waits=True)
         assert put(client, 1, 20) == [21]
         assert taken(client, 21) == {at + 1: b"%d" % at for at in range(21)}
 

@@ -230,20 +230,17 @@ def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
         cwd=tmp_path, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     pid = int((tmp_path / "daemon.pid").read_text())
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(LIMIT_S)
-        # The launcher returns when the daemon listens.
-        client.connect(str(tmp_path / "s"))
-        client.sendall(b"put 0 0 1 1\r\nx\r\n")
-        assert client.recv(100) == b"INSERTED 1\r\n"
+    # The launcher returns when the daemon listens.
+    with Connection(tmp_path / "s") as client:
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
         end_daemon(pid, client)
     assert read_log(tmp_path / "log") == (True, {b"x"})
 
 
-def end_daemon(pid: int, client: socket.socket) -> None:
+def end_daemon(pid: int, client: Connection) -> None:
     """Ask it to stop, and wait until it has: it parts when its log is sealed."""
     os.kill(pid, signal.SIGTERM)
-    assert client.recv(100) == b""
+    assert client.reply() == b""
 
 
 @contextmanager
