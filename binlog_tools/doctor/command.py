@@ -11,7 +11,7 @@ import click
 from binlog_tools.console.output import Output, columns
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Level, ServerOptions
-from binlog_tools.doctor.units import configured
+from binlog_tools.doctor.facts import configured
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import DONE, NOTHING, REFUSED
 

@@ -18,11 +18,11 @@ from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "list": "listing", "peek": "peek", "delete": "delete",
-    "bury": "peek", "kick": "peek", "move": "move", "edit": "move", "wait": "reserve",
+    "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
+    "bury": "jobs", "kick": "jobs", "move": "jobs", "edit": "jobs", "wait": "reserve",
     "flush": "delete", "forget-key": "delete", "tubes": "tubes", "stats": "tubes",
     "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
-    "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
+    "connections": "tubes", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip

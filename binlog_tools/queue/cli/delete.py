@@ -23,7 +23,7 @@ from binlog_tools.queue.cli.exits import (
     reason,
     warn,
 )
-from binlog_tools.queue.cli.peek import each
+from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions, can_page
 from binlog_tools.queue.moving import BATCH_JOBS

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.daemon.removed_options import removed_among
 from binlog_tools.doctor import checks
-from binlog_tools.doctor.units import configured
+from binlog_tools.doctor.facts import configured
 
 ETC, LIB = "etc/systemd/system", "usr/lib/systemd/system"
 UNIT, DROP_IN = f"{ETC}/bs.service", f"{ETC}/bs.service.d"
