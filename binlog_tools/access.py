@@ -90,12 +90,9 @@ def _explained(identity: Identity, command: str, tube: str) -> Verdict:
 def _identity(rules: AccessRules, name: str) -> Identity:
     identity = rules.anonymous if name == ANONYMOUS else rules.identities.get(name)
     if identity is None:
-        raise NoSuch(f"the file has no identity {name}; it has {_names(rules)}")
+        names = ", ".join([*rules.identities, ANONYMOUS])
+        raise NoSuch(f"the file has no identity {name}; it has {names}")
     return identity
-
-
-def _names(rules: AccessRules) -> str:
-    return ", ".join([*rules.identities, ANONYMOUS])
 
 
 def _row(command: str) -> Command:

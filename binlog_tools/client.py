@@ -46,14 +46,15 @@ class Reply(NamedTuple):
         return text_of(b" ".join(self.words))
 
 
-def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
+def tube_request(command: bytes, tube: bytes, *fields: int | bytes) -> bytes:
     """The bytes of a command that names a tube.  All that we send are made here.
 
     :raise NoTube: no client may use that name.
     """
     if not is_tube_name(tube):
         raise NoTube(tube)
-    return b" ".join((command, tube, *(b"%d" % number for number in numbers))) + b"\r\n"
+    words = (field if isinstance(field, bytes) else b"%d" % field for field in fields)
+    return b" ".join((command, tube, *words)) + b"\r\n"
 
 
 class Lost(OSError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import click
 
 from beanstalk_twisted.printable import escape, escape_all, escape_json
+from binlog_tools.console.interrupts import INTERRUPTED, INTERRUPTS
 
 if TYPE_CHECKING:
     from beanstalk_twisted.binlog.reading.survey import Progress
@@ -112,6 +113,24 @@ class LateGroup(click.Group):
         command = getattr(importlib.import_module(module), called)
         assert isinstance(command, click.Command)
         return command
+
+    def exit_code(self, program: str) -> int:
+        """Do what the command line says, and give the exit code."""
+        try:
+            code = self.main(prog_name=program, standalone_mode=False)
+        except SystemExit as end:
+            code = end.code
+        except click.Abort:
+            return INTERRUPTED
+        except click.ClickException as problem:
+            problem.show()
+            return problem.exit_code
+        except Exception:
+            # What came of an interrupt in the middle of something may have any name.
+            if INTERRUPTS.have_come:
+                return INTERRUPTED
+            raise
+        return code if isinstance(code, int) else 0
 
 
 VERSION: Final = 1

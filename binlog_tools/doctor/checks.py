@@ -188,13 +188,10 @@ def twisted(version: str) -> Finding:
     if not version:
         advice = "pip install twisted, for the Python that runs this command"
         return Finding("twisted", "problem", "it is not installed", advice)
-    if _numbers(version) < OLDEST_TWISTED:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST_TWISTED:
         return Finding("twisted", "problem", f"{version} is too old", "pip install -U twisted")
     return Finding("twisted", "ok", version)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def user(euid: int, found: ServerOptions) -> Finding:

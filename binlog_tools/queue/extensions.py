@@ -122,14 +122,13 @@ class Extensions:
 
         :return: how many there were; 0 where there is no such tube.
         """
-        request = tube_request(b"flush-tube", tube).removesuffix(b"\r\n")
-        reply = self._ask(b"%b %b\r\n" % (request, state.encode()), b"FLUSHED", b"NOT_FOUND")
+        request = tube_request(b"flush-tube", tube, state.encode())
+        reply = self._ask(request, b"FLUSHED", b"NOT_FOUND")
         return reply.number if reply.name == b"FLUSHED" else 0
 
     def forget_key(self, tube: bytes, key: bytes) -> None:
         """Forget the unique key of a deleted job."""
-        request = tube_request(b"forget-key", tube).removesuffix(b"\r\n")
-        self._ask(b"%b %b\r\n" % (request, key), b"FORGOTTEN")
+        self._ask(tube_request(b"forget-key", tube, key), b"FORGOTTEN")
 
     def wait(self, job: int, timeout_s: float) -> str:
         """Wait until a job is gone or buried.
@@ -161,8 +160,7 @@ class Extensions:
         :return: of each job why it is not there, or None if it is.
         """
         self.need("move-job", "it was not asked for it")
-        requests = [_move_request(job, target) for job in jobs]
-        replies = self._queue.ask_many(requests)
+        replies = self._queue.ask_many(tube_request(b"move-job %d" % job, target) for job in jobs)
         return [
             None if reply.name == b"MOVED" else Refused(f"move-job {job}", reply)
             for job, reply in zip(jobs, replies, strict=True)
@@ -183,7 +181,8 @@ class Extensions:
 
         :return: how many.
         """
-        return self._ask(_ids_request(b"delete-batch", jobs), b"DELETED_BATCH").number
+        request = b" ".join([b"delete-batch", *(b"%d" % job for job in jobs)]) + b"\r\n"
+        return self._ask(request, b"DELETED_BATCH").number
 
     # Tubes.
 
@@ -199,8 +198,8 @@ class Extensions:
         :param changes: each as ``key=value``, printable ASCII without blanks.
         :raise Refused: a key or value is wrong, or there is no room.
         """
-        line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
-        self._ask(b" ".join([line, *(each.encode() for each in changes)]) + b"\r\n", b"POLICY")
+        request = tube_request(b"tube-policy", tube, *(each.encode() for each in changes))
+        self._ask(request, b"POLICY")
 
     def dead_letters(self, tube: bytes) -> Iterator[tuple[str, Stats]]:
         """Find those of a tube that are in it, or where its dead letters go now.
@@ -297,8 +296,7 @@ def can_page(tube: bytes) -> bool:
 
 
 def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
-    line = tube_request(b"list-jobs", tube).removesuffix(b"\r\n")
-    return b" ".join([line, *f"{state} {count} {cursor}".encode().split()]) + b"\r\n"
+    return tube_request(b"list-jobs", tube, *f"{state} {count} {cursor}".encode().split())
 
 
 def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
@@ -308,14 +306,6 @@ def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
         why = b"nothing: the tube's name is too long to ask for the rest"
         raise Refused("list-jobs", Reply(tuple(why.split())))
     return line
-
-
-def _ids_request(word: bytes, jobs: Sequence[int]) -> bytes:
-    return b" ".join([word, *(b"%d" % job for job in jobs)]) + b"\r\n"
-
-
-def _move_request(job: int, target: bytes) -> bytes:
-    return b"move-job %d %b" % (job, tube_request(b"", target).lstrip())
 
 
 def put_batch_request(jobs: Sequence[NewJob]) -> bytes:

@@ -32,6 +32,20 @@ class Broken(Exception):
     """It broke off where a job may be there twice."""
 
 
+def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float]:
+    """Count the jobs of a tube that are in a state now.
+
+    :return: how many are to be moved, and the id at which those begin that were put since.
+    """
+    key = f"current-jobs-{state}"
+    if not queue.stats_tube(tube).number(key):
+        return 0, 0
+    # Before they are counted, so that all that were put before are among those.
+    end = queue.next_id()
+    there = queue.stats_tube(tube).number(key)
+    return there if most is None else min(there, most), end
+
+
 class Mover:
     """Moves jobs.
 
@@ -189,13 +203,9 @@ class BatchMover:
         :raise Refused: a job could not be put; it and the rest stay.
         :raise Broken: jobs may be there twice.
         """
-        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
+        left, end = _count(self._queue, source, state, most)
         if not left:
             return
-        # Before they are counted, so that all that were put before are among those.
-        end = self._queue.next_id()
-        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
-        left = left if most is None else min(left, most)
         self._queue.use(self._mover.target)
         for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
             for batch in _batches([job for job in page if job.number("id") < end][:left]):
@@ -364,13 +374,7 @@ class DirectMover:
         :return: those of each batch.
         :raise Refused: the server has no room for a job; it and others stay.
         """
-        key = f"current-jobs-{state}"
-        if not self._queue.stats_tube(source).number(key):
-            return
-        # Before they are counted, so that all that were put before are among those.
-        end = self._queue.next_id()
-        left = self._queue.stats_tube(source).number(key)
-        left = left if most is None else min(left, most)
+        left, end = _count(self._queue, source, state, most)
         for page in self._pages(source, state, end):
             for at in range(0, len(page), self._batch_jobs):
                 moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
@@ -424,8 +428,3 @@ class DirectMover:
         for job, reply in zip(jobs, replies, strict=True):
             if reply.name not in (b"KICKED", b"NOT_FOUND"):
                 raise Refused(f"kick-job {job}", reply)
-
-
-def can_move_directly(extensions: Extensions) -> bool:
-    """Say whether the server moves jobs by itself."""
-    return extensions.has("move-job")

@@ -73,7 +73,6 @@ MISSING: Final = 5
 """The server does not have the command that is needed."""
 TIMED_OUT: Final = 124
 """The job that was waited for is still there; as of timeout(1)."""
-INTERRUPTED: Final = 130
 
 
 def warn(message: str) -> None:

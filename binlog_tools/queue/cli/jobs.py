@@ -19,7 +19,6 @@ from binlog_tools.queue.moving import (
     Moved,
     Mover,
     can_batch,
-    can_move_directly,
 )
 from binlog_tools.queue.server import Queue, Refused, Stats
 
@@ -211,7 +210,7 @@ def move(
     with options.connected(address) as queue:
         extensions = Extensions(queue)
         mover: Mover | DirectMover
-        if can_move_directly(extensions):
+        if extensions.has("move-job"):
             mover = DirectMover(queue, extensions, target, keeps_buried=not kick)
         else:
             mover = Mover(queue, target, keeps_buried=not kick)

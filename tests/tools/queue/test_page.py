@@ -11,6 +11,7 @@ import pytest
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS
+from binlog_tools.console.interrupts import INTERRUPTED
 from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.cli import commands, exits
 from binlog_tools.queue.cli import reserve as execution
@@ -62,7 +63,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
     rows = table(PAGE, "Common to all commands")
     codes = [
         exits.DONE, exits.NOTHING, exits.USAGE, exits.BURIED, exits.REFUSED, exits.MISSING,
-        exits.TIMED_OUT, exits.INTERRUPTED, 141,
+        exits.TIMED_OUT, INTERRUPTED, 141,
     ]  # fmt: skip
     assert [int(row[0]) for row in rows] == codes
 
