@@ -34,15 +34,19 @@ NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to co
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)$|bind \d+ 127\.0\.0\.1:(\d+)", re.M)
 
 
+def wait_until(is_so: Callable[[], object]) -> None:
+    give_up = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < give_up, "it never came"
+        time.sleep(0.005)
+
+
 def wait_until_it_listens(port: int) -> None:
     """beanstalkd tells of its port before it listens there.  A connection would count in its
     `stats`, so the kernel is asked.
     """
     listening = re.compile(rf"^ *\d+: 0100007F:{port:04X} \S+ 0A ", re.MULTILINE)
-    give_up = time.monotonic() + LIMIT_S
-    while not listening.search(Path("/proc/net/tcp").read_text()):
-        assert time.monotonic() < give_up, f"nobody listens at {port}"
-        time.sleep(0.001)
+    wait_until(lambda: listening.search(Path("/proc/net/tcp").read_text()))
 
 
 def real_beanstalkd() -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_replication import Replicated, replicated, wait_for
-from tests.server_process import Connection
+from tests.end_to_end.test_replication import Replicated, replicated
+from tests.server_process import Connection, wait_until
 
 LEASE_S = 3
 MARGIN_S = 2
@@ -43,7 +43,7 @@ class Putting:
     def wait_for_more(self) -> None:
         """Wait until a job was taken that is put from now on."""
         known = len(self.ids)
-        wait_for(lambda: len(self.ids) > known + 1)
+        wait_until(lambda: len(self.ids) > known + 1)
 
     def _run(self) -> None:
         last_s = time.monotonic()
@@ -77,7 +77,7 @@ def followed(servers: Replicated) -> str:
         found.append(one_follows(servers))
         return found[-1]
 
-    wait_for(is_there)
+    wait_until(is_there)
     return found[-1]
 
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.server_process import (
     ours,
     ours_at_once,
     real_beanstalkd,
+    wait_until,
 )
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical|audit) \w+ +\S.*")
@@ -228,10 +228,7 @@ def test_the_log_of_a_daemon_is_the_same(tmp_path: Path) -> None:
         cwd=tmp_path, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     os.kill(int((tmp_path / "daemon.pid").read_text()), signal.SIGTERM)
-    give_up = time.monotonic() + LIMIT_S
-    while (tmp_path / "daemon.pid").exists():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    wait_until(lambda: not (tmp_path / "daemon.pid").exists())
     check_order((tmp_path / "twistd.log").read_text())
 
 

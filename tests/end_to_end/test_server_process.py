@@ -27,6 +27,7 @@ from tests.server_process import (
     ours,
     ours_at_once,
     theirs,
+    wait_until,
 )
 
 
@@ -206,10 +207,7 @@ def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_pa
     assert "Refused: damaged binlog: " in launcher.stderr
     assert "binlog-inspect check" in (tmp_path / "daemon.log").read_text()
     # The daemon tells its launcher first, and then goes.
-    give_up = time.monotonic() + LIMIT_S
-    while (tmp_path / "daemon.pid").exists():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    wait_until(lambda: not (tmp_path / "daemon.pid").exists())
 
 
 @pytest.mark.exhaustive
