@@ -46,10 +46,7 @@ WITHOUT_TUBE = (NOTHING, SOME, EVERY)
 
 
 class Verdict(NamedTuple):
-    """Whether a command is carried out, and why.
-
-    :ivar limits: what the identity may take, whatever the command is.
-    """
+    """Whether a command is carried out, why, and what its identity may take."""
 
     may: bool
     why: str
@@ -57,9 +54,7 @@ class Verdict(NamedTuple):
 
 
 class NoSuch(ValueError):
-    """There is no such identity, command or tube's name, or it is about a tube and none was
-    named.
-    """
+    """There is no such identity, command or tube, or the command needs a tube."""
 
 
 def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verdict:
@@ -132,7 +127,6 @@ def _sources(grant: Grant, right: int, tube: str) -> list[str]:
 
 
 def _notes(of: str) -> str:
-    """:return: what else counts."""
     if of in (HELD, HELD_JOBS):
         return ". That is for jobs that it has reserved; for others it needs manage"
     if of == MOVED:
@@ -236,7 +230,6 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
 
 
 def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
-    """Say whom a file names, and what they may take."""
     names = list(rules.identities)
     limits = {each.name: dict(each.limits) for each in rules.limited}
     if is_json:

@@ -68,9 +68,7 @@ def _connect(address: Address, limit_s: float) -> Connection:
 
 
 class _Search:
-    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for
-    otherwise.
-    """
+    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for."""
 
     def __init__(self, address: Address, host_limit_s: float) -> None:
         self._address = address
@@ -118,7 +116,6 @@ class _Search:
         line.close()
 
     def _end(self) -> None:
-        """Drop the others."""
         with self._lock:
             self._is_over = True
         while not self._answers.empty():
@@ -263,7 +260,6 @@ def _read(path: str) -> bytes:
 
 
 def fault_of(problem: Exception, address: Address, limit_s: float) -> TlsFault:
-    """Say why TLS has not begun."""
     import ssl
 
     tls = address.tls or Tls()

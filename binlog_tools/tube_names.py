@@ -19,7 +19,6 @@ _NAME: Final = re.compile(rb"(?!-)[A-Za-z0-9\-+/;.$_()]+")
 
 
 def is_tube_name(name: bytes) -> bool:
-    """Whether a client may use this name."""
     return len(name) <= MAX_TUBE_NAME_BYTES and _NAME.fullmatch(name) is not None
 
 
@@ -29,7 +28,5 @@ def quoted(name: bytes) -> str:
 
 
 class NoTube(ValueError):
-    """A name that no client may use."""
-
     def __init__(self, name: bytes) -> None:
         super().__init__(f"{quoted(name)} is not the name of a tube: {TUBE_NAMES}")

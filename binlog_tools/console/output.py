@@ -47,7 +47,6 @@ def body_fields(body: bytes) -> dict[str, object]:
 
 
 def body_base64(body: bytes) -> dict[str, object]:
-    """A body for JSON, whatever it is."""
     return {"body_base64": base64.b64encode(body).decode()}
 
 
@@ -146,10 +145,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 class Column(NamedTuple):
-    """A column of a table.
-
-    :ivar may_be_cut: where the terminal is too narrow.
-    """
+    """A column of a table; it may be cut where the terminal is too narrow."""
 
     title: str
     is_number: bool = False
@@ -168,14 +164,11 @@ def columns(*titles: str) -> list[Column]:
 
 
 class Output:
-    """Prints in the way that was asked for."""
-
     def __init__(self, is_json: bool = False, is_terminal: bool | None = None) -> None:
         self.is_json = is_json
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def can_show(self, text: str) -> bool:
-        """Whether the encoding of stdout has these characters."""
         try:
             text.encode(sys.stdout.encoding)
         except UnicodeEncodeError:
@@ -206,7 +199,6 @@ class Output:
         out.flush()
 
     def row(self, values: Sequence[object]) -> None:
-        """One line: the values, separated by tabs."""
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
@@ -231,9 +223,7 @@ class Output:
             self.rows(rows)
 
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """A table; a pipe gets one line for each row, its cells separated by tabs, without
-        titles.
-        """
+        """A table; a pipe gets a line for each row, with tabs and without titles."""
         if not self.is_terminal:
             self.rows(rows)
             return
@@ -245,7 +235,6 @@ class Output:
 
 
 def as_json(fields: Mapping[str, object]) -> str:
-    """A document on one line."""
     return escape_json(_encode({"v": VERSION, **fields}))
 
 
@@ -294,9 +283,7 @@ def _draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
 
 
 def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """How wide columns are where there is so much room; those that may be cut share what is
-    left.
-    """
+    """Divide the room; columns that may be cut share what is left."""
     least = [
         min(width, CUT_CHARACTERS) if title.may_be_cut else width
         for title, width in zip(titles, widths, strict=True)

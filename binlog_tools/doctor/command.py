@@ -67,7 +67,6 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _of_the_machine(told: ServerOptions) -> Iterable[Finding]:
-    """What has to do with the log, if there is one."""
     kept = facts.clock_is_kept()
     limit_bytes = facts.memory_limit()
     if not told.binlog:

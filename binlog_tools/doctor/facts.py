@@ -156,7 +156,6 @@ def server_options(words: Sequence[str]) -> ServerOptions:
 
 
 def has_server(path: str) -> bool:
-    """Say whether a process has the lock of the log in this directory."""
     # Imported with it: `beanstalk` knows no more of the log than names, but for this.
     from beanstalk_twisted.binlog.directory import holder_of
 
@@ -206,7 +205,7 @@ def _nameless(path: str) -> int:
 
 
 def _segments(path: str) -> tuple[int, float]:
-    """:return: bytes of all segments, and when one was changed last."""
+    """Give the bytes of all segments, and when one was changed last."""
     found = []
     for entry in os.scandir(path):
         if parse_segment_name(entry.name) is not None:
@@ -233,9 +232,7 @@ def filesystem(path: str, mounts: Path = MOUNTS) -> str:
 def measured_syncs(
     path: str, hang_s: float = HANG_S, sync: Callable[[int], None] = os.fdatasync
 ) -> Syncs:
-    """Write and sync small pages in a file without a name, in a thread: a disk that hangs keeps
-    that.
-    """
+    """Write and sync small pages of a nameless file in a thread, which a hanging disk keeps."""
     taken_us: list[int] = []
     thread = threading.Thread(target=_sync_often, args=(path, taken_us, sync), daemon=True)
     thread.start()
@@ -273,9 +270,7 @@ def memory_limit(groups: Path = CGROUP, own: Path = OWN_GROUP) -> int:
 
 
 def _groups(groups: Path, own: Path) -> list[Path]:
-    """The control group of this process, as far as it is seen from here, and those that it is
-    in.
-    """
+    """Give the control group of this process and those that it is in, as far as it sees them."""
     name = ""
     with suppress(OSError):
         names = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line[0] == "0"]
@@ -300,9 +295,7 @@ TIME_ERROR: Final = 5
 
 
 def clock_is_kept() -> bool | None:
-    """:return: whether the kernel says that something keeps the clock right; None if it says
-    nothing.
-    """
+    """Ask the kernel whether something keeps the clock right; None if it does not say."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except AttributeError:

@@ -22,8 +22,6 @@ it before.  If we die in that moment, it is ready after an hour instead of never
 
 
 class Moved(NamedTuple):
-    """A job that was moved: its numbers before and after."""
-
     old: int
     new: int
 
@@ -169,10 +167,7 @@ killed; larger ones are hardly quicker.
 
 
 class _Taken(NamedTuple):
-    """A job that we have reserved.
-
-    :ivar delay_s: what was left of its delay.
-    """
+    """A job that we have reserved; ``delay_s`` was left of its delay."""
 
     job: Job
     stats: Stats
@@ -180,7 +175,7 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    """Moves jobs."""
+    """Moves jobs in batches."""
 
     def __init__(
         self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
@@ -260,10 +255,7 @@ class BatchMover:
                 raise Refused("bury", reply)
 
     def _delete(self, moved: list[Moved]) -> list[Moved]:
-        """Delete jobs where they were.
-
-        :return: those that are not there any more.
-        """
+        """Delete jobs where they were, and give those that are not there any more."""
         old = [each.old for each in moved]
         if self._extensions.delete(old) == len(old):
             return moved
@@ -308,9 +300,7 @@ def can_batch(extensions: Extensions, source: bytes) -> bool:
 
 
 def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
-    """Divide jobs where their bodies are too large together; one that is too large alone is
-    alone.
-    """
+    """Divide jobs where their bodies are too large together."""
     batch: list[Stats] = []
     size = 0
     for stats in listed:

@@ -36,7 +36,6 @@ class DeferredSignal:
 
     @property
     def exit_code(self) -> int:
-        """What to end with when a signal has come."""
         return SIGNALLED + (self.number or 0)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -76,12 +75,10 @@ TIMED_OUT: Final = 124
 
 
 def warn(message: str) -> None:
-    """Say something on stderr, and go on."""
     aside(f"{PROGRAM}: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:
-    """End with one line on stderr."""
     warn(message)
     raise SystemExit(code)
 

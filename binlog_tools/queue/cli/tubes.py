@@ -45,7 +45,6 @@ _CHANGE: Final = re.compile(r"[a-z-]+=[!-~]+")
 
 
 def show_stats(found: Stats, is_json: bool) -> None:
-    """Print what the server says of something."""
     output = Output(is_json)
     if is_json:
         output.document(numbers(found))
@@ -375,7 +374,7 @@ def _connection_document(connection: Stats) -> dict[str, object]:
 
 
 def _times_left(connection: Stats) -> Iterator[tuple[str, int]]:
-    """Of the jobs that a connection has reserved the seconds left, by id."""
+    """Give the seconds left of the jobs that a connection has reserved, by id."""
     for part in connection["time-left"].strip("{}").split(", "):
         job, colon, seconds = part.partition(": ")
         if colon:
@@ -391,7 +390,4 @@ def _print(
 
 
 def _shown(value: str) -> str | None:
-    """A value as in a table: what has more than one without its brackets, and what is empty as
-    `-`.
-    """
     return value.strip("{}") or None
