@@ -165,7 +165,7 @@ class Extensions:
             self._ask(b"%b %d\r\n%b\r\n" % (line, len(body), body), b"UPDATED")
 
     def delete(self, jobs: Sequence[int]) -> int:
-        """Delete those of up to `MAX_BATCH_JOBS` jobs that only we may have; give how many."""
+        """Delete up to `MAX_BATCH_JOBS` jobs, but none that others have reserved; give how many."""
         request = b" ".join([b"delete-batch", *(b"%d" % job for job in jobs)]) + b"\r\n"
         return self._ask(request, b"DELETED_BATCH").number
 
