@@ -1,7 +1,5 @@
-"""The names that clients may use for tubes.
-
-A log can hold others: its format knows only their length, and tools have written them.  A server
-that is sent one takes what is behind it for commands, or bodies for jobs of another tube.
+"""The names that clients may use for tubes; a log may hold others, and a server that is sent one
+takes what follows it for commands, or bodies for jobs of another tube.
 """
 
 import re

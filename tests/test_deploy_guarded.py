@@ -149,12 +149,12 @@ def test_who_is_named_comes_in_and_a_renewed_certificate_is_shown_to_who_comes_t
         assert shop.ask(b"peek 1\r\n") == b"UNAUTHORIZED\r\n"
         assert worker.ask(b"watch mail.in\r\n") == b"WATCHING 1\r\n"
         assert worker.ask(b"reserve-with-timeout 9\r\n") == b"RESERVED 1 1\r\nx\r\n"
-        shown = shop.tls.getpeercert(binary_form=True)
+        shown = shop.certificate()
         renew(placed, certificates.authority)
         process.process.send_signal(signal.SIGHUP)
         process.wait_for("read again, certificates: 1")
         assert worker.ask(b"delete 1\r\n") == b"DELETED\r\n"
         later = connect("shop")
-        assert later.tls.getpeercert(binary_form=True) != shown
+        assert later.certificate() != shown
         for each in (shop, worker, later):
             each.close()

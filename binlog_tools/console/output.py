@@ -1,6 +1,4 @@
-"""What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
-
-All text of others is escaped (`printable`), but for a body that is asked for alone.  Without
+"""What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.  Without
 ``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 

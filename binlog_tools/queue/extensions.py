@@ -1,8 +1,4 @@
-"""The commands that beanstalkd does not have, on servers that announce them.
-
-A server is asked once for what it has: `capabilities`, which others answer with UNKNOWN_COMMAND.
-Nothing that it has not announced is ever sent.
-"""
+"""The commands that beanstalkd does not have, on servers that announce them."""
 
 import re
 from collections import Counter
@@ -50,7 +46,7 @@ class NewJob(NamedTuple):
 
 
 class Extensions:
-    """A server's commands beside those of beanstalkd.
+    """A server's commands beside those of beanstalkd; nothing that it has not announced is sent.
 
     All methods raise OSError, `Refused`, and `Missing` where a command has not been announced.
 

@@ -1,13 +1,4 @@
-"""Jobs from one tube into another, none lost.
-
-A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when the
-server has confirmed that.  Whatever breaks off in between, the job is there once or, at worst,
-twice; as its reservation ends with the connection, it is then ready in its old tube, even if it was
-buried or delayed.  It gets a new number; priority, TTR and what is left of its delay stay.
-
-Of a tube, those are moved that are there in the beginning: it ends at their number, or at a job
-that was put since.
-"""
+"""Jobs from one tube into another, none lost."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -45,7 +36,12 @@ def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int
 
 
 class Mover:
-    """Moves jobs.
+    """Moves jobs on any server.
+
+    A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when
+    the server has confirmed that.  Whatever breaks off in between, the job is there once or, at
+    worst, twice; as its reservation ends with the connection, it is then ready in its old tube,
+    even if it was buried or delayed.  Priority, TTR and what is left of its delay stay.
 
     :ivar target: the tube that they are moved into.
     :ivar keeps_buried: whether to bury there what was buried.
