@@ -44,10 +44,7 @@ WITHOUT_TUBE = (NOTHING, SOME, EVERY)
 
 
 class Verdict(NamedTuple):
-    """Whether a command is carried out, and why.
-
-    :ivar limits: what the identity may take, whatever the command is.
-    """
+    """Whether a command is carried out, why, and what its identity may take."""
 
     may: bool
     why: str
@@ -55,9 +52,7 @@ class Verdict(NamedTuple):
 
 
 class NoSuch(ValueError):
-    """There is no such identity, command or tube's name, or it is about a tube and none was
-    named.
-    """
+    """There is no such identity, command or tube, or the command needs a tube."""
 
 
 def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verdict:
@@ -88,12 +83,9 @@ def _explained(identity: Identity, command: str, tube: str) -> Verdict:
 def _identity(rules: AccessRules, name: str) -> Identity:
     identity = rules.anonymous if name == ANONYMOUS else rules.identities.get(name)
     if identity is None:
-        raise NoSuch(f"the file has no identity {name}; it has {_names(rules)}")
+        names = ", ".join([*rules.identities, ANONYMOUS])
+        raise NoSuch(f"the file has no identity {name}; it has {names}")
     return identity
-
-
-def _names(rules: AccessRules) -> str:
-    return ", ".join([*rules.identities, ANONYMOUS])
 
 
 def _row(command: str) -> Command:
@@ -133,7 +125,6 @@ def _sources(grant: Grant, right: int, tube: str) -> list[str]:
 
 
 def _notes(of: str) -> str:
-    """:return: what else counts."""
     if of in (HELD, HELD_JOBS):
         return ". That is for jobs that it has reserved; for others it needs manage"
     if of == MOVED:
@@ -237,7 +228,6 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
 
 
 def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
-    """Say whom a file names, and what they may take."""
     names = list(rules.identities)
     limits = {each.name: dict(each.limits) for each in rules.limited}
     if is_json:

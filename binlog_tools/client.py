@@ -30,15 +30,11 @@ class Reply(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """The first word."""
         return self.words[0] if self.words else b""
 
     @property
     def number(self) -> int:
-        """The number behind the first word.
-
-        :raise Lost: there is none.
-        """
+        """:raise Lost: there is no number behind the first word."""
         words = self.words[1:2]
         return whole_number(b"".join(words).decode("ascii", "replace"))
 
@@ -46,14 +42,15 @@ class Reply(NamedTuple):
         return text_of(b" ".join(self.words))
 
 
-def tube_request(command: bytes, tube: bytes, *numbers: int) -> bytes:
+def tube_request(command: bytes, tube: bytes, *fields: int | bytes) -> bytes:
     """The bytes of a command that names a tube.  All that we send are made here.
 
     :raise NoTube: no client may use that name.
     """
     if not is_tube_name(tube):
         raise NoTube(tube)
-    return b" ".join((command, tube, *(b"%d" % number for number in numbers))) + b"\r\n"
+    words = (field if isinstance(field, bytes) else b"%d" % field for field in fields)
+    return b" ".join((command, tube, *words)) + b"\r\n"
 
 
 class Lost(OSError):
@@ -118,16 +115,13 @@ class Connection(Line):
             raise self._lost(problem) from None
 
     def line(self) -> bytes:
-        """Wait for a reply that is one line, and leave it as it is: for many short ones,
-        quickly.
-        """
+        """Wait for a reply that is one line, and leave it as it is: this is quick."""
         try:
             return self._line()
         except OSError as problem:
             raise self._lost(problem) from None
 
     def fileno(self) -> int:
-        """Give the number of its socket, to wait for."""
         return self._socket.fileno()
 
     def is_answered(self) -> bool:
@@ -146,7 +140,6 @@ class Connection(Line):
         return bool(self._replies.peek(1)) or bool(select.select([self._socket], [], [], 0)[0])
 
     def limit(self, seconds: float) -> None:
-        """From now on a reply may take so long."""
         self._socket.settimeout(seconds)
 
     def _line(self) -> bytes:
@@ -183,7 +176,6 @@ class Connection(Line):
         return Lost(problem.errno or 0, why, self.address)
 
     def close(self) -> None:
-        """Part."""
         self._replies.close()
         self._socket.close()
 

@@ -45,7 +45,11 @@ def connect(address: Address, limit_s: float = LIMIT_S) -> Connection:
     :raise OSError: there is no server, or it cannot be trusted.
     :raise WrongToken: it does not take the token.
     """
-    line = _first_to_answer(address, limit_s) if address.others else _connect(address, limit_s)
+    if address.others:
+        line = _Search(address, min(limit_s, rounds.LIMIT_S)).result()
+        line.limit(limit_s)
+    else:
+        line = _connect(address, limit_s)
     if address.token is not None:
         try:
             _show(line, address.token)
@@ -63,18 +67,8 @@ def _connect(address: Address, limit_s: float) -> Connection:
     return Connection(address.host, address.port, limit_s)
 
 
-def _first_to_answer(address: Address, limit_s: float) -> Connection:
-    """:raise Lost: no host has answered."""
-    search = _Search(address, min(limit_s, rounds.LIMIT_S))
-    line = search.result()
-    line.limit(limit_s)
-    return line
-
-
 class _Search:
-    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for
-    otherwise.
-    """
+    """A round of the hosts, each in a thread: a name's look-up and TLS cannot be waited for."""
 
     def __init__(self, address: Address, host_limit_s: float) -> None:
         self._address = address
@@ -86,6 +80,7 @@ class _Search:
         self._is_over = False
 
     def result(self) -> Connection:
+        """:raise Lost: no host has answered."""
         self._begin()
         while not self._round.is_lost:
             try:
@@ -121,7 +116,6 @@ class _Search:
         line.close()
 
     def _end(self) -> None:
-        """Drop the others."""
         with self._lock:
             self._is_over = True
         while not self._answers.empty():
@@ -266,7 +260,6 @@ def _read(path: str) -> bytes:
 
 
 def fault_of(problem: Exception, address: Address, limit_s: float) -> TlsFault:
-    """Say why TLS has not begun."""
     import ssl
 
     tls = address.tls or Tls()
@@ -312,10 +305,8 @@ def _look(address: Address, tls: Tls, number: int, limit_s: float) -> Seen | Non
     except (OSError, ValueError):
         return None
     ends_s = ssl.cert_time_to_seconds(str(found["notAfter"]))
-    return None if number == faults.EXPIRED and ends_s > time.time() else _seen(found)
-
-
-def _seen(found: Mapping[str, object]) -> Seen:
+    if number == faults.EXPIRED and ends_s > time.time():
+        return None
     names = found.get("subjectAltName", ())
     assert isinstance(names, tuple)
     told = tuple(str(name) for kind, name in names if kind in ("DNS", "IP Address"))

@@ -1,7 +1,5 @@
-"""The names that clients may use for tubes.
-
-A log can hold others: its format knows only their length, and tools have written them.  A server
-that is sent one takes what is behind it for commands, or bodies for jobs of another tube.
+"""The names that clients may use for tubes; a log may hold others, and a server that is sent one
+takes what follows it for commands, or bodies for jobs of another tube.
 """
 
 import re
@@ -19,7 +17,6 @@ _NAME: Final = re.compile(rb"(?!-)[A-Za-z0-9\-+/;.$_()]+")
 
 
 def is_tube_name(name: bytes) -> bool:
-    """Whether a client may use this name."""
     return len(name) <= MAX_TUBE_NAME_BYTES and _NAME.fullmatch(name) is not None
 
 
@@ -29,7 +26,5 @@ def quoted(name: bytes) -> str:
 
 
 class NoTube(ValueError):
-    """A name that no client may use."""
-
     def __init__(self, name: bytes) -> None:
         super().__init__(f"{quoted(name)} is not the name of a tube: {TUBE_NAMES}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from threading import Event, Semaphore, Thread
 from typing import NamedTuple
 
-from tests.server_process import LIMIT_S, Connection, ServerProcess
+from tests.server_process import LIMIT_S, Connection, ServerProcess, reply_bytes
 
 LONG_S = 100_000
 """A delay that does not end while a test runs."""
@@ -237,7 +237,7 @@ class Client(Thread):
         step = self._journal.next_step()
         self._journal.doubt = step.doubt
         reply = self._connection.ask(step.request)
-        if not is_whole(reply):
+        if reply_bytes(reply) is None:
             return False
         job_id = step.doubt.job_id
         if job_id is None and reply.startswith(b"INSERTED "):
@@ -248,13 +248,6 @@ class Client(Thread):
             return False
         self._journal.note(job_id, step.doubt.outcome)
         return True
-
-
-def is_whole(reply: bytes) -> bool:
-    """Whether nothing is missing at its end."""
-    line, found, body = reply.partition(b"\r\n")
-    size = int(line.split()[-1]) + 2 if line.startswith(b"RESERVED ") else 0
-    return bool(found) and len(body) == size
 
 
 class Crowd:

@@ -8,10 +8,12 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -32,15 +34,19 @@ NO_BEANSTALKD = "the real beanstalkd is not installed, so there is nothing to co
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)$|bind \d+ 127\.0\.0\.1:(\d+)", re.M)
 
 
+def wait_until(is_so: Callable[[], object]) -> None:
+    give_up = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < give_up, "it never came"
+        time.sleep(0.005)
+
+
 def wait_until_it_listens(port: int) -> None:
     """beanstalkd tells of its port before it listens there.  A connection would count in its
     `stats`, so the kernel is asked.
     """
     listening = re.compile(rf"^ *\d+: 0100007F:{port:04X} \S+ 0A ", re.MULTILINE)
-    give_up = time.monotonic() + LIMIT_S
-    while not listening.search(Path("/proc/net/tcp").read_text()):
-        assert time.monotonic() < give_up, f"nobody listens at {port}"
-        time.sleep(0.001)
+    wait_until(lambda: listening.search(Path("/proc/net/tcp").read_text()))
 
 
 def real_beanstalkd() -> str:
@@ -93,22 +99,52 @@ _LISTENING_V1 = re.compile(r"listening on 127\.0\.0\.1:(\d+), protocol v1")
 
 
 class Connection:
-    """A client that waits for each reply."""
+    """A client that waits for each reply.
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._begin(socket.AF_INET, (host, port))
+    :ivar socket: what it talks through.
+    """
 
-    def _begin(self, family: int, address: tuple[str, int] | str) -> None:
-        self._socket = socket.socket(family)
-        self._socket.settimeout(LIMIT_S)
-        # The real one tells its port a moment before it listens, and nothing tells when it does.
-        give_up = time.monotonic() + LIMIT_S
-        while self._socket.connect_ex(address) and time.monotonic() < give_up:
+    def __init__(
+        self, address: int | Path | tuple[str, int], tls: ssl.SSLContext | None = None,
+        *, limit_s: float = LIMIT_S, waits: bool = False,
+    ) -> None:  # fmt: skip
+        """Connect.
+
+        :param address: a port of this machine, the path of a UNIX socket, or a host and a port.
+        :param limit_s: the longest wait for a reply.
+        :param waits: try again while nobody listens there.
+        :raise OSError: nobody listens there, or the handshake failed.
+        """
+        if isinstance(address, Path):
+            self.socket = socket.socket(socket.AF_UNIX)
+        else:
+            self.socket = socket.socket()
+        try:
+            self.socket.settimeout(limit_s)
+            self._connect(("127.0.0.1", address) if isinstance(address, int) else address, waits)
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
+        except BaseException:
+            self.socket.close()
+            raise
+        self._replies = self.socket.makefile("rb")
+
+    def _connect(self, address: Path | tuple[str, int], waits: bool) -> None:
+        where = str(address) if isinstance(address, Path) else address
+        give_up = time.monotonic() + (LIMIT_S if waits else 0)
+        while error := self.socket.connect_ex(where):
+            if time.monotonic() >= give_up:
+                raise OSError(error, os.strerror(error))
             time.sleep(0.005)
-        self._replies = self._socket.makefile("rb")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def send(self, request: bytes) -> None:
-        self._socket.sendall(request)
+        self.socket.sendall(request)
 
     def reply(self) -> bytes:
         """Wait for one reply and all that belongs to it.
@@ -117,8 +153,7 @@ class Connection:
         """
         try:
             line = self._replies.readline()
-            size = body_bytes(line)
-            return line if size is None else line + self._replies.read(size)
+            return line + self._replies.read(body_bytes(line))
         except ConnectionResetError:
             return b""
 
@@ -127,33 +162,46 @@ class Connection:
         self.send(request)
         return self.reply()
 
+    def rest(self) -> bytes:
+        """Read all that comes until the server parts."""
+        heard = bytearray()
+        with suppress(ConnectionResetError):
+            while piece := self._replies.read1():
+                heard += piece
+        return bytes(heard)
+
     @property
     def is_answered(self) -> bool:
         """Whether a reply, or the end, has come and was not read yet."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+    def certificate(self) -> bytes | None:
+        """Give the one that the server has shown, as DER."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        return self.socket.getpeercert(binary_form=True)
 
     def half_close(self) -> None:
         """Say that nothing more will be sent."""
-        self._socket.shutdown(socket.SHUT_WR)
+        self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Part."""
         self._replies.close()
-        self._socket.close()
+        self.socket.close()
 
 
-class UnixConnection(Connection):
-    """The same, through a UNIX socket."""
-
-    def __init__(self, path: Path) -> None:
-        self._begin(socket.AF_UNIX, str(path))
-
-
-def body_bytes(line: bytes) -> int | None:
-    """Tell how many bytes belong to a reply's first line; None if it is all there is."""
+def body_bytes(line: bytes) -> int:
+    """Tell how many bytes belong to a reply after its first line."""
     if line.startswith((b"OK ", b"RESERVED ", b"FOUND ")):
         return int(line.split()[-1]) + 2
-    return None
+    return 0
+
+
+def reply_bytes(heard: bytes) -> int | None:
+    """Tell how long the first reply is, body included; None if it has not wholly come."""
+    line, found, rest = heard.partition(b"\r\n")
+    if not found or len(rest) < body_bytes(line):
+        return None
+    return len(line) + 2 + body_bytes(line)
 
 
 class ServerProcess:

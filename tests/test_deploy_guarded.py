@@ -16,8 +16,8 @@ from beanstalk_twisted.daemon.listening import tls_files, wrong_files
 from beanstalk_twisted.daemon.options import PORT
 from tests.certificates import Authority, Certificates
 from tests.daemon.tls_talking import client_context
-from tests.end_to_end.test_tls import MUTUAL, TlsConnection
-from tests.server_process import ServerProcess, ours_at_once
+from tests.end_to_end.test_tls import MUTUAL
+from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.test_deploy import DEPLOY, GUARDED, UNIT, checked, documents, final, unit
 
 COMPOSE = DEPLOY / "container" / "compose-tls.yaml"
@@ -139,9 +139,9 @@ def test_who_is_named_comes_in_and_a_renewed_certificate_is_shown_to_who_comes_t
         certificates.authority.client([f"CN={name}"]).write(tmp_path / f"{name}.pem")
     with ServerProcess(ours_at_once(*words), tmp_path) as process:
 
-        def connect(name: str) -> TlsConnection:
+        def connect(name: str) -> Connection:
             context = client_context(certificates.ca, tmp_path / f"{name}.pem")
-            return TlsConnection(process.port_of(MUTUAL), context)
+            return Connection(process.port_of(MUTUAL), context)
 
         shop, worker = connect("shop"), connect("worker")
         assert shop.ask(b"use mail.in\r\n") == b"USING mail.in\r\n"
@@ -149,12 +149,12 @@ def test_who_is_named_comes_in_and_a_renewed_certificate_is_shown_to_who_comes_t
         assert shop.ask(b"peek 1\r\n") == b"UNAUTHORIZED\r\n"
         assert worker.ask(b"watch mail.in\r\n") == b"WATCHING 1\r\n"
         assert worker.ask(b"reserve-with-timeout 9\r\n") == b"RESERVED 1 1\r\nx\r\n"
-        shown = shop.tls.getpeercert(binary_form=True)
+        shown = shop.certificate()
         renew(placed, certificates.authority)
         process.process.send_signal(signal.SIGHUP)
         process.wait_for("read again, certificates: 1")
         assert worker.ask(b"delete 1\r\n") == b"DELETED\r\n"
         later = connect("shop")
-        assert later.tls.getpeercert(binary_form=True) != shown
+        assert later.certificate() != shown
         for each in (shop, worker, later):
             each.close()

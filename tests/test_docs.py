@@ -10,6 +10,7 @@ import errno
 import functools
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -468,8 +469,7 @@ def test_what_is_listed_as_a_difference_is_marked_in_the_code() -> None:
 
 
 def test_the_page_of_options_is_what_its_script_writes() -> None:
-    script = {"__file__": str(OPTIONS_PAGE.with_suffix(".py")), "__name__": "options"}
-    exec(OPTIONS_PAGE.with_suffix(".py").read_text(), script)
+    script = runpy.run_path(str(OPTIONS_PAGE.with_suffix(".py")))
     assert OPTIONS_PAGE.read_text() == script["page"]()
 
 

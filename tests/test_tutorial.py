@@ -103,7 +103,7 @@ def follow(text: str, terminals: Terminals) -> list[str]:
             command = block
             said.append(terminals.run(command))
         elif command.startswith("sort"):
-            terminals.until(command, lambda printed, expected=block: printed == expected)
+            terminals.until(command, block.__eq__)
         elif not block.startswith("beanstalk top"):
             assert said[-1] == block
     return said

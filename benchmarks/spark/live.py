@@ -31,7 +31,6 @@ from binlog_tools.spark.following.streaming import BinlogStreamReader
 from binlog_tools.spark.live.open_jobs import NAMES
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import dataset
 
 KEYS: Final = {
     "lifetimes": ("server", "job"), "attempts": ("server", "job", "revivals", "attempt"),
@@ -103,7 +102,7 @@ def compared(folder: Path, kills: int) -> Outcome:
     rows = expected = wrong = 0
     for name, key in KEYS.items():
         place = folder / "live" / name
-        table = dataset(open_stored(str(place))).to_table() if place.is_dir() else made[name][:0]
+        table = open_stored(str(place)).dataset().to_table() if place.is_dir() else made[name][:0]
         got = table.select(SCHEMAS[name].names).to_pylist()
         want = {_key(row, key): row for row in made[name].to_pylist()}
         found = {_key(row, key): row for row in got}

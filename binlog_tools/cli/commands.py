@@ -121,30 +121,12 @@ def called() -> int:
     try:
         _name_stdout()
         forgive_stderr()
-        code = _code()
+        code = cli.exit_code(PROGRAM)
         INTERRUPTS.end_at_once()
         # An exception that comes in the middle of a ``__del__`` goes no further.
         return INTERRUPTED if INTERRUPTS.have_come else _flushed(code)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception:
-        # What came of an interrupt in the middle of something may have any name.
-        if INTERRUPTS.have_come:
-            return INTERRUPTED
-        raise
-
-
-def _code() -> int:
-    try:
-        code = cli.main(prog_name=PROGRAM, standalone_mode=False)
-    except SystemExit as end:
-        code = end.code
-    except click.Abort:
-        return INTERRUPTED
-    except click.ClickException as problem:
-        problem.show()
-        return problem.exit_code
-    return code if isinstance(code, int) else 0
 
 
 def _name_stdout() -> None:

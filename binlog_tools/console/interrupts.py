@@ -1,22 +1,29 @@
-"""What Ctrl-C does, from the first moment of a process to its last.
+"""What must be so in a command's process before all that takes long is imported.
 
-While modules are imported, and behind the end of a command, it ends the process at once: an
-exception could come out of any line, in any guise.  While a command runs it is a
-`KeyboardInterrupt`, so that what was begun can be taken away.
-
-Imported before all that takes long, so it imports nothing that does: ``_signal``, and not
-``signal``, which makes enumerations.
+So this imports nothing that does: ``_signal``, and not ``signal``, which makes enumerations.
 """
 
 import _signal as signal  # type: ignore[import-not-found]
 import os
+import sys
 
 INTERRUPTED = 130
 """As after SIGINT in a shell; a reader that goes away shows as 141, by SIGPIPE itself."""
 
 
+STREAMS = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+"""Of a process, by number; how each is opened, and the mode of its file."""
+
+
 class _Interrupts:
-    """:ivar have_come: whether a command was interrupted."""
+    """What Ctrl-C does, from the first moment of a process to its last.
+
+    While modules are imported, and behind the end of a command, it ends the process at once: an
+    exception could come out of any line, in any guise.  While a command runs it is a
+    `KeyboardInterrupt`, so that what was begun can be taken away.
+
+    :ivar have_come: whether a command was interrupted.
+    """
 
     def __init__(self) -> None:
         self.have_come = False
@@ -42,3 +49,25 @@ def _end(number: int, frame: object) -> None:
 
 INTERRUPTS = _Interrupts()
 """Of this process, which has one Ctrl-C."""
+
+
+def begin() -> None:
+    """Begin a process: Ctrl-C, and a reader that goes away, end it as they end any Unix tool."""
+    INTERRUPTS.end_at_once()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _open_closed()
+
+
+def _open_closed() -> None:
+    """Open stdin, stdout and stderr if they are closed: else a file or a socket may get one's
+    number.
+
+    Reading from stdin and writing to stdout still fail, as the wrong way is open; what is said on
+    stderr is dropped.
+    """
+    for number, (name, wrong, mode) in enumerate(STREAMS):
+        if getattr(sys, name) is None:
+            # The lowest free number is taken, so they are opened in this order.
+            opened = os.open(os.devnull, wrong)
+            assert opened == number
+            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - for good.

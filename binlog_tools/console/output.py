@@ -1,6 +1,4 @@
-"""What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.
-
-All text of others is escaped (`printable`), but for a body that is asked for alone.  Without
+"""What a command prints: tables on a terminal, tab-separated lines in a pipe, or JSON.  Without
 ``rich``, the extra ``cli``, tables and progress bars are plain.
 """
 
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import click
 
 from beanstalk_twisted.printable import escape, escape_all, escape_json
+from binlog_tools.console.interrupts import INTERRUPTED, INTERRUPTS
 
 if TYPE_CHECKING:
     from beanstalk_twisted.binlog.reading.survey import Progress
@@ -46,7 +45,6 @@ def body_fields(body: bytes) -> dict[str, object]:
 
 
 def body_base64(body: bytes) -> dict[str, object]:
-    """A body for JSON, whatever it is."""
     return {"body_base64": base64.b64encode(body).decode()}
 
 
@@ -113,6 +111,24 @@ class LateGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def exit_code(self, program: str) -> int:
+        """Do what the command line says, and give the exit code."""
+        try:
+            code = self.main(prog_name=program, standalone_mode=False)
+        except SystemExit as end:
+            code = end.code
+        except click.Abort:
+            return INTERRUPTED
+        except click.ClickException as problem:
+            problem.show()
+            return problem.exit_code
+        except Exception:
+            # What came of an interrupt in the middle of something may have any name.
+            if INTERRUPTS.have_come:
+                return INTERRUPTED
+            raise
+        return code if isinstance(code, int) else 0
+
 
 VERSION: Final = 1
 """Of the JSON, as docs/inspect.md says it; each document carries it as ``v``."""
@@ -127,10 +143,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 class Column(NamedTuple):
-    """A column of a table.
-
-    :ivar may_be_cut: where the terminal is too narrow.
-    """
+    """A column of a table; it may be cut where the terminal is too narrow."""
 
     title: str
     is_number: bool = False
@@ -149,14 +162,11 @@ def columns(*titles: str) -> list[Column]:
 
 
 class Output:
-    """Prints in the way that was asked for."""
-
     def __init__(self, is_json: bool = False, is_terminal: bool | None = None) -> None:
         self.is_json = is_json
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def can_show(self, text: str) -> bool:
-        """Whether the encoding of stdout has these characters."""
         try:
             text.encode(sys.stdout.encoding)
         except UnicodeEncodeError:
@@ -187,7 +197,6 @@ class Output:
         out.flush()
 
     def row(self, values: Sequence[object]) -> None:
-        """One line: the values, separated by tabs."""
         sys.stdout.write("\t".join([cell(value) for value in values]) + "\n")
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
@@ -212,9 +221,7 @@ class Output:
             self.rows(rows)
 
     def table(self, titles: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-        """A table; a pipe gets one line for each row, its cells separated by tabs, without
-        titles.
-        """
+        """A table; a pipe gets a line for each row, with tabs and without titles."""
         if not self.is_terminal:
             self.rows(rows)
             return
@@ -226,7 +233,6 @@ class Output:
 
 
 def as_json(fields: Mapping[str, object]) -> str:
-    """A document on one line."""
     return escape_json(_encode({"v": VERSION, **fields}))
 
 
@@ -275,9 +281,7 @@ def _draw(titles: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
 
 
 def _room(titles: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """How wide columns are where there is so much room; those that may be cut share what is
-    left.
-    """
+    """Divide the room; columns that may be cut share what is left."""
     least = [
         min(width, CUT_CHARACTERS) if title.may_be_cut else width
         for title, width in zip(titles, widths, strict=True)

@@ -16,10 +16,7 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(NamedTuple):
-    """What a check has found.
-
-    :ivar advice: what to change; empty if nothing.
-    """
+    """What a check has found, and what to change, if anything."""
 
     check: str
     level: Level
@@ -68,10 +65,7 @@ class Folder(NamedTuple):
 
 
 class Syncs(NamedTuple):
-    """How long syncs of small writes have taken, in microseconds.
-
-    :ivar is_ended: whether the last one has ended within the time that is given to all.
-    """
+    """How long syncs of small writes have taken; the last one may not have ended in time."""
 
     number: int
     median_us: int
@@ -118,7 +112,6 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def options(found: ServerOptions, words: Sequence[str] = ()) -> Iterator[Finding]:
-    """:param words: the options, as they were given."""
     if found.problem:
         for what in removed_among(words) or [found.problem]:
             yield Finding("options", "problem", what, "change the options")
@@ -133,7 +126,6 @@ def options(found: ServerOptions, words: Sequence[str] = ()) -> Iterator[Finding
 
 
 def services(found: Mapping[Path, Sequence[str]]) -> Iterator[Finding]:
-    """Find removed options in the files of services."""
     for path, words in found.items():
         for what in removed_among(words):
             yield Finding("services", "problem", f"{path}: {what}", "change that file")
@@ -162,9 +154,7 @@ def tls(found: ServerOptions) -> Iterator[Finding]:
 
 
 def ports(found: ServerOptions, has_server: bool) -> Iterator[Finding]:
-    """:param has_server: whether a server runs on the log: then its ports are in use, as they
-    should.
-    """
+    """:param has_server: whether a server runs on the log: then its ports are in use."""
     if found.problem:
         return
     if has_server and found.ports:
@@ -188,13 +178,10 @@ def twisted(version: str) -> Finding:
     if not version:
         advice = "pip install twisted, for the Python that runs this command"
         return Finding("twisted", "problem", "it is not installed", advice)
-    if _numbers(version) < OLDEST_TWISTED:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST_TWISTED:
         return Finding("twisted", "problem", f"{version} is too old", "pip install -U twisted")
     return Finding("twisted", "ok", version)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def user(euid: int, found: ServerOptions) -> Finding:

@@ -11,7 +11,7 @@ import click
 from binlog_tools.console.output import Output, columns
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Level, ServerOptions
-from binlog_tools.doctor.units import configured
+from binlog_tools.doctor.facts import configured
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import DONE, NOTHING, REFUSED
 
@@ -67,7 +67,6 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _of_the_machine(told: ServerOptions) -> Iterable[Finding]:
-    """What has to do with the log, if there is one."""
     kept = facts.clock_is_kept()
     limit_bytes = facts.memory_limit()
     if not told.binlog:

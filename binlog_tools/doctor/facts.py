@@ -3,13 +3,14 @@
 import ctypes
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,88 @@ from typing import Final
 
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from binlog_tools.doctor.checks import Folder, ServerOptions, Syncs
+
+FOLDERS: Final = (
+    "etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system", "lib/systemd/system",
+)  # fmt: skip
+"""Where units are (systemd.unit(5)); a file hides those of the same name in later folders."""
+
+DEFAULTS: Final = "etc/default/beanstalk-twisted"
+"""The file for options that our unit and the Debian package name."""
+
+COMMENTS: Final = re.compile(r"^[ \t]*[#;].*\n?", re.MULTILINE)
+
+SEPARATORS: Final = re.compile(r"[\s\"'=]+")
+"""Between words, also of a shell's command line or a variable."""
+
+
+def configured(root: Path = Path("/")) -> Mapping[Path, list[str]]:
+    """Read the files of all servers, and the file for options.
+
+    :return: the words of the command lines that each has; an option and its value are two.
+    """
+    found: dict[Path, list[str]] = {root / DEFAULTS: []}
+    for files in _services(root).values():
+        commands = _effective("ExecStart", files)
+        if not any(_is_server(_words(text)) for _, text in commands):
+            continue
+        for path, text in commands + _effective("Environment", files):
+            found.setdefault(path, []).extend(_words(text))
+        for _, text in _effective("EnvironmentFile", files):
+            found.setdefault(root / text.lstrip("-/"), [])
+    for path, words in found.items():
+        if not words:
+            # The last value of a variable holds.
+            words += _words(" ".join(dict(_assignments(path)).values()))
+    return found
+
+
+def _services(root: Path) -> Mapping[str, list[Path]]:
+    """Return the files of each service that are in force: its unit, then its drop-ins by name."""
+    files: dict[str, Path] = {}
+    for folder in FOLDERS:
+        for pattern in ("*.service", "*.service.d/*.conf"):
+            for path in (root / folder).glob(pattern):
+                files.setdefault(str(path.relative_to(root / folder)), path)
+    services: dict[str, list[Path]] = {}
+    for name in sorted(files, key=lambda each: (each.count("/"), each.rpartition("/")[2])):
+        # The drop-ins of an instance belong to its template.
+        service = re.sub(r"@[^.]*", "@", name.partition(".service")[0])
+        services.setdefault(service, []).append(files[name])
+    return services
+
+
+def _effective(setting: str, files: list[Path]) -> list[tuple[Path, str]]:
+    """Return the values of a setting that are in force; an empty one takes back those before."""
+    values: list[tuple[Path, str]] = []
+    for path in files:
+        for name, text in _assignments(path):
+            if name == setting:
+                values = [*values, (path, text)] if text else []
+    return values
+
+
+def _assignments(path: Path) -> Iterator[tuple[str, str]]:
+    """Read the lines ``NAME=VALUE`` of a unit or a file of variables; those it can read."""
+    text = ""
+    with suppress(OSError):
+        text = path.read_text(errors="replace")
+    for line in COMMENTS.sub("", text).replace("\\\n", " ").splitlines():
+        name, _, value = line.partition("=")
+        yield name.strip(), value.strip()
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in SEPARATORS.split(text) if word]
+
+
+def _is_server(words: list[str]) -> bool:
+    programs = {word.lstrip("@-:+!").rpartition("/")[2] for word in words}
+    return bool(programs & {"beanstalk-twisted", "beanstalk_twisted"}) or (
+        {"twistd", "beanstalk"} <= programs
+    )
+
 
 SYNCS: Final = 200
 """Writes that are synced, unless time is up before."""
@@ -73,7 +156,6 @@ def server_options(words: Sequence[str]) -> ServerOptions:
 
 
 def has_server(path: str) -> bool:
-    """Say whether a process has the lock of the log in this directory."""
     # Imported with it: `beanstalk` knows no more of the log than names, but for this.
     from beanstalk_twisted.binlog.directory import holder_of
 
@@ -123,7 +205,7 @@ def _nameless(path: str) -> int:
 
 
 def _segments(path: str) -> tuple[int, float]:
-    """:return: bytes of all segments, and when one was changed last."""
+    """Give the bytes of all segments, and when one was changed last."""
     found = []
     for entry in os.scandir(path):
         if parse_segment_name(entry.name) is not None:
@@ -150,9 +232,7 @@ def filesystem(path: str, mounts: Path = MOUNTS) -> str:
 def measured_syncs(
     path: str, hang_s: float = HANG_S, sync: Callable[[int], None] = os.fdatasync
 ) -> Syncs:
-    """Write and sync small pages in a file without a name, in a thread: a disk that hangs keeps
-    that.
-    """
+    """Write and sync small pages of a nameless file in a thread, which a hanging disk keeps."""
     taken_us: list[int] = []
     thread = threading.Thread(target=_sync_often, args=(path, taken_us, sync), daemon=True)
     thread.start()
@@ -190,9 +270,7 @@ def memory_limit(groups: Path = CGROUP, own: Path = OWN_GROUP) -> int:
 
 
 def _groups(groups: Path, own: Path) -> list[Path]:
-    """The control group of this process, as far as it is seen from here, and those that it is
-    in.
-    """
+    """Give the control group of this process and those that it is in, as far as it sees them."""
     name = ""
     with suppress(OSError):
         names = [line.split(":", 2)[2] for line in own.read_text().splitlines() if line[0] == "0"]
@@ -217,9 +295,7 @@ TIME_ERROR: Final = 5
 
 
 def clock_is_kept() -> bool | None:
-    """:return: whether the kernel says that something keeps the clock right; None if it says
-    nothing.
-    """
+    """Ask the kernel whether something keeps the clock right; None if it does not say."""
     try:
         adjtimex = ctypes.CDLL(None).adjtimex
     except AttributeError:

@@ -1,8 +1,4 @@
-"""The commands that beanstalkd does not have, on servers that announce them.
-
-A server is asked once for what it has: `capabilities`, which others answer with UNKNOWN_COMMAND.
-Nothing that it has not announced is ever sent.
-"""
+"""The commands that beanstalkd does not have, on servers that announce them."""
 
 import re
 from collections import Counter
@@ -34,10 +30,7 @@ Policy: TypeAlias = Mapping[str, tuple[str, str]]
 
 
 class Missing(Exception):
-    """The server does not have a command.
-
-    :ivar word: which.
-    """
+    """The server does not have a command, whose first word is ``word``."""
 
     def __init__(self, word: str, instead: str) -> None:
         """:param instead: what can be done on this server."""
@@ -46,8 +39,6 @@ class Missing(Exception):
 
 
 class NewJob(NamedTuple):
-    """A job that is to be put."""
-
     body: bytes
     priority: int
     delay_s: int
@@ -55,7 +46,7 @@ class NewJob(NamedTuple):
 
 
 class Extensions:
-    """A server's commands beside those of beanstalkd.
+    """A server's commands beside those of beanstalkd; nothing that it has not announced is sent.
 
     All methods raise OSError, `Refused`, and `Missing` where a command has not been announced.
 
@@ -68,7 +59,6 @@ class Extensions:
         self.words = frozenset(queue.capabilities())
 
     def has(self, *words: str) -> bool:
-        """Say whether all these commands are there."""
         return self.words.issuperset(words)
 
     def need(self, word: str, instead: str) -> None:
@@ -112,7 +102,6 @@ class Extensions:
             cursor, left = following, None if left is None else left - len(jobs)
 
     def connections(self) -> list[Stats]:
-        """Describe all connections, this one included."""
         return _records("connections", self._ask(b"list-connections\r\n", b"OK"))[0]
 
     # Jobs.
@@ -122,14 +111,12 @@ class Extensions:
 
         :return: how many there were; 0 where there is no such tube.
         """
-        request = tube_request(b"flush-tube", tube).removesuffix(b"\r\n")
-        reply = self._ask(b"%b %b\r\n" % (request, state.encode()), b"FLUSHED", b"NOT_FOUND")
+        request = tube_request(b"flush-tube", tube, state.encode())
+        reply = self._ask(request, b"FLUSHED", b"NOT_FOUND")
         return reply.number if reply.name == b"FLUSHED" else 0
 
     def forget_key(self, tube: bytes, key: bytes) -> None:
-        """Forget the unique key of a deleted job."""
-        request = tube_request(b"forget-key", tube).removesuffix(b"\r\n")
-        self._ask(b"%b %b\r\n" % (request, key), b"FORGOTTEN")
+        self._ask(tube_request(b"forget-key", tube, key), b"FORGOTTEN")
 
     def wait(self, job: int, timeout_s: float) -> str:
         """Wait until a job is gone or buried.
@@ -149,10 +136,7 @@ class Extensions:
             is_first = False
 
     def put(self, jobs: Sequence[NewJob]) -> list[int]:
-        """Put jobs into the tube in use, all or none; at most `MAX_BATCH_JOBS`.
-
-        :return: their ids.
-        """
+        """Put up to `MAX_BATCH_JOBS` jobs into the tube in use, all or none; give their ids."""
         return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
 
     def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
@@ -161,8 +145,7 @@ class Extensions:
         :return: of each job why it is not there, or None if it is.
         """
         self.need("move-job", "it was not asked for it")
-        requests = [_move_request(job, target) for job in jobs]
-        replies = self._queue.ask_many(requests)
+        replies = self._queue.ask_many(tube_request(b"move-job %d" % job, target) for job in jobs)
         return [
             None if reply.name == b"MOVED" else Refused(f"move-job {job}", reply)
             for job, reply in zip(jobs, replies, strict=True)
@@ -171,7 +154,6 @@ class Extensions:
     def update(
         self, job: int, priority: int, delay_s: int, ttr_s: int, body: bytes | None = None
     ) -> None:
-        """Give a job other values, and another body unless it is None."""
         line = b"update-job %d %d %d %d" % (job, priority, delay_s, ttr_s)
         if body is None:
             self._ask(line + b"\r\n", b"UPDATED")
@@ -179,16 +161,13 @@ class Extensions:
             self._ask(b"%b %d\r\n%b\r\n" % (line, len(body), body), b"UPDATED")
 
     def delete(self, jobs: Sequence[int]) -> int:
-        """Delete those of these jobs that nobody has reserved but us; at most `MAX_BATCH_JOBS`.
-
-        :return: how many.
-        """
-        return self._ask(_ids_request(b"delete-batch", jobs), b"DELETED_BATCH").number
+        """Delete up to `MAX_BATCH_JOBS` jobs, but none that others have reserved; give how many."""
+        request = b" ".join([b"delete-batch", *(b"%d" % job for job in jobs)]) + b"\r\n"
+        return self._ask(request, b"DELETED_BATCH").number
 
     # Tubes.
 
     def policy(self, tube: bytes) -> Policy:
-        """Ask for the policy of a tube."""
         found = parsed(self._ask(tube_request(b"tube-policy", tube), b"OK"))
         keys = [key for key in found if not key.endswith(_FROM)]
         return {key: (found[key], found[key + _FROM]) for key in keys}
@@ -199,8 +178,8 @@ class Extensions:
         :param changes: each as ``key=value``, printable ASCII without blanks.
         :raise Refused: a key or value is wrong, or there is no room.
         """
-        line = tube_request(b"tube-policy", tube).removesuffix(b"\r\n")
-        self._ask(b" ".join([line, *(each.encode() for each in changes)]) + b"\r\n", b"POLICY")
+        request = tube_request(b"tube-policy", tube, *(each.encode() for each in changes))
+        self._ask(request, b"POLICY")
 
     def dead_letters(self, tube: bytes) -> Iterator[tuple[str, Stats]]:
         """Find those of a tube that are in it, or where its dead letters go now.
@@ -227,7 +206,6 @@ class Extensions:
         return grave, Counter(j["state"] for j in jobs if j.get("dead-from") == tube.decode())
 
     def _grave(self, tube: bytes) -> str:
-        """The tube where the dead letters of a tube go now."""
         return self.policy(tube).get("dead-letter", (tube.decode(), ""))[0]
 
     def dead_of_others(self, tube: bytes) -> Counter[str]:
@@ -244,26 +222,20 @@ class Extensions:
                 raise
 
     def kick_dead(self, tube: bytes, bound: int) -> int:
-        """Let up to so many dead letters of a tube be tried again there.
-
-        :return: how many there were.
-        """
+        """Let up to so many dead letters be tried again in their tube; give how many."""
         return self._ask(tube_request(b"kick-dead", tube, bound), b"KICKED").number
 
     # Groups.
 
     def group(self, name: bytes) -> Stats:
-        """Ask about a group: its jobs, and those that wait for it."""
         return parsed(self._ask(tube_request(b"stats-group", name), b"OK"))
 
     # The server.
 
     def drain(self) -> None:
-        """Let the server refuse new jobs."""
         self._ask(b"drain\r\n", b"DRAINING")
 
     def undrain(self) -> None:
-        """Let the server take new jobs again."""
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
     def promote(self, standby: str) -> str:
@@ -297,8 +269,7 @@ def can_page(tube: bytes) -> bool:
 
 
 def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
-    line = tube_request(b"list-jobs", tube).removesuffix(b"\r\n")
-    return b" ".join([line, *f"{state} {count} {cursor}".encode().split()]) + b"\r\n"
+    return tube_request(b"list-jobs", tube, *f"{state} {count} {cursor}".encode().split())
 
 
 def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
@@ -310,16 +281,7 @@ def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
     return line
 
 
-def _ids_request(word: bytes, jobs: Sequence[int]) -> bytes:
-    return b" ".join([word, *(b"%d" % job for job in jobs)]) + b"\r\n"
-
-
-def _move_request(job: int, target: bytes) -> bytes:
-    return b"move-job %d %b" % (job, tube_request(b"", target).lstrip())
-
-
 def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
-    """The bytes of a `put-batch`."""
     parts = [b"put-batch %d\r\n" % len(jobs)]
     for body, priority, delay_s, ttr_s in jobs:
         parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
@@ -327,10 +289,7 @@ def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
 
 
 def inserted_ids(reply: Reply, count: int) -> list[int]:
-    """Read the ids of the jobs of a batch.
-
-    :raise Lost: there are not so many.
-    """
+    """:raise Lost: there are not so many."""
     lines = [Reply(tuple(line.split())) for line in reply.data.split(b"\r\n")]
     if len(lines) != count or any(line.name != b"INSERTED" for line in lines):
         raise Lost(0, f"{NO_SERVER} (it does not say what became of {count} jobs)")

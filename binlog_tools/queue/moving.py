@@ -1,13 +1,4 @@
-"""Jobs from one tube into another, none lost.
-
-A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when the
-server has confirmed that.  Whatever breaks off in between, the job is there once or, at worst,
-twice; as its reservation ends with the connection, it is then ready in its old tube, even if it was
-buried or delayed.  It gets a new number; priority, TTR and what is left of its delay stay.
-
-Of a tube, those are moved that are there in the beginning: it ends at their number, or at a job
-that was put since.
-"""
+"""Jobs from one tube into another, none lost."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -22,8 +13,6 @@ it before.  If we die in that moment, it is ready after an hour instead of never
 
 
 class Moved(NamedTuple):
-    """A job that was moved: its numbers before and after."""
-
     old: int
     new: int
 
@@ -32,8 +21,27 @@ class Broken(Exception):
     """It broke off where a job may be there twice."""
 
 
+def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float]:
+    """Count the jobs of a tube that are in a state now.
+
+    :return: how many are to be moved, and the id at which those begin that were put since.
+    """
+    key = f"current-jobs-{state}"
+    if not queue.stats_tube(tube).number(key):
+        return 0, 0
+    # Before they are counted, so that all that were put before are among those.
+    end = queue.next_id()
+    there = queue.stats_tube(tube).number(key)
+    return there if most is None else min(there, most), end
+
+
 class Mover:
-    """Moves jobs.
+    """Moves jobs on any server.
+
+    A job is reserved, so that no worker has it meanwhile, put into the new tube, and deleted when
+    the server has confirmed that.  Whatever breaks off in between, the job is there once or, at
+    worst, twice; as its reservation ends with the connection, it is then ready in its old tube,
+    even if it was buried or delayed.  Priority, TTR and what is left of its delay stay.
 
     :ivar target: the tube that they are moved into.
     :ivar keeps_buried: whether to bury there what was buried.
@@ -155,10 +163,7 @@ killed; larger ones are hardly quicker.
 
 
 class _Taken(NamedTuple):
-    """A job that we have reserved.
-
-    :ivar delay_s: what was left of its delay.
-    """
+    """A job that we have reserved; ``delay_s`` was left of its delay."""
 
     job: Job
     stats: Stats
@@ -166,7 +171,7 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    """Moves jobs."""
+    """Moves jobs in batches."""
 
     def __init__(
         self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
@@ -189,13 +194,9 @@ class BatchMover:
         :raise Refused: a job could not be put; it and the rest stay.
         :raise Broken: jobs may be there twice.
         """
-        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
+        left, end = _count(self._queue, source, state, most)
         if not left:
             return
-        # Before they are counted, so that all that were put before are among those.
-        end = self._queue.next_id()
-        left = self._queue.stats_tube(source).number(f"current-jobs-{state}")
-        left = left if most is None else min(left, most)
         self._queue.use(self._mover.target)
         for page in self._extensions.pages(source, state, page_jobs=self._batch_jobs):
             for batch in _batches([job for job in page if job.number("id") < end][:left]):
@@ -250,10 +251,7 @@ class BatchMover:
                 raise Refused("bury", reply)
 
     def _delete(self, moved: list[Moved]) -> list[Moved]:
-        """Delete jobs where they were.
-
-        :return: those that are not there any more.
-        """
+        """Delete jobs where they were, and give those that are not there any more."""
         old = [each.old for each in moved]
         if self._extensions.delete(old) == len(old):
             return moved
@@ -298,9 +296,7 @@ def can_batch(extensions: Extensions, source: bytes) -> bool:
 
 
 def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
-    """Divide jobs where their bodies are too large together; one that is too large alone is
-    alone.
-    """
+    """Divide jobs where their bodies are too large together."""
     batch: list[Stats] = []
     size = 0
     for stats in listed:
@@ -364,13 +360,7 @@ class DirectMover:
         :return: those of each batch.
         :raise Refused: the server has no room for a job; it and others stay.
         """
-        key = f"current-jobs-{state}"
-        if not self._queue.stats_tube(source).number(key):
-            return
-        # Before they are counted, so that all that were put before are among those.
-        end = self._queue.next_id()
-        left = self._queue.stats_tube(source).number(key)
-        left = left if most is None else min(left, most)
+        left, end = _count(self._queue, source, state, most)
         for page in self._pages(source, state, end):
             for at in range(0, len(page), self._batch_jobs):
                 moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
@@ -424,8 +414,3 @@ class DirectMover:
         for job, reply in zip(jobs, replies, strict=True):
             if reply.name not in (b"KICKED", b"NOT_FOUND"):
                 raise Refused(f"kick-job {job}", reply)
-
-
-def can_move_directly(extensions: Extensions) -> bool:
-    """Say whether the server moves jobs by itself."""
-    return extensions.has("move-job")

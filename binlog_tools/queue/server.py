@@ -115,8 +115,6 @@ def _unauthorized(what: str, tube: bytes) -> str:
 
 
 class Job(NamedTuple):
-    """A job, as reserved or looked at."""
-
     id: int
     body: bytes
 
@@ -137,10 +135,7 @@ class Stats(dict[str, str]):
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
     def number(self, key: str) -> int:
-        """A whole number.
-
-        :raise Lost: there is none under this key.
-        """
+        """:raise Lost: there is no whole number under this key."""
         return whole_number(self[key])
 
 
@@ -196,16 +191,12 @@ class Queue:
         return [self._line.reply() for _ in requests]
 
     def capabilities(self) -> list[str]:
-        """Ask which commands the server has beside those of beanstalkd.
-
-        :return: their first words; none where it does not know this command either.
-        """
+        """Ask for the first words of the commands that beanstalkd lacks; none on a beanstalkd."""
         return announced(self._line)
 
     # Tubes.
 
     def use(self, tube: bytes) -> None:
-        """Put into, kick in and peek into this tube."""
         self.ask(tube_request(b"use", tube), b"USING")
         self._used = tube
 
@@ -227,10 +218,7 @@ class Queue:
     # Jobs.
 
     def put(self, body: bytes, priority: int, delay_s: int, ttr_s: int) -> int:
-        """Put a job.
-
-        :return: its number.
-        """
+        """Put a job and give its number."""
         reply = self.ask(put_request(body, priority, delay_s, ttr_s), b"INSERTED", what="put")
         return reply.number
 
@@ -287,10 +275,7 @@ class Queue:
         self.ask(b"touch %d\r\n" % job, b"TOUCHED")
 
     def kick(self, bound: int) -> int:
-        """Kick up to so many.
-
-        :return: how many there were.
-        """
+        """Kick up to so many, and give how many there were."""
         return self.ask(b"kick %d\r\n" % bound, b"KICKED").number
 
     def kick_job(self, job: int) -> None:
@@ -300,7 +285,6 @@ class Queue:
         return Job(job, self.ask(b"peek %d\r\n" % job, b"FOUND").data)
 
     def peek_first(self, state: str) -> Job | None:
-        """Look at the first job of the tube in use that is ready, delayed or buried."""
         reply = self.ask(b"peek-%b\r\n" % state.encode(), b"FOUND", b"NOT_FOUND")
         return Job(reply.number, reply.data) if reply.name == b"FOUND" else None
 
@@ -313,10 +297,7 @@ class Queue:
         return parsed(self.ask(tube_request(b"stats-tube", tube), b"OK"))
 
     def stats_job(self, job: int, what: str = "") -> Stats:
-        """Ask about a job.
-
-        :param what: what for, if it is refused.
-        """
+        """:param what: what for, if it is refused."""
         return parsed(self.ask(b"stats-job %d\r\n" % job, b"OK", what=what))
 
     def all_tubes(self) -> list[Stats]:
@@ -347,10 +328,7 @@ def _listed(reply: Reply) -> list[bytes]:
 
 
 def parsed(reply: Reply) -> Stats:
-    """The keys and values of a server's small YAML.
-
-    :raise Lost: it is none.
-    """
+    """:raise Lost: it is no mapping."""
     try:
         return Stats(yaml.read_mapping(reply.data))
     except ValueError as problem:

@@ -17,10 +17,7 @@ from binlog_tools.queue.server import Queue, Stats
 
 
 class Snapshot(NamedTuple):
-    """The statistics of a server at one moment.
-
-    :ivar at_s: when, by a clock that only runs forward, seconds.
-    """
+    """The statistics of a server at ``at_s``, by a clock that only runs forward."""
 
     at_s: float
     server: Stats
@@ -47,7 +44,6 @@ class Row(NamedTuple):
 
 
 def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
-    """Ask for the statistics of the server and of all tubes."""
     return Snapshot(at_s, queue.stats(), queue.all_tubes())
 
 
@@ -97,8 +93,6 @@ ENDS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keys:
-    """The keys that are pressed."""
-
     def __init__(self, fd: int, signals: int) -> None:
         """:param signals: a file descriptor with something to read when a signal has come."""
         self._fd = fd
@@ -237,7 +231,6 @@ def _chosen(view: View, key: str) -> View:
 
 
 def filtered(found: Iterable[Row], part: str) -> list[Row]:
-    """The tubes whose names have this in them."""
     return [row for row in found if part in row.tube]
 
 
@@ -282,9 +275,7 @@ COLOURS: Final = {"red": 31, "yellow": 33, "cyan": 36, "bold": 1}
 
 
 def colour_of(row: Row) -> str:
-    """:return: a name of `COLOURS` for what somebody should look at, most urgent first; else
-    empty.
-    """
+    """Name the colour of what somebody should look at, most urgent first; else empty."""
     if row.buried:
         return "red"
     if row.pause_s:
@@ -293,5 +284,4 @@ def colour_of(row: Row) -> str:
 
 
 def coloured(line: str, colour: str) -> str:
-    """:param colour: empty for none."""
     return f"\x1b[{COLOURS[colour]}m{line}\x1b[0m" if colour else line

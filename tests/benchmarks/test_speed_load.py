@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -21,6 +19,7 @@ from benchmarks.speed.__main__ import main
 from benchmarks.speed.building import Tools, build
 from benchmarks.speed.figures import WrongRepliesError, parse_outcome
 from benchmarks.speed.machine import ROOT
+from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S, real_beanstalkd
 
 NO_COMPILER = "gcc is not installed, so no load generator can be built"
@@ -41,23 +40,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
 
 @contextmanager
 def answering(replies: dict[bytes, bytes]) -> Iterator[int]:
-    """Run a server that answers each command by its first word, on one connection; give its
-    port.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        Thread(target=answer, args=(listening, replies), daemon=True).start()
-        yield listening.getsockname()[1]
-
-
-def answer(listening: socket.socket, replies: dict[bytes, bytes]) -> None:
-    """Answer until the client has parted."""
-    connection, _ = listening.accept()
-    with connection, connection.makefile("rb") as commands:
-        for line in commands:
-            words = line.split()
-            if words[0] == b"put":
-                commands.read(int(words[4]) + 2)
-            connection.sendall(replies[words[0]])
+    """Run a server that answers each command by its first word; give its port."""
+    with Listener(answer(lambda words: replies[words[0]])) as listener:
+        yield listener.port
 
 
 def run(tools: Tools, port: int, *words: str) -> subprocess.CompletedProcess[str]:

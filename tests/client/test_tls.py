@@ -31,8 +31,8 @@ from beanstalk_twisted.worker.service import Worker
 from tests.certificates import Authority, Certificates, with_extension_twice
 from tests.conftest import the_reactor
 from tests.sampling import share
+from tests.script_server import Listener, Speak, die, hang, relay, say, server_context
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
-from tests.tls_server import Listener, Speak, die, hang, relay, say, server_context
 
 BIG = 1 << 20
 MANY = share(100)

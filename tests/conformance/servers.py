@@ -21,8 +21,8 @@ from tests.conformance.conversations import (
 from tests.server_process import (
     Connection,
     ServerProcess,
-    body_bytes,
     ours_at_once,
+    reply_bytes,
     theirs,
 )
 
@@ -75,7 +75,7 @@ class MemoryPeer:
         """See `Peer.reply`; lets time pass until there is one."""
         self._server.advance()
         self._heard += self._connection.take()
-        while (end := self._end_of_reply()) is None:
+        while (end := reply_bytes(self._heard)) is None:
             self._server.advance()
             if self._connection.is_closed:
                 return b""
@@ -85,11 +85,6 @@ class MemoryPeer:
             self._heard += self._connection.take()
         reply, self._heard = self._heard[:end], self._heard[end:]
         return reply
-
-    def _end_of_reply(self) -> int | None:
-        line, found, rest = self._heard.partition(b"\n")
-        size = body_bytes(line) or 0
-        return len(line) + 1 + size if found and len(rest) >= size else None
 
     def half_close(self) -> None:
         """See `Peer.half_close`."""

@@ -24,7 +24,7 @@ from tests.conformance.servers import (
     hold,
 )
 from tests.sampling import SHARE, one_in
-from tests.server_process import ServerProcess, UnixConnection, ours, real_beanstalkd, theirs
+from tests.server_process import Connection, ServerProcess, ours, real_beanstalkd, theirs
 
 TIMED = [talk for talk in CONVERSATIONS if talk.is_timed]
 EACH = pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.title)
@@ -108,7 +108,7 @@ def test_a_unix_socket_serves_and_a_killed_server_leaves_it_usable(
         for _ in range(2):
             with ServerProcess(command("-l", f"unix:{path}"), tmp_path) as server:
                 server.wait_for(str(path))
-                connection = UnixConnection(path)
+                connection = Connection(path, waits=True)
                 assert connection.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
                 assert connection.ask(b"peek 1\r\n") == b"FOUND 1 1\r\nx\r\n"
                 connection.close()

@@ -22,7 +22,7 @@ from twisted.internet.protocol import Factory
 
 from beanstalk_twisted.daemon.sockets import InheritedSocket, UnixListener, in_words, why_not
 from tests.conftest import the_reactor
-from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 
 @pytest.mark.parametrize(
@@ -155,21 +155,16 @@ def listening(family: int = socket.AF_INET, address: Any = ("127.0.0.1", 0)) -> 
     return listener
 
 
-def ask(family: int, address: Any, request: bytes) -> bytes:
-    """Connect, ask, and read a line.
+def ask(address: Path | tuple[str, int], request: bytes) -> bytes:
+    """Connect and ask.
 
     :return: nothing if the server has parted.
+    :raise ConnectionRefusedError: it must not be.
     """
-    with socket.socket(family) as client:
-        client.settimeout(LIMIT_S)
-        client.connect(address)
+    with Connection(address) as client:
         try:
-            client.sendall(request)
-            with client.makefile("rb") as replies:
-                return replies.readline()
-        except ConnectionError as problem:
-            # Refused it must not be.
-            assert not isinstance(problem, ConnectionRefusedError)
+            return client.ask(request)
+        except ConnectionError:
             return b""
 
 
@@ -182,8 +177,8 @@ def test_sockets_of_the_name_need_no_option_and_others_do(tmp_path: Path) -> Non
         options = ("--listen-v1", "systemd:domain=INET:name=old")
         with ActivatedServer(tmp_path, sockets, *options) as server:
             for each in (first, second):
-                assert ask(socket.AF_INET, each.getsockname(), b"list-tube-used\r\n") == USED
-            reply = ask(socket.AF_INET, old.getsockname(), b"list-tube-used\r\n")
+                assert ask(each.getsockname(), b"list-tube-used\r\n") == USED
+            reply = ask(old.getsockname(), b"list-tube-used\r\n")
             assert reply == b"UNKNOWN_COMMAND\r\n"
             assert server.port_v1() == old.getsockname()[1]
             assert server.terminate() == -signal.SIGTERM
@@ -195,7 +190,7 @@ def test_an_endpoint_names_a_socket(tmp_path: Path, domain: str) -> None:
     with listening() as other, listening() as queue:
         sockets = [("other", other), ("queue", queue)]
         with ActivatedServer(tmp_path, sockets, "--listen", f"systemd:{domain}"):
-            assert ask(socket.AF_INET, queue.getsockname(), b"list-tube-used\r\n") == USED
+            assert ask(queue.getsockname(), b"list-tube-used\r\n") == USED
 
 
 @pytest.mark.exhaustive
@@ -248,29 +243,29 @@ def test_a_port_for_old_clients_is_opened_beside_them(tmp_path: Path) -> None:
         listening() as listener,
         ActivatedServer(tmp_path, [("beanstalk", listener)], "--listen-v1", old) as server,
     ):
-        assert ask(socket.AF_INET, listener.getsockname(), b"list-tube-used\r\n") == USED
+        assert ask(listener.getsockname(), b"list-tube-used\r\n") == USED
         assert server.port_v1() != listener.getsockname()[1]
 
 
 @pytest.mark.exhaustive
 def test_the_file_of_a_unix_socket_stays(tmp_path: Path) -> None:
-    path = str(tmp_path / "bs.sock")
-    with listening(socket.AF_UNIX, path) as listener:
+    path = tmp_path / "bs.sock"
+    with listening(socket.AF_UNIX, str(path)) as listener:
         for _ in range(2):
             with ActivatedServer(tmp_path, [("beanstalk", listener)]) as server:
-                assert ask(socket.AF_UNIX, path, b"list-tube-used\r\n") == USED
+                assert ask(path, b"list-tube-used\r\n") == USED
                 server.terminate()
-                assert os.path.exists(path)
+                assert path.exists()
 
 
 def test_clients_wait_while_no_server_runs(tmp_path: Path) -> None:
     with listening() as listener, ExitStack() as clients:
-        waiting = [clients.enter_context(socket.socket()) for _ in range(20)]
+        address = listener.getsockname()
+        waiting = [clients.enter_context(Connection(address)) for _ in range(20)]
         for client in waiting:
-            client.connect(listener.getsockname())
-            client.sendall(b"put 0 0 9 1\r\nx\r\n")
+            client.send(b"put 0 0 9 1\r\nx\r\n")
         with ActivatedServer(tmp_path, [("beanstalk", listener)], "-b", tmp_path / "bs"):
-            replies = {client.recv(99) for client in waiting}
+            replies = {client.reply() for client in waiting}
     assert replies == {b"INSERTED %d\r\n" % number for number in range(1, 21)}
 
 
@@ -292,7 +287,7 @@ class Load:
     def _run(self) -> None:
         try:
             while not self._ends.is_set():
-                reply = ask(socket.AF_INET, self._address, b"put 0 0 9 1\r\nx\r\n")
+                reply = ask(self._address, b"put 0 0 9 1\r\nx\r\n")
                 if reply:
                     self.put.append(reply.split()[1])
         except BaseException as failure:
@@ -323,7 +318,7 @@ def test_a_restart_under_load_refuses_nobody_and_loses_nothing(tmp_path: Path) -
         with ActivatedServer(tmp_path, sockets, "-b", tmp_path / "bs"):
             load.close()
             stats = [
-                ask(socket.AF_INET, listener.getsockname(), b"peek %s\r\n" % job)
+                ask(listener.getsockname(), b"peek %s\r\n" % job)
                 for job in (load.put[0], load.put[-1], *load.put[::50])
             ]
     assert not load.failures

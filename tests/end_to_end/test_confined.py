@@ -18,7 +18,7 @@ import pytest
 
 from tests.sandbox import library
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN
-from tests.server_process import Connection, ServerProcess, UnixConnection, ours_at_once
+from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.test_deploy import DEPLOY, UNIT, analyzed, unit
 
 PROFILE = DEPLOY / "container" / "seccomp.json"
@@ -108,7 +108,7 @@ def test_the_server_does_all_it_does_under_the_filter(confined: list[str], tmp_p
         assert connection.ask(b"stats\r\n").startswith(b"OK ")
         work(connection, 8)
         assert connection.ask(b"auth " + OTHER_TOKEN + b"\r\n") == b"UNAUTHORIZED\r\n"
-        local = UnixConnection(tmp_path / "bs.sock")
+        local = Connection(tmp_path / "bs.sock")
         assert local.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
         assert local.ask(b"put 0 0 60 4\r\nkept\r\n") == b"INSERTED 9\r\n"
         assert asked(server, "/readyz") == 200

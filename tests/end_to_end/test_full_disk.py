@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from tests.faults.disk import FOR_EVER, FaultyDisk, Rule
 from tests.faults.mounting import small_tmpfs
 from tests.journal import ask_all, values
 from tests.sampling import one_in
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+from tests.server_process import Connection, ServerProcess, ours_at_once, wait_until
 
 SEGMENT_BYTES = 65_536
 
@@ -126,13 +125,6 @@ def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
             pass
     except OSError as problem:
         assert problem.errno == errno.ENOSPC
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    give_up = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_replication import Replicated, replicated, wait_for
-from tests.server_process import Connection
+from tests.end_to_end.test_replication import Replicated, replicated
+from tests.server_process import Connection, wait_until
 
 LEASE_S = 3
 MARGIN_S = 2
@@ -44,18 +43,15 @@ class Putting:
     def wait_for_more(self) -> None:
         """Wait until a job was taken that is put from now on."""
         known = len(self.ids)
-        wait_for(lambda: len(self.ids) > known + 1)
+        wait_until(lambda: len(self.ids) > known + 1)
 
     def _run(self) -> None:
         last_s = time.monotonic()
         while not self._is_over.is_set():
             for port in self._ports:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as there:
-                    there.settimeout(REPLY_S)
-                    replies = there.makefile("rb")
+                with suppress(OSError), Connection(port, limit_s=REPLY_S) as there:
                     while not self._is_over.is_set():
-                        there.sendall(b"put 0 0 60 1\r\nx\r\n")
-                        word, _, job_id = replies.readline().partition(b" ")
+                        word, _, job_id = there.ask(b"put 0 0 60 1\r\nx\r\n").partition(b" ")
                         if word != b"INSERTED":
                             break
                         self.ids.append(int(job_id))
@@ -81,7 +77,7 @@ def followed(servers: Replicated) -> str:
         found.append(one_follows(servers))
         return found[-1]
 
-    wait_for(is_there)
+    wait_until(is_there)
     return found[-1]
 
 
@@ -109,7 +105,7 @@ def test_no_silence_is_longer_than_the_lease_and_2_s(tmp_path: Path, count: int)
                     servers.servers[active].kill()
                     servers.start(active, "--lease-seconds", LEASE_S)
                 else:
-                    asked = Connection(servers.ports[active])
+                    asked = Connection(servers.ports[active], waits=True)
                     assert asked.ask(b"promote\r\n").startswith(b"HANDING_OVER ")
                     asked.close()
             followed(servers)

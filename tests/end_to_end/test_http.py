@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import pytest
 from beanstalk_twisted.web.channel import MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_PER_ADDRESS
 from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.server.access.meeting import HASH
-from tests.server_process import LIMIT_S, ServerProcess, ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 from tests.web.browsing import read_prometheus
 
 _PORT = re.compile(r"listening on 127\.0\.0\.1:(\d+), HTTP")
@@ -49,19 +48,8 @@ class HttpServer:
         except urllib.error.HTTPError as error:
             return error.code, error.read()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
-
-
-def until_closed(connection: socket.socket) -> bytes:
-    """Read all that comes."""
-    heard = b""
-    try:
-        while piece := connection.recv(1 << 16):
-            heard += piece
-    except ConnectionResetError:
-        return heard
-    return heard
+    def connect(self) -> Connection:
+        return Connection(self.port)
 
 
 def test_a_server_is_seen_asked_and_changed_over_http(tmp_path: Path) -> None:
@@ -110,18 +98,18 @@ def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: 
     http = HttpServer(tmp_path, "--http-write")
     with http.server:
         with http.connect() as endless:
-            endless.sendall(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000)
-            assert until_closed(endless).startswith(b"HTTP/1.1 400 ")
+            endless.send(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000)
+            assert endless.rest().startswith(b"HTTP/1.1 400 ")
         with http.connect() as large:
             head = f"POST /api/v1/tubes/x/jobs HTTP/1.1\r\nHost: localhost\r\n{WRITE_HEADER}: 1\r\n"
-            large.sendall(f"{head}Content-Length: {MAX_BODY_BYTES + 1}\r\n\r\n".encode())
-            assert until_closed(large).startswith(b"HTTP/1.1 413 ")
+            large.send(f"{head}Content-Length: {MAX_BODY_BYTES + 1}\r\n\r\n".encode())
+            assert large.rest().startswith(b"HTTP/1.1 413 ")
         # As many as one address may have; the next one closes the first.
         slow = [http.connect() for _ in range(MAX_PER_ADDRESS)]
         for connection in slow:
-            connection.sendall(b"GET /hea")
+            connection.send(b"GET /hea")
         assert http.ask("/healthz")[0] == 200
-        assert until_closed(slow[0]) == b""
+        assert slow[0].rest() == b""
         for connection in slow:
             connection.close()
         assert http.ask("/healthz", Host="evil.example")[0] == 421
@@ -131,26 +119,26 @@ def test_hostile_requests_are_refused_and_others_served_all_the_while(tmp_path: 
         assert not any("Traceback" in line for line in http.server.said())
 
 
-def half(connection: socket.socket) -> None:
+def half(connection: Connection) -> None:
     """Send half a request, and no more."""
-    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
+    connection.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
 
 
-def guess(connection: socket.socket) -> None:
+def guess(connection: Connection) -> None:
     """Show a token that is nobody's."""
     half(connection)
-    connection.sendall(b"Authorization: Bearer bst_aaaaaaaa_%s\r\n\r\n" % (b"x" * 32))
+    connection.send(b"Authorization: Bearer bst_aaaaaaaa_%s\r\n\r\n" % (b"x" * 32))
 
 
-def rest(connection: socket.socket) -> None:
+def rest(connection: Connection) -> None:
     """Have a reply, and keep the connection."""
-    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert connection.ask(request).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("occupy", [half, guess, rest])
 def test_health_checks_are_answered_whatever_keeps_connections(
-    occupy: Callable[[socket.socket], None], tmp_path: Path
+    occupy: Callable[[Connection], None], tmp_path: Path
 ) -> None:
     access = tmp_path / "access.toml"
     access.write_text(f'open-metrics = true\n[identities.it]\ntoken = "{HASH}"\nlook = "*"\n')

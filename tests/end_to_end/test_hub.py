@@ -17,7 +17,6 @@ from tests.server_process import (
     Command,
     Connection,
     ServerProcess,
-    UnixConnection,
 )
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "log"])
@@ -34,30 +33,17 @@ def server(tmp_path: Path, command: Command, kind: str) -> Iterator[ServerProces
         yield process
 
 
-def raw(server: ServerProcess) -> socket.socket:
-    """Connect."""
-    return socket.create_connection(("127.0.0.1", server.port()), timeout=LIMIT_S)
-
-
-def all_of(connection: socket.socket) -> bytes:
-    """Read until the server closes."""
-    found = bytearray()
-    while arrived := connection.recv(1 << 16):
-        found += arrived
-    return bytes(found)
-
-
 @pytest.mark.one_in(3)
 @WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_what_is_pipelined_is_answered_in_order(server: ServerProcess) -> None:
     count = 2_000
-    with raw(server) as connection:
+    with Connection(server.port()) as connection:
         puts = (
             b"put 0 0 60 %d\r\n%s\r\n" % (size % 90, b"x" * (size % 90)) for size in range(count)
         )
-        connection.sendall(b"".join(puts) + b"reserve\r\ndelete 1\r\nquit\r\n")
-        replies = all_of(connection)
+        connection.send(b"".join(puts) + b"reserve\r\ndelete 1\r\nquit\r\n")
+        replies = connection.rest()
     inserted = b"".join(b"INSERTED %d\r\n" % number for number in range(1, count + 1))
     assert replies == inserted + b"RESERVED 1 0\r\n\r\nDELETED\r\n"
 
@@ -82,10 +68,10 @@ def test_many_clients_that_take_turns_each_hear_their_own(server: ServerProcess)
 @WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None:
-    with raw(server) as connection:
-        connection.sendall(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
-        connection.shutdown(socket.SHUT_WR)
-        assert all_of(connection) == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
+    with Connection(server.port()) as connection:
+        connection.send(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
+        connection.half_close()
+        assert connection.rest() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
 
 
 @pytest.mark.exhaustive
@@ -95,14 +81,14 @@ def test_a_half_close_is_answered_and_then_closed(server: ServerProcess) -> None
 def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
     server: ServerProcess, is_reset: bool
 ) -> None:
-    holding, waiting = raw(server), server.connect()
-    holding.sendall(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
+    holding, waiting = Connection(server.port()), server.connect()
+    holding.send(b"put 0 0 60 1\r\nx\r\nreserve\r\nreserve\r\n")
     assert waiting.ask(b"use default\r\n") == b"USING default\r\n"
-    while b"RESERVED 1 1\r\nx\r\n" not in holding.recv(100, socket.MSG_PEEK):
+    while b"RESERVED 1 1\r\nx\r\n" not in holding.socket.recv(100, socket.MSG_PEEK):
         pass
     waiting.send(b"reserve\r\n")
     if is_reset:
-        holding.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        holding.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     holding.close()
     assert waiting.reply() == b"RESERVED 1 1\r\nx\r\n"
     waiting.close()
@@ -114,7 +100,8 @@ def test_the_job_of_a_worker_that_vanishes_goes_to_the_next(
 def test_who_does_not_read_is_not_read_and_then_hears_all(server: ServerProcess) -> None:
     request, reply = b"list-tubes-watched\r\n", b"OK 14\r\n---\n- default\n\r\n"
     unsent, heard = memoryview(request * FLOOD), 0
-    with raw(server) as connection, selectors.DefaultSelector() as selector:
+    with Connection(server.port()) as client, selectors.DefaultSelector() as selector:
+        connection = client.socket
         # With less all that comes is acknowledged late, and the test takes half a minute.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         connection.setblocking(False)
@@ -163,11 +150,10 @@ def test_large_bodies_come_back_whole(server: ServerProcess) -> None:
 @WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
-    with raw(server) as connection:
-        connection.sendall(b"put 0 0 60 1\r\nx\r\n")
-        assert connection.recv(100) == b"INSERTED 1\r\n"
+    with Connection(server.port()) as connection:
+        assert connection.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
         server.process.terminate()
-        assert all_of(connection) == b""
+        assert connection.rest() == b""
     assert server.process.wait(LIMIT_S) == -signal.SIGTERM
 
 
@@ -175,16 +161,16 @@ def test_a_stop_answers_what_was_begun_and_parts(server: ServerProcess) -> None:
 @WITH_AND_WITHOUT_EPOLL
 @KINDS
 def test_a_reserve_is_cancelled_by_what_comes_while_it_waits(server: ServerProcess) -> None:
-    with raw(server) as connection:
+    with Connection(server.port()) as connection:
         for wait in (b"reserve\r\n", b"put 0 0 9 1\r\nx\r\nwait-job 1 99\r\n"):
-            connection.sendall(wait)
+            connection.send(wait)
             # The server has carried out what came before when another connection is answered.
             assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"
-            connection.sendall(b"cancel-")
+            connection.send(b"cancel-")
             assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"
-            connection.sendall(b"reserve\r\n")
-        connection.sendall(b"quit\r\n")
-        replies = all_of(connection)
+            connection.send(b"reserve\r\n")
+        connection.send(b"quit\r\n")
+        replies = connection.rest()
     assert replies == b"TIMED_OUT\r\nCANCELLED\r\nINSERTED 1\r\nTIMED_OUT\r\nCANCELLED\r\n"
 
 
@@ -192,11 +178,6 @@ CONNECTIONS = 300
 """One after the other; when a closed connection's end was seen later than the next one's first
 command that happened once in 3 to 20 of them.
 """
-
-
-def connected(server: ServerProcess, socket_path: Path | None) -> Connection:
-    """Connect through TCP, or through a UNIX socket."""
-    return Connection(server.port()) if socket_path is None else UnixConnection(socket_path)
 
 
 @pytest.mark.exhaustive
@@ -212,11 +193,11 @@ def test_what_a_closed_connection_did_is_seen_by_the_next_one(
     with ServerProcess(command(*address, *log), tmp_path) as server:
         server.wait_for("listening")
         for _ in range(CONNECTIONS):
-            client = connected(server, path)
+            client = Connection(path or server.port())
             assert client.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED")
             job = client.ask(b"reserve\r\n").split()[1]
             client.close()
-            client = connected(server, path)
+            client = Connection(path or server.port())
             assert client.ask(b"reserve-with-timeout 0\r\n").split()[1] == job
             assert b"\ncurrent-connections: 1\n" in client.ask(b"stats\r\n")
             assert client.ask(b"delete %s\r\n" % job) == b"DELETED\r\n"

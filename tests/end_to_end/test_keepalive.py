@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,7 +13,7 @@ from beanstalk_twisted.tcp_keepalive import IDLE_S
 from tests.certificates import Certificates
 from tests.daemon.test_sockets import ActivatedServer, listening
 from tests.daemon.tls_talking import client_context
-from tests.server_process import LIMIT_S, ServerProcess, ours
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
 
 KEEPALIVE = "02"
 """Of what /proc/net/tcp says of a connection's timer: the next thing is such a question."""
@@ -64,15 +63,11 @@ def test_the_server_watches_the_peers_of_every_tcp_port(
         others = (server.port(), server.port_v1(), server.port_of("HTTP, read-only"))
         tls_port = server.port_of("TLS")
         for port in (*others, tls_port):
-            line = stack.enter_context(socket.create_connection(("127.0.0.1", port), LIMIT_S))
-            wait_until_watched(("127.0.0.1", port), line.getsockname())
-        context = client_context(certificates.ca)
-        line = stack.enter_context(socket.create_connection(("127.0.0.1", tls_port), LIMIT_S))
-        tls: ssl.SSLSocket = stack.enter_context(
-            context.wrap_socket(line, server_hostname="127.0.0.1")
-        )
-        tls.sendall(b"reserve\r\n")
-        wait_until_watched(("127.0.0.1", tls_port), tls.getsockname())
+            line = stack.enter_context(Connection(port))
+            wait_until_watched(("127.0.0.1", port), line.socket.getsockname())
+        tls = stack.enter_context(Connection(tls_port, client_context(certificates.ca)))
+        tls.send(b"reserve\r\n")
+        wait_until_watched(("127.0.0.1", tls_port), tls.socket.getsockname())
 
 
 def test_those_who_came_before_a_server_that_is_passed_their_socket_are_watched_too(
@@ -81,12 +76,12 @@ def test_those_who_came_before_a_server_that_is_passed_their_socket_are_watched_
     with closing(listening()) as passed:
         address = passed.getsockname()
         with (
-            socket.create_connection(address, LIMIT_S) as early,
+            Connection(address) as early,
             ActivatedServer(tmp_path, [("beanstalk", passed)]),
-            socket.create_connection(address, LIMIT_S) as late,
+            Connection(address) as late,
         ):
             for line in (early, late):
-                wait_until_watched(address, line.getsockname())
+                wait_until_watched(address, line.socket.getsockname())
 
 
 async def test_the_client_watches_the_server_too(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.server_process import (
     Command,
     Connection,
     ServerProcess,
-    UnixConnection,
     ours_at_once,
 )
 
@@ -29,7 +28,7 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Co
             first.put("x")
             with pytest.raises(OSError), greenstalk.Client(address) as refused:
                 refused.put("y")
-            assert UnixConnection(tmp_path / "socket").reply() == b""
+            assert Connection(tmp_path / "socket").reply() == b""
             server.wait_for("connection refused: --max-connections is 2")
             assert first.stats()["current-connections"] == 2
             second = first.put("z")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.end_to_end.test_server_process import read_log
 from tests.faults.disk import FaultyDisk, Rule
-from tests.server_process import LIMIT_S, TWISTD, ServerProcess, UnixConnection, ours_at_once
+from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours_at_once
 
 PUT = b"put 0 0 60 4\r\nbody\r\n"
 
@@ -53,7 +53,7 @@ def test_a_log_that_was_renamed_goes_on_in_a_new_file_and_each_line_is_in_one_of
     log, old = tmp_path / "bs.log", tmp_path / "bs.log.1"
     with logging(tmp_path) as server:
         wait_for_event(log, "listening")
-        connection = UnixConnection(tmp_path / "s")
+        connection = Connection(tmp_path / "s")
         assert connection.ask(PUT) == b"INSERTED 1\r\n"
         connection.ask(b"kick 1\r\n")
         log.rename(old)
@@ -83,7 +83,7 @@ def test_a_log_that_was_renamed_goes_on_in_a_new_file_and_each_line_is_in_one_of
         give_up = time.monotonic() + LIMIT_S
         while sum(line["event"] == "log-opened" for line in lines(log)) < 1:
             assert time.monotonic() < give_up
-        connection = UnixConnection(tmp_path / "s")
+        connection = Connection(tmp_path / "s")
         assert [connection.ask(b"delete %d\r\n" % each) for each in (1, 2)] == [b"DELETED\r\n"] * 2
         connection.close()
 
@@ -91,7 +91,7 @@ def test_a_log_that_was_renamed_goes_on_in_a_new_file_and_each_line_is_in_one_of
 def test_whoever_is_at_a_unix_socket_is_named_so_in_the_audit(tmp_path: Path) -> None:
     with logging(tmp_path) as server:
         wait_for_event(tmp_path / "bs.log", "listening")
-        connection = UnixConnection(tmp_path / "s")
+        connection = Connection(tmp_path / "s")
         assert connection.ask(b"drain\r\n") == b"DRAINING\r\n"
         connection.close()
         server.terminate()
@@ -163,7 +163,7 @@ def test_a_server_whose_terminal_is_closed_stops_in_order(tmp_path: Path) -> Non
     said = b""
     while b"listening on" not in said:
         said += os.read(terminal, 1000)
-    connection = UnixConnection(tmp_path / "s")
+    connection = Connection(tmp_path / "s")
     assert connection.ask(PUT) == b"INSERTED 1\r\n"
     os.close(terminal)
     assert connection.reply() == b""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from beanstalk_twisted.object_storage.store import open_store
 from tests.binlog.archived import check_archive
 from tests.object_storage import s3_server
 from tests.object_storage.s3_server import S3Server
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours
+from tests.server_process import Connection, ServerProcess, ours, wait_until
 
 pytestmark = pytest.mark.exhaustive
 
@@ -22,13 +20,6 @@ def pass_through(connection: Connection, count: int) -> None:
     for _ in range(count):
         job_id = int(connection.ask(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500)).split()[1])
         assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
-
-
-def wait_until(what: Callable[[], object]) -> None:
-    give_up = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
 
 
 def archived(url: str) -> dict[str, bytes]:

@@ -8,10 +8,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,10 +21,10 @@ from tests.server_process import (
     TWISTD,
     Connection,
     ServerProcess,
-    UnixConnection,
     ours,
     ours_at_once,
     real_beanstalkd,
+    wait_until,
 )
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (info |warn |critical|audit) \w+ +\S.*")
@@ -40,7 +38,7 @@ def at_socket(tmp_path: Path, *options: str) -> ServerProcess:
 def serves(server: ServerProcess, tmp_path: Path) -> None:
     """Wait until it listens at its socket, and ask it something."""
     server.wait_for(f"listening on unix:{tmp_path}/s")
-    connection = UnixConnection(tmp_path / "s")
+    connection = Connection(tmp_path / "s")
     assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
     connection.close()
 
@@ -51,7 +49,7 @@ def serves(server: ServerProcess, tmp_path: Path) -> None:
 def test_a_socket_that_beanstalkd_left_is_replaced(tmp_path: Path) -> None:
     beanstalkd = real_beanstalkd()
     with subprocess.Popen([beanstalkd, "-l", f"unix:{tmp_path}/s"]) as real:
-        UnixConnection(tmp_path / "s").ask(b"list-tube-used\r\n")
+        Connection(tmp_path / "s", waits=True).ask(b"list-tube-used\r\n")
         real.terminate()
         real.wait(timeout=LIMIT_S)
     assert (tmp_path / "s").is_socket()
@@ -139,10 +137,8 @@ def with_few_descriptors(taken: int) -> list[str]:
 def knock(port: int, times: int) -> None:
     """Connect so often, each time until the server has closed the connection."""
     for _ in range(times):
-        with socket.socket() as client, suppress(ConnectionResetError):
-            client.settimeout(LIMIT_S)
-            client.connect(("127.0.0.1", port))
-            assert client.recv(1) == b""
+        with suppress(ConnectionResetError), Connection(port) as client:
+            assert client.reply() == b""
 
 
 def refusals(said: str, why: str) -> list[int]:
@@ -169,7 +165,7 @@ def test_at_the_limit_of_connections_there_is_a_line_a_minute(tmp_path: Path) ->
 def test_at_the_limit_of_descriptors_there_is_a_line_a_minute(tmp_path: Path) -> None:
     with ServerProcess(with_few_descriptors(40), tmp_path) as server:
         port = server.port()
-        held = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(30)]
+        held = [Connection(port) for _ in range(30)]
         server.wait_for("EMFILE")
         knock(port, 500)
         for each in held:
@@ -232,10 +228,7 @@ def test_the_log_of_a_daemon_is_the_same(tmp_path: Path) -> None:
         cwd=tmp_path, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     os.kill(int((tmp_path / "daemon.pid").read_text()), signal.SIGTERM)
-    give_up = time.monotonic() + LIMIT_S
-    while (tmp_path / "daemon.pid").exists():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    wait_until(lambda: not (tmp_path / "daemon.pid").exists())
     check_order((tmp_path / "twistd.log").read_text())
 
 

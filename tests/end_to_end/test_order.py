@@ -13,7 +13,6 @@ from tests.sampling import one_in, share
 from tests.server_process import (
     Connection,
     ServerProcess,
-    UnixConnection,
     ours_at_once,
 )
 
@@ -62,7 +61,7 @@ def arrangement(request: pytest.FixtureRequest, tmp_path: Path, idle: int) -> It
     with ServerProcess(ours_at_once(*where), tmp_path) as server:
         server.wait_for("listening on")
         yield Arrangement(
-            server, lambda: Connection(server.port()) if is_tcp else UnixConnection(path), idle
+            server, lambda: Connection(server.port()) if is_tcp else Connection(path), idle
         )
 
 

@@ -31,7 +31,6 @@ def test_a_log_is_archived_restored_and_made_a_table(
 ) -> None:
     from binlog_tools.spark.cli.main import cli
     from binlog_tools.spark.storing.opening import open_stored
-    from binlog_tools.spark.storing.stored import dataset
 
     emulator: Emulator = request.getfixturevalue(kind)
     place = emulator.url(os.urandom(8).hex())
@@ -55,5 +54,5 @@ def test_a_log_is_archived_restored_and_made_a_table(
     table = within(place, "events")
     made = CliRunner().invoke(cli, ["events", log, "-o", table])
     assert made.exit_code == 0, made.output
-    rows = dataset(open_stored(table)).to_table().to_pylist()
+    rows = open_stored(table).dataset().to_table().to_pylist()
     assert len({row["job"] for row in rows if row["event"] == "put"}) >= 39

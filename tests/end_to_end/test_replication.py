@@ -10,7 +10,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from binlog_tools.queue.cli.commands import cli
 from tests.end_to_end.test_hosts import proxied, put_until_taken
 from tests.ports import free_ports
 from tests.replication.cluster import Cluster, running
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once, wait_until
 
 LEASE_S = 1
 LONG_LEASE_S = 20  # An empty server waits for one lease before it begins an empty stream.
@@ -69,7 +69,7 @@ class Replicated:
     def active(self, name: str) -> Connection:
         """Wait until a server is active, and connect to it."""
         self.servers[name].wait_for("active: ")
-        return Connection(self.ports[name])
+        return Connection(self.ports[name], waits=True)
 
     def follows(self, name: str, active: str) -> None:
         """Wait until a server follows another, which hears that it is in sync."""
@@ -80,7 +80,7 @@ class Replicated:
             standbys = json.loads(self.get(active, "/api/v1/replication")[1])["standbys"]
             return any(each["name"].endswith(port) and each["is_in_sync"] for each in standbys)
 
-        wait_for(is_heard)
+        wait_until(is_heard)
 
     def told(self, name: str) -> str:
         """What a server has said so far."""
@@ -90,14 +90,6 @@ class Replicated:
         """End all."""
         for server in self.servers.values():
             server.kill()
-
-
-def wait_for(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    give_up = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < give_up, "it never came"
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -223,7 +215,7 @@ def test_a_server_that_stood_still_says_nothing_more_and_is_a_standby(tmp_path: 
         a.process.send_signal(signal.SIGCONT)
         assert client.reply() == b""
         a.wait_for("fenced: ")
-        wait_for(lambda: servers.told("a").count("standby of ") == 2)
+        wait_until(lambda: servers.told("a").count("standby of ") == 2)
         assert servers.role("a") == "waits"
         assert put(other, 1) == [3]
 
@@ -262,13 +254,13 @@ def test_promote_lets_a_standby_take_over_and_the_other_follow(tmp_path: Path) -
         assert done.exit_code == 0 and done.stdout.startswith(f"{there} is active; the pause was ")
         other = servers.active("b")
         assert put(other, 1) == [4]
-        wait_for(lambda: servers.told("a").count("standby of ") == 2)
+        wait_until(lambda: servers.told("a").count("standby of ") == 2)
         servers.follows("a", "b")
         health = asked("health").stdout
         assert f"replicated: {there} is active, 1 standby (" in health
         assert asked("promote").exit_code == 0
-        wait_for(lambda: servers.role("a") == "active")
-        again = Connection(servers.ports["a"])
+        wait_until(lambda: servers.role("a") == "active")
+        again = Connection(servers.ports["a"], waits=True)
         assert put(again, 1) == [5] and len(taken(again, 5)) == 5
 
 
@@ -277,17 +269,17 @@ def test_all_may_be_started_anew(tmp_path: Path) -> None:
     with replicated(tmp_path, "abc", 3) as servers:
         for name in "abc":
             servers.start(name)
-        wait_for(lambda: "active" in map(servers.role, "abc"))
+        wait_until(lambda: "active" in map(servers.role, "abc"))
         (active,) = [name for name in "abc" if servers.role(name) == "active"]
-        put(Connection(servers.ports[active]), 20)
+        put(Connection(servers.ports[active], waits=True), 20)
         for server in servers.servers.values():
             server.process.kill()
         servers.kill()
         for name in "abc":
             servers.start(name)
-        wait_for(lambda: "active" in map(servers.role, "abc"))
+        wait_until(lambda: "active" in map(servers.role, "abc"))
         (active,) = [name for name in "abc" if servers.role(name) == "active"]
-        client = Connection(servers.ports[active])
+        client = Connection(servers.ports[active], waits=True)
         assert put(client, 1, 20) == [21]
         assert taken(client, 21) == {at + 1: b"%d" % at for at in range(21)}
 

@@ -27,6 +27,7 @@ from tests.server_process import (
     ours,
     ours_at_once,
     theirs,
+    wait_until,
 )
 
 
@@ -206,10 +207,7 @@ def test_a_daemon_that_cannot_start_says_why_and_its_launcher_ends_with_1(tmp_pa
     assert "Refused: damaged binlog: " in launcher.stderr
     assert "binlog-inspect check" in (tmp_path / "daemon.log").read_text()
     # The daemon tells its launcher first, and then goes.
-    give_up = time.monotonic() + LIMIT_S
-    while (tmp_path / "daemon.pid").exists():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    wait_until(lambda: not (tmp_path / "daemon.pid").exists())
 
 
 @pytest.mark.exhaustive
@@ -230,20 +228,17 @@ def test_a_daemon_serves_and_stops_in_order(tmp_path: Path) -> None:
         cwd=tmp_path, timeout=LIMIT_S, check=True,
     )  # fmt: skip
     pid = int((tmp_path / "daemon.pid").read_text())
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(LIMIT_S)
-        # The launcher returns when the daemon listens.
-        client.connect(str(tmp_path / "s"))
-        client.sendall(b"put 0 0 1 1\r\nx\r\n")
-        assert client.recv(100) == b"INSERTED 1\r\n"
+    # The launcher returns when the daemon listens.
+    with Connection(tmp_path / "s") as client:
+        assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
         end_daemon(pid, client)
     assert read_log(tmp_path / "log") == (True, {b"x"})
 
 
-def end_daemon(pid: int, client: socket.socket) -> None:
+def end_daemon(pid: int, client: Connection) -> None:
     """Ask it to stop, and wait until it has: it parts when its log is sealed."""
     os.kill(pid, signal.SIGTERM)
-    assert client.recv(100) == b""
+    assert client.reply() == b""
 
 
 @contextmanager

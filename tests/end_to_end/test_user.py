@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.server.access.meeting import HASH
-from tests.server_process import ServerProcess, UnixConnection, ours, ours_at_once
+from tests.server_process import Connection, ServerProcess, ours, ours_at_once
 
 NOBODY = pwd.getpwnam("nobody")
 FILE = f'[identities.me]\ntoken = "{HASH}"\n[anonymous]\nadmin = "*"\n'
@@ -65,7 +65,7 @@ def test_nothing_of_root_is_left_in_any_thread(folder: Path) -> None:
                "--access", access_file(folder, NOBODY.pw_uid), "--http", 0)  # fmt: skip
     with ServerProcess(ours_at_once(*options), folder) as server:
         server.wait_for("own/s")
-        client = UnixConnection(folder / "own/s")
+        client = Connection(folder / "own/s")
         assert client.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
         assert client.ask(b"auth bst_nonsense\r\n") == b"UNAUTHORIZED\r\n"
         ids = [str(each) for each in os.getgrouplist("nobody", NOBODY.pw_gid)]

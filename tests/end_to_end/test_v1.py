@@ -12,7 +12,6 @@ import pytest
 from tests.server_process import (
     Connection,
     ServerProcess,
-    UnixConnection,
     ours,
     ours_without_epoll,
 )
@@ -91,7 +90,7 @@ def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
     with ServerProcess(ours("-p0", "--listen-v1", f"unix:{path}"), tmp_path) as server:
         server.port()
         server.wait_for("protocol v1")
-        old = UnixConnection(path)
+        old = Connection(path)
         assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
         assert old.ask(b"peek 1\r\n") == b"FOUND 1 0 1\r\nx\r\n"
         old.close()

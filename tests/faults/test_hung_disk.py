@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.reading import OpenSegment, segments
 from tests.faults.disk import FaultyDisk, Rule
 from tests.faults.mounting import run, small_ext4
-from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once, wait_until
 from tests.test_deploy import UNIT, unit
 
 HANGS = Rule("sync", "hang")
@@ -166,7 +165,7 @@ def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
             put(waiting, b"unknown")
             assert (waiting.reply(), other.reply()) == (b"", b"")
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+                Connection(port)
             thawed.close()
             assert_it_ends(server, log)
             waiting.close()
@@ -188,16 +187,8 @@ def quick_ext4(folder: Path) -> Iterator[Path]:
         yield mount
 
 
-def wait_for_the_sync_mark(log: Path) -> None:
-    """Wait until the log ends with the empty frame that follows what was done last."""
-    give_up = time.monotonic() + LIMIT_S
-    while not ends_with_a_sync_mark(log):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 def ends_with_a_sync_mark(log: Path) -> bool:
-    """Whether the last frame of the newest segment has no records."""
+    """Whether the log ends with the empty frame that follows what was done last."""
     *_, newest = segments(open_source(str(log)))
     assert isinstance(newest, OpenSegment)
     frames = [piece for piece in newest.pieces() if isinstance(piece, Frame)]
@@ -231,7 +222,7 @@ def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
             for _ in range(2 * LESSONS):
                 assert waiting.ask(b"put 0 0 60 1\r\nx\r\n").startswith(b"INSERTED ")
             # The other thread is not to hang in the sync mark of the idle log, which comes first.
-            wait_for_the_sync_mark(log)
+            wait_until(lambda: ends_with_a_sync_mark(log))
             thawed.enter_context(frozen(mount))
             put(waiting, b"unknown")
             wait_until_stuck(server)

@@ -25,7 +25,6 @@ from binlog_tools.spark.events import Written, event_rows, in_process, log_rows,
 from binlog_tools.spark.reading.increments import mark_names
 from binlog_tools.spark.reading.options import parse_options
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import dataset
 from binlog_tools.spark.tasks import Rows
 from tests.binlog.scribe import UUID, flipped, segment_files
 from tests.spark.expected import rows_of
@@ -46,7 +45,7 @@ def update(log: Path, out: Path, **options: Any) -> Written:
 
 
 def table(out: Path) -> list[dict[str, Any]]:
-    found = dataset(open_stored(str(out))).to_table().to_pylist()
+    found = open_stored(str(out)).dataset().to_table().to_pylist()
     return sorted(found, key=lambda row: (row["lsn"] or 0, row["event"]))
 
 

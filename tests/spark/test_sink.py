@@ -75,7 +75,7 @@ def client(tmp_path: Path) -> Iterator[Connection]:
 
 def address_of(client: Connection) -> str:
     """Where its server is."""
-    host, port = client._socket.getpeername()
+    host, port = client.socket.getpeername()
     return f"{host}:{port}"
 
 

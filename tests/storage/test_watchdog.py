@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S, SLOW_S, WatchedI
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.server_process import LIMIT_S
+from tests.server_process import Connection
 
 T = TypeVar("T")
 
@@ -338,10 +337,10 @@ def test_a_process_can_part_from_its_clients_before_it_ends() -> None:
     with subprocess.Popen(command, text=True, **pipes) as process:
         assert process.stdin is not None and process.stdout is not None
         port = int(process.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as client:
+        with Connection(port) as client:
             assert process.stdout.readline() == "closed\n"
-            assert client.recv(1) == b""
+            assert client.reply() == b""
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
+            Connection(port)
         assert process.poll() is None
         process.stdin.close()

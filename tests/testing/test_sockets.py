@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.sockets import BeanstalkServer
+from tests.server_process import Connection
 
 GreenstalkClient = Any
 
@@ -60,8 +59,8 @@ def test_time_passes_for_a_blocking_client_when_the_test_says_so(
 def test_what_was_sent_before_is_carried_out_before_time_passes(
     beanstalk_server: BeanstalkServer,
 ) -> None:
-    with socket.create_connection(beanstalk_server.address) as plain:
-        plain.sendall(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
+    with Connection(beanstalk_server.address) as plain:
+        plain.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
         beanstalk_server.advance(61)
         assert [each.time for each in beanstalk_server.commands] == [0, 0]
         beanstalk_server.assert_jobs(ready=1)
@@ -108,13 +107,13 @@ def test_a_reply_is_held_back_from_a_blocking_client(
 
 def test_a_connection_drops_in_mid_body_of_a_reply(beanstalk_server: BeanstalkServer) -> None:
     beanstalk_server.put(b"0123456789")
-    with socket.create_connection(beanstalk_server.address) as plain:
+    with Connection(beanstalk_server.address) as plain:
         beanstalk_server.wait_until(lambda: beanstalk_server.connections)
         beanstalk_server.drop_connections(in_body=True)
-        plain.sendall(b"peek 1\r\n")
+        plain.send(b"peek 1\r\n")
         heard = b""
         with pytest.raises(ConnectionResetError):
-            while piece := plain.recv(100):
+            while piece := plain.socket.recv(100):
                 heard += piece
     assert heard in (b"FOUND 1 10\r\n01234", b"")
     assert beanstalk_server.counts() == {"peek": 1}
@@ -137,7 +136,7 @@ def test_a_restart_keeps_jobs_and_the_port(beanstalk_server: BeanstalkServer, en
         with pytest.raises(ConnectionError):
             first.put("lost")
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(beanstalk_server.address)
+        Connection(beanstalk_server.address)
     beanstalk_server.start()
     with greenstalk.Client(beanstalk_server.address) as second:
         assert second.reserve().body == "kept"
@@ -149,7 +148,7 @@ def test_connections_can_be_refused_while_others_go_on(
     queue.use("mail")
     beanstalk_server.refuse_connections()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(beanstalk_server.address)
+        Connection(beanstalk_server.address)
     queue.put("x")
     beanstalk_server.accept_connections()
     with greenstalk.Client(beanstalk_server.address) as other:
@@ -159,32 +158,29 @@ def test_connections_can_be_refused_while_others_go_on(
 def test_large_replies_arrive_whole(beanstalk_server: BeanstalkServer) -> None:
     for number in range(100):
         beanstalk_server.put(b"%05d" % number + b"x" * 60_000)
-    with socket.create_connection(beanstalk_server.address) as plain:
+    with Connection(beanstalk_server.address) as plain:
         beanstalk_server.hold_replies()
-        plain.sendall(b"".join(b"peek %d\r\n" % number for number in range(1, 101)))
+        plain.send(b"".join(b"peek %d\r\n" % number for number in range(1, 101)))
         beanstalk_server.wait_until(lambda: beanstalk_server.counts()["peek"])
         beanstalk_server.release_replies()
-        stream = plain.makefile("rb")
         for number in range(100):
-            assert stream.readline() == b"FOUND %d 60005\r\n" % (number + 1)
-            assert stream.read(60_007)[:5] == b"%05d" % number
+            assert plain.reply().startswith(b"FOUND %d 60005\r\n%05d" % (number + 1, number))
 
 
 def test_a_client_that_has_said_all_gets_its_replies_and_the_end(
     beanstalk_server: BeanstalkServer,
 ) -> None:
-    with socket.create_connection(beanstalk_server.address) as plain:
-        plain.sendall(b"use a\r\nreserve\r\n")
-        plain.shutdown(socket.SHUT_WR)
-        assert plain.makefile("rb").read() == b"USING a\r\nTIMED_OUT\r\n"
+    with Connection(beanstalk_server.address) as plain:
+        plain.send(b"use a\r\nreserve\r\n")
+        plain.half_close()
+        assert plain.rest() == b"USING a\r\nTIMED_OUT\r\n"
 
 
 def test_a_request_of_http_is_not_carried_out(beanstalk_server: BeanstalkServer) -> None:
     request = b"POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n"
-    with socket.create_connection(beanstalk_server.address, timeout=30) as line:
-        line.sendall(request)
-        with contextlib.suppress(ConnectionResetError):
-            assert line.recv(100) == b""
+    with Connection(beanstalk_server.address) as line:
+        line.send(request)
+        assert line.reply() == b""
     beanstalk_server.assert_no_jobs()
 
 
@@ -234,7 +230,7 @@ def test_a_fault_of_the_thread_is_told_to_whoever_looks_next() -> None:
             raise KeyError("ours")
 
     server.network.links.append(Broken())
-    with socket.create_connection(server.address), pytest.raises(RuntimeError) as told:
+    with Connection(server.address), pytest.raises(RuntimeError) as told:
         while True:
             server.settle()
     assert isinstance(told.value.__cause__, KeyError)
@@ -245,9 +241,9 @@ def test_a_double_that_is_closed_leaves_no_thread_and_no_port() -> None:
     threads = set(threading.enumerate())
     with BeanstalkServer() as server:
         assert len(threading.enumerate()) == len(threads) + 1
-        plain = socket.create_connection(server.address)
+        plain = Connection(server.address)
     assert set(threading.enumerate()) == threads
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(server.address)
+        Connection(server.address)
     plain.close()
     server.close()

@@ -5,7 +5,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -20,23 +19,17 @@ from binlog_tools.client import (
     tube_request,
 )
 from binlog_tools.tube_names import NoTube
+from tests.script_server import Listener
 
 
 @contextmanager
 def saying(raw: bytes) -> Iterator[Connection]:
     """A connection to something that says these bytes and parts."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def say() -> None:
-            peer, _ = listener.accept()
-            with peer:
-                peer.sendall(raw)
-
-        thread = Thread(target=say)
-        thread.start()
-        with Connection("127.0.0.1", listener.getsockname()[1], limit_s=10) as connection:
-            thread.join()
-            yield connection
+    with (
+        Listener(lambda peer: peer.sendall(raw)) as listener,
+        Connection("127.0.0.1", listener.port, limit_s=10) as connection,
+    ):
+        yield connection
 
 
 def test_replies_come_one_by_one_with_what_belongs_to_them() -> None:

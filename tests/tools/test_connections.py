@@ -15,8 +15,8 @@ from binlog_tools.connections import WrongToken, connect, context_of
 from binlog_tools.queue.server import Queue
 from tests.certificates import Certificates
 from tests.sampling import share
+from tests.script_server import Listener, die, hang, relay, say, server_context
 from tests.server_process import ServerProcess, ours_at_once
-from tests.tls_server import Listener, die, hang, relay, say, server_context
 
 MANY = share(100)
 BIG = 1 << 20

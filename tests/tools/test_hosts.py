@@ -11,8 +11,8 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Connection, Lost
 from binlog_tools.connections import WrongToken, connect
 from tests.certificates import Certificates
+from tests.script_server import Listener, Speak, die, hang, say, server_context
 from tests.server_process import LIMIT_S
-from tests.tls_server import Listener, Speak, die, hang, say, server_context
 
 ANSWER = b"USING default\r\n"
 

@@ -1,7 +1,6 @@
 """The subcommands of ``beanstalk``, and how a call of it ends."""
 
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -12,17 +11,17 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
-from binlog_tools.queue.cli.exits import INTERRUPTED, MISSING, PROGRAM, REFUSED, fail, reason
+from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail, reason
 from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
-    "put": "put", "reserve": "reserve", "list": "listing", "peek": "peek", "delete": "delete",
-    "bury": "peek", "kick": "peek", "move": "move", "edit": "move", "wait": "reserve",
+    "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
+    "bury": "jobs", "kick": "jobs", "move": "jobs", "edit": "jobs", "wait": "reserve",
     "flush": "delete", "forget-key": "delete", "tubes": "tubes", "stats": "tubes",
     "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
-    "connections": "listing", "drain": "draining", "undrain": "draining", "promote": "draining",
+    "connections": "tubes", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",
 }  # fmt: skip
@@ -34,11 +33,6 @@ HERE: Final = "binlog_tools.queue.cli"
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "forget_key"}
 """Functions that cannot be named like their subcommands."""
-
-STREAMS: Final = (
-    ("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
-)  # fmt: skip
-"""Of a process, by number; how each is opened, and the mode of its file."""
 
 
 class Commands(LateGroup):
@@ -99,51 +93,16 @@ def cli(address: Address | None, token_file: str | None) -> None:
     """
 
 
-def called() -> None:
-    """Do what the command line says.  A reader that goes away ends it as it ends any Unix tool."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    _open_closed()
+def called() -> int:
+    """Do what the command line says, and give the exit code."""
     forgive_stderr()
-    try:
-        _call()
-    except SystemExit as end:
-        INTERRUPTS.end_at_once()
-        _flush(is_told=bool(end.code))
-        raise
+    code = cli.exit_code(PROGRAM)
     INTERRUPTS.end_at_once()
-    _flush()
+    _flush(is_told=bool(code))
+    return code
 
 
-def _call() -> None:
-    try:
-        cli.main(prog_name=PROGRAM, standalone_mode=False)
-    except click.Abort:
-        sys.exit(INTERRUPTED)
-    except click.ClickException as problem:
-        problem.show()
-        sys.exit(problem.exit_code)
-    except Exception:
-        # What came of an interrupt in the middle of something may have any name.
-        if INTERRUPTS.have_come:
-            sys.exit(INTERRUPTED)
-        raise
-
-
-def _open_closed() -> None:
-    """Open stdin, stdout and stderr if they are closed: else a socket may get one's number.
-
-    Reading from stdin and writing to stdout still fail, as the wrong way is open; what is said on
-    stderr is dropped.
-    """
-    for number, (name, wrong, mode) in enumerate(STREAMS):
-        if getattr(sys, name) is None:
-            # The lowest free number is taken, so they are opened in this order.
-            opened = os.open(os.devnull, wrong)
-            assert opened == number
-            setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115 - for good.
-
-
-def _flush(is_told: bool = False) -> None:
+def _flush(is_told: bool) -> None:
     """Write what is left now, where a failure can be told.
 
     :param is_told: that something has failed already.

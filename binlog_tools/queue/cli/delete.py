@@ -23,7 +23,7 @@ from binlog_tools.queue.cli.exits import (
     reason,
     warn,
 )
-from binlog_tools.queue.cli.peek import each
+from binlog_tools.queue.cli.jobs import each
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions, can_page
 from binlog_tools.queue.moving import BATCH_JOBS
@@ -158,12 +158,9 @@ def purge_of(queue: Queue, tube: bytes, states: Sequence[str]) -> TubePurge:
 @options.server
 @click.option("-t", "--tube", type=options.TUBE, metavar="NAME", help="With --all, of this tube.")
 @click.option(
-    "--state",
-    "states",
-    type=click.Choice(STATES),
-    multiple=True,
+    "--state", "states", type=click.Choice(STATES), multiple=True,
     help="With --all, the jobs in this state; may be repeated.",
-)
+)  # fmt: skip
 @click.option("--all", "is_all", is_flag=True, help="All jobs of a tube and state.")
 @click.option("-y", "--yes", is_flag=True, help="With --all, do not ask.")
 @options.as_json
@@ -253,12 +250,9 @@ FLUSHED_PER_S: Final = 1000
 @click.argument("tube", type=options.TUBE)
 @options.server
 @click.option(
-    "--state",
-    "states",
-    type=click.Choice(STATES),
-    multiple=True,
+    "--state", "states", type=click.Choice(STATES), multiple=True,
     help="Only the jobs in this state; may be repeated.",
-)
+)  # fmt: skip
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.as_json
 def flush(

@@ -4,6 +4,7 @@ import errno
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import click
@@ -48,7 +49,8 @@ def hand_over(
     """
     give_up_s = clock() + limit_s
     line.limit(limit_s)
-    _wait_for_end(line)
+    with suppress(Lost):
+        line.reply()
     parted_s = clock()
     while (left_s := give_up_s - clock()) > 0:
         try:
@@ -67,13 +69,6 @@ def name_of(extensions: Extensions) -> str:
     if not extensions.has("stats-replication"):
         return ""
     return extensions.replication().get("name", "")
-
-
-def _wait_for_end(line: Line) -> None:
-    try:
-        line.reply()
-    except Lost:
-        return
 
 
 def _active(line: Line) -> str:

@@ -36,7 +36,6 @@ class DeferredSignal:
 
     @property
     def exit_code(self) -> int:
-        """What to end with when a signal has come."""
         return SIGNALLED + (self.number or 0)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -73,16 +72,13 @@ MISSING: Final = 5
 """The server does not have the command that is needed."""
 TIMED_OUT: Final = 124
 """The job that was waited for is still there; as of timeout(1)."""
-INTERRUPTED: Final = 130
 
 
 def warn(message: str) -> None:
-    """Say something on stderr, and go on."""
     aside(f"{PROGRAM}: {message}")
 
 
 def fail(code: int, message: str) -> NoReturn:
-    """End with one line on stderr."""
     warn(message)
     raise SystemExit(code)
 

@@ -1,13 +1,15 @@
-"""The console script ``beanstalk``: what must be so before the rest is imported."""
+"""The console script ``beanstalk``."""
 
-from binlog_tools.console.interrupts import INTERRUPTS
+import sys
+
+from binlog_tools.console.interrupts import begin
 
 
 def main() -> None:
-    INTERRUPTS.end_at_once()
+    begin()
     from binlog_tools.queue.cli.commands import called
 
-    called()
+    sys.exit(called())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ DEFAULT_TTR_S: Final = 60
 
 class _JobNumber(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Make a value of the text that was given."""
         try:
             int(value)
         except ValueError:
@@ -42,14 +41,11 @@ SECONDS: Final = click.IntRange(0, MAX_U32)
 
 
 class _ServerOption(click.Option):
-    """``--server`` of a subcommand: what stands there, else before the subcommand, else in the
-    environment.
-    """
+    """``--server`` of a subcommand, else before it, else in the environment."""
 
     def consume_value(
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
-        """Take the value from the command line, the environment or the default."""
         value, source = super().consume_value(ctx, opts)
         before = ctx.parent.params.get(self.name) if ctx.parent else None
         if source is ParameterSource.COMMANDLINE or before is None:
@@ -65,9 +61,7 @@ class _ServerOption(click.Option):
 
 
 def _token(ctx: click.Context) -> str | None:
-    """Give the token of ``--token-file``, else of the environment; None if there is none.  Of two
-    files the one behind the subcommand counts.
-    """
+    """Give the token of ``--token-file``, behind the subcommand first, or of the environment."""
     path = ctx.meta.get(BEHIND)
     if path is None:
         path = ctx.find_root().params.get("token_file")
@@ -112,7 +106,6 @@ tube: Final = click.option(
 
 
 def tubes(help_text: str) -> Callable[[F], F]:
-    """``--tube``, any number."""
     return click.option(
         "-t", "--tube", "tubes", type=TUBE, multiple=True, metavar="NAME", help=help_text
     )
@@ -143,7 +136,6 @@ priority: Final = click.option(
 
 
 def outcome(function: F) -> F:
-    """``--delete``, ``--release``, ``--bury`` and ``--exec``."""
     for option in (
         click.option(
             "--exec", "command", metavar="CMD",
@@ -175,13 +167,11 @@ def given(*names: str) -> str:
 
 @contextmanager
 def connected(address: Address) -> Iterator[Queue]:
-    """A connection to the server, for as long as the block lasts."""
     with connect(address) as line:
         yield Queue(line)
 
 
 def show_count(count: int, done: str, is_json: bool) -> None:
-    """Print how many jobs something was done to."""
     if is_json:
         Output(True).document({done: count})
     else:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from io import UnsupportedOperation
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import click
 
@@ -44,18 +44,8 @@ LOOK_S: Final = 0.25
 """Between two looks whether it is to end, seconds, while nothing comes."""
 
 
-class Answering(Protocol):
-    """A server that may have answered."""
-
-    def fileno(self) -> int:
-        """Give what to wait for."""
-
-    def is_answered(self) -> bool:
-        """Say whether an answer, or the connection's end, has come; this does not wait."""
-
-
 def lines_of(
-    source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
+    source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
 ) -> Iterator[list[bytes] | None]:
     """Give the lines that have come, without their line ends; None where the server's answer can be
     read.
@@ -79,7 +69,7 @@ def lines_of(
 
 
 def _parts(
-    source: BinaryIO, server: Answering, goes_on: Callable[[], bool]
+    source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
 ) -> Iterator[bytes | None]:
     number = _number(source)
     while goes_on():
@@ -111,14 +101,11 @@ GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
 ANSWERS_S: Final = 5.0
 """How long each answer may take when a signal has come, seconds; whoever sent it waits."""
 
-
 BATCHES: Final = 4
 """Of lines, on their way at once: the server has always one to do, and few are in doubt."""
 
-
 ROOM_KEYS: Final = ("max-jobs", "max-bytes")
 """Of a policy: why a put may get OUT_OF_MEMORY."""
-
 
 FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw])+)\s*")
 """What other commands take for a moment: seconds with a fraction, and a time before now."""
@@ -264,22 +251,13 @@ class Putter:
 @options.lines
 @options.priority
 @click.option(
-    "-d",
-    "--delay",
-    type=options.SECONDS,
-    default=0,
-    show_default=True,
-    metavar="S",
+    "-d", "--delay", type=options.SECONDS, default=0, show_default=True, metavar="S",
     help="Seconds until it is ready.",
-)
+)  # fmt: skip
 @click.option(
-    "--ttr",
-    type=options.SECONDS,
-    default=options.DEFAULT_TTR_S,
-    show_default=True,
-    metavar="S",
+    "--ttr", type=options.SECONDS, default=options.DEFAULT_TTR_S, show_default=True, metavar="S",
     help="Seconds that a worker has for it.",
-)
+)  # fmt: skip
 @click.option(
     "--at", type=Parsed("time", lambda text: moment_s(text, time.time_ns())),
     help="Not before this moment: 2026-01-31T12:00:00Z, +2h, or seconds since 1970.",
@@ -342,7 +320,7 @@ def put(
             word, when = (b"put", delay) if at is None else (b"put-at", at)
             requests = one_by_one(lambda each: put_request(each, priority, when, ttr, tags, word))
             putter = Putter(queue, requests, lines, show)
-        with deferred_signal(lines) as stop:
+        with DeferredSignal(ENDING if lines else ()) as stop:
             putter.run(bodies_of(body, lines, may_be_empty, line, stop, putter.goes_on), stop)
         end_if_told(stop, f"{told(putter.put, 'job')} put")
         if putter.too_big:
@@ -416,11 +394,6 @@ def _policy_of(queue: Queue, tube: bytes) -> Policy:
 def _state_of_first(reply: Reply) -> str | None:
     """:return: the state of the job that has the unique key already; None if ours was put."""
     return reply.words[2].decode("ascii", "replace").lower() if reply.words[2:] else None
-
-
-def deferred_signal(lines: bool) -> DeferredSignal:
-    """Make what notes signals, which only he needs who puts many jobs."""
-    return DeferredSignal(ENDING if lines else ())
 
 
 def bodies_of(

@@ -130,7 +130,6 @@ def _tag_fields(name: str, value: str) -> dict[str, Any]:
 
 
 def _checked(said: str, fields: Mapping[str, Any]) -> Tags:
-    """:param said: the options, as they were given."""
     try:
         return Tags(**fields)
     except ValueError as wrong:

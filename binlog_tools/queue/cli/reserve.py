@@ -176,14 +176,10 @@ def _ended(code: int) -> str:
 
 
 def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
-    if code == 0:
-        queue.delete(job.id)
-        return "deleted"
-    if code == USELESS:
-        queue.bury(job.id, stats.number("pri"))
-        return "buried"
-    queue.release(job.id, stats.number("pri"), delay_s)
-    return f"given back{_if_dead(queue, job)}"
+    then = {0: "delete", USELESS: "bury"}.get(code, "release")
+    settle(queue, job, stats, then, delay_s)
+    done = {"delete": "deleted", "bury": "buried"}.get(then)
+    return done or f"given back{_if_dead(queue, job)}"
 
 
 def _if_dead(queue: Queue, job: Job) -> str:
@@ -214,19 +210,14 @@ AND_THEN: Final = "one of --delete, --release, --bury and --exec CMD"
 @options.server
 @options.tubes("From this tube; may be repeated.  'default' without one.")
 @click.option(
-    "--timeout",
-    type=options.SECONDS,
-    metavar="S",
+    "--timeout", type=options.SECONDS, metavar="S",
     help="Wait so many seconds for a job; without it, for ever.",
-)
+)  # fmt: skip
 @options.outcome
 @click.option(
-    "-d",
-    "--delay",
-    type=options.SECONDS,
-    metavar="S",
+    "-d", "--delay", type=options.SECONDS, metavar="S",
     help="Seconds until a job that is given back is ready; 0 without it.",
-)
+)  # fmt: skip
 @options.raw
 @options.as_json
 def reserve(
@@ -249,7 +240,8 @@ def reserve(
       beanstalk reserve -t mail --timeout 0 --exec 'sendmail -t' || echo nothing sent
     """
     then = chosen_outcome(is_delete, is_release, is_bury, command)
-    _check_delay(then, delay)
+    if delay is not None and then in ("delete", "bury"):
+        raise click.UsageError(f"--delay is for a job that is given back, not for --{then}")
     with options.connected(address) as queue:
         queue.watch_only(tubes or (b"default",))
         job = queue.reserve(timeout)
@@ -281,11 +273,6 @@ def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: st
     if command is not None and (shown := options.given("raw", "is_json")):
         raise click.UsageError(f"{shown}: with --exec nothing is printed but by the command")
     return given[0]
-
-
-def _check_delay(then: str, delay: int | None) -> None:
-    if delay is not None and then in ("delete", "bury"):
-        raise click.UsageError(f"--delay is for a job that is given back, not for --{then}")
 
 
 def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:

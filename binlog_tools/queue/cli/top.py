@@ -67,12 +67,9 @@ CHART_COLUMNS: Final = 100
 )  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many looks.")
 @click.option(
-    "--sort",
-    type=click.Choice(SORTS),
-    default="ready",
-    show_default=True,
+    "--sort", type=click.Choice(SORTS), default="ready", show_default=True,
     help="By this; names go up, numbers down.",
-)
+)  # fmt: skip
 @click.option("--filter", "part", default="", help="Only tubes whose names have this in them.")
 @options.as_json
 def top(
@@ -158,7 +155,9 @@ class Screen:
         if self._view.shows_help:
             return [(line[: size.columns], "") for line in HELP[: size.lines]]
         shown = ordered(filtered(self._found, self._view.filter), self._view.sort)
-        names = [("tube", self._titles(size.columns)), *map(self._row(size.columns), shown)]
+        titles = [*TITLES, *(["last looks"] if self._has_charts(size.columns) else [])]
+        cells = [(escape(row.tube), self._cells(row, size.columns)) for row in shown]
+        names = [("tube", titles), *cells]
         all_of_it = ("all", self._cells(total(shown), size.columns, is_total=True))
         title, *table, last = layout([*names, all_of_it], size.columns)
         body = list(zip(table, map(colour_of, shown), strict=True))
@@ -168,14 +167,8 @@ class Screen:
         lines = [(self._head(), "bold"), (self._prompt(), ""), (title, "bold"), *body, (last, "")]
         return [(line[: size.columns], colour) for line, colour in lines]
 
-    def _titles(self, columns: int) -> list[str]:
-        return [*TITLES, *(["last looks"] if self._has_charts(columns) else [])]
-
     def _has_charts(self, columns: int) -> bool:
         return self._has_bars and columns >= CHART_COLUMNS
-
-    def _row(self, columns: int) -> Callable[[Row], tuple[str, Sequence[str]]]:
-        return lambda row: (escape(row.tube), self._cells(row, columns))
 
     def _cells(self, row: Row, columns: int, is_total: bool = False) -> list[str]:
         cells = [*_cells(row)[:-1], ""] if is_total else _cells(row)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from binlog_tools.spark.definitions.errors import TableError
 from binlog_tools.spark.storing.locations import UNFINISHED, Location
 from binlog_tools.spark.storing.opening import holds_table, open_stored
-from binlog_tools.spark.storing.stored import LOG, dataset
+from binlog_tools.spark.storing.stored import LOG
 
 
 class Rows:
@@ -74,7 +74,7 @@ def open_table(place: str) -> Rows | None:
         )
     try:
         stored = open_stored(place)
-        return Rows(str(shown), dataset(stored) if stored.files() else None)
+        return Rows(str(shown), stored.dataset() if stored.files() else None)
     except pa.ArrowException as problem:
         text = str(problem).partition("\n")[0]
         raise TableError("TABLE_NOT_FOUND", f"{shown}: it is no table: {text}") from None

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -26,6 +27,7 @@ from binlog_tools.spark.storing.stored import (
     RETENTION_HOURS,
     Change,
     Optimized,
+    dataset_of,
     now_ms,
 )
 
@@ -132,6 +134,10 @@ class DeltaStored:
             thousands of files, and all statistics of a file cost as much as to read a small one.
         """
         return [] if self._table is None else _files(self._table, (within,), told)
+
+    def dataset(self) -> ds.Dataset:
+        """This version as a dataset of Arrow, to be read without Spark."""
+        return dataset_of(self.location, self.schema(), self.files())
 
     def commit(self, change: Change) -> int:
         """Make the next version, durably, in one step; this object goes on at it.

@@ -17,16 +17,13 @@ as it was, and at most files that no commit has named.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from binlog_tools.spark.storing.files import CODED, File
 from binlog_tools.spark.storing.locations import Location
-
-if TYPE_CHECKING:
-    from binlog_tools.spark.storing.delta import DeltaStored
 
 LOG: Final = "_delta_log"
 """The folder of Delta's log."""
@@ -69,17 +66,10 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def dataset(table: "DeltaStored") -> ds.Dataset:
-    """A version as a dataset of Arrow, with the columns that its partitions say: to be read without
-    Spark.
-    """
-    return dataset_of(table.location, table.schema(), table.files())
-
-
 def dataset_of(
     location: Location, schema: pa.Schema, files: Sequence[File], is_coded: bool = False
 ) -> ds.Dataset:
-    """The same of some of its files.
+    """Some files of a table as a dataset of Arrow, with the columns that its partitions say.
 
     :param schema: of the table; columns that a file has not are null.
     :param is_coded: columns of text are to be dictionaries.

@@ -90,8 +90,7 @@ class Link:
 
     async def _reply(self) -> tuple[bytes, bytes]:
         line = await self._reader.readuntil(b"\r\n")
-        size = body_bytes(line)
-        body = b"" if size is None else await self._reader.readexactly(size)
+        body = await self._reader.readexactly(body_bytes(line))
         return line[:-2], body[:-2]
 
     def close(self) -> None:

@@ -349,4 +349,4 @@ def promote(host: Host) -> None:
 
 def asked(host: Host) -> Connection:
     """Connect to one of ours."""
-    return Connection(host.port, host.machine.address)
+    return Connection((host.machine.address, host.port), waits=True)

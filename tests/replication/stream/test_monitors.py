@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from beanstalk_twisted.replication.stream.jetstream import (
 )
 from tests.ports import free_ports
 from tests.replication.cluster import Server, running
+from tests.script_server import Listener
 
 GREETING = b'INFO {"server_id": "NA"}\r\n'
 HTTP = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -29,31 +29,22 @@ SELDOM = b'{"server_id": "NA", "config": {"sync_interval": 120000000000}}'
 
 @contextlib.contextmanager
 def saying(said: bytes, is_asked: bool = True, again: bytes = b"") -> Iterator[int]:
-    """Somebody who says this to the first who comes.
+    """Somebody who says this to whoever comes.
 
     :param is_asked: whether that one speaks first.
     :param again: what follows, over and over, until that one has gone.
     """
 
-    def serve(listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            line, _ = listener.accept()
-            with line:
-                if is_asked:
-                    line.recv(4096)
-                line.sendall(said)
-                while again:
-                    line.sendall(again)
-                    time.sleep(0.02)
+    def speak(line: socket.socket) -> None:
+        if is_asked:
+            line.recv(4096)
+        line.sendall(said)
+        while again:
+            line.sendall(again)
+            time.sleep(0.02)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = threading.Thread(target=serve, args=(listener,), daemon=True)
-        server.start()
-        yield listener.getsockname()[1]
-        # If nobody came, it would wait for whoever has this descriptor next.
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        server.join()
+    with Listener(speak) as listener:
+        yield listener.port
 
 
 def warnings(

@@ -23,7 +23,7 @@ from binlog_tools.spark.live.running import (
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import LOG, dataset
+from binlog_tools.spark.storing.stored import LOG
 from tests.sampling import one_in
 from tests.spark.live.test_steps import FIVE_SECONDS, Row, add, history, table_of
 from tests.spark.storing.faulty import FaultyFiles
@@ -73,7 +73,7 @@ def rows_of(place: Path) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for name in SCHEMAS:
         if (place / name).is_dir():
-            table = dataset(open_stored(str(place / name))).to_table().drop_columns(["date"])
+            table = open_stored(str(place / name)).dataset().to_table().drop_columns(["date"])
             found[name] = sorted(table.to_pylist(), key=str)
         else:
             found[name] = []

@@ -21,7 +21,7 @@ from binlog_tools.spark.storing.delta import DeltaStored
 from binlog_tools.spark.storing.files import File, Layout, write_files
 from binlog_tools.spark.storing.locations import Files, Location
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import LOG, Change, dataset
+from binlog_tools.spark.storing.stored import LOG, Change
 from tests.object_storage.emulators import Emulator
 from tests.object_storage.s3_server import S3Server
 from tests.spark.storing.counting import counted_lists, counted_opens
@@ -65,7 +65,7 @@ def add(
 
 def found(place: str) -> list[dict[str, Any]]:
     """What a reader finds now."""
-    table = dataset(open_stored(place)).to_table()
+    table = open_stored(place).dataset().to_table()
     assert table.schema.equals(SCHEMA)
     return sorted(table.to_pylist(), key=lambda row: row["lsn"])
 
@@ -378,7 +378,7 @@ def test_a_column_that_comes_later_is_null_in_older_rows(place: str) -> None:
     one = rows([2]).append_column("body", pa.array([b"x"]))
     table.commit(Change(written(table.location, one, layout=wider)))
     add(open_stored(place, LAYOUT), rows([3]))
-    read = dataset(open_stored(place)).to_table(columns=["lsn", "body"]).sort_by("lsn")
+    read = open_stored(place).dataset().to_table(columns=["lsn", "body"]).sort_by("lsn")
     assert read["body"].to_pylist() == [None, b"x", None]
 
 

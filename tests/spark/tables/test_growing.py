@@ -48,9 +48,8 @@ def _newer(events: pa.Table, until_ns: int, parts: int = 5) -> Callable[[Any], R
 
 def _table(out: Path, name: str) -> pa.Table:
     from binlog_tools.spark.storing.opening import open_stored
-    from binlog_tools.spark.storing.stored import dataset
 
-    return dataset(open_stored(f"{out}/{name}")).to_table()
+    return open_stored(f"{out}/{name}").dataset().to_table()
 
 
 def _rows(out: Path, name: str) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from binlog_tools.spark.histories.increments import tables_of
 from binlog_tools.spark.histories.starts import Starts, starts_table
 from binlog_tools.spark.live.steps import SCHEMAS, LiveState
 from binlog_tools.spark.storing.opening import open_stored
-from binlog_tools.spark.storing.stored import dataset
 from tests.binlog.independent_reader import read_log
 from tests.server_process import Connection, ServerProcess, ours_at_once
 from tests.spark.without_spark import read
@@ -188,7 +187,7 @@ def tables(made: Made) -> dict[str, list[Row]]:
 
 
 def _events(made: Made) -> pa.Table:
-    return _sorted(dataset(open_stored(str(made.events))).to_table(), "server", "lsn")
+    return _sorted(open_stored(str(made.events)).dataset().to_table(), "server", "lsn")
 
 
 def _sorted(events: pa.Table, *names: str) -> pa.Table:

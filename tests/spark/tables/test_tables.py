@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from binlog_tools.cli.commands import CANNOT_READ
 from binlog_tools.spark.definitions.errors import CODES, TableError
 from binlog_tools.spark.storing.locations import UNFINISHED
-from binlog_tools.spark.storing.stored import Change, dataset
+from binlog_tools.spark.storing.stored import Change
 from tests.binlog.scribe import flipped, segment_files
 from tests.spark.histories import any_log
 from tests.spark.histories.test_histories import assert_same, of_each, servers_of
@@ -116,7 +116,7 @@ def test_each_table_is_stored_with_the_types_that_it_says(
         pipeline = PIPELINES[name]
         place = str(tmp_path / name)
         count = write(name, pipeline.make(events), opened(name, place))
-        table = dataset(open_stored(place)).to_table()
+        table = open_stored(place).dataset().to_table()
         assert count == table.num_rows > 0, name
         assert table.schema.equals(SINGLE[name].schema), name
         if pipeline.dated_by:
@@ -143,7 +143,7 @@ def test_a_table_that_grows_is_not_taken_for_one_that_is_made_whole(tmp_path: Pa
 def _stored(place: Path) -> pa.Table:
     from binlog_tools.spark.storing.opening import open_stored
 
-    return dataset(open_stored(str(place))).to_table()
+    return open_stored(str(place)).dataset().to_table()
 
 
 def _run(*words: str | Path) -> Result:

@@ -44,7 +44,6 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
 ) -> None:
     from binlog_tools.spark.report import command as report
     from binlog_tools.spark.storing.opening import open_stored
-    from binlog_tools.spark.storing.stored import dataset
     from binlog_tools.spark.tables.layouts import LAYOUTS
 
     store_at: S3Server | Emulator = request.getfixturevalue(name)
@@ -58,8 +57,8 @@ def test_logs_become_events_tables_and_a_report_in_object_storage(
         assert done.exit_code == 0, done.output
     names = Location.of(tables).files().names()
     assert names == sorted([*LAYOUTS, "poison"])
-    jobs = dataset(open_stored(within(tables, "lifetimes"))).to_table()["job"].to_pylist()
-    rows = dataset(open_stored(events)).to_table()["job"].to_pylist()
+    jobs = open_stored(within(tables, "lifetimes")).dataset().to_table()["job"].to_pylist()
+    rows = open_stored(events).dataset().to_table()["job"].to_pylist()
     assert sorted(jobs) == sorted({job for job in rows if job is not None})
     assert run("tables", events, "-o", tables).stdout == f"{tables}: nothing new\n"
     page = tmp_path / "report.html"

@@ -54,9 +54,9 @@ class MemoryLine:
         if line.startswith(b"INSERTED_BATCH "):
             *jobs, self._replies = rest.split(b"\r\n", int(line.split()[1]))
             return Reply(tuple(line.split()), b"\r\n".join(jobs))
-        size = body_bytes(line + b"\r\n") or 0
+        size = body_bytes(line)
         self._replies = rest[size:]
-        return Reply(tuple(line.split()), rest[: max(0, size - 2)])
+        return Reply(tuple(line.split()), rest[:size][:-2])
 
 
 class StockLine(MemoryLine):

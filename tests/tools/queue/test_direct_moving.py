@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.queue.extensions import Extensions
-from binlog_tools.queue.moving import DirectMover, can_move_directly
+from binlog_tools.queue.moving import DirectMover
 from binlog_tools.queue.server import Queue, Refused
 from tests.tools.queue.lines import (
     STATES,
@@ -122,5 +122,5 @@ def test_wherever_it_breaks_off_each_job_is_there_once(state: str, is_heard: boo
 
 
 def test_what_is_needed_is_announced() -> None:
-    assert can_move_directly(Extensions(Queue(MemoryLine(MemoryServer()))))
-    assert not can_move_directly(Extensions(Queue(StockLine(MemoryServer()))))
+    assert Extensions(Queue(MemoryLine(MemoryServer()))).has("move-job")
+    assert not Extensions(Queue(StockLine(MemoryServer()))).has("move-job")

@@ -11,11 +11,12 @@ import pytest
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS
+from binlog_tools.console.interrupts import INTERRUPTED
 from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.cli import commands, exits
 from binlog_tools.queue.cli import reserve as execution
 from binlog_tools.queue.cli import reserve as wait
-from binlog_tools.queue.cli.listing import LISTED
+from binlog_tools.queue.cli.tubes import LISTED
 from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import MARK_TUBE
 from tests.test_docs import blocks, names_in, section, table
@@ -62,7 +63,7 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
     rows = table(PAGE, "Common to all commands")
     codes = [
         exits.DONE, exits.NOTHING, exits.USAGE, exits.BURIED, exits.REFUSED, exits.MISSING,
-        exits.TIMED_OUT, exits.INTERRUPTED, 141,
+        exits.TIMED_OUT, INTERRUPTED, 141,
     ]  # fmt: skip
     assert [int(row[0]) for row in rows] == codes
 

@@ -2,22 +2,133 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import signal
+import sys
+from collections.abc import Iterator
+
 import pytest
 
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.queue.server import Queue, Stats
 from binlog_tools.queue.watching import (
     LOOKS,
     MAX_FILTER,
     SORTS,
     History,
+    Keys,
     Row,
+    Snapshot,
     View,
     chart,
     colour_of,
     coloured,
     filtered,
+    keyboard,
     ordered,
     pressed,
+    rows,
+    take_snapshot,
+    total,
 )
+from tests.tools.queue.lines import MemoryLine
+
+
+def test_rates_are_what_came_and_went_in_a_second() -> None:
+    server = MemoryServer()
+    queue = Queue(MemoryLine(server))
+    queue.use(b"a")
+    queue.put(b"", 0, 0, 100)
+    first = take_snapshot(queue, 10.0)
+    (a, default) = rows(first, None)
+    assert (a.tube, a.ready, a.puts_s, default.tube) == ("a", 1, None, "default")
+    jobs = [queue.put(b"", 0, 0, 100) for _ in range(8)]
+    queue.delete(jobs[0])
+    queue.use(b"b")
+    queue.put(b"", 0, 60, 100)
+    queue.pause(b"b", 9)
+    (a, b, default) = rows(take_snapshot(queue, 14.0), first)
+    assert (a.ready, a.puts_s, a.deletes_s) == (8, 2.0, 0.25)
+    assert (b.delayed, b.puts_s, b.pause_s) == (1, 0.25, 9)
+    assert (default.puts_s, default.deletes_s) == (0.0, 0.0)
+    everything = total([a, b, default])
+    assert (everything.ready, everything.delayed, everything.puts_s) == (8, 1, 2.25)
+
+
+def test_a_tube_that_was_made_anew_counts_from_nothing() -> None:
+    old = Stats({
+        "name": "a", "current-jobs-ready": "0", "current-jobs-reserved": "0",
+        "current-jobs-delayed": "0", "current-jobs-buried": "0", "current-waiting": "0",
+        "pause-time-left": "0", "total-jobs": "100", "cmd-delete": "100",
+    })  # fmt: skip
+    new = Stats(old | {"total-jobs": "6", "cmd-delete": "2"})
+    (row,) = rows(Snapshot(2.0, Stats(), [new]), Snapshot(0.0, Stats(), [old]))
+    assert (row.puts_s, row.deletes_s) == (3.0, 1.0)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Stdin is a terminal; give where its keys are pressed."""
+    keys, stdin = pty.openpty()
+    with os.fdopen(stdin) as opened:
+        monkeypatch.setattr(sys, "stdin", opened)
+        yield keys
+    os.close(keys)
+
+
+def wakeup_fd() -> int:
+    """Give where the process writes of signals now."""
+    found = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(found)
+    return found
+
+
+def opened(keys: Keys | None) -> Keys:
+    assert keys is not None
+    return keys
+
+
+def test_keys_come_without_a_line_and_then_nothing(terminal: int) -> None:
+    with keyboard() as found:
+        keys = opened(found)
+        os.write(terminal, b"s")
+        assert keys.wait(60) == "s"
+        assert keys.wait(0) == ""
+
+
+def test_a_signal_that_came_before_the_wait_ends_it(terminal: int) -> None:
+    """As one that comes between the interpreter's last look for signals and the system call."""
+    come: list[int] = []
+    before = signal.signal(signal.SIGWINCH, lambda number, frame: come.append(number))
+    try:
+        with keyboard() as found:
+            keys = opened(found)
+            signal.raise_signal(signal.SIGWINCH)
+            assert keys.wait(3600) == ""
+            assert come == [signal.SIGWINCH]
+            os.write(terminal, b"q")
+            assert keys.wait(3600) == "q", "it is told once"
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_the_process_leaves_the_terminal_first(
+    terminal: int, number: signal.Signals
+) -> None:
+    before, wakeup = signal.getsignal(number), wakeup_fd()
+    with pytest.raises(SystemExit) as ended, keyboard():
+        signal.raise_signal(number)
+    assert ended.value.code == 128 + number
+    assert (signal.getsignal(number), wakeup_fd()) == (before, wakeup)
+
+
+def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with keyboard() as keys:
+            assert keys is None
 
 
 def row(tube: str, ready: int = 0, **more: int) -> Row:

@@ -7,11 +7,9 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import termios
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +27,7 @@ from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
 from binlog_tools.queue.server import Stats, parsed
 from tests.end_to_end.test_client import ours
+from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
@@ -1049,12 +1048,10 @@ def test_a_closed_input_puts_nothing(server: Server) -> None:
     ["tubes", "stats", "top", "kick --all", "move a --from b", "list", "connections"],
 )
 def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        answers = threading.Thread(target=_talk_nonsense, args=(listener, data))
-        answers.start()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        result = CliRunner().invoke(cli, [*words.split(), "-s", address])
-        answers.join(LIMIT_S)
+    said = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
+    document = b"OK %d\r\n%b\r\n" % (len(data), data)
+    with Listener(answer(lambda words: said.get(words[0], document))) as listener:
+        result = CliRunner().invoke(cli, [*words.split(), "-s", listener.address])
     if words == "stats" and b"a" in data:
         assert result.exit_code == 0  # It is shown as it is.
         return
@@ -1062,48 +1059,24 @@ def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
     assert "this is no server of this protocol" in result.stderr
 
 
-def _talk_nonsense(listener: socket.socket, data: bytes) -> None:
-    talk, _ = listener.accept()
-    with talk, talk.makefile("rb") as lines:
-        for line in lines:
-            name = line.split()[0]
-            if name == b"put":
-                lines.readline()
-            other = {b"put": b"INSERTED 1\r\n", b"use": b"USING x\r\n", b"delete": b"DELETED\r\n"}
-            talk.sendall(other.get(name, b"OK %d\r\n%b\r\n" % (len(data), data)))
-
-
 @pytest.mark.parametrize(("command", "ended"), [("true", 0), ("exit 3", 3)])
 def test_a_server_that_goes_away_while_a_command_runs_leaves_its_job_in_doubt(
     command: str, ended: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        answers = threading.Thread(target=_go_away_after_stats_job, args=(listener,))
-        answers.start()
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        result = CliRunner().invoke(cli, ["reserve", "--exec", command, "-s", address])
-        answers.join(LIMIT_S)
+    stats = b"---\ntube: default\nreserves: 1\nttr: 60\npri: 9\n"
+    said = {
+        b"reserve-with-timeout": b"RESERVED 7 1\r\nx\r\n",
+        b"stats-job": b"OK %d\r\n%b\r\n" % (len(stats), stats),
+        b"delete": None, b"release": None,
+    }  # fmt: skip
+    with Listener(answer(lambda words: said.get(words[0], b"WATCHING 1\r\n"))) as listener:
+        result = CliRunner().invoke(cli, ["reserve", "--exec", command, "-s", listener.address])
     assert result.exit_code == 4
     assert result.stderr == (
         f"beanstalk: the command has ended, exit code {ended}, but the server has not said what "
         "became of job 7; if it still has it, others get it: "
-        f"{address}: the server has closed the connection\n"
+        f"{listener.address}: the server has closed the connection\n"
     )
-
-
-def _go_away_after_stats_job(listener: socket.socket) -> None:
-    stats = b"---\ntube: default\nreserves: 1\nttr: 60\npri: 9\n"
-    replies = {
-        b"reserve-with-timeout": b"RESERVED 7 1\r\nx\r\n",
-        b"stats-job": b"OK %d\r\n%b\r\n" % (len(stats), stats),
-    }
-    talk, _ = listener.accept()
-    with talk, talk.makefile("rb") as lines:
-        for line in lines:
-            name = line.split()[0]
-            if name in (b"delete", b"release"):
-                return
-            talk.sendall(replies.get(name, b"WATCHING 1\r\n"))
 
 
 @pytest.mark.exhaustive

@@ -23,6 +23,7 @@ from binlog_tools.connections import connect
 from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import NO_ROOM, Queue
 from tests.end_to_end.test_client import ours
+from tests.script_server import Listener, copy
 from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 from tests.tools.queue.cli.test_commands import (
     MAX_JOB_BYTES,
@@ -35,7 +36,7 @@ from tests.tools.queue.cli.test_commands import (
 from tests.tools.queue.lines import EXTENDED
 
 
-class Listener:
+class Relay(Listener):
     """Stands between the command and a server, and notes the commands that are sent.
 
     :ivar sent: before the server has them.
@@ -46,30 +47,20 @@ class Listener:
         self.sent: list[str] = []
         self.passed_on: list[str] = []
         self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__(self._relay)
 
-    def _serve(self) -> None:
-        while True:
-            client, _ = self._listener.accept()
-            server = socket.create_connection(("127.0.0.1", self._port))
-            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._pass_back, args=(server, client), daemon=True).start()
-
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
-        with client.makefile("rb") as lines:
-            for line in lines:
-                word = b"".join(line.split()[:1]).decode()
-                self.sent.append(word)
-                server.sendall(line)
-                self.passed_on.append(word)
-        server.shutdown(socket.SHUT_WR)
-
-    def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
-        while part := server.recv(1 << 16):
-            client.sendall(part)
-        client.close()
+    def _relay(self, client: socket.socket) -> None:
+        with Connection(self._port) as server:
+            back = threading.Thread(target=copy, args=(server.socket, client, threading.Lock()))
+            back.start()
+            with client.makefile("rb") as lines:
+                for line in lines:
+                    word = b"".join(line.split()[:1]).decode()
+                    self.sent.append(word)
+                    server.send(line)
+                    self.passed_on.append(word)
+            server.half_close()
+            back.join(LIMIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +251,7 @@ def test_on_a_terminal_flush_asks_first(
 def begin_wait(server: Server, job: object, *form: str) -> subprocess.Popen[str]:
     """Begin to wait for the end of a job, and see that the server knows it."""
     heard = Server(server.process)
-    listener = Listener(server.process.port())
+    listener = Relay(server.process.port())
     heard.address = listener.address
     process = heard.start("wait", job, *form)
     while "wait-job" not in listener.passed_on:
@@ -771,13 +762,14 @@ def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Listener]]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Relay]]:
     """Run the real beanstalkd, and note what it is sent."""
     with ServerProcess(theirs("-p", 0), tmp_path_factory.mktemp("real")) as running:
         server = Server(running)
-        listener = Listener(running.port())
+        listener = Relay(running.port())
         server.address = listener.address
-        yield server, listener
+        with listener:
+            yield server, listener
 
 
 @pytest.mark.parametrize(
@@ -804,7 +796,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Lis
     ],
 )
 def test_a_beanstalkd_is_asked_what_it_has_and_nothing_else(
-    real: tuple[Server, Listener], words: str, said: str
+    real: tuple[Server, Relay], words: str, said: str
 ) -> None:
     server, listener = real
     listener.sent.clear()
@@ -816,7 +808,7 @@ def test_a_beanstalkd_is_asked_what_it_has_and_nothing_else(
 
 
 def test_a_beanstalkd_never_gets_a_command_that_it_does_not_have(
-    real: tuple[Server, Listener],
+    real: tuple[Server, Relay],
 ) -> None:
     server, listener = real
     listener.sent.clear()

@@ -5,16 +5,15 @@ say.
 from __future__ import annotations
 
 import os
-import socketserver
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from binlog_tools.queue.cli.listing import CONNECTION_KEYS, JOB_KEYS
+from binlog_tools.queue.cli.tubes import CONNECTION_KEYS, JOB_KEYS
 from tests.sampling import one_in
+from tests.script_server import Listener, answer
 from tests.server_process import LIMIT_S
 from tests.tools.queue.cli.test_commands import MAIN, read_to_the_end
 from tests.tools.queue.lines import EXTENDED
@@ -32,18 +31,10 @@ KEYS = (
 TEXTS = ("name", "tube", "state", "version", "draining")
 
 
-class Hostile(socketserver.StreamRequestHandler):
+class Hostile:
     """Answers as a server does, with harm wherever there is room for it."""
 
     numbers = b"1"
-
-    def handle(self) -> None:
-        """Answer each line."""
-        for line in self.rfile:
-            command = line.split()[0]
-            if command == b"put":
-                self.rfile.readline()
-            self.wfile.write(self.reply(command))
 
     def reply(self, command: bytes) -> bytes:
         """The answer to a command."""
@@ -93,14 +84,9 @@ class Lying(Hostile):
 @pytest.fixture(params=[Hostile, Extended, Lying])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where it listens."""
-    socketserver.ThreadingTCPServer.daemon_threads = True
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), request.param) as server:
-        # The number is how often it looks whether it is to end, seconds; by default 0.5.
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join(LIMIT_S)
+    hostile: Hostile = request.param()
+    with Listener(answer(lambda words: hostile.reply(words[0]))) as listener:
+        yield listener.address
 
 
 COMMANDS = [

@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
 from tests.ports import free_ports
+from tests.script_server import Listener
+from tests.server_process import LIMIT_S
 
 STATS = {
     "replication-role": "active", "current-jobs-ready": 3, "current-jobs-delayed": 0,
@@ -49,7 +51,7 @@ def answers(
     }  # fmt: skip
 
 
-class Told:
+class Told(Listener):
     """A server that says what it is told to; behind HANDING_OVER it parts and closes its port.
 
     :ivar says: its answers by the words of commands.
@@ -58,26 +60,16 @@ class Told:
     :ivar parts: until it is set the connection stays.
     """
 
-    def __init__(self, listener: socket.socket, says: Mapping[bytes, bytes]) -> None:
+    def __init__(self, says: Mapping[bytes, bytes]) -> None:
         self.says = says
         self.heard: list[bytes] = []
-        self.port = listener.getsockname()[1]
         self.then: Mapping[bytes, bytes] | None = None
         self.parts = threading.Event()
         self.parts.set()
-        self._listener = listener
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                line, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._talk, args=(line,), daemon=True).start()
+        super().__init__(self._talk)
 
     def _talk(self, line: socket.socket) -> None:
-        with line, line.makefile("rb") as read:
+        with line.makefile("rb") as read:
             for request in read:
                 self.heard.append(request.strip())
                 says = self.says.get(request.split()[0], b"UNKNOWN_COMMAND\r\n")
@@ -92,22 +84,20 @@ class Told:
         if self.then is not None:
             self.says = self.then
         else:
-            self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
+            self.close()
 
 
 @contextmanager
 def told(says: Mapping[bytes, bytes]) -> Iterator[Told]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield Told(listener, says)
+    server = Told(says)
+    with server:
+        yield server
 
 
 def run(*words: object, ports: tuple[int, ...]) -> Result:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return CliRunner().invoke(cli, ["-s", f"beanstalk://{hosts}", *map(str, words)])
 
-
-LIMIT_S = 30.0
 
 HANDS_OVER = b"HANDING_OVER b:1\r\n"
 

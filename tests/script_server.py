@@ -1,4 +1,4 @@
-"""Servers that speak TLS in ways that ours does not: they ask for certificates, hang, break off."""
+"""Servers that say what they are told to, and speak TLS in ways that ours does not."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tests.server_process import LIMIT_S
 
 Speak = Callable[[socket.socket], object]
 """What is done with each connection; it is closed then."""
+
+Reply = Callable[[list[bytes]], bytes | None]
+"""What to say to the words of a command; None: hang up."""
 
 
 def server_context(
@@ -43,6 +46,7 @@ class Listener:
     """Accepts connections and speaks on each, in threads.
 
     :ivar port: at 127.0.0.1.
+    :ivar address: the same as `beanstalk -s` takes it.
     :ivar connections: how many have come.
     """
 
@@ -51,19 +55,25 @@ class Listener:
         self.connections = 0
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=200)
         self.port: int = self._listening.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
         self._thread = Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Listener:
-        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        self.close()
         self._thread.join(LIMIT_S)
+
+    def close(self) -> None:
+        """Accept no more."""
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
 
     def _accept(self) -> None:
         while True:
@@ -131,6 +141,23 @@ def say(data: bytes) -> Speak:
         line.sendall(data)
         while line.recv(1 << 16):
             pass
+
+    return speak
+
+
+def answer(reply: Reply) -> Speak:
+    """Answer each command, and read the body of a put."""
+
+    def speak(line: socket.socket) -> None:
+        with line.makefile("rb") as commands:
+            for command in commands:
+                words = command.split()
+                if words[0] == b"put":
+                    commands.read(int(words[4]) + 2)
+                said = reply(words)
+                if said is None:
+                    return
+                line.sendall(said)
 
     return speak
 
