@@ -36,7 +36,8 @@ from beanstalk_twisted.wire.rights import (
     SOME,
     names_of,
 )
-from binlog_tools.console.output import Output, told
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import exits, options
 from binlog_tools.queue.cli.exits import USAGE, fail, warn
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 LIMIT_S: Final = 60.0

@@ -135,6 +135,7 @@ UNIX_SECONDS: Final = Field("unix-seconds", _DIGITS, int)
 BATCH_COUNT: Final = Field("count", _DIGITS, _batch_count)
 PAUSE: Final = Field("pause", _DIGITS, _u32)
 # Anything after TIMEOUT and BOUND is ignored (beanstalkd prot.c).
+# Differs from beanstalkd: 1.12 takes a timeout of -1 and waits without one; later ones refuse it.
 TIMEOUT: Final = Field("seconds", _DIGITS + rb".*+", _timeout)
 SECONDS: Final = Field("seconds", _DIGITS, _timeout)
 # An older dialect's; there, nothing but digits is a count.

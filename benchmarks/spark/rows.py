@@ -20,7 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES
 from binlog_tools.logs.reading import raw_records, tubes_named
 from binlog_tools.logs.stored import STATE_NAMES, TYPE_NAMES

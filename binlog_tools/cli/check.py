@@ -10,7 +10,8 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import DAMAGED
 from binlog_tools.cli.options import open_sources
-from binlog_tools.console.output import Output, columns, progress, told
+from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.console.wording import told
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Verdict, lsn_range, stores_of, verify
 from binlog_tools.inspect.checking import Finding, Trouble, check

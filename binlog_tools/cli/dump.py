@@ -17,7 +17,8 @@ from beanstalk_twisted.printable import escape
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, USAGE, fail, warn
 from binlog_tools.cli.options import code_of_gaps, open_source, open_sources
-from binlog_tools.console.output import Output, as_json, text_of
+from binlog_tools.console.output import Output, as_json
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.archives import lsn_range
 from binlog_tools.inspect.dumping import (
     FLAG_NAMES,

@@ -27,7 +27,8 @@ from binlog_tools.cli.options import (
     tell_unusable,
     warn_if_running,
 )
-from binlog_tools.console.output import Output, as_json, progress, text_of, told
+from binlog_tools.console.output import Output, as_json, progress
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import NewDirectory
 from binlog_tools.logs.outputs import naming, opened

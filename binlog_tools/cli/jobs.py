@@ -11,7 +11,8 @@ import click
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import CANNOT_READ, USAGE, fail, warn
 from binlog_tools.cli.options import MOST_NAMED, code_of_gaps, end_with_gaps, load, open_source
-from binlog_tools.console.output import Escaped, Output, columns, text_of
+from binlog_tools.console.output import Escaped, Output, columns
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import listing
 from binlog_tools.inspect.dumping import (
     Fields,

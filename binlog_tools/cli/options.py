@@ -21,7 +21,8 @@ from beanstalk_twisted.replication.stream.addresses import is_stream, parse
 from beanstalk_twisted.replication.stream.door import Refused
 from binlog_tools.cli.commands import CANNOT_READ, DAMAGED, TORN, USAGE, fail, warn
 from binlog_tools.console.interrupts import INTERRUPTS
-from binlog_tools.console.output import Output, Parsed, progress, text_of, told
+from binlog_tools.console.output import Output, Parsed, progress
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.dumping import Gap
 from binlog_tools.logs import opening, outputs, quantities
 from binlog_tools.logs.live_set import END, Point

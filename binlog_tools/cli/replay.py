@@ -16,7 +16,8 @@ from binlog_tools.cli.commands import CANNOT_READ, INTERRUPTED, fail, warn
 from binlog_tools.cli.options import open_source_at, tell_unusable
 from binlog_tools.client import Line, Reply, announced, parse_stats, tube_request
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed, progress, text_of, told
+from binlog_tools.console.output import Output, Parsed, progress
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.logs.live_set import Point
 from binlog_tools.logs.new_log import OriginSource
 from binlog_tools.logs.outputs import refuse_inside_sources

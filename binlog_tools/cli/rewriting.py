@@ -25,7 +25,8 @@ from binlog_tools.cli.options import (
     tell_shared_keys,
     warn_if_running,
 )
-from binlog_tools.console.output import Output, columns, progress, text_of, told
+from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.dumping import state_name
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.moments import UnitedSource, united

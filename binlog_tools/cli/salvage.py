@@ -22,7 +22,8 @@ from binlog_tools.cli.options import (
     tell_shared_keys,
     warn_if_running,
 )
-from binlog_tools.console.output import Output, columns, progress, text_of, told
+from binlog_tools.console.output import Output, columns, progress
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.inspect.checking import check
 from binlog_tools.logs.new_log import NewLog
 from binlog_tools.logs.outputs import as_text, new_file

@@ -11,7 +11,8 @@ import click
 
 from binlog_tools.cli import options
 from binlog_tools.cli.options import load, open_source, open_sources
-from binlog_tools.console.output import ASCII_BARS, BARS, Output, columns, text_of, told
+from binlog_tools.console.output import Output, columns
+from binlog_tools.console.wording import ASCII_BARS, BARS, text_of, told
 from binlog_tools.inspect import measuring
 from binlog_tools.inspect.measuring import (
     FIELDS,

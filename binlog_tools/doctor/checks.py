@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from beanstalk_twisted.daemon.removed_options import removed_among
-from binlog_tools.console.output import told
+from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size
 
 Level = Literal["ok", "warning", "problem"]

@@ -33,7 +33,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Frame
 from beanstalk_twisted.object_storage.store import is_url
 from beanstalk_twisted.replication.stream.addresses import is_stream
-from binlog_tools.console.output import told
+from binlog_tools.console.wording import told
 from binlog_tools.logs.opening import ObjectFolder, folders_at
 from binlog_tools.logs.outputs import new_file
 from binlog_tools.logs.quantities import Span

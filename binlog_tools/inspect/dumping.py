@@ -36,8 +36,8 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
 from beanstalk_twisted.binlog.tags import NO_TAGS, BadTags, Tags, split_tags
 from beanstalk_twisted.printable import escape_all
-from binlog_tools.console import output
-from binlog_tools.console.output import text_of
+from binlog_tools.console import wording
+from binlog_tools.console.wording import text_of
 from binlog_tools.logs import reading
 from binlog_tools.logs.quantities import format_time_exactly
 from binlog_tools.logs.reading import Bounds, Broken, Hole, OpenSegment
@@ -336,7 +336,7 @@ def body_fields(body: bytes, how: str) -> Fields:
         return {}
     if how == "hex":
         return {"body_hex": body.hex()}
-    return output.body_fields(body) if how == "text" else output.body_base64(body)
+    return wording.body_fields(body) if how == "text" else wording.body_base64(body)
 
 
 def body_text(body: bytes, how: str) -> str:

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.records.jobs import (
 from beanstalk_twisted.binlog.records.others import Start
 from beanstalk_twisted.binlog.segments.format import parse_segment_name
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import (
     Entry,
     Fields,

@@ -15,7 +15,7 @@ from beanstalk_twisted.binlog.records.others import STATE, TUBE_ID
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import RECORD, RECORD_BYTES, SEGMENT_HEADER_BYTES
 from beanstalk_twisted.binlog.segments.frames import Frame
-from binlog_tools.console.output import BARS, text_of
+from binlog_tools.console.wording import BARS, text_of
 from binlog_tools.inspect.dumping import Fields, job_fields, tags_text
 from binlog_tools.inspect.listing import chosen_jobs
 from binlog_tools.logs.live_set import LiveSet, sound_frames, sound_segments

@@ -35,7 +35,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.binlog.segments.framing import Framing
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.logs.outputs import PART, NamingDirectory
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
 
 MAX_LINE_BYTES: Final = 224

@@ -13,7 +13,7 @@ from binlog_tools.client import (
     tube_request,
     whole_number,
 )
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
 
 WINDOW: Final = 256

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NamedTuple, NoReturn
 
-from binlog_tools.console.output import BARS
+from binlog_tools.console.wording import BARS
 from binlog_tools.queue.server import Queue, Stats
 
 

@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.records.jobs import COUNTERS, NEVER_NS, State
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES, Fields, body_fields, job_fields, named_tags
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
 from binlog_tools.logs.opening import Loaded

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
     parse_segment_name,
     segment_name,
 )
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.inspect import checking
 from binlog_tools.inspect.checking import Finding
 from binlog_tools.inspect.hidden import HiddenRecords, SealedLoss, Why

@@ -10,7 +10,8 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, columns, told
+from binlog_tools.console.output import Output, columns
+from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
     NOTHING,

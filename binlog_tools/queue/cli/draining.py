@@ -12,7 +12,8 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Connection, Line, Lost
 from binlog_tools.connections import WrongToken, connect
-from binlog_tools.console.output import Output, Parsed, told
+from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import REFUSED, fail
 from binlog_tools.queue.extensions import Extensions

@@ -8,7 +8,8 @@ from typing import BinaryIO, Final
 import click
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.console.output import Output, aside, text_of, told
+from binlog_tools.console.output import Output, aside
+from binlog_tools.console.wording import text_of, told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told, fail, warn
 from binlog_tools.queue.cli.tubes import numbers

@@ -11,7 +11,8 @@ from click.core import ParameterSource
 
 from beanstalk_twisted.client.addresses import FORMS, Address, token_of
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed, body_fields, told
+from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.wording import body_fields, told
 from binlog_tools.queue.server import STATES, Job, Queue, tube_name
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,7 +14,8 @@ import click
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.connections import connect
-from binlog_tools.console.output import Output, Parsed, told
+from binlog_tools.console.output import Output, Parsed
+from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.cli import options, put_tags
 from binlog_tools.queue.cli.exits import (

@@ -11,7 +11,8 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.printable import escape
-from binlog_tools.console.output import BARS, Output, told
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import BARS, told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.server import Stats
 from binlog_tools.queue.watching import (

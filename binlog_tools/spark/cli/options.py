@@ -9,7 +9,8 @@ from typing import Any, Final
 import click
 
 from beanstalk_twisted.object_storage.store import is_url
-from binlog_tools.console.output import Output, told
+from binlog_tools.console.output import Output
+from binlog_tools.console.wording import told
 from binlog_tools.logs.quantities import format_size, parse_time
 from binlog_tools.spark.cli.running import UI
 from binlog_tools.spark.definitions.addresses import normal

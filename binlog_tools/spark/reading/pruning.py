@@ -12,7 +12,7 @@ from beanstalk_twisted.binlog.records.jobs import KEY
 from beanstalk_twisted.binlog.records.others import Seal
 from beanstalk_twisted.binlog.segments.format import REHOMED
 from beanstalk_twisted.binlog.segments.seals import SealIndex
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.logs.stored import type_name
 from binlog_tools.spark.reading.measuring import Segment
 from binlog_tools.spark.segments.conditions import Condition, Span

@@ -13,7 +13,7 @@ import pyarrow as pa
 from beanstalk_twisted.binlog.records.jobs import KEY, Flag
 from beanstalk_twisted.binlog.records.others import TubePolicy
 from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.bodies import IS_FULL
 from binlog_tools.spark.segments.framing import Ints, Run
 from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, FLAGS, TYPE, Mask, Rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.others import TubeDef
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from binlog_tools.console.output import text_of
+from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.framing import Ints, Run, Stretch
 from binlog_tools.spark.segments.rows import (
     DATA_CRC,

@@ -8,7 +8,7 @@ import pytest
 
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import Kind, State
-from binlog_tools.console.output import BARS
+from binlog_tools.console.wording import BARS
 from binlog_tools.inspect.measuring import (
     BUCKETS,
     NAMED_PINS,
