@@ -77,11 +77,7 @@ class ReadAgain:
     wrong: type[ValueError]
 
     def load(self) -> None:
-        """Read it, before the server starts.
-
-        :raise Refused: it cannot be used: nobody is to be served by a server that trusts whoever
-            comes.
-        """
+        """:raise Refused: it cannot be used: a server without it would trust whoever comes."""
         try:
             self._read()
         except self.wrong as problem:
@@ -105,8 +101,6 @@ class ReadAgain:
 
 
 class AccessFile(ReadAgain):
-    """Has a server ask for the rights that a file gives."""
-
     log = Logger()
     wrong = BadAccessFile
 
@@ -244,8 +238,6 @@ def _parts(key: str) -> list[str]:
 
 
 class TubesFile(ReadAgain):
-    """Has a server hold the policies that a file says."""
-
     log = Logger()
     wrong = BadTubesFile
 

@@ -1,6 +1,4 @@
-"""What the active server tells the stream: each batch of its log before it is written, heartbeats
-when there is none, and which messages are wanted no more.
-"""
+"""What the active server tells the stream: batches before they are written, heartbeats, purges."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -150,9 +148,7 @@ class Publisher:
 
     @property
     def first_in_use(self) -> int:
-        """Position of the first message of the oldest segment in use whose position is known; 0 if
-        none is.  Nothing behind it is purged by this server.
-        """
+        """Position of the first message known to be in use, 0 if none is; no purge goes further."""
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
 
     def figures(self) -> PublisherFigures:
@@ -168,7 +164,6 @@ class Publisher:
     # Appending.
 
     def publish(self, batch: Batch) -> None:
-        """Append a batch; once fenced nothing."""
         if self._is_over:
             return
         self._published_lsn = batch.last_lsn
@@ -272,9 +267,7 @@ class Publisher:
     # What is wanted no more.
 
     def trimmed(self, seq: int) -> None:
-        """Purge what comes before the next segment, if it is known where that begins; that may come
-        later.
-        """
+        """Purge what comes before the next segment, once it is known where that begins."""
         for dead in [each for each in self._first_positions if each <= seq]:
             del self._first_positions[dead]
         self.purge(self._first_positions.get(seq + 1, 0))
