@@ -198,14 +198,12 @@ class ReplicatedService(WholeService):
                 self._in_vain = 0
             self._pause_s = 0.0
             if self._in_vain > 1:
-                await self._wait_before_anew()
-
-    async def _wait_before_anew(self) -> None:
-        self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
-        self.state.waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
-        self.log.warn("{waits}", event="standby-waits", waits=self.state.waits)
-        await self._sleep(self._pause_s)
-        self.state.waits = ""
+                self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
+                waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
+                self.state.waits = waits
+                self.log.warn("{waits}", event="standby-waits", waits=waits)
+                await self._sleep(self._pause_s)
+                self.state.waits = ""
 
     async def _go_through_term(self) -> str:
         try:

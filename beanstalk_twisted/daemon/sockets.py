@@ -160,7 +160,7 @@ class InheritedSocket:
 
 
 class KeptPort(unix.Port):
-    """A UNIX socket that stays open, with its file, when it is served no more: the manager's."""
+    """The service manager's UNIX socket: open, with its file, also when it is no longer served."""
 
     # A shutdown would end it for all who have it.
     _shouldShutdown = False

@@ -48,7 +48,7 @@ NOT_UNDERSTOOD: Final = (
 """What `cryptography` raises of bytes that are no certificate, or none that it knows."""
 
 BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[^-]*(?:-(?!----)[^-]*)*-----END \1-----")
-"""Reads no more than once behind a beginning without an end: none reaches over five dashes."""
+"""None reaches over five dashes, so what is behind a beginning without an end is read once."""
 
 
 class BadTls(ValueError):

@@ -216,6 +216,8 @@ class Appender:
             append.proven_ns = sent_ns
 
     def _settle(self) -> None:
+        # One before an accepted message may be lost, and another server's stand in its place: so
+        # a message counts, and renews the lease, when all before it count too.
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
             self._lease.accepted(proven_ns)

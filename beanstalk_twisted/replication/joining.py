@@ -284,23 +284,17 @@ class Joining:
         if not (is_older or is_later):
             return
         start = first.position if common is None else positions[common]
-        told = await self._told(start, 1 << 64 if is_later else first.header.seq)
+        # With this `Told.trim_seq` the rest counts for nothing.
+        enough = 1 << 64 if is_later else first.header.seq
+        told, ahead = Told(), self._reader.all_from(start)
+        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+            told.take(decode(message.payload))
         began = began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
             raise written_alone(path, url, began)
         if is_older and told.trim_seq < first.header.seq:
             raise not_whole(url, first.header.seq, told.trim_seq)
-
-    async def _told(self, start: int, enough: int) -> Told:
-        """What the stream says from a position on, at which a segment begins.
-
-        :param enough: with this `Told.trim_seq` the rest counts for nothing.
-        """
-        told, ahead = Told(), self._reader.all_from(start)
-        while told.trim_seq < enough and (message := await ahead.next()) is not None:
-            told.take(decode(message.payload))
-        return told
 
     # Comparing.
 

@@ -243,19 +243,16 @@ class Comparison:
                 return False
         if here != write.content:
             if not self._heals:
-                self._note_beginning(write, here)
+                # What is here may be the beginning of a write.
+                kept = here[: content_end(here, 0)]
+                if write.content.startswith(kept):
+                    self._ends[seq] = write.offset + len(kept)
                 return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
         if write.seals:
             self._sealed.add(seq)
         return True
-
-    def _note_beginning(self, write: Write, here: bytes) -> None:
-        """What is here may be the beginning of a write."""
-        kept = here[: content_end(here, 0)]
-        if write.content.startswith(kept):
-            self._ends[write.segment] = write.offset + len(kept)
 
     def _end(self, seq: int, end: int) -> None:
         """A segment ends there, since the next one begins; a trailer may follow."""

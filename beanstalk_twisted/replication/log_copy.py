@@ -240,7 +240,10 @@ class Applying:
         count = 0
         for frame in piece.frames:
             if frame.next_lsn - 1 <= piece.known_lsn:
-                self._move(piece, frame)
+                # A frame of a segment that failed stands here now: earlier versions wrote on so.
+                for raw in frames.raw_records(piece.write.content, frame):
+                    if raw[TYPE] in HOMED:
+                        self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
             elif (
                 frame.base_lsn > piece.known_lsn and frame.n_rec >= FEW
                 and frames.ids_if_all(piece.write.content, frame, _PUTS)
@@ -262,12 +265,6 @@ class Applying:
             record = decode_record(raw, data)
             assert isinstance(record, TubeDef)
             self._queue.following.name(record.tube_id, record.name)
-
-    def _move(self, piece: Piece, frame: Frame) -> None:
-        """A frame of a segment that failed stands here now: earlier versions wrote on so."""
-        for raw in frames.raw_records(piece.write.content, frame):
-            if raw[TYPE] in HOMED:
-                self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
 
     def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
         """A frame of nothing but puts: columns, as a start reads them."""

@@ -202,17 +202,14 @@ class Publisher:
             self._fail_stop(failure)
             return
         try:
-            self._fence(error)
+            # From this moment on nothing may be said to anybody.
+            self._lease.end()
+            self.stop()
+            # Who waits for the hand-over may begin the next term when it ends.
+            self.events.fenced(error)
+            self._end_hand_over()
         except BaseException:
             self._fail_stop.caught()
-
-    def _fence(self, error: StreamError) -> None:
-        """From this moment on nothing may be said to anybody."""
-        self._lease.end()
-        self.stop()
-        # Who waits for the hand-over may begin the next term when it ends.
-        self.events.fenced(error)
-        self._end_hand_over()
 
     # Heartbeats.
 

@@ -27,7 +27,7 @@ from beanstalk_twisted.storage.io_thread import Reactor
 T = TypeVar("T")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
-"""Goes on with a coroutine."""
+"""Goes on with a coroutine; what that raises ends the standby."""
 
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
