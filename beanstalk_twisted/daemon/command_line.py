@@ -210,7 +210,6 @@ class Options(usage.Options):
     opt_h = usage.Options.opt_help
 
     def getUsage(self, width: int | None = None) -> str:
-        """:param width: columns; those of the terminal if None."""
         columns = shutil.get_terminal_size().columns if width is None else width
         return (
             f"{self.longdesc}\n\n{explained(columns)}\n\n"
@@ -303,9 +302,7 @@ class Options(usage.Options):
         return self._limited("max-log-bytes", least, NO_LIMIT) if 0 < most < least else most
 
     def _passed(self) -> list[Any]:
-        """:return: endpoints of the sockets that the service manager has passed; none if another
-        address was named.
-        """
+        """Endpoints that the service manager has passed; none if another address was named."""
         if self["listen"] or not (self["address"] is self["port"] is None):
             return []
         from twisted.internet import reactor

@@ -37,7 +37,11 @@ def read_text(path: str, max_bytes: int) -> str:
     :raise Unreadable: there is none, it is larger, no regular file, or not UTF-8.
     """
     try:
-        content = _content(path, max_bytes)
+        # To open a pipe would wait for whoever writes into it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Unreadable("it is no regular file")
+            content = file.read(max_bytes + 1)
     except OSError as problem:
         raise Unreadable(f"it cannot be read: {problem.strerror}") from None
     if len(content) > max_bytes:
@@ -47,14 +51,6 @@ def read_text(path: str, max_bytes: int) -> str:
     except UnicodeDecodeError as problem:
         line = content.count(b"\n", 0, problem.start) + 1
         raise Unreadable(f"line {line}: it is not UTF-8") from None
-
-
-def _content(path: str, max_bytes: int) -> bytes:
-    # To open a pipe would wait for whoever writes into it.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Unreadable("it is no regular file")
-        return file.read(max_bytes + 1)
 
 
 def read_access(path: str) -> AccessRules:
@@ -77,11 +73,7 @@ class ReadAgain:
     wrong: type[ValueError]
 
     def load(self) -> None:
-        """Read it, before the server starts.
-
-        :raise Refused: it cannot be used: nobody is to be served by a server that trusts whoever
-            comes.
-        """
+        """:raise Refused: it cannot be used: a server without it would trust whoever comes."""
         try:
             self._read()
         except self.wrong as problem:
@@ -105,8 +97,6 @@ class ReadAgain:
 
 
 class AccessFile(ReadAgain):
-    """Has a server ask for the rights that a file gives."""
-
     log = Logger()
     wrong = BadAccessFile
 
@@ -244,8 +234,6 @@ def _parts(key: str) -> list[str]:
 
 
 class TubesFile(ReadAgain):
-    """Has a server hold the policies that a file says."""
-
     log = Logger()
     wrong = BadTubesFile
 

@@ -1,5 +1,4 @@
 """The whole server as one service: the queue first, then its ports, and down in the other order.
-
 Differs from beanstalkd: ports open when the log is loaded, and SIGTERM stops in order.
 """
 
@@ -55,10 +54,7 @@ NOT_LOGGED: Final = {"log_format": ""}
 
 
 class Ports(NamedTuple):
-    """Ports that serve one factory.
-
-    :ivar words: what the log says behind the address of each.
-    """
+    """Ports that serve one factory; the log says ``words`` behind the address of each."""
 
     endpoints: Sequence[IStreamServerEndpoint]
     factory: Factory
@@ -78,11 +74,7 @@ class OpenPorts:
         self._limiters: list[AcceptLimiter] = []
 
     def open(self) -> list[str]:
-        """Open all; if one cannot be opened, none is announced.
-
-        :return: what to say of each.
-        :raise Refused: one cannot be opened.
-        """
+        """Return what to say of each.  :raise Refused: one cannot be opened; none is announced."""
         return [
             f"{in_words(port.getHost())}{getattr(each, 'words', '')}{group.words}"
             for group in self._groups
@@ -212,9 +204,7 @@ class ListeningService(WholeService):
         self._manager.start(self._clock, self._in_words)
 
     def serve(self) -> None:
-        """Open the ports and start the queue, which is loaded.
-
-        :raise Refused: a port cannot be opened.
+        """:raise Refused: a port cannot be opened.
         :raise BinlogError: the log cannot be used.
         """
         # Nobody is served before the reactor turns.  A port that is taken leaves the log alone.
@@ -238,7 +228,6 @@ class ListeningService(WholeService):
             raise Refused(why, INTERRUPTED) from None
 
     def introduce(self) -> None:
-        """Log what runs, and how it was told to."""
         queue = self.queue
         self.log.info("{build}", event="version", build=BUILD)
         self.log.info(
@@ -265,9 +254,7 @@ class ListeningService(WholeService):
 
 
 def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
-    """:return: for ``access`` and ``tubes``, where one is named, why it cannot be used; empty if it
-    can.
-    """
+    """Say for ``access`` and ``tubes``, where named, why it cannot be used; empty if it can."""
     found = {}
     for name, read in (("access", read_access), ("tubes", read_tubes)):
         if options[name] is not None:

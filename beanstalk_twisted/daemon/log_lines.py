@@ -1,17 +1,4 @@
-"""The lines of the server's log: time, level, part of the server, text; or JSON objects, with the
-name of the event and its fields besides.
-
-::
-
-    2026-11-22T13:23:12Z info  server   listening on 127.0.0.1:11300
-
-    {"time": "2026-11-22T13:23:12.904Z", "level": "info", "part": "server", "event": "listening",
-     "message": "listening on 127.0.0.1:11300", "fields": {"address": "127.0.0.1:11300"}}
-
-Each logs an event of ours by a name, the argument ``event``; docs/operations.md lists them.  The
-lines are the same in the foreground, in the background and from `beanstalk-twisted`, since `twistd`
-asks an application for its log observer; ``--logger`` and ``--syslog`` of `twistd` keep their own.
-"""
+"""The lines of the server's log (docs/operations.md), the same whether `twistd` runs it or not."""
 
 import json
 import os
@@ -54,12 +41,10 @@ class RotatedFile(LogFile):
 
 
 class ReopenedLogFile:
-    """A file that text is appended to."""
-
     log = Logger()
 
     def __init__(self, path: str) -> None:
-        """:raise OSError: it cannot be opened."""
+        """:raise OSError: the file cannot be opened."""
         self._path = os.path.abspath(path)
         self._rotated_bytes: int | None = ROTATED_BYTES
         self._file: Any = self._open()
@@ -71,9 +56,7 @@ class ReopenedLogFile:
         """Nothing is buffered."""
 
     def reopen(self) -> None:
-        """Go on in the file that now has this path; it is made if there is none.  From then on
-        whoever has renamed the old one sees to the size of all.
-        """
+        """Open what now has this path; whoever renamed the old one sees to the size of all."""
         before = self._file
         if not before.is_at_path:
             self._rotated_bytes = None
@@ -169,7 +152,6 @@ def json_line(event: LogEvent) -> str | None:
 
 
 FORMATS: Final[Mapping[str, Callable[[LogEvent], str | None]]] = {"text": line, "json": json_line}
-"""How lines may be written."""
 
 
 def level_of(event: LogEvent) -> str:
@@ -212,7 +194,6 @@ class ServerLog:
     def __init__(
         self, launcher: Mapping[str, Any], log_format: str = "text", level: str = "info"
     ) -> None:
-        """:param launcher: the options of `twistd`."""
         self._launcher = launcher
         self._format = FORMATS[log_format]
         self._level = LeastLevel(level)

@@ -36,9 +36,7 @@ class MemoryShare(NamedTuple):
     is_percentage: bool = False
 
     def of(self, machine_bytes: int | None) -> int:
-        """:param machine_bytes: that the process may use, jobs or not; None if nobody knows.
-        :return: bytes that jobs may take; 0 for no limit.
-        """
+        """Return bytes that jobs may take, 0 for no limit; ``machine_bytes`` is for the process."""
         if not self.is_percentage:
             return self.value
         if machine_bytes is None or not self.value:
@@ -56,9 +54,7 @@ def memory_share(option: str, text: str) -> MemoryShare:
 
 
 def machine_bytes(read: Read | None = None, ram_bytes: int | None = None) -> int | None:
-    """:return: bytes that the process may use: the machine's, or what its control group allows if
-    that is less; None if nobody knows.
-    """
+    """The bytes of the machine, or of its control group if less; None if nobody knows."""
     found = [*_group_limits(_read_file if read is None else read)]
     ram = _ram_bytes() if ram_bytes is None else ram_bytes
     if ram:
@@ -99,7 +95,6 @@ def _read_file(path: str) -> str | None:
 
 
 def _ram_bytes() -> int:
-    """What the machine has; 0 if it does not say."""
     with suppress(OSError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 0

@@ -1,8 +1,4 @@
-"""The server's options, grouped as its help and the README show them, and the reading of their
-values.
-
-What reads a value raises `usage.UsageError`, which names the option.
-"""
+"""The server's options, grouped for the help and the README, and the reading of their values."""
 
 import math
 import re
@@ -75,8 +71,6 @@ class Option(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Options about the same thing."""
-
     title: str
     options: tuple[Option, ...]
 
@@ -197,10 +191,7 @@ OPTIONS: Final = {each.name: each for group in GROUPS for each in group.options}
 
 
 def explained(width: int) -> str:
-    """Explain all options, wrapped.
-
-    :param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`.
-    """
+    """:param width: columns of the terminal; taken between `MIN_WIDTH` and `MAX_WIDTH`."""
     columns = min(max(width, MIN_WIDTH), MAX_WIDTH)
     groups = []
     for group in GROUPS:
@@ -249,10 +240,7 @@ def whole_number(option: str, text: str) -> int:
 
 
 def check_milliseconds(option: str, text: str, others: str = "") -> None:
-    """Refuse an interval between syncs that is no whole number.
-
-    :param others: what else it may be, as the sentence goes on behind it.
-    """
+    """:param others: what else it may be, as the sentence goes on behind it."""
     if not _is_digits(text.strip()):
         span = f"whole milliseconds from 0 to {MAX_FSYNC_MS}, such as 20"
         raise usage.UsageError(f"{option} needs {others}{span}, not {text!r}")

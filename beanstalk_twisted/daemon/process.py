@@ -1,7 +1,5 @@
-"""The process as others see it: who has started it, the service manager that watches it, signals.
-
-Differs from beanstalkd: SIGHUP ends only a server whose terminal is gone, SIGTERM and SIGINT end it
-at once only when they come twice, and `IGNORED` not at all.
+"""The process as others see it.  Differs from beanstalkd: SIGHUP ends only a server whose terminal
+is gone, SIGTERM and SIGINT end it at once only when they come twice, and `IGNORED` not at all.
 """
 
 import errno
@@ -52,21 +50,17 @@ class Launcher:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """:param options: those of `twistd`; empty without it."""
         self.is_foreground = bool(options.get("nodaemon", True))
         self.pidfile = os.path.abspath(options["pidfile"]) if options.get("pidfile") else ""
         self._logs_elsewhere = bool(options.get("logfile")) and options["logfile"] != "-"
         self._terminal: int | None = None
 
     def keep_terminal(self) -> None:
-        """Keep stderr for a start that fails, if its log is not seen there.  A daemon's is closed
-        before it starts.
-        """
+        """Keep stderr, which is closed when a daemon starts, for a start that fails."""
         if not self.is_foreground or self._logs_elsewhere:
             self._terminal = os.dup(STDERR)
 
     def let_go(self) -> None:
-        """Close the kept stderr: the server has started."""
         terminal, self._terminal = self._terminal, None
         if terminal is not None:
             os.close(terminal)
@@ -127,10 +121,7 @@ TRANSIENT: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, e
 
 
 class Notifications:
-    """Where messages go: nowhere, as nobody asked.
-
-    :ivar is_heard: whether anybody asked for messages.
-    """
+    """Where messages go: nowhere, as nobody asked."""
 
     is_heard = False
 
@@ -272,7 +263,6 @@ class LoadingStatus:
 
 
 def how_it_is(jobs: int, connections: int, is_draining: bool) -> str:
-    """Say in a few words how a running server is."""
     draining = ", draining" if is_draining else ""
     return f"{_counted(jobs, 'job')}, {_counted(connections, 'connection')}{draining}"
 

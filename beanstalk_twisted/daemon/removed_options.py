@@ -13,14 +13,10 @@ REMOVED: Final = {
     "on-io-error": "a failed write or sync ends the server with exit code 74",
     "v1-ttr": "jobs put in protocol v1 have a TTR of 120 seconds",
 }
-"""By the name of the option."""
 
 
 def removed_among(words: Iterable[str]) -> list[str]:
-    """Return one sentence for each removed option, in the order of the words.
-
-    :param words: of a command line, such as ``--hub``, ``off`` or ``--hub=off``.
-    """
+    """Return one sentence for each removed option, in order; words are ``--hub``, ``--hub=off``."""
     names = dict.fromkeys(word[2:].partition("=")[0] for word in words if word.startswith("--"))
     return [
         f"--{name} was removed, leave it out: {REMOVED[name]}" for name in names if name in REMOVED

@@ -129,7 +129,6 @@ class ReplicatedService(WholeService):
         self.term = build()
 
     def serve_http(self, ports: Ports, site: PresentSite) -> None:
-        """Have these ports open all the time."""
         self._http = OpenPorts([ports], self._reactor)
         self._site = site
 
@@ -199,18 +198,14 @@ class ReplicatedService(WholeService):
                 self._in_vain = 0
             self._pause_s = 0.0
             if self._in_vain > 1:
-                await self._wait_before_anew()
-
-    async def _wait_before_anew(self) -> None:
-        """Terms end one after the other in vain: wait longer from one to the next."""
-        self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
-        self.state.waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
-        self.log.warn("{waits}", event="standby-waits", waits=self.state.waits)
-        await self._sleep(self._pause_s)
-        self.state.waits = ""
+                self._pause_s = min(MAX_ANEW_S, ANEW_S * 2 ** min(self._in_vain - 2, 10))
+                waits = f"{self._in_vain} terms have ended in vain: waits {self._pause_s:g} s"
+                self.state.waits = waits
+                self.log.warn("{waits}", event="standby-waits", waits=waits)
+                await self._sleep(self._pause_s)
+                self.state.waits = ""
 
     async def _go_through_term(self) -> str:
-        """:return: why it has ended, in words."""
         try:
             succession = await self._follow()
         except Behind as why:
@@ -221,7 +216,6 @@ class ReplicatedService(WholeService):
 
     @property
     def _was_in_sync(self) -> bool:
-        """Whether this term's standby was in sync for longer than the pause before it."""
         since_s = self._in_sync_since_s
         if since_s is None:
             return False
@@ -274,10 +268,7 @@ class ReplicatedService(WholeService):
         return written.addBoth(lambda _: outcome)
 
     async def _lead(self, succession: Succession) -> str:
-        """Be the active server.
-
-        :return: why no more, in words.
-        """
+        """:return: why it is no longer the active server, in words."""
         queue = self.term.queue
         self._over = Deferred()
         times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
@@ -296,11 +287,7 @@ class ReplicatedService(WholeService):
         return await self._over
 
     def _lost(self, queue: BeanstalkService, error: BaseException) -> None:
-        """Another server has become active, or the stream takes nothing more: nothing leaves this
-        one from now on.
-
-        :param queue: of the term that has ended by that.
-        """
+        """Nothing leaves this server from now on; ``queue`` is that of the term that has ended."""
         queue.fence()
         if isinstance(error, StreamRefused):
             self._ending.refused(error)
@@ -333,11 +320,7 @@ class ReplicatedService(WholeService):
             self._ending.process(EXIT_CODE, "a term did not end in order; the log says why")
 
     def promote(self, name: str) -> HandingOver | CannotHandOver:
-        """Hand over to a standby, in order.
-
-        :param name: as `Roster.successor` takes it; empty for whoever has the most.
-        :return: to whom, or why not.
-        """
+        """:param name: as `Roster.successor` takes it; empty for whoever has the most."""
         publisher = self.state.publisher
         if publisher is None or self._over is None:
             return CannotHandOver("it is not active any more")

@@ -1,6 +1,4 @@
-"""How the process of a replicated server ends when it cannot go on, and what it leaves on its
-disk.
-"""
+"""How the process of a replicated server ends, and what it leaves on its disk."""
 
 import os
 import shutil
@@ -54,8 +52,6 @@ STREAM_REFUSED: Final = 78
 
 
 class TermEnding:
-    """Ends the process."""
-
     log = Logger()
 
     def __init__(
@@ -63,9 +59,7 @@ class TermEnding:
         manager: ServiceManager, is_temporary: bool, term: Callable[[], Term],
         last_active: Callable[[], str], url: Callable[[], str],
     ) -> None:  # fmt: skip
-        """:param is_temporary: whether the local log is, so that it is removed at the end.
-        :param last_active: which server was active last, in words; ``url`` that of the stream.
-        """
+        """:param is_temporary: whether the local log is removed at the end."""
         self._end = end
         self._launcher = launcher
         self._manager = manager
@@ -75,11 +69,9 @@ class TermEnding:
         self._url = url
 
     def refuse(self, message: str, code: int) -> None:
-        """The server does not start."""
         refuse_start(self._launcher, self._manager, message, code)
 
     def failed(self, failure: Failure) -> None:
-        """This term cannot be, nor could the next."""
         error = failure.value
         if isinstance(error, BinlogError | Refused):
             self.process(error.exit_code, str(error))
@@ -105,7 +97,6 @@ class TermEnding:
         self.process(STREAM_REFUSED, why)
 
     def process(self, code: int, why: str) -> None:
-        """End with this exit code, and say why."""
         self._end(code, partial(self._last_words, why))
 
     def _last_words(self, why: str) -> None:

@@ -85,7 +85,6 @@ class ReplicationState:
         )
 
     def situation(self) -> Situation:
-        """How replication is, now, but for what is seen of the stream itself."""
         if self.publisher is not None:
             return self._leads(self.publisher)
         if self.standby is not None:
@@ -163,10 +162,7 @@ class ReplicationLog:
             self.log.warn("{note}", event="recovery-note", note=notes.pop(0))
 
     def standby_does(self, figures: StandbyFigures, jobs: int) -> None:
-        """Say what a standby does, when that is something else, how far it is, and who is active.
-
-        :param jobs: that it has loaded.
-        """
+        """:param jobs: that the standby has loaded."""
         self._active_is(figures.active, figures.lsn)
         if not self._is_news(figures):
             return
@@ -233,11 +229,7 @@ class ReplicationLog:
         )  # fmt: skip
 
     def is_fenced(self, active: str, why: str, goes_on: bool) -> None:
-        """Another server has taken this one's place.
-
-        :param active: its name; empty if it is not known.
-        :param goes_on: whether this one becomes a standby; else it ends.
-        """
+        """:param goes_on: whether this server becomes a standby; else it ends."""
         self.log.critical(
             "fenced: {active}{why} Replies that waited were not sent, connections are "
             "closed.{next}", event="fenced", why=why,
@@ -246,7 +238,6 @@ class ReplicationLog:
         )  # fmt: skip
 
     def hands_over(self, standbys: Sequence[Presence]) -> None:
-        """This server ends in order; one of these goes on."""
         there = ", ".join(each.shown() for each in standbys)
         self.log.info(
             "hands over: {there}", event="hands-over",
@@ -286,9 +277,7 @@ LOOK_S: Final = 10.0
 """From one look to the next: one request of some 100 bytes, and soon enough to undo a mistake."""
 
 SURE_TIMES: Final = 2
-"""So often in a row a copy is seen to lack something before the log says so: one that fell behind
-on a busy disk is seen so once.
-"""
+"""Looks that must find a copy behind before the log says so: a busy disk causes one."""
 
 
 class StreamWatch:
@@ -305,7 +294,6 @@ class StreamWatch:
         self, stream: Stream, reactor: Any,
         in_use: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:  # fmt: skip
-        """:param in_use: as `ReplicationState.in_use`."""
         self._settings: tuple[str, ...] = ()
         self._purged: tuple[str, ...] = ()
         self._ends = Ends(1, 0)
@@ -327,10 +315,7 @@ class StreamWatch:
     async def open(
         self, sleep: Callable[[float], Awaitable[None]], waits: Callable[[str], None]
     ) -> None:
-        """Wait until the stream can be reached.
-
-        :param waits: told what is waited for, in words; nothing at the end.
-        """
+        """:param waits: told what is waited for, in words; nothing at the end."""
         told_s = -NEWS_S
         while True:
             try:

@@ -63,7 +63,6 @@ class Replication(NamedTuple):
 
     @property
     def stream(self) -> str:
-        """Its name, which is that of the queue."""
         return self.url.partition("?")[0].rpartition("/")[2]
 
 
@@ -120,9 +119,7 @@ def _is_left(path: str, pid: int) -> bool:
 
 
 def _remove_unless_locked(path: str) -> bool:
-    """The lock is that of `RealDirectory.lock`: a process that has become a daemon has it, under
-    another number.
-    """
+    """Take the lock of `RealDirectory.lock`: a daemon holds it under another process number."""
     try:
         lock = os.open(os.path.join(path, LOCKS[0]), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -32,9 +32,7 @@ LOWEST_FREE_PORT: Final = 1024
 
 
 def in_words(address: object) -> str:
-    """:return: ``HOST:PORT``, ``[HOST]:PORT`` or ``unix:PATH``, as options take it; the address's
-    own words if it is of another kind.
-    """
+    """Return ``HOST:PORT``, ``[HOST]:PORT``, ``unix:PATH``, or the words of another kind."""
     if isinstance(address, UNIXAddress):
         return _unix(address.name)
     if isinstance(address, IPv4Address | IPv6Address):
@@ -98,8 +96,6 @@ NOT_PASSED: Final = (
 
 
 class Inherited(NamedTuple):
-    """A socket that was passed."""
-
     name: str
     fd: int
 
@@ -164,9 +160,7 @@ class InheritedSocket:
 
 
 class KeptPort(unix.Port):
-    """A UNIX socket that goes on listening when it is no longer served, and keeps its file: it is
-    the service manager's.  Twisted has that for TCP only.
-    """
+    """The service manager's UNIX socket: open, with its file, also when it is no longer served."""
 
     # A shutdown would end it for all who have it.
     _shouldShutdown = False
@@ -268,10 +262,7 @@ def _lock(fd: int) -> None:
 
 
 def _make_way(path: str) -> None:
-    """Remove a socket that nobody listens on.
-
-    :raise CannotListenError: there is something else.
-    """
+    """:raise CannotListenError: there is something other than a socket that nobody listens on."""
     try:
         kind = os.lstat(path).st_mode
     except FileNotFoundError:

@@ -1,6 +1,4 @@
-"""``tls:PORT:FOLDER`` and ``mtls:PORT:FOLDER:ca=FILE``: a port whose connections are encrypted with
-certificates that can be read again.
-"""
+"""``tls:PORT:FOLDER`` and ``mtls:PORT:FOLDER:ca=FILE``: a port for TLS (docs/tls.md)."""
 
 import os
 import re
@@ -83,8 +81,6 @@ ALERT: Final = " alert "
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ConnectionCreator:
-    """Begins each connection with the newest context."""
-
     def __init__(self, newest: Callable[[], SSL.Context]) -> None:
         self._newest = newest
 
@@ -117,9 +113,7 @@ class TlsFactory(TLSMemoryBIOFactory):
 
 
 class Steps(Protocol):
-    """Stands between a socket and TLS while the handshake lasts, and has each of its steps wait for
-    a turn.
-    """
+    """Has each step of a handshake wait for a turn; stands between a socket and TLS."""
 
     log = Logger()
     transport: Any
@@ -248,10 +242,7 @@ FORMS: Final = {
 
 
 class NoEndpoint(ValueError):
-    """A text is none of these endpoints.
-
-    :cvar is_whole: its words say how these are written.
-    """
+    """:cvar is_whole: whether its words say how these are written."""
 
     is_whole = True
 
@@ -304,8 +295,6 @@ def _tcp(port: str, options: dict[str, str]) -> str:
 
 
 class Loaded(NamedTuple):
-    """What was read."""
-
     context: SSL.Context
     expiries: Sequence[Expiry]
     credentials: Sequence[Credential]
@@ -330,7 +319,6 @@ def warnings_of(loaded: Loaded, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def shown(moment: datetime) -> str:
-    """Write a moment as the log does."""
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -389,11 +377,7 @@ class TlsEndpoint(ReadAgain):
         return self._loaded.context
 
     def check(self) -> list[str]:
-        """Read the files, and use nothing of them.
-
-        :return: what the log would warn of.
-        :raise BadTls: one cannot be used.
-        """
+        """Return what the log would warn of; use nothing.  :raise BadTls: a file cannot be used."""
         now = self._now()
         return [said for _, said in warnings_of(read_all(self.what, now), now)]
 

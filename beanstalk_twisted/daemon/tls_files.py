@@ -48,9 +48,7 @@ NOT_UNDERSTOOD: Final = (
 """What `cryptography` raises of bytes that are no certificate, or none that it knows."""
 
 BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[^-]*(?:-(?!----)[^-]*)*-----END \1-----")
-"""Of a PEM file.  None reaches over five dashes: what is behind a beginning without an end is read
-once, not once for each beginning.
-"""
+"""None reaches over five dashes, so what is behind a beginning without an end is read once."""
 
 
 class BadTls(ValueError):
@@ -84,10 +82,7 @@ class Credential(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """Whose certificates clients may show.
-
-    :ivar revocations: lists of those that were taken back; None where nobody asks for them.
-    """
+    """:ivar revocations: lists of certificates taken back; None where nobody asks for them."""
 
     authorities: Sequence[x509.Certificate]
     revocations: Sequence[x509.CertificateRevocationList] | None
@@ -95,10 +90,7 @@ class Trust(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is in a folder, each once, with the path of the first file that has it.
-
-    :ivar keys: by their public part.
-    """
+    """What is in a folder, each once, with its first file's path; ``keys`` by their public part."""
 
     certificates: dict[x509.Certificate, str]
     keys: dict[bytes, tuple[str, Any]]
@@ -220,7 +212,6 @@ def _parsed(path: str, kind: str, text: str, load: Callable[[bytes], T]) -> list
 
 
 def _public(owner: Any) -> bytes:
-    """:param owner: a certificate, or a private key."""
     public: Any = owner.public_key()
     return bytes(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 

@@ -1,4 +1,1 @@
-"""A log on several machines: what the active server publishes, what standbys follow, who is active.
-
-docs/replication.md says what is promised.  `stream` is the door to the engine that replicates.
-"""
+"""A log on several machines: the active server publishes, standbys follow (docs/replication.md)."""

@@ -1,29 +1,4 @@
-"""Appends messages to a replicated stream: in order, several under way at a time, none twice.
-
-Each message has its position from the beginning, and expects the one before it; so a stream that
-has taken any other message refuses it.  Where an answer is missing, or says that the position is
-wrong, the stream is asked what it has: what is there, byte for byte, is in; what is missing is sent
-again with the same expected position, so that one of the two is refused should the first come late.
-The beginning of another server's term there means that it has become active: this one is *fenced*,
-and sends nothing any more.  But a message of a server that was active before this one, and was
-fenced by it, may come in late, and so may one of a standby that looks for the end of the stream, or
-of somebody who is no server of a queue at all; it is stepped over: what was to be there, and all
-behind it, is sent again behind the last message.  So some of it may be in the stream twice; the
-first copy, not in its place, means nothing to those who follow.
-
-The last message that was acknowledged is looked at too, whenever an answer is missing.  A stream
-that has another one in its place, or ends before it, has lost what it had acknowledged, or is
-another stream of the same name: nothing is sent any more (`StreamLost`).
-
-Where a message has expired there was no beginning of a term, since that never does; so it is
-stepped over in the same way, if who answers has something behind it.  Whether it was one of ours is
-not known: what was to be there is sent again with all behind it, and the stream refuses that if
-what looked expired was purged by another server.
-
-An accepted message alone says nothing of those before it: one may have been lost and another
-server's have taken its place, before this one came.  So a message counts, and renews the lease,
-when all before it count too.
-"""
+"""Appends messages to a replicated stream: in order, several under way at a time, none twice."""
 
 from collections import deque
 from collections.abc import Callable
@@ -84,11 +59,7 @@ acknowledged one do not count.
 
 
 class _Append:
-    """A message, and what is known of it.
-
-    :ivar sends: how often it was sent; ``first_sent_ns`` when it was for the first time.
-    :ivar proven_ns: when it was sent so that it is in the stream; None while that is not known.
-    """
+    """:ivar proven_ns: when it was sent so that it is in the stream; None while unknown."""
 
     __slots__ = (
         "done", "expires", "first_sent_ns", "given_ns", "payload", "position", "proven_ns", "sends",
@@ -107,9 +78,15 @@ class _Append:
 class Appender:
     """The one who appends to a stream.  All its methods are called in the reactor's thread.
 
+    Each message expects the one before it, so a stream that has taken any other refuses it.  Where
+    an answer is missing, or is that refusal, the stream is asked: what is there, byte for byte, is
+    in; what is missing is sent again with the same expected position, so that one of the two is
+    refused.  The beginning of another server's term there *fences* this one.  What a server fenced
+    earlier, a standby that looks for the end, or a stranger has put there, and what has expired,
+    is stepped over: what was to be there is sent again, with all behind it, behind the last one.
+    The first copy, not in its place, means nothing to those who follow.
+
     :ivar position: of the last message that is known to be in the stream, and all before it.
-    :ivar sent_ns: when something was sent last.
-    :ivar waiting_bytes: of all messages that are not answered.
     :ivar trouble: why the stream takes nothing, in words, as heard last; empty while it does.
     :ivar term: what its first message begins, or some later one; before it nothing is stepped over.
     """
@@ -170,9 +147,7 @@ class Appender:
         return None
 
     def stop(self) -> None:
-        """Send nothing more.  What is not answered fails with `CancelledError`; it may be in the
-        stream.
-        """
+        """Send nothing more; what has no answer fails with `CancelledError`, and may be in."""
         self._end(CancelledError())
 
     # Sending.
@@ -241,6 +216,8 @@ class Appender:
             append.proven_ns = sent_ns
 
     def _settle(self) -> None:
+        # One before an accepted message may be lost, and another server's stand in its place: so
+        # a message counts, and renews the lease, when all before it count too.
         window = self._window
         while window and (proven_ns := window[0].proven_ns) is not None:
             self._lease.accepted(proven_ns)
@@ -331,9 +308,7 @@ class Appender:
             raise self._short(f"it has nothing at {at}, which it had acknowledged", StreamLost)
 
     async def _compare(self, at: int, missing: "deque[_Append]") -> None:
-        """Look whether the message at a position is the next one that is missing, or is to be
-        stepped over.
-        """
+        """Take the message at a position for the next one that is missing, or step over it."""
         found = await in_reactor(self._stream.read(at), self._reactor)
         if found is None:
             raise self._short(f"it has nothing at {at}", WrongPosition)
@@ -375,11 +350,7 @@ class Appender:
                 append.position, append.proven_ns = self._newest, None
 
     def _short(self, what: str, believed: type[StreamError]) -> StreamError:
-        """Less is there than was: whoever answers is behind, or it is lost, or its end has expired
-        and nobody can tell what that was.
-
-        :param believed: what it means if it is found again and again.
-        """
+        """:param believed: what it means if less is found again and again than there was."""
         self._short_looks += 1
         what = f"{self._stream.url}: {what}"
         if self._short_looks < MAX_SHORT_LOOKS:

@@ -31,10 +31,8 @@ class Stray(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A write that goes on.
+    """A write that goes on.  Records up to ``known_lsn`` came before.
 
-    :ivar header: of the segment, if it begins.
-    :ivar known_lsn: records up to this one came before.
     :ivar cut: which segment ends where, since this one begins, if that was not sealed there.
     """
 
@@ -45,7 +43,6 @@ class Piece(NamedTuple):
     cut: tuple[int, int] | None
 
     def of_types(self, types: frozenset[int]) -> Iterator[tuple[Frame, int]]:
-        """The records of some types: the frame of each, and its place in it."""
         for frame in self.frames:
             kinds = frames.kinds_and_ids(self.write.content, frame)
             for at, (kind, _) in enumerate(kinds):
@@ -99,7 +96,7 @@ class FollowedLog:
 
     @property
     def segments(self) -> list[int]:
-        """The numbers of the segments that are not dead, ascending."""
+        """The numbers of living segments, ascending."""
         return list(self._ends)
 
     @property
@@ -223,7 +220,6 @@ class FollowedLog:
 
     @property
     def tubes(self) -> Mapping[int, bytes]:
-        """The names of the tubes of re-homed records: there are none."""
         return {}
 
     def position(self, store_uuid: bytes) -> Position:
@@ -243,7 +239,6 @@ class FollowedLog:
         return ""
 
     def notes(self, kept_at: str) -> list[str]:
-        """Nothing was found that is not as it should be."""
         return []
 
     def give_space(self, directory: Directory) -> None:

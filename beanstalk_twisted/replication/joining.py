@@ -159,9 +159,7 @@ class Joining:
         return self._joined(self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
-        """Whether what is here is the log that the stream is filled with, and not a copy of a
-        part.
-        """
+        """Whether the stream is filled with what is here, and this is no copy of a part."""
         segments = found.survey.segments
         return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
 
@@ -171,10 +169,7 @@ class Joining:
         return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
     def _look(self) -> LocalLog:
-        """In the I/O thread: remove what was being made, and read all that is here.
-
-        :raise Incompatible: it is of another version or kind.
-        """
+        """:raise Incompatible: the log is of another version or kind."""
         directory = self._directory
         for name in directory.names():
             if is_unfinished(name):
@@ -268,9 +263,7 @@ class Joining:
     async def _is_late(
         self, found: LocalLog, first: Beginning, positions: dict[int, int]
     ) -> bool:  # fmt: skip
-        """Whether the oldest of these segments was begun by a server that was fenced already: all
-        of its messages were under way then.
-        """
+        """Whether a fenced server began the oldest: all its messages were under way then."""
         oldest = min(positions)
         [ours] = [s.header for s in found.survey.segments if s.header.seq == oldest]
         at = max(first.position, positions[oldest] - MAX_DISPLACED)
@@ -291,7 +284,11 @@ class Joining:
         if not (is_older or is_later):
             return
         start = first.position if common is None else positions[common]
-        told = await self._told(start, 1 << 64 if is_later else first.header.seq)
+        # With this `Told.trim_seq` the rest counts for nothing.
+        enough = 1 << 64 if is_later else first.header.seq
+        told, ahead = Told(), self._reader.all_from(start)
+        while told.trim_seq < enough and (message := await ahead.next()) is not None:
+            told.take(decode(message.payload))
         began = began_alone(headers, base.incarnation, told.headers)
         path, url = self._directory.path, self._url
         if began is not None:
@@ -299,22 +296,10 @@ class Joining:
         if is_older and told.trim_seq < first.header.seq:
             raise not_whole(url, first.header.seq, told.trim_seq)
 
-    async def _told(self, start: int, enough: int) -> Told:
-        """What the stream says from a position on, at which a segment begins.
-
-        :param enough: with this `Told.trim_seq` the rest counts for nothing.
-        """
-        told, ahead = Told(), self._reader.all_from(start)
-        while told.trim_seq < enough and (message := await ahead.next()) is not None:
-            told.take(decode(message.payload))
-        return told
-
     # Comparing.
 
     async def _is_part_of_ours(self, first: Beginning) -> bool:
-        """Whether this server has begun to fill the stream, and did not come to the end: what is in
-        the stream is here too.
-        """
+        """Whether this server has filled a part of the stream: all that is there is here."""
         comparison = Comparison(self._directory, None, [], heals=False)
         going, is_filling = await self._look_through(comparison, first.position)
         if not is_filling or going.differs:
@@ -334,10 +319,7 @@ class Joining:
     async def _look_through(
         self, comparison: Comparison, position: int
     ) -> "tuple[_Going, bool]":  # fmt: skip
-        """Compare, and keep nothing of what is told on the way.
-
-        :return: how far it has come, and whether the stream is being filled there.
-        """
+        """:return: how far it has come, and whether the stream is being filled there."""
         mark = copy(self._mark)
         going = await self._compare(comparison, position)
         is_filling, self._mark = self._mark.is_filling, mark
@@ -367,8 +349,6 @@ class _Going:
     :ivar done: position of the last message that the local log has.
     :ivar seen: positions at which segments begin; ``seen_to`` of the last message.
     :ivar differs: whether the local log lacks what came last, or has something else.
-    :ivar gaps: what is missing of the messages.
-    :ivar said: what the newest note says that names a lease.
     """
 
     def __init__(self, url: str, position: int, mark: FillMark) -> None:
@@ -385,10 +365,7 @@ class _Going:
         self._last_lsn = 0
 
     def compare(self, comparison: Comparison, messages: Sequence[Message]) -> bool:
-        """Whether more is to be compared; in the I/O thread.
-
-        :raise Incompatible: a later version has sent it.
-        """
+        """:raise Incompatible: a later version has sent a message."""
         for message in messages:
             write = self._take(message)
             if write is not None and not self._goes_on(write, comparison.compare(write)):

@@ -61,7 +61,6 @@ class Told:
 
 
 def _told_dead(piece: Piece) -> int:
-    """Below which segment all are dead, as a write says; 0 if it does not."""
     told = 0 if piece.header is None else piece.header.trim_seq
     for frame, at in piece.of_types(frozenset({Trim.kind})):
         record = decode_record(*frames.whole_record(piece.write.content, frame, at))
@@ -140,11 +139,7 @@ def newer_message(url: str, position: int, why: str) -> Incompatible:
 
 
 def purged_in_use(url: str, first: int, start: int) -> str:
-    """Messages are missing while servers use the stream.
-
-    :param first: position of the first message that is left, and ``start`` of the first one that
-        is in use.
-    """
+    """:param start: of the first message in use; ``first`` is the first one that is left."""
     return (
         f"{url}: somebody has removed messages of the log that is in use: that begins at message "
         f"{start}, and what is left at {first}. Nothing is lost while these servers run; but a new "
@@ -156,7 +151,6 @@ def purged_in_use(url: str, first: int, start: int) -> str:
 
 
 def begins_nowhere(url: str) -> Incompatible:
-    """There are messages of a queue, and none with which a segment begins."""
     return Incompatible(
         f"{url}: no segment begins among its first messages, which are those of a queue: somebody "
         f"has purged it; nothing was changed. {filled_again(url)}"
@@ -173,7 +167,6 @@ def taken_out(url: str, position: int) -> str:
 
 
 def filled_again(url: str) -> str:
-    """:return: what to do that a stream has all of a log again."""
     return (
         f"End all servers, purge all of the stream if it is there ({purge_command(url)}), "
         f"and start the one first that was active last: it fills the stream from its own log."
@@ -187,13 +180,10 @@ NOT_IN_STREAM: Final = (
 NOTHING_COMMON: Final = (
     "were removed: no whole segment here is as the stream has it, which is read from its first one"
 )
-"""Of bytes that were here, what a note says."""
 
 
 class Comparison:
-    """Compares the local log from a segment on with what the stream says, and makes it the same.
-    In the I/O thread.
-    """
+    """Compares the log here from a segment on with the stream and mends it, in the I/O thread."""
 
     def __init__(
         self, directory: Directory, first: int | None, notes: list[str], heals: bool = True,
@@ -253,19 +243,16 @@ class Comparison:
                 return False
         if here != write.content:
             if not self._heals:
-                self._note_beginning(write, here)
+                # What is here may be the beginning of a write.
+                kept = here[: content_end(here, 0)]
+                if write.content.startswith(kept):
+                    self._ends[seq] = write.offset + len(kept)
                 return False
             self._heal(name, write, here)
         self._ends[seq] = write.end
         if write.seals:
             self._sealed.add(seq)
         return True
-
-    def _note_beginning(self, write: Write, here: bytes) -> None:
-        """What is here may be the beginning of a write."""
-        kept = here[: content_end(here, 0)]
-        if write.content.startswith(kept):
-            self._ends[write.segment] = write.offset + len(kept)
 
     def _end(self, seq: int, end: int) -> None:
         """A segment ends there, since the next one begins; a trailer may follow."""
@@ -356,10 +343,7 @@ def has_loss_note(path: str) -> bool:
 
 
 def leave_loss_note(directory: Directory, why: str) -> None:
-    """Leave a note, unless there is one.
-
-    :raise OSError: it cannot be written.
-    """
+    """:raise OSError: the note cannot be written."""
     if LOSS_NOTE in directory.names():
         return
     with closing(directory.create(LOSS_NOTE)) as file:
@@ -396,10 +380,7 @@ def lost_by_stream(path: str, url: str, why: str) -> Incompatible:
 
 
 class LocalLog(NamedTuple):
-    """What is here.
-
-    :ivar first_bad: the first segment that is not sound; more than all if all are.
-    """
+    """:ivar first_bad: the first segment that is not sound; more than all if all are."""
 
     survey: Survey
     names_of_segments: list[str]
@@ -407,9 +388,7 @@ class LocalLog(NamedTuple):
 
     @property
     def oldest_alive(self) -> int:
-        """Number of the oldest segment that is not dead, as the log here says; 0 if there is
-        none.
-        """
+        """Number of the oldest segment that the log here does not call dead; 0 if there is none."""
         alive = set(self.names_of_segments) - set(self.survey.dead)
         return min((parse_segment_name(name) or 0 for name in alive), default=0)
 
@@ -422,10 +401,7 @@ def remove_segments(directory: Directory) -> None:
 
 
 def look_at_log(directory: Directory, progress: Progress) -> LocalLog:
-    """Read all of a log.
-
-    :raise Incompatible: it is of another version or kind.
-    """
+    """:raise Incompatible: the log is of another version or kind."""
     survey = Survey(directory, progress, is_whole=False, is_archive=True)
     refusal = survey.refusal()
     if isinstance(refusal, Incompatible):
@@ -441,10 +417,7 @@ def look_at_log(directory: Directory, progress: Progress) -> LocalLog:
 
 
 def read_followed(directory: Directory, progress: Progress) -> Replay:
-    """Read a log all of which is in the stream, and so durable.
-
-    :raise Damaged: some of it cannot be read.
-    """
+    """Read a log all of which is in the stream.  :raise Damaged: some of it cannot be read."""
     survey = Survey(directory, progress, is_whole=False, is_archive=True)
     survey.refuse_if_unsound()
     return Replay(survey)

@@ -1,6 +1,4 @@
-"""The local log and the queue of a standby: what the active server has written, at the same places,
-and what that says.
-"""
+"""The log and queue of a standby: what the active server has written, at the same places."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -45,14 +43,12 @@ class SegmentFiles:
     """
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
-        """:param segment_bytes: that a new file is given ahead."""
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._writer = Writer(directory)
         self._is_dirty = False
 
     def go_on(self, seq: int) -> None:
-        """The next writes go into this segment, which is there."""
         self._writer.resume(seq)
 
     def write(self, pieces: list[Piece], trim_seq: int) -> None:
@@ -67,19 +63,13 @@ class SegmentFiles:
             self._remove(lambda seq: seq < trim_seq)
 
     def sync(self) -> None:
-        """Make durable what was written.
-
-        :raise WriteFailed: the disk refused.
-        """
+        """:raise WriteFailed: the disk refused."""
         if self._is_dirty:
             self._writer.sync()
             self._is_dirty = False
 
     def close(self) -> None:
-        """Make durable what was written, and let go of the segment.
-
-        :raise WriteFailed: the disk refused.
-        """
+        """:raise WriteFailed: the disk refused."""
         self.sync()
         self._writer.close()
 
@@ -157,10 +147,7 @@ class LogCopy:
             self._go_on()
 
     async def close(self) -> None:
-        """Nothing more comes: write all, make it durable, and let go of it.
-
-        :raise WriteFailed: the disk refused.
-        """
+        """:raise WriteFailed: the disk refused."""
         self._stop_syncs()
         while self._is_writing:
             idle: Deferred[None] = Deferred()
@@ -231,10 +218,7 @@ class Applying:
         self._log = log
 
     def apply(self, piece: Piece) -> Iterator[None]:
-        """Apply what `FollowedLog.take` has given; slice by slice.
-
-        :raise Incompatible: a record is not understood.
-        """
+        """:raise Incompatible: a record is not understood."""
         try:
             yield from self._apply(piece)
         except NotUnderstood as problem:
@@ -256,7 +240,10 @@ class Applying:
         count = 0
         for frame in piece.frames:
             if frame.next_lsn - 1 <= piece.known_lsn:
-                self._move(piece, frame)
+                # A frame of a segment that failed stands here now: earlier versions wrote on so.
+                for raw in frames.raw_records(piece.write.content, frame):
+                    if raw[TYPE] in HOMED:
+                        self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
             elif (
                 frame.base_lsn > piece.known_lsn and frame.n_rec >= FEW
                 and frames.ids_if_all(piece.write.content, frame, _PUTS)
@@ -278,12 +265,6 @@ class Applying:
             record = decode_record(raw, data)
             assert isinstance(record, TubeDef)
             self._queue.following.name(record.tube_id, record.name)
-
-    def _move(self, piece: Piece, frame: Frame) -> None:
-        """A frame of a segment that failed stands here now: earlier versions wrote on so."""
-        for raw in frames.raw_records(piece.write.content, frame):
-            if raw[TYPE] in HOMED:
-                self._queue.state.move_home(raw[JOB_ID], piece.write.segment)
 
     def _apply_puts(self, piece: Piece, frame: Frame) -> Iterator[None]:
         """A frame of nothing but puts: columns, as a start reads them."""

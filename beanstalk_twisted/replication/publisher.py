@@ -1,6 +1,4 @@
-"""What the active server tells the stream: each batch of its log before it is written, heartbeats
-when there is none, and which messages are wanted no more.
-"""
+"""What the active server tells the stream: batches before they are written, heartbeats, purges."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -150,9 +148,7 @@ class Publisher:
 
     @property
     def first_in_use(self) -> int:
-        """Position of the first message of the oldest segment in use whose position is known; 0 if
-        none is.  Nothing behind it is purged by this server.
-        """
+        """Position of the first message known to be in use, 0 if none is; no purge goes further."""
         return self._first_positions[min(self._first_positions)] if self._first_positions else 0
 
     def figures(self) -> PublisherFigures:
@@ -168,7 +164,6 @@ class Publisher:
     # Appending.
 
     def publish(self, batch: Batch) -> None:
-        """Append a batch; once fenced nothing."""
         if self._is_over:
             return
         self._published_lsn = batch.last_lsn
@@ -207,17 +202,14 @@ class Publisher:
             self._fail_stop(failure)
             return
         try:
-            self._fence(error)
+            # From this moment on nothing may be said to anybody.
+            self._lease.end()
+            self.stop()
+            # Who waits for the hand-over may begin the next term when it ends.
+            self.events.fenced(error)
+            self._end_hand_over()
         except BaseException:
             self._fail_stop.caught()
-
-    def _fence(self, error: StreamError) -> None:
-        """From this moment on nothing may be said to anybody."""
-        self._lease.end()
-        self.stop()
-        # Who waits for the hand-over may begin the next term when it ends.
-        self.events.fenced(error)
-        self._end_hand_over()
 
     # Heartbeats.
 
@@ -272,9 +264,7 @@ class Publisher:
     # What is wanted no more.
 
     def trimmed(self, seq: int) -> None:
-        """Purge what comes before the next segment, if it is known where that begins; that may come
-        later.
-        """
+        """Purge what comes before the next segment, once it is known where that begins."""
         for dead in [each for each in self._first_positions if each <= seq]:
             del self._first_positions[dead]
         self.purge(self._first_positions.get(seq + 1, 0))

@@ -27,7 +27,7 @@ from beanstalk_twisted.storage.io_thread import Reactor
 T = TypeVar("T")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
-"""Goes on with a coroutine."""
+"""Goes on with a coroutine; what that raises ends the standby."""
 
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
@@ -43,9 +43,7 @@ class Asking:
         self, stream: Stream, reactor: Reactor, now_ns: Callable[[], int], silence: Silence,
         waits: Waits, not_answered: Callable[[], None],
     ) -> None:  # fmt: skip
-        """:param silence: nobody can be heard while it does not answer.
-        :param not_answered: called when it did not.
-        """
+        """:param silence: nobody can be heard while the stream does not answer."""
         self.trouble = ""
         self._url = stream.url
         self._reactor = reactor
@@ -55,9 +53,7 @@ class Asking:
         self._not_answered = not_answered
 
     async def ask(self, ask: "Callable[[], Future[T]]") -> T:
-        """:return: the answer.
-        :raise StreamError: any but `Unreachable`.
-        """
+        """:raise StreamError: any but `Unreachable`."""
         while True:
             try:
                 found = await self._waits.wait(in_reactor(ask(), self._reactor))
@@ -74,7 +70,6 @@ class Missing:
     """Looks whether what is missing in a stream was purged."""
 
     def __init__(self, stream: Stream, gaps: Gaps, asking: Asking, spawn: Spawn) -> None:
-        """:param spawn: goes on with a coroutine; what that raises ends the standby."""
         self._stream = stream
         self._gaps = gaps
         self._asking = asking
@@ -94,11 +89,7 @@ class Missing:
             _refuse_purged(self._gaps.since, ends)
 
     def refuse(self, position: int, ends: Ends) -> None:
-        """Look before this standby becomes active.
-
-        :param position: of the newest message that was applied.
-        :raise Behind: more than heartbeats may be missing behind some message.
-        """
+        """:raise Behind: more than heartbeats may be missing behind some message."""
         since = self._gaps.known_to(position)
         _refuse_purged(since, ends)
         if self._gaps.is_torn:
@@ -111,10 +102,7 @@ def _refuse_purged(since: int, ends: Ends) -> None:
 
 
 class FirstPositions:
-    """Position of the first message of each segment, as far as it is known.
-
-    :ivar known: by the number of the segment.
-    """
+    """Position of the first message of each segment in ``known``, by its number."""
 
     def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
         self.known: dict[int, int] = {}
@@ -123,10 +111,7 @@ class FirstPositions:
         self._spawn = spawn
 
     def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
-        """Take what joining has found, and look for the segments before these in the background.
-
-        :param older: their headers, the newest first.
-        """
+        """:param older: headers of segments before those known, newest first, to be looked for."""
         self.known = known
         if older:
             self._spawn(self._find(older, ask))
@@ -148,7 +133,6 @@ class FirstPositions:
 
     @property
     def alive(self) -> dict[int, int]:
-        """Those of segments that are not dead."""
         oldest = min(self._log.segments, default=0)
         return {seq: at for seq, at in self.known.items() if seq >= oldest}
 
@@ -290,7 +274,6 @@ class StandbyFigures(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """What it does, and why that takes long, if it is known."""
         return f"{self.doing} ({self.trouble})" if self.trouble else self.doing
 
 

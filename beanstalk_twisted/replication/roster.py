@@ -1,6 +1,4 @@
-"""Who the servers of one replicated queue are, as they tell each other.  Nothing here decides who
-is active: it shows people what there is, and finds somebody to hand over to.
-"""
+"""Who the servers of a replicated queue are: to be shown, or handed over to; decides nothing."""
 
 import json
 from collections.abc import Iterable
@@ -64,16 +62,12 @@ class NoteText(NamedTuple):
     lease_s: float = 0.0
 
     def is_for(self, who: Identity) -> bool:
-        """Whether this server may begin at once, if this is what HANDED_OVER says.  Who has handed
-        over itself waits for others first.
-        """
+        """Whether this server may begin at once; who has handed over waits for others first."""
         return self.id != who.id and self.to in ("", who.id, who.name)
 
 
 def note_text(who: Identity, to: str = "", lease_s: float = 0.0) -> bytes:
-    """:param to: the id of the standby that is to be active next, if one was named.
-    :param lease_s: of the sender; 0 to say nothing of it.
-    """
+    """:param to: the id of the next active standby, or empty; ``lease_s`` 0 says nothing."""
     said = {"name": who.name, "id": who.id, "to": to, "lease_s": lease_s}
     return json.dumps({key: value for key, value in said.items() if value}).encode()
 
@@ -181,7 +175,6 @@ class Situation(NamedTuple):
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
 
     def stats(self) -> list[tuple[str, Value]]:
-        """What `stats-replication` says of it."""
         copies = self.copies or Copies(0)
         return [
             ("role", self.role),
@@ -205,7 +198,6 @@ class Situation(NamedTuple):
         ]
 
     def pairs(self) -> list[tuple[str, Value]]:
-        """What `stats` says of it."""
         copies = self.copies or Copies(0)
         return [
             ("replication-role", self.role),
@@ -220,7 +212,6 @@ class Situation(NamedTuple):
 
     @property
     def _not_in_sync(self) -> list[Presence]:
-        """The standbys that may not become active as they are."""
         return [each for each in self.standbys if not each.is_in_sync]
 
     def _names(self, standbys: Iterable[Presence]) -> Quoted:
@@ -307,7 +298,6 @@ class Roster:
         return nearest
 
     def _nobody(self, name: str, there: str) -> str:
-        """Why no standby of those ``there``, in words, is meant by a name."""
         ours, process, addresses = self.who
         if not name:
             return "no standby is there: start another server with the same --replicate"

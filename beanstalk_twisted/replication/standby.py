@@ -86,10 +86,7 @@ class Standby:
         reactor: Reactor, io: Io, lease_s: float, segment_bytes: int, now_ns: Callable[[], int],
         who: Identity,
     ) -> None:  # fmt: skip
-        """:param stream: open; ``directory`` is locked, and ``queue`` without jobs.
-        :param lease_s: after so many seconds of silence it may become active.
-        :param now_ns: the monotonic clock of the lease.
-        """
+        """:param queue: without jobs; ``stream`` is open, ``directory`` locked."""
         self._stream = stream
         self._directory = directory
         self._queue = queue
@@ -172,7 +169,6 @@ class Standby:
 
     @property
     def first_in_use(self) -> int:
-        """Where the oldest segment in use begins, as far as that is known; 0 if it is not."""
         return self._first_positions.first_in_use
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -386,16 +382,12 @@ class Standby:
             self._look_at(self._now_ns())
 
     def _heard(self, time_ns: int) -> None:
-        """The active server has sent a message at this log time.  If that was since this one has
-        joined it is now there; what was in the stream before may be of any age.
-        """
+        """What came after the joining shows that its sender is there; else it may be old."""
         if self._position > self._reception.old_to:
             self._clock.go_on_from(time_ns)
 
     async def _follow_anew(self) -> None:
-        """The stream is filled again: that is joined with what is here, all of which is written
-        first, so that there is more of it each time.
-        """
+        """Write all that came, so that more is here when the stream is joined again."""
         await self._copy.close()
         raise Behind("it is filled anew")
 

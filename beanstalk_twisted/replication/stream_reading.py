@@ -40,10 +40,7 @@ class Ask(Protocol):
 
 
 class StreamReader:
-    """Reads one stream, up to where it ended when `begin` was called.
-
-    :ivar ends: its ends then.
-    """
+    """:ivar ends: where the stream ended when `begin` was called."""
 
     def __init__(self, stream: Stream, ask: Ask) -> None:
         self.ends = Ends(1, 0)
@@ -55,10 +52,7 @@ class StreamReader:
         return self.ends
 
     async def first_from(self, position: int) -> Message | None:
-        """:return: the first message at a position or behind it; None if there is none up to the
-            end.
-        :raise Behind: what is missing before it was purged.
-        """
+        """:raise Behind: what is missing before the message was purged."""
         if position > self.ends.last:
             return None
         message = await self._ask(partial(self._stream.read, position))
@@ -92,9 +86,7 @@ class Ahead:
         self._read: deque[Message] = deque()
 
     async def next(self) -> Message | None:
-        """:return: the next message; None at the end.
-        :raise Behind: it was purged.
-        """
+        """:raise Behind: the next message was purged."""
         if not self._read:
             await self._read_on()
         if self._read:
@@ -121,9 +113,7 @@ class Ahead:
         self._read.extend(found)
 
     async def some(self) -> list[Message]:
-        """:return: the next messages, at most `SOME`; empty at the end.
-        :raise Behind: they were purged.
-        """
+        """At most `SOME`; empty at the end.  :raise Behind: they were purged."""
         message = await self.next()
         some = [] if message is None else [message]
         while self._read and len(some) < SOME:
@@ -158,7 +148,6 @@ class Beginnings:
     def __init__(
         self, reader: StreamReader, url: str, progress: Callable[[int, int], None]
     ) -> None:
-        """:param progress: told the position of a message that is passed over, and of the last."""
         self.is_of_queue = False
         self._foreign = 0, 0
         self._near: dict[SegmentHeader, Beginning] = {}
@@ -242,10 +231,7 @@ class Beginnings:
     async def all_from(
         self, position: int
     ) -> Callable[[SegmentHeader], Awaitable[Beginning | None]]:
-        """All of the stream from a position on is read for what begins segments.
-
-        :return: finds the first beginning of a segment, as `find` does.
-        """
+        """:return: finds the first beginning of a segment, as `find` does."""
         begun: dict[SegmentHeader, Beginning] = {}
         ahead = self._reader.all_from(position)
         while (message := await ahead.next()) is not None:
@@ -259,9 +245,7 @@ class Beginnings:
         return find
 
     async def _first_of_queue(self, position: int, below: int) -> Message | None:
-        """The first message at a position or behind it that is not foreign; None if there is none
-        below another position.
-        """
+        """The first message from a position on that is not foreign; None if none is below."""
         first, behind = self._foreign
         if first <= position < behind:
             position = behind

@@ -94,8 +94,6 @@ async def fill(
 
 
 class _Filling:
-    """What is under way."""
-
     def __init__(
         self, appender: Appender, total: int, progress: Callable[[int, int], None]
     ) -> None:
@@ -124,7 +122,6 @@ class _Filling:
             await self._appended.popleft()
 
     def leave(self) -> None:
-        """Nobody waits for the rest."""
         for appended in self._appended:
             appended.addErrback(_ignore)
 
@@ -187,9 +184,7 @@ def _named_end(directory: Directory, name: str, end: int, header: SegmentHeader)
 def _part(
     directory: Directory, name: str, at: int, end: int, salt: int, named: int
 ) -> Buffer:  # fmt: skip
-    """As much as one message holds beside what a segment begins and ends with, or one frame if that
-    is larger, or all up to ``named``.
-    """
+    """What one message holds beside the segment's ends, or a larger frame, or up to ``named``."""
     size = max(PART_BYTES - SEGMENT_HEADER_BYTES - TRAILER_BYTES, named - at)
     part = directory.read_part(name, at, min(at + size, end))
     first = frames.decode_header(part, 0, len(part), salt)
@@ -229,10 +224,7 @@ class Succession(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A segment whose first batch is in the stream, and not here yet.
-
-    :ivar position: of its first message.
-    """
+    """A segment whose first batch is in the stream from ``position`` on, and not here yet."""
 
     beginning: Beginning
     appender: Appender
@@ -254,9 +246,7 @@ class Succeeding:
         reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
         now_ns: Callable[[], int], who: Identity, made: type[Appender],
     ) -> None:  # fmt: skip
-        """:param waits: end it.
-        :param made: what appends this server's messages, from its first one on.
-        """
+        """:param made: told of what appends this server's messages, from its first one on."""
         self._stream = stream
         self._directory = directory
         self._queue = queue
@@ -273,7 +263,6 @@ class Succeeding:
 
     @property
     def trouble(self) -> str:
-        """Why the stream takes nothing, as far as that is known; empty while it does."""
         return "" if self._appender is None else self._appender.trouble
 
     def stop(self) -> None:
@@ -339,10 +328,7 @@ class Succeeding:
     async def _append(
         self, beginning: Beginning, appender: Appender, lease: HeldLease
     ) -> Begun:  # fmt: skip
-        """Append the first batch of a segment, and the lease of this server's term.
-
-        :raise WrongPosition: another server was first.
-        """
+        """:raise WrongPosition: another server was first."""
         write = write_of(beginning.batch, self._clock.now_ns())
         appender.term = term_of(write) or NO_TERM
         first, *others = encode_write(write)
@@ -378,7 +364,6 @@ class Succeeding:
         )  # fmt: skip
 
     def _write_all(self, beginning: Beginning) -> OpenLog:
-        """In the I/O thread."""
         remove_loss_note(self._directory)
         notes = tidied(self._directory, beginning.found)
         return write_beginning(self._directory, beginning, notes, is_witnessed=True)

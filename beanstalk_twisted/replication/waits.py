@@ -1,8 +1,4 @@
-"""Waiting, in the reactor's thread, for what is said in others.
-
-The futures of a stream are completed, and its messages come, in whatever thread talks to NATS; the
-log and the queue are the reactor's.
-"""
+"""Waiting, in the reactor's thread, for futures and messages that come in the thread of NATS."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,9 +14,7 @@ T = TypeVar("T")
 
 
 def in_reactor(asked: "Future[T]", reactor: Reactor) -> "Deferred[T]":
-    """:return: fires in the reactor's thread with what a future is completed with; it may be
-    cancelled, and then the outcome is dropped.
-    """
+    """A future's outcome, in the reactor's thread; dropped if this is cancelled."""
     answer: Deferred[T] = Deferred()
 
     def tell() -> None:
@@ -44,9 +38,7 @@ class Waits:
         return len(self._waited)
 
     async def wait(self, waited: "Deferred[T]") -> T:
-        """:return: what it fires with.
-        :raise CancelledError: `end` or `leave` was called meanwhile.
-        """
+        """:raise CancelledError: `end` or `leave` was called meanwhile."""
         self._waited.add(waited)  # type: ignore[arg-type]
         is_dropped = False
         try:
@@ -86,10 +78,7 @@ class Waits:
 
 
 class Receiver(Following):
-    """Hands what comes in any thread to the reactor's, until it is stopped.
-
-    :ivar following: what is told; set by whoever has begun it.
-    """
+    """Hands what comes in any thread to the reactor's, until it is stopped."""
 
     def __init__(
         self, reactor: Reactor, receive: Callable[[Sequence[Message]], None],

@@ -1,3 +1,1 @@
-"""The replicated stream: its messages, the door to it, NATS JetStream.  No Twisted: the server and
-the tools use the same.
-"""
+"""The replicated stream: messages, door, NATS JetStream; without Twisted, for server and tools."""

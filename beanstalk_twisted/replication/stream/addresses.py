@@ -1,6 +1,4 @@
-"""URLs of replicated streams: ``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE]
-[&monitor=PORT[,PORT…]]``.
-"""
+"""``nats://HOST[:PORT][,HOST[:PORT]…]/NAME[?creds=FILE][&monitor=PORT[,PORT…]]``."""
 
 import re
 from collections.abc import Mapping
@@ -25,9 +23,7 @@ _FORM: Final = "nats://HOST,HOST,HOST/NAME"
 
 
 def is_stream(text: str) -> bool:
-    """Whether something is the URL of a stream rather than a path, or the address of a server of
-    ours, which may begin with ``tls://`` too, and has no path.
-    """
+    """Whether this is a stream's URL: no path, nor ``tls://`` of a server, which has none."""
     scheme, mark, rest = text.partition("://")
     has_name = "/" in rest.partition("?")[0]
     return bool(mark) and (scheme.lower() == "nats" or (scheme.lower() == "tls" and has_name))
@@ -59,7 +55,6 @@ def parse(url: str) -> Address:
 
 
 def _monitors(text: str | None, servers: int) -> tuple[int, ...]:
-    """One for each of so many servers."""
     if text is None:
         return ()
     ports = tuple(map(_port, text.split(",")))

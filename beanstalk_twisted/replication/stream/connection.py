@@ -93,7 +93,6 @@ class Connection:
         return self._unfit[servers[0]] if is_each else ""
 
     def leave(self) -> None:
-        """In the thread: this server has no JetStream, go on to the next one."""
         self._unfit[self._server] = NO_JETSTREAM
         self._over.set()
 
@@ -118,7 +117,7 @@ class Connection:
                 return
 
     def stop(self) -> "Future[None]":
-        """End the thread; all that is under way fails with `Unreachable`."""
+        """End the thread; what is under way fails with `Unreachable`."""
         if not self._thread.is_alive() and not self._ended.done():
             # It was never started: nobody else closes what asyncio has opened.
             self._loop.close()
@@ -127,10 +126,7 @@ class Connection:
         return self._ended
 
     async def client(self, seconds: float = TIMEOUT_S) -> Client:
-        """The client, when it is connected.
-
-        :raise Unreachable: it is not so in time.
-        """
+        """:raise Unreachable: there is no connection in time."""
         if self._client is None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), seconds)
@@ -141,10 +137,7 @@ class Connection:
     async def request(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> Msg:
-        """Ask, and wait for the answer.  Requests leave in the order in which they were begun.
-
-        :raise Unreachable: there was none.
-        """
+        """Requests leave in the order of the calls.  :raise Unreachable: there was no answer."""
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = self._loop.create_future()
         self._answers[token] = answer
@@ -243,9 +236,7 @@ class Connection:
             await asyncio.sleep(PAUSE_S)
 
     async def _until_closed(self, client: Client, over: asyncio.Event) -> None:
-        """Its last bytes may wait for a server that is cut off for as long as TCP tries, and it
-        says only behind them that it has ended.
-        """
+        """Its end is told only behind its last bytes, and a cut-off server leaves those waiting."""
         while not (over.is_set() or client.is_closed):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), PING_S)
@@ -360,7 +351,6 @@ def raise_if_cancelled() -> None:
 
 
 def told_subject(name: str) -> str:
-    """Of what is told and not kept."""
     return f"{name}.told"
 
 

@@ -1,14 +1,4 @@
-"""The door to a replicated stream: an ordered list of messages, to which only he may append who
-knows its last position.
-
-The real one is `jetstream.JetStream`, and a simulated one for tests; both pass the same contract
-tests (tests/replication/stream/test_door.py).  Positions are JetStream's sequence numbers: from 1
-on, ascending, with gaps where messages were purged or have expired.
-
-Each method that asks the stream something returns a `Future`, which may be completed in any thread;
-none of them blocks.  Futures of one kind of call are completed in the order of the calls, except
-that appends may be.
-"""
+"""The door to a replicated stream: an ordered list, appended to by who knows its last position."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -53,7 +43,7 @@ class HeldLease:
 
 
 class Silence:
-    """For how long a standby has heard nothing of the active server."""
+    """How long a standby has not heard the active server."""
 
     def __init__(self, seconds: float, now_ns: int) -> None:
         self._own_ns = self._ns = int(seconds * 1e9)
@@ -88,9 +78,7 @@ class Silence:
 
 
 MAX_MESSAGE_BYTES: Final = 512 << 10
-"""The largest message, bytes: NATS takes 1 MiB unless it is told otherwise, and what is half of it
-leaves room for others in between.
-"""
+"""The largest message, bytes: half of NATS's own limit of 1 MiB, so that others fit in between."""
 
 EXPIRE_S: Final = 3600
 """How long a message stays that expires, seconds: heartbeats say nothing to who reads them later,
@@ -125,7 +113,6 @@ class Address(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL as it is shown: without options."""
         return f"{self.scheme}://{','.join(map(str, self.servers))}/{self.name}"
 
 
@@ -156,8 +143,6 @@ class StreamLost(Refused):
 
 
 class Message(NamedTuple):
-    """:ivar payload: at most `MAX_MESSAGE_BYTES`."""
-
     position: int
     payload: bytes
 
@@ -191,11 +176,9 @@ class Copies(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many of the copies are not there, or lack something."""
         return max(0, self.wanted - len(self.current))
 
     def __str__(self) -> str:
-        """As the rest of a sentence about the stream."""
         behind = f", not {', '.join(self.behind)}" if self.behind else ""
         led = f"led by {self.leader}" if self.leader else "without a leader"
         return f"{len(self.current)} of {self.wanted} copies current{behind}; {led}"
@@ -221,7 +204,12 @@ class Following(Protocol):
 
 
 class Stream(Protocol):
-    """One replicated stream; its URL is as it may be shown, without credentials."""
+    """One replicated stream; its URL is as it may be shown, without credentials.
+
+    Positions are JetStream's sequence numbers: from 1 on, ascending, with gaps where messages were
+    purged or have expired.  Futures may be completed in any thread, those of one kind of call in
+    the order of the calls, except that appends may be in any.
+    """
 
     url: str
 
@@ -298,9 +286,7 @@ class Stream(Protocol):
         """Tell all who `hear` now; nothing is kept, and what does not arrive is lost."""
 
     def hear(self, receive: Callable[[bytes], None]) -> None:
-        """:param receive: called in any thread with what others, and this one, `tell` from
-        now on.
-        """
+        """:param receive: called in any thread with what anybody tells from now on."""
 
     def close(self) -> "Future[None]":
         """Disconnect.  What is under way fails with `Unreachable`."""

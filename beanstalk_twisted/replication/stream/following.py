@@ -49,7 +49,6 @@ UNUSED_S: Final = 10.0
 """The server forgets a consumer that nobody has asked for so long."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Asks the interface of JetStream."""
 
 
 class JetStreamFollowing:
@@ -77,7 +76,6 @@ class JetStreamFollowing:
         self._thread = ThreadPoolExecutor(1, "nats follower")
 
     def begin(self) -> None:
-        """In the thread of the connection."""
         if not self._is_over:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -128,10 +126,7 @@ class JetStreamFollowing:
 
 
 async def read_some(connection: Connection, name: str, position: int, ask: Ask) -> list[Message]:
-    """Read on once; see `Stream.read_on`.
-
-    :raise Unreachable: nobody answers, or what came is not whole.
-    """
+    """:raise Unreachable: nobody answers, or what came is not whole; see `Stream.read_on`."""
     found: list[Message] = []
     try:
         async with _pulling(connection, name, position, ask) as pulling:
@@ -173,10 +168,7 @@ async def _pulling(
 
 
 class _Pulling:
-    """What comes for requests.
-
-    :ivar is_over: whether the last request is fulfilled, so that the next may be made.
-    """
+    """:ivar is_over: whether the last request is fulfilled, so that the next may be made."""
 
     def __init__(
         self, publish: Callable[..., Awaitable[None]], reading: Subscription, position: int

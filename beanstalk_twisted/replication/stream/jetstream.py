@@ -301,9 +301,7 @@ class JetStream:
         )
 
     async def _others(self) -> list[str]:
-        """The names of other streams of queues, those first that look like ours; none if we may not
-        ask.
-        """
+        """Other streams of queues, those like ours first; none if we may not ask."""
         try:
             found = await self._api("STREAM.NAMES", {"subject": settings.subject("*")})
         except (ApiError, Unreachable):
@@ -347,9 +345,6 @@ class JetStream:
             raise Unreachable(f"{why}{self._remedy(error.number)}") from None
 
     def _remedy(self, number: int) -> str:
-        """What is to be done when a stream takes nothing for a while; empty if that is not
-        known.
-        """
         if number == STORE_FAILED:
             return f": see `nats stream info {self._name}`, and whether its limits are reached"
         if number in NO_RESOURCES:
@@ -417,10 +412,7 @@ def _ends_of(info: Mapping[str, Any]) -> Ends:
 
 
 def _options(address: Address, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What a client of NATS is given beside addresses: names of variables are those of ``nats``.
-
-    :raise Refused: a file cannot be read.
-    """
+    """Names of variables are those of ``nats``.  :raise Refused: a file cannot be read."""
     options: dict[str, Any] = {"name": "beanstalk-twisted"}
     if creds := address.creds or environment.get("NATS_CREDS"):
         options["user_credentials"] = _readable(creds, "credentials")

@@ -1,10 +1,4 @@
-"""What the messages of a replicated log say, as bytes: docs/replication-log.md, "Messages".
-
-A `Write` is a piece of a segment file: the bytes that the active server writes at an offset.  So a
-standby's files are those of the active server, byte for byte, and frames, their checksums and their
-watermarks are as docs/binlog-format.md says.  Writes too large for a message are sent in parts,
-which count when the last one is in.
-"""
+"""What the messages of a replicated log say, as bytes: docs/replication-log.md, "Messages"."""
 
 import struct
 import zlib
@@ -43,8 +37,6 @@ that a round of 30 ms keeps none waiting behind a disk of 1 ms.
 
 
 class Kind(IntEnum):
-    """What a message is."""
-
     WRITE = 1
     HEARTBEAT = 2
     """The active server lives; its payload names it."""
@@ -59,13 +51,11 @@ KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 class Write(NamedTuple):
-    """Bytes of a segment.
+    """Bytes of a segment, as the active server's file has them, at ``offset``.
 
-    :ivar segment: its number; ``offset`` is where they go.
     :ivar last_lsn: LSN of the last record up to their end.
     :ivar time_ns: log time when they were made.
-    :ivar begins: whether the segment begins with them, so that it is to be made; ``seals`` whether
-        it ends with them.
+    :ivar begins: whether the segment begins with them; ``seals`` whether it ends with them.
     """
 
     segment: int
@@ -125,9 +115,7 @@ class FillMark:
             self.has_ended = note.last_lsn <= known_lsn
 
     def may_begin_with(self, segment: int) -> bool:
-        """Whether the first segment that is taken of the stream may be this: where it is filled,
-        the others may stand before the first one, if that was displaced.
-        """
+        """The segments of a filling may stand before its first one, if that was displaced."""
         return not self.is_filling or self._first in (0, segment)
 
     def began(self) -> None:
@@ -206,9 +194,7 @@ def encode_write(write: Write) -> Iterator[bytes]:
 def encode_note(
     kind: Kind, last_lsn: int, time_ns: int, text: bytes = b"", segment: int = 0
 ) -> bytes:
-    """:param text: who sends it, at most `PART_BYTES`.
-    :param segment: of FILL_BEGINS, with which the log begins.
-    """
+    """:param text: who sends it, at most `PART_BYTES`; ``segment`` is as `Note.segment`."""
     return _encode(kind, 0, segment, 0, last_lsn, time_ns, text)
 
 
@@ -360,7 +346,6 @@ class Gaps:
         self.displaced_to = 0
 
     def passed_over(self) -> None:
-        """The message is stale, or foreign."""
         self.displaced_to = self._at + MAX_IN_FLIGHT
 
     def told_of(self, last_lsn: int, known_lsn: int) -> None:
@@ -404,7 +389,6 @@ class Assembler:
         return is_stale(found, self.term)
 
     def fill_begins(self) -> None:
-        """What came before means nothing."""
         self.term = NO_TERM
         self._parts.clear()
 

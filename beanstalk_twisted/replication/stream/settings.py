@@ -1,6 +1,4 @@
-"""How a stream of JetStream must be set so that nothing acknowledged is lost, and what is said of
-one that is not.
-"""
+"""How a stream of JetStream must be set so that nothing acknowledged is lost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -38,12 +36,10 @@ _FIXED: Final = frozenset({"storage", "deny_purge", "sealed", "persist_mode"})
 
 
 def subject(name: str) -> str:
-    """Of the messages of a stream."""
     return f"{name}.log"
 
 
 def wanted(name: str, replicas: int) -> dict[str, object]:
-    """The configuration of a stream that is made here."""
     return {
         "name": name, "subjects": [subject(name)], "num_replicas": replicas, "storage": "file",
         "retention": "limits", "discard": "new", "max_msgs": -1, "max_bytes": -1, "max_age": 0,
@@ -60,16 +56,12 @@ def can_expire(config: Mapping[str, Any]) -> bool:
 
 
 class Fault(NamedTuple):
-    """Why a stream cannot be used, and what to do."""
-
     what: str
     advice: str
 
 
 def copies_of(info: Mapping[str, Any]) -> Copies:
-    """:param info: what JetStream says of a stream; of one that is on a single server it names
-    none.
-    """
+    """Of a stream on a single server JetStream names none."""
     wanted = info["config"].get("num_replicas", 1)
     cluster = info.get("cluster")
     if not cluster:
