@@ -17,7 +17,7 @@ INTERNAL: Final = ("benchmarks", "tests")
 LEFT_OUT: Final = ROOT / "binlog_tools/spark"
 COLUMNS: Final = 100
 MODULE_LINES: Final = 3
-LONG_MODULES: Final = 98
+LONG_MODULES: Final = 90
 """How many module docstrings may be longer than that.  Lower it; never raise it."""
 
 STOP_WORDS: Final = {

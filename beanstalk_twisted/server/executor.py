@@ -86,7 +86,7 @@ class Executor:
         queue, methods = context.queue, context.methods
         counts = queue.tally.commands
         observer = context.observer
-        is_plain = observer is None and not self._writes and context.durability.lease is None
+        is_plain = self._is_plain()
         self.line = b""
         at = self.at = 0
         while True:
@@ -161,6 +161,11 @@ class Executor:
             now_ns = context.now_ns()
             if now_ns > ends_ns:
                 return STOPPED
+
+    def _is_plain(self) -> bool:
+        """Not in `execute`, whose handlers have to stand in its first 256 instructions."""
+        context = self._context
+        return context.observer is None and not self._writes and context.durability.lease is None
 
     def _note_time(self, begun_ns: int) -> None:
         times, command = self._context.times, self._command
