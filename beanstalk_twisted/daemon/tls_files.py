@@ -339,21 +339,24 @@ def make_context(credentials: Sequence[Credential], trust: Trust | None) -> SSL.
 
 def _context(credential: Credential, trust: Trust | None) -> SSL.Context:
     try:
-        context = SSL.Context(SSL.TLS_METHOD)
-        context.set_min_proto_version(SSL.TLS1_2_VERSION)
-        context.set_options(OPTIONS)
-        context.set_mode(SSL.MODE_RELEASE_BUFFERS)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        context.use_certificate(credential.certificate)
-        context.use_privatekey(credential.key)
-        for each in credential.chain:
-            context.add_extra_chain_cert(each)
-        context.check_privatekey()
-        if trust is not None:
-            _verify(context, trust)
-        context.set_cipher_list(CIPHERS)
+        return _filled(SSL.Context(SSL.TLS_METHOD), credential, trust)
     except (SSL.Error, crypto.Error, TypeError) as problem:
         raise BadTls(f"{credential.path}: OpenSSL does not take it: {words_of(problem)}") from None
+
+
+def _filled(context: SSL.Context, credential: Credential, trust: Trust | None) -> SSL.Context:
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_options(OPTIONS)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.use_certificate(credential.certificate)
+    context.use_privatekey(credential.key)
+    for each in credential.chain:
+        context.add_extra_chain_cert(each)
+    context.check_privatekey()
+    if trust is not None:
+        _verify(context, trust)
+    context.set_cipher_list(CIPHERS)
     return context
 
 

@@ -231,14 +231,11 @@ class Executor:
         queue, observer = context.queue, context.observer
         answer: Answer | None
         size: int
-        command, (priority, delay_s, ttr_s, size), has_junk = parsed
+        _, (priority, delay_s, ttr_s, size), has_junk = parsed
         stop = start + size
         end = stop + 2
         if has_junk or end > len(data) or size > queue.max_job_bytes:
-            # The size is looked at before what may follow it (beanstalkd prot.c, OP_PUT).
-            if not has_junk or size > queue.max_job_bytes:
-                return None
-            return self._refuse(line, start, BAD_FORMAT, command.counter, parsed)
+            return self._leave_or_refuse(line, parsed, start)
         self.line, self.at = line, end
         if context.gate is not None and self._is_refused(line, parsed):
             return REFUSED
@@ -257,6 +254,13 @@ class Executor:
         if answer is not None:
             return answer
         return queue.puts.put(self._session, now_ns, draft, priority, delay_s, ttr_s, body)
+
+    def _leave_or_refuse(self, line: bytes, parsed: Parsed, start: int) -> Answer | None:
+        command, (_, _, _, size), has_junk = parsed
+        # The size is looked at before what may follow it (beanstalkd prot.c, OP_PUT).
+        if not has_junk or size > self._context.queue.max_job_bytes:
+            return None
+        return self._refuse(line, start, BAD_FORMAT, command.counter, parsed)
 
     def _is_refused(self, line: bytes, parsed: Parsed) -> bool:
         """Return True if no job may be put into the tube in use; then it is counted."""

@@ -163,7 +163,7 @@ ON_THE_WAY = ("wire", "binlog", "jobs", "rules", "storage", "server", "daemon")
 BEFORE_ANYBODY_IS_SERVED = {
     ("archive.py", "refuse_unusable"), ("command_line.py", "_endpoint"), ("directory.py", "_lock"),
     ("directory.py", "make"), ("listening.py", "startService"), ("opening.py", "_begin"),
-    ("replication_options.py", "_remove_unless_locked"), ("terms.py", "startService"),
+    ("replication_options.py", "_remove_unless_locked"), ("replicated.py", "startService"),
     ("sockets.py", "_make_way"),
 }  # fmt: skip
 
