@@ -21,18 +21,21 @@ class Broken(Exception):
     """It broke off where a job may be there twice."""
 
 
-def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float]:
+def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float, Stats]:
     """Count the jobs of a tube that are in a state now.
 
-    :return: how many are to be moved, and the id at which those begin that were put since.
+    :return: how many are to be moved, the id at which those begin that were put since, and the
+        statistics of the tube.
     """
     key = f"current-jobs-{state}"
-    if not queue.stats_tube(tube).number(key):
-        return 0, 0
+    stats = queue.stats_tube(tube)
+    if not stats.number(key):
+        return 0, 0, stats
     # Before they are counted, so that all that were put before are among those.
     end = queue.next_id()
-    there = queue.stats_tube(tube).number(key)
-    return there if most is None else min(there, most), end
+    stats = queue.stats_tube(tube)
+    there = stats.number(key)
+    return there if most is None else min(there, most), end, stats
 
 
 class Mover:
@@ -43,8 +46,6 @@ class Mover:
     worst, twice; as its reservation ends with the connection, it is then ready in its old tube,
     even if it was buried or delayed.  Priority, TTR and what is left of its delay stay.
 
-    :ivar target: the tube that they are moved into.
-    :ivar keeps_buried: whether to bury there what was buried.
     :ivar later: the number of the job at which `move_all` stopped, as that was put since it began;
         None if it did not.
     """
@@ -54,19 +55,12 @@ class Mover:
         self._queue = queue
         self.target = target
         self.keeps_buried = keeps_buried
-        self._end = float("inf")
+        self._end = 0.0
         self.later: int | None = None
 
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
         """Move the jobs of a tube that are in a state now, and not those that come meanwhile."""
-        key = f"current-jobs-{state}"
-        if self._queue.stats_tube(source)[key] == "0":
-            return
-        # Before they are counted, so that all that were put before are among those.
-        self._end = self._queue.next_id()
-        stats = self._queue.stats_tube(source)
-        left = stats.number(key)
-        left = left if most is None else min(left, most)
+        left, self._end, stats = _count(self._queue, source, state, most)
         take = self._taker(source, state, stats["pause-time-left"] != "0")
         while left > 0 and (taken := take()) is not None:
             yield taken
@@ -171,8 +165,6 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    """Moves jobs in batches."""
-
     def __init__(
         self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
     ) -> None:
@@ -194,7 +186,7 @@ class BatchMover:
         :raise Refused: a job could not be put; it and the rest stay.
         :raise Broken: jobs may be there twice.
         """
-        left, end = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._queue, source, state, most)
         if not left:
             return
         self._queue.use(self._mover.target)
@@ -215,8 +207,15 @@ class BatchMover:
         if not taken:
             return []
         buries = self._mover.keeps_buried and state == "buried"
+        jobs = [
+            NewJob(
+                each.job.body, each.stats.number("pri"), BURYING_S if buries else each.delay_s,
+                each.stats.number("ttr"),
+            )
+            for each in taken
+        ]  # fmt: skip
         try:
-            new = self._extensions.put([_put_anew(each, buries) for each in taken])
+            new = self._extensions.put(jobs)
         except Refused:
             # What is wrong with which is told when they are put one by one.
             return self._move_singly(taken, state)
@@ -309,26 +308,18 @@ def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
         yield batch
 
 
-def _put_anew(taken: _Taken, buries: bool) -> NewJob:
-    stats = taken.stats
-    delay_s = BURYING_S if buries else taken.delay_s
-    return NewJob(taken.job.body, stats.number("pri"), delay_s, stats.number("ttr"))
-
-
 class DirectMover:
     """Moves jobs as they are.
 
     :ivar duplicates: a sentence for each job that `move_all` has left where it was, since its
         unique key is taken in the other tube.
-    :ivar later: the id of the job at which `move_all` stopped, as that was put since it began; None
-        if it did not.
+    :ivar later: as of `Mover`.
     """
 
     def __init__(
         self, queue: Queue, extensions: Extensions, target: bytes, keeps_buried: bool = True,
         batch_jobs: int = BATCH_JOBS,
     ) -> None:  # fmt: skip
-        """:param keeps_buried: what was buried is so in the new tube; else it is ready there."""
         self._queue = queue
         self._extensions = extensions
         self._target = target
@@ -360,7 +351,7 @@ class DirectMover:
         :return: those of each batch.
         :raise Refused: the server has no room for a job; it and others stay.
         """
-        left, end = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._queue, source, state, most)
         for page in self._pages(source, state, end):
             for at in range(0, len(page), self._batch_jobs):
                 moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
@@ -393,7 +384,7 @@ class DirectMover:
     def _move(self, jobs: Sequence[int], state: str) -> tuple[list[Moved], Refused | None]:
         """Move jobs, but for those that somebody else has taken since they were listed.
 
-        :return: those moved, and why the first of the others was not, if it is not their own fault.
+        :return: those moved, and why the first of the others was not, if not by its own fault.
         """
         moved: list[Moved] = []
         first: Refused | None = None

@@ -66,7 +66,6 @@ _OPTIONS: Final = (
 
 
 def tag_options(command: F) -> F:
-    """Give a command the options, in this order."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
