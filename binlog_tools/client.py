@@ -208,6 +208,5 @@ def announced(line: Line) -> list[str]:
 
 
 def parse_stats(data: bytes) -> dict[bytes, bytes]:
-    """The keys and values of a server's small YAML."""
     pairs = (line.partition(b":") for line in data.splitlines() if b":" in line)
     return {key.strip(): value.strip().strip(b'"') for key, _, value in pairs}
