@@ -117,7 +117,22 @@ class Connection(Line):
 
     def reply(self) -> Reply:
         try:
-            return self._reply()
+            words = tuple(self._line().split())
+            if words[:1] == (b"INSERTED_BATCH",):
+                count = Reply(words).number
+                if not 0 <= count <= MAX_BATCH_JOBS:
+                    raise OSError(0, NO_SERVER)
+                lines = b"".join([self._line() for _ in range(count)])
+                return Reply(words, lines.removesuffix(b"\r\n"))
+            if not words or words[0] not in _WITH_DATA:
+                return Reply(words)
+            size = int(words[-1]) if words[-1].isdigit() else -1
+            if not 0 <= size <= MAX_BODY_BYTES:
+                raise OSError(0, NO_SERVER)
+            data = self._replies.read(size + 2)
+            if len(data) < size + 2:
+                raise OSError(0, "the server has closed the connection")
+            return Reply(words, data[:-2])
         except OSError as problem:
             raise self._lost(problem) from None
 
@@ -156,25 +171,6 @@ class Connection(Line):
             raise OSError(0, f"the server has closed the connection{hint}")
         self._has_answered = True
         return line
-
-    def _reply(self) -> Reply:
-        words = tuple(self._line().split())
-        if words[:1] == (b"INSERTED_BATCH",):
-            return Reply(words, self._lines(Reply(words).number).removesuffix(b"\r\n"))
-        if not words or words[0] not in _WITH_DATA:
-            return Reply(words)
-        size = int(words[-1]) if words[-1].isdigit() else -1
-        if not 0 <= size <= MAX_BODY_BYTES:
-            raise OSError(0, NO_SERVER)
-        data = self._replies.read(size + 2)
-        if len(data) < size + 2:
-            raise OSError(0, "the server has closed the connection")
-        return Reply(words, data[:-2])
-
-    def _lines(self, count: int) -> bytes:
-        if not 0 <= count <= MAX_BATCH_JOBS:
-            raise OSError(0, NO_SERVER)
-        return b"".join([self._line() for _ in range(count)])
 
     def _lost(self, problem: OSError) -> Lost:
         if isinstance(problem, Lost):

@@ -200,20 +200,15 @@ class TlsConnection(Connection):
         import ssl
 
         if isinstance(problem, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
-            problem = self._last_word(problem)
+            try:
+                self._replies.peek(1)
+            except OSError as said:  # Why it has closed the connection, if the server says so.
+                problem = said
         if isinstance(problem, ssl.SSLEOFError):
             problem = OSError(0, "the server has closed the connection")
         if not isinstance(problem, ssl.SSLError):
             return super()._lost(problem)
         return self._told(_of_error(problem, self._tls))
-
-    def _last_word(self, problem: OSError) -> OSError:
-        """Why the server has closed the connection, if it has said so."""
-        try:
-            self._replies.peek(1)
-        except OSError as said:
-            return said
-        return problem
 
     def _told(self, fault: TlsFault) -> Lost:
         return Lost(0, fault.why, fault.where or self.address)

@@ -1,6 +1,6 @@
 """Jobs from one tube into another, none lost."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, can_page
@@ -61,20 +61,17 @@ class Mover:
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
         """Move the jobs of a tube that are in a state now, and not those that come meanwhile."""
         left, self._end, stats = _count(self._queue, source, state, most)
-        take = self._taker(source, state, stats["pause-time-left"] != "0")
-        while left > 0 and (taken := take()) is not None:
-            yield taken
-            left -= 1
-
-    def _taker(self, source: bytes, state: str, is_paused: bool) -> Callable[[], Moved | None]:
         # Nobody can reserve from a paused tube, but each job of it.
-        if state == "ready" and not is_paused:
-            # A pause in its last second looks like none.
-            return lambda: (
-                self._move_ready(source)
-                or (None if self.later else self._move_first(source, state))
-            )
-        return lambda: self._move_first(source, state)
+        is_open = state == "ready" and stats["pause-time-left"] == "0"
+        while left > 0:
+            moved = self._move_ready(source) if is_open else None
+            if moved is None and self.later is None:
+                # A pause in its last second looks like none.
+                moved = self._move_first(source, state)
+            if moved is None:
+                return
+            yield moved
+            left -= 1
 
     def _move_ready(self, source: bytes) -> Moved | None:
         self._queue.watch_only([source])
@@ -344,11 +341,8 @@ class DirectMover:
     def move_all(
         self, source: bytes, state: str, most: int | None
     ) -> Generator[Sequence[Moved], None, None]:
-        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+        """As of `BatchMover`.
 
-        Close it where it is left early: what went wrong in the last batch is raised then.
-
-        :return: those of each batch.
         :raise Refused: the server has no room for a job; it and others stay.
         """
         left, end, _ = _count(self._queue, source, state, most)

@@ -210,8 +210,10 @@ def move(
             found = ([mover.move_job(job)] for job in jobs)
         elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
+        elif can_batch(extensions, source):
+            found = BatchMover(queue, extensions, mover).move_all(source, state, count)
         else:
-            found = _all_of(queue, extensions, mover, source, state, count)
+            found = ([moved] for moved in mover.move_all(source, state, count))
         with DeferredSignal() as stop, closing(found):
             while stop.number is None and (batch := next(found, None)) is not None:
                 moved += len(batch)
@@ -235,17 +237,6 @@ def move(
 
 _Batches = Generator[Sequence[Moved], None, None]
 """Jobs that were moved; what is given together must not stay half done."""
-
-
-def _all_of(
-    queue: Queue, extensions: Extensions, mover: Mover, source: bytes, state: str, most: int | None
-) -> _Batches:
-    """Put the jobs of a tube anew in the quickest way that the server has."""
-    if can_batch(extensions, source):
-        yield from BatchMover(queue, extensions, mover).move_all(source, state, most)
-        return
-    for moved in mover.move_all(source, state, most):
-        yield [moved]
 
 
 def _show(output: Output, batch: Sequence[Moved]) -> None:

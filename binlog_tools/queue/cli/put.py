@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from io import UnsupportedOperation
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -71,7 +72,9 @@ def lines_of(
 def _parts(
     source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
 ) -> Iterator[bytes | None]:
-    number = _number(source)
+    number = None  # What is no file never has to be waited for.
+    with suppress(UnsupportedOperation):
+        number = source.fileno()
     while goes_on():
         if server.is_answered():
             yield None
@@ -85,14 +88,6 @@ def _parts(
         if not part:
             return
         yield part
-
-
-def _number(source: BinaryIO) -> int | None:
-    """The file's number; None of what is no file, and never has to be waited for."""
-    try:
-        return source.fileno()
-    except UnsupportedOperation:
-        return None
 
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
@@ -385,10 +380,7 @@ def bodies_of(
     """Give the bodies of the jobs to put, as many as have come: the argument, the input, or each
     line of it, and None where an answer can be read meanwhile.
 
-    A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
-
     :param may_be_empty: an input without a byte is meant; mostly what was to write it has failed.
-    :param goes_on: whether more lines are wanted.
     """
     if body is not None:
         yield [body.encode("utf-8", "surrogateescape")]
