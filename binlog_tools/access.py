@@ -98,7 +98,7 @@ def _verdict(identity: Identity, what: str, right: int, has: int, tube: str) -> 
 
 
 def _sources(grant: Grant, right: int, tube: str) -> list[str]:
-    """:return: the lines of the file that give a right of a tube; of any if the name is empty."""
+    """:param tube: empty for any."""
     return [
         f'{each.name} = "{each.pattern}"'
         for each in grant.granted

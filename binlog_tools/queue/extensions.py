@@ -51,7 +51,6 @@ class Extensions:
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Ask the server what it has."""
         self._queue = queue
         self.words = frozenset(queue.capabilities())
 
@@ -59,9 +58,7 @@ class Extensions:
         return self.words.issuperset(words)
 
     def need(self, word: str, instead: str) -> None:
-        """:param instead: what can be done without it.
-        :raise Missing: the command is not there.
-        """
+        """:raise Missing: the command is not there."""
         if not self.has(word):
             raise Missing(word, instead)
 
@@ -240,9 +237,7 @@ class Extensions:
 
 
 def group_awaited(job: Stats) -> str:
-    """:param job: what `list-jobs` or `stats-job` says of it.
-    :return: the group that it waits for now; empty if it waits for none.
-    """
+    """:return: the group that a job waits for now; empty if it waits for none."""
     is_waiting = job["state"] == "delayed" and job["time-left"] == "0"
     return job.get("after-group", "") if is_waiting else ""
 

@@ -114,9 +114,7 @@ class Mover:
         return self.move_reserved(taken, stats, stats["state"], delay_s)
 
     def move_reserved(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
-        """Move a job that we have reserved.
-
-        :param state: its state before, and what was left of its delay.
+        """:param state: the job's state before, and what was left of its delay.
         :raise Refused: it cannot be put, and is again what it was.
         """
         priority, ttr_s = stats.number("pri"), stats.number("ttr")
@@ -140,7 +138,6 @@ class Mover:
         return Moved(job.id, new)
 
     def give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
-        """Let a job that we have reserved be what it was before."""
         if is_buried:
             self._queue.bury(job, priority)
         else:
@@ -287,7 +284,6 @@ class BatchMover:
 
 
 def can_batch(extensions: Extensions, source: bytes) -> bool:
-    """Say whether the server has all that is needed to move the jobs of a tube in batches."""
     return extensions.has("list-jobs", "put-batch", "delete-batch") and can_page(source)
 
 

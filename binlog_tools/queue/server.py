@@ -99,7 +99,6 @@ def _meaning(what: str, reply: Reply) -> str:
 
 
 def _unauthorized(what: str, tube: bytes) -> str:
-    """What a refusal for lack of a right means, and how to find out which."""
     command, *about = what.split()
     asked = command
     if command in OF_TUBE_IN_USE and tube:
@@ -132,7 +131,6 @@ class Stats(dict[str, str]):
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
     def number(self, key: str) -> int:
-        """:raise Lost: there is no whole number under this key."""
         return whole_number(self[key])
 
 
@@ -197,7 +195,6 @@ class Queue:
         self._used = tube
 
     def watch_only(self, tubes: Iterable[bytes]) -> None:
-        """Reserve from these tubes and no others."""
         wanted = set(tubes)
         for tube in sorted(wanted - self._watched):
             self.ask(tube_request(b"watch", tube), b"WATCHING")
@@ -271,7 +268,6 @@ class Queue:
         self.ask(b"touch %d\r\n" % job, b"TOUCHED")
 
     def kick(self, bound: int) -> int:
-        """Kick up to so many, and give how many there were."""
         return self.ask(b"kick %d\r\n" % bound, b"KICKED").number
 
     def kick_job(self, job: int) -> None:

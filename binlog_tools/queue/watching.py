@@ -180,9 +180,7 @@ HELP: Final = (
 
 
 class View(NamedTuple):
-    """What is to be shown.
-
-    :ivar filter: part of the names of tubes; empty for all.
+    """:ivar filter: part of the names of tubes; empty for all.
     :ivar is_typing: whether keys are of the filter.
     """
 

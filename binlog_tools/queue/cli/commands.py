@@ -37,8 +37,6 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "fo
 
 
 class Commands(LateGroup):
-    """The subcommands, and what is said when one fails."""
-
     places: ClassVar = {
         name: (
             module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
@@ -94,7 +92,6 @@ def cli(address: Address | None, token_file: str | None) -> None:
 
 
 def called() -> int:
-    """Do what the command line says, and give the exit code."""
     forgive_stderr()
     code = cli.exit_code(PROGRAM)
     INTERRUPTS.end_at_once()

@@ -55,7 +55,6 @@ class _ServerOption(click.Option):
         return before, ParameterSource.COMMANDLINE
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Add the token that is to be shown, unless the address has one."""
         address = super().process_value(ctx, value)
         if not isinstance(address, Address):
             return address

@@ -185,7 +185,6 @@ class Putter:
         return not self._is_stopped
 
     def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
-        """Put all of them; end the command if the connection ends."""
         try:
             for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
                 self._answered(reply)

@@ -114,7 +114,6 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
 
 
 def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    """:return: what an option says, as the client's `Tags` has it."""
     if name.endswith("_by"):
         return {name: value}
     key, colon, number = value, "", ""

@@ -106,10 +106,7 @@ class Touches:
         self._at_s = time.monotonic() + self._every_s
 
     def touch_if_due(self) -> None:
-        """Touch it if so much of its TTR is over.
-
-        :raise Refused: it is not ours any more.
-        """
+        """:raise Refused: it is not ours any more."""
         if time.monotonic() >= self._at_s:
             self._queue.touch(self._job.id)
             self._at_s = time.monotonic() + self._every_s
