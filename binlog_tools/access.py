@@ -23,7 +23,6 @@ from beanstalk_twisted.access.rules import (
     parse_access,
 )
 from beanstalk_twisted.access.tokens import BadHash, hash_of, new_token
-from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.grammar import is_tube_name
 from beanstalk_twisted.wire.rights import (
@@ -41,8 +40,6 @@ from binlog_tools.console.wording import told
 from binlog_tools.queue.cli import exits, options
 from binlog_tools.queue.cli.exits import USAGE, fail, warn
 
-WITHOUT_TUBE = (NOTHING, SOME, EVERY)
-
 
 class Verdict(NamedTuple):
     """Whether a command is carried out, why, and what its identity may take."""
@@ -53,56 +50,40 @@ class Verdict(NamedTuple):
 
 
 class NoSuch(ValueError):
-    """There is no such identity, command or tube, or the command needs a tube."""
+    """No such identity, command or tube is there, or the command needs a tube."""
 
 
 def explain(rules: AccessRules, name: str, command: str, tube: str = "") -> Verdict:
-    """:param name: of an identity.
-    :param tube: that the command is about; of a job found by its id, the one it is in.
+    """:param tube: that the command is about; of a job found by its id, the one it is in.
     :raise NoSuch: one of them.
     """
-    identity = _identity(rules, name)
-    return _explained(identity, command, tube)._replace(limits=identity.limits)
-
-
-def _explained(identity: Identity, command: str, tube: str) -> Verdict:
-    row = _row(command)
-    right, of = row.needs
-    if of == NOTHING:
-        return Verdict(True, f"{command} needs no right: it is about the connection alone")
-    if of in WITHOUT_TUBE:
-        return _of_server(identity, row)
-    if not tube:
-        raise NoSuch(f"{command} is about a tube: say which behind it")
-    if not is_tube_name(tube.encode()):
-        raise NoSuch(f"{tube} is not the name of a tube; say one that a pattern of the file means")
-    has = identity.grant.rights_of(tube.encode())
-    verdict = _verdict(identity, f"{command} of {tube}", right, has, tube)
-    return Verdict(verdict.may, verdict.why + _notes(of))
-
-
-def _identity(rules: AccessRules, name: str) -> Identity:
     identity = rules.anonymous if name == ANONYMOUS else rules.identities.get(name)
     if identity is None:
         names = ", ".join([*rules.identities, ANONYMOUS])
         raise NoSuch(f"the file has no identity {name}; it has {names}")
-    return identity
+    return _explained(identity, command, tube)._replace(limits=identity.limits)
 
 
-def _row(command: str) -> Command:
-    rows = [row for row in GUARDED.rows if row.name == command and not row.form]
-    if not rows:
+def _explained(identity: Identity, command: str, tube: str) -> Verdict:
+    row = next((row for row in GUARDED.rows if row.name == command and not row.form), None)
+    if row is None:
         raise NoSuch(f"there is no command {command}")
-    return rows[0]
-
-
-def _of_server(identity: Identity, row: Command) -> Verdict:
     right, of = row.needs
+    if of == NOTHING:
+        return Verdict(True, f"{command} needs no right: it is about the connection alone")
     grant = identity.grant
     if of == EVERY:
         # No tube has this name, so only a star gives rights of it.
-        return _verdict(identity, f"{row.name} of all tubes", right, grant.everywhere, EVERYTHING)
-    return _verdict(identity, f"{row.name} of any tube", right, grant.anywhere, "")
+        return _verdict(identity, f"{command} of all tubes", right, grant.everywhere, EVERYTHING)
+    if of == SOME:
+        return _verdict(identity, f"{command} of any tube", right, grant.anywhere, "")
+    if not tube:
+        raise NoSuch(f"{command} is about a tube: say which behind it")
+    if not is_tube_name(tube.encode()):
+        raise NoSuch(f"{tube} is not the name of a tube; say one that a pattern of the file means")
+    has = grant.rights_of(tube.encode())
+    verdict = _verdict(identity, f"{command} of {tube}", right, has, tube)
+    return Verdict(verdict.may, verdict.why + _notes(of))
 
 
 def _verdict(identity: Identity, what: str, right: int, has: int, tube: str) -> Verdict:
@@ -117,7 +98,7 @@ def _verdict(identity: Identity, what: str, right: int, has: int, tube: str) -> 
 
 
 def _sources(grant: Grant, right: int, tube: str) -> list[str]:
-    """:return: the lines of the file that give a right of a tube; of any if the name is empty."""
+    """:param tube: empty for any."""
     return [
         f'{each.name} = "{each.pattern}"'
         for each in grant.granted
@@ -153,7 +134,12 @@ def token(asks_for_hash: bool, path: Path | None, is_json: bool) -> None:
     """
     if asks_for_hash and path is not None:
         fail(USAGE, "with --hash no token is made: leave out --output")
-    made = _typed() if asks_for_hash else new_token(os.urandom)
+    if not asks_for_hash:
+        made = new_token(os.urandom)
+    elif sys.stdin.isatty():
+        made = getpass("Token: ")
+    else:
+        made = sys.stdin.readline(MAX_FILE_BYTES).rstrip("\r\n")
     try:
         kept = str(hash_of(made.encode(), os.urandom))
     except BadHash as problem:
@@ -181,12 +167,6 @@ def _keep(path: Path, made: str) -> None:
         fail(USAGE, f"{path}: the token cannot be written: {problem.strerror}")
 
 
-def _typed() -> str:
-    if sys.stdin.isatty():
-        return getpass("Token: ")
-    return sys.stdin.readline(MAX_FILE_BYTES).rstrip("\r\n")
-
-
 @click.group("access")
 def access() -> None:
     """Check the server's access file, and ask what it means."""
@@ -209,7 +189,13 @@ def check(path: Path, name: str, command: str, tube: str, is_json: bool) -> None
     identity, or there is no such command.
     """
     rules = _read(path)
-    _warn(path, rules)
+    if rules.gives_nothing:
+        warn(f'{path}: nobody may do anything: give an identity a right, such as worker = "*"')
+    if path.stat().st_mode & OTHERS_MAY_WRITE:
+        warn(
+            f"{path}: others than its owner may write it, and so give themselves any right. "
+            f"Run chmod go-w {path}"
+        )
     if not command:
         _tell(path, rules, is_json)
         return
@@ -238,17 +224,6 @@ def _tell(path: Path, rules: AccessRules, is_json: bool) -> None:
     Output().line(f"{path} is right: {told(len(names), 'identity', 'identities')}{listed}")
     for name, given in limits.items():
         Output().line(f"limits of {name}: {in_words(given)}")
-
-
-def _warn(path: Path, rules: AccessRules) -> None:
-    """Tell of what is right and can hardly be meant."""
-    if rules.gives_nothing:
-        warn(f'{path}: nobody may do anything: give an identity a right, such as worker = "*"')
-    if path.stat().st_mode & OTHERS_MAY_WRITE:
-        warn(
-            f"{path}: others than its owner may write it, and so give themselves any right. "
-            f"Run chmod go-w {path}"
-        )
 
 
 def _read(path: Path) -> AccessRules:

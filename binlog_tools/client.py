@@ -3,13 +3,16 @@
 import re
 import select
 import socket
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
+
+T = TypeVar("T")
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
@@ -19,10 +22,8 @@ MAX_BATCH_JOBS: Final = 1000
 
 
 class Reply(NamedTuple):
-    """A reply.
-
-    :ivar words: of its first line.
-    :ivar data: what follows it, without its last CR LF; of INSERTED_BATCH the lines of its jobs.
+    """The words of a reply's first line, and what follows it without its last CR LF; of
+    INSERTED_BATCH the lines of its jobs.
     """
 
     words: tuple[bytes, ...]
@@ -35,8 +36,7 @@ class Reply(NamedTuple):
     @property
     def number(self) -> int:
         """:raise Lost: there is no number behind the first word."""
-        words = self.words[1:2]
-        return whole_number(b"".join(words).decode("ascii", "replace"))
+        return whole_number(b"".join(self.words[1:2]).decode("ascii", "replace"))
 
     def __str__(self) -> str:
         return text_of(b" ".join(self.words))
@@ -74,14 +74,21 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
 """The largest number of the protocol, 2**64 - 1, has so many digits."""
 
 
+def understood(read: Callable[[bytes], T], data: bytes) -> T:
+    """:raise Lost: the server's data is not what is read there."""
+    try:
+        return read(data)
+    except ValueError as problem:
+        raise Lost(0, f"{NO_SERVER} ({problem})") from None
+
+
 class Line(Protocol):
     """A connection to a server of the protocol.  All methods raise OSError."""
 
     def send(self, request: bytes) -> None:
         """Send commands; each gets a reply, in their order."""
 
-    def reply(self) -> Reply:
-        """Wait for the next reply."""
+    def reply(self) -> Reply: ...
 
 
 _WITH_DATA: Final = frozenset({b"OK", b"RESERVED", b"FOUND"})
@@ -110,7 +117,22 @@ class Connection(Line):
 
     def reply(self) -> Reply:
         try:
-            return self._reply()
+            words = tuple(self._line().split())
+            if words[:1] == (b"INSERTED_BATCH",):
+                count = Reply(words).number
+                if not 0 <= count <= MAX_BATCH_JOBS:
+                    raise OSError(0, NO_SERVER)
+                lines = b"".join([self._line() for _ in range(count)])
+                return Reply(words, lines.removesuffix(b"\r\n"))
+            if not words or words[0] not in _WITH_DATA:
+                return Reply(words)
+            size = int(words[-1]) if words[-1].isdigit() else -1
+            if not 0 <= size <= MAX_BODY_BYTES:
+                raise OSError(0, NO_SERVER)
+            data = self._replies.read(size + 2)
+            if len(data) < size + 2:
+                raise OSError(0, "the server has closed the connection")
+            return Reply(words, data[:-2])
         except OSError as problem:
             raise self._lost(problem) from None
 
@@ -150,25 +172,6 @@ class Connection(Line):
         self._has_answered = True
         return line
 
-    def _reply(self) -> Reply:
-        words = tuple(self._line().split())
-        if words[:1] == (b"INSERTED_BATCH",):
-            return Reply(words, self._lines(Reply(words).number).removesuffix(b"\r\n"))
-        if not words or words[0] not in _WITH_DATA:
-            return Reply(words)
-        size = int(words[-1]) if words[-1].isdigit() else -1
-        if not 0 <= size <= MAX_BODY_BYTES:
-            raise OSError(0, NO_SERVER)
-        data = self._replies.read(size + 2)
-        if len(data) < size + 2:
-            raise OSError(0, "the server has closed the connection")
-        return Reply(words, data[:-2])
-
-    def _lines(self, count: int) -> bytes:
-        if not 0 <= count <= MAX_BATCH_JOBS:
-            raise OSError(0, NO_SERVER)
-        return b"".join([self._line() for _ in range(count)])
-
     def _lost(self, problem: OSError) -> Lost:
         if isinstance(problem, Lost):
             return problem
@@ -197,13 +200,9 @@ def announced(line: Line) -> list[str]:
     reply = line.reply()
     if reply.name != b"OK":
         return []
-    try:
-        return [word.decode(errors="replace") for word in yaml.read_listing(reply.data)]
-    except ValueError as problem:
-        raise Lost(0, f"{NO_SERVER} ({problem})") from None
+    return [word.decode(errors="replace") for word in understood(yaml.read_listing, reply.data)]
 
 
 def parse_stats(data: bytes) -> dict[bytes, bytes]:
-    """The keys and values of a server's small YAML."""
     pairs = (line.partition(b":") for line in data.splitlines() if b":" in line)
     return {key.strip(): value.strip().strip(b'"') for key, _, value in pairs}

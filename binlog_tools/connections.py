@@ -130,11 +130,10 @@ def _answering(address: Address, limit_s: float) -> Connection:
         line.send(ASK)
         if not is_answer(line.line()):
             raise Lost(0, NO_SERVER, line.address)
-    except ValueError as problem:
+    except BaseException as problem:
         line.close()
-        raise Lost(0, str(problem), line.address) from None
-    except BaseException:
-        line.close()
+        if isinstance(problem, ValueError):
+            raise Lost(0, str(problem), line.address) from None
         raise
     return line
 
@@ -149,8 +148,6 @@ def _show(line: Connection, token: str) -> None:
 
 
 class UnixConnection(Connection):
-    """A `Line` to a server over a UNIX socket."""
-
     def __init__(self, path: str, limit_s: float = LIMIT_S) -> None:
         """:raise OSError: there is no server."""
         self.address = path
@@ -165,9 +162,7 @@ class UnixConnection(Connection):
 
 
 class TlsConnection(Connection):
-    """A `Line` to a server over TLS, whose certificate must be for the name that the address
-    says.
-    """
+    """To a server whose certificate must be for the name that the address says."""
 
     _unanswered = ", or is none of this protocol"
 
@@ -205,20 +200,15 @@ class TlsConnection(Connection):
         import ssl
 
         if isinstance(problem, BrokenPipeError | ConnectionResetError | ssl.SSLEOFError):
-            problem = self._last_word(problem)
+            try:
+                self._replies.peek(1)
+            except OSError as said:  # Why it has closed the connection, if the server says so.
+                problem = said
         if isinstance(problem, ssl.SSLEOFError):
             problem = OSError(0, "the server has closed the connection")
         if not isinstance(problem, ssl.SSLError):
             return super()._lost(problem)
         return self._told(_of_error(problem, self._tls))
-
-    def _last_word(self, problem: OSError) -> OSError:
-        """Look whether the server has said why it has closed the connection."""
-        try:
-            self._replies.peek(1)
-        except OSError as said:
-            return said
-        return problem
 
     def _told(self, fault: TlsFault) -> Lost:
         return Lost(0, fault.why, fault.where or self.address)
@@ -252,7 +242,7 @@ def context_of(tls: Tls) -> "ssl.SSLContext":
 
 
 def _read(path: str) -> bytes:
-    """Read a file, or all ``*.pem`` of a folder in one."""
+    """:param path: of a file, or of a folder whose ``*.pem`` are read in one."""
     if not os.path.isdir(path):
         return Path(path).read_bytes()
     found = sorted(each for each in Path(path).iterdir() if each.suffix.lower() == ".pem")

@@ -16,6 +16,7 @@ from beanstalk_twisted.version import VERSION
 from binlog_tools.console.interrupts import INTERRUPTED as INTERRUPTED
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.output import LateGroup, aside, forgive_stderr
+from binlog_tools.console.wording import reason
 from binlog_tools.logs.outputs import NamedBuffer
 
 SOUND: Final = 0
@@ -46,13 +47,6 @@ def code_of(problem: BinlogError | OSError) -> int:
     if isinstance(problem, Incompatible) and problem.is_newer:
         return UNKNOWN_FORMAT
     return DAMAGED if isinstance(problem, BinlogError) else CANNOT_READ
-
-
-def message_of(problem: BinlogError | OSError) -> str:
-    if isinstance(problem, BinlogError):
-        return str(problem)
-    why = problem.strerror or str(problem)
-    return f"{problem.filename}: {why}" if problem.filename else why
 
 
 PROGRAM: Final = "binlog-inspect"
@@ -97,7 +91,7 @@ class Commands(LateGroup):
         except (BinlogError, OSError) as problem:
             if getattr(problem, "filename", None) == STDOUT:
                 _give_up_stdout()
-            fail(code_of(problem), message_of(problem))
+            fail(code_of(problem), reason(problem))
 
 
 @click.group(
@@ -149,7 +143,7 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as problem:
-        warn(message_of(problem))
+        warn(reason(problem))
         _give_up_stdout()
         return CANNOT_READ
     return code

@@ -11,7 +11,7 @@ from beanstalk_twisted.binlog.errors import LockHeld
 from beanstalk_twisted.binlog.segments.format import SEGMENT_MAGIC
 from beanstalk_twisted.object_storage.store import is_url
 from binlog_tools.cli import options
-from binlog_tools.cli.commands import CANNOT_READ, INCOMPLETE, USAGE, fail, message_of, warn
+from binlog_tools.cli.commands import CANNOT_READ, INCOMPLETE, USAGE, fail, warn
 from binlog_tools.cli.options import (
     MOST_NAMED,
     end_with_gaps,
@@ -26,7 +26,7 @@ from binlog_tools.cli.options import (
     warn_if_running,
 )
 from binlog_tools.console.output import Output, columns, progress
-from binlog_tools.console.wording import text_of, told
+from binlog_tools.console.wording import reason, text_of, told
 from binlog_tools.inspect.dumping import state_name
 from binlog_tools.logs.live_set import END, Point
 from binlog_tools.logs.moments import UnitedSource, united
@@ -320,7 +320,7 @@ def restore_command(
     for problem in away:
         seqs = whole.segment_names()
         warn(
-            f"{message_of(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
+            f"{reason(problem)}; it is left out: segments {min(seqs)} to {max(seqs)} are taken "
             f"from {whole.path}, and what only it has is missing"
         )
     source = past(whole, point or END)

@@ -5,7 +5,6 @@ from typing import Final
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 
-
 ASCII_BARS: Final = "12345678"
 """The same heights where there are no such characters."""
 
@@ -18,6 +17,12 @@ def told(count: int, one: str, many: str = "") -> str:
 def text_of(raw: bytes) -> str:
     """Bytes for people and for JSON: a name is nearly always ASCII, and no byte is ever lost."""
     return raw.decode("utf-8", "backslashreplace")
+
+
+def reason(problem: Exception) -> str:
+    """Say what went wrong, and with which server or file."""
+    filename, why = getattr(problem, "filename", None), getattr(problem, "strerror", None)
+    return f"{filename}: {why or problem}" if filename else f"{why or problem}"
 
 
 def body_fields(body: bytes) -> dict[str, object]:

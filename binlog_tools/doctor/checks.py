@@ -16,8 +16,6 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class Finding(NamedTuple):
-    """What a check has found, and what to change, if anything."""
-
     check: str
     level: Level
     what: str
@@ -65,7 +63,7 @@ class Folder(NamedTuple):
 
 
 class Syncs(NamedTuple):
-    """How long syncs of small writes have taken; the last one may not have ended in time."""
+    """Of small writes; the last one may not have ended in time."""
 
     number: int
     median_us: int

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import click
@@ -16,8 +16,6 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import DONE, NOTHING, REFUSED
 
 CODES: Final[dict[Level, int]] = {"ok": DONE, "warning": NOTHING, "problem": REFUSED}
-"""The exit code for the worst that was found."""
-
 TITLES: Final = columns("~check", "level", "what", "change")
 
 
@@ -66,22 +64,17 @@ def _findings(words: tuple[str, ...]) -> Iterator[Finding]:
     yield from _of_the_machine(told)
 
 
-def _of_the_machine(told: ServerOptions) -> Iterable[Finding]:
+def _of_the_machine(told: ServerOptions) -> Iterator[Finding]:
     kept = facts.clock_is_kept()
     limit_bytes = facts.memory_limit()
-    if not told.binlog:
-        return [checks.memory(limit_bytes, 0), checks.clock(time.time(), 0, kept)]
-    folder = facts.folder(told.binlog)
-    found = [
-        checks.memory(limit_bytes, folder.log_bytes),
-        checks.clock(time.time(), folder.newest_s, kept),
-        *checks.directory(folder),
-    ]
+    folder = facts.folder(told.binlog) if told.binlog else None
+    yield checks.memory(limit_bytes, folder.log_bytes if folder else 0)
+    yield checks.clock(time.time(), folder.newest_s if folder else 0, kept)
+    if folder is None:
+        return
+    yield from checks.directory(folder)
     if not folder.problem:
         syncs = facts.measured_syncs(folder.path)
-        found += [
-            checks.filesystem(folder),
-            checks.space(folder, told.segment_bytes),
-            checks.disk(syncs, told.fsync_timeout_s, told.is_always),
-        ]
-    return found
+        yield checks.filesystem(folder)
+        yield checks.space(folder, told.segment_bytes)
+        yield checks.disk(syncs, told.fsync_timeout_s, told.is_always)

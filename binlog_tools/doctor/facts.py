@@ -29,7 +29,6 @@ DEFAULTS: Final = "etc/default/beanstalk-twisted"
 """The file for options that our unit and the Debian package name."""
 
 COMMENTS: Final = re.compile(r"^[ \t]*[#;].*\n?", re.MULTILINE)
-
 SEPARATORS: Final = re.compile(r"[\s\"'=]+")
 """Between words, also of a shell's command line or a variable."""
 
@@ -56,7 +55,7 @@ def configured(root: Path = Path("/")) -> Mapping[Path, list[str]]:
 
 
 def _services(root: Path) -> Mapping[str, list[Path]]:
-    """Return the files of each service that are in force: its unit, then its drop-ins by name."""
+    """:return: of each service the files in force: its unit, then its drop-ins by name."""
     files: dict[str, Path] = {}
     for folder in FOLDERS:
         for pattern in ("*.service", "*.service.d/*.conf"):
@@ -71,7 +70,7 @@ def _services(root: Path) -> Mapping[str, list[Path]]:
 
 
 def _effective(setting: str, files: list[Path]) -> list[tuple[Path, str]]:
-    """Return the values of a setting that are in force; an empty one takes back those before."""
+    """:return: the values in force of a setting; an empty one takes back those before."""
     values: list[tuple[Path, str]] = []
     for path in files:
         for name, text in _assignments(path):
@@ -141,7 +140,6 @@ print(json.dumps({
 
 
 def server_options(words: Sequence[str]) -> ServerOptions:
-    """Let the server read its options and files, and listen on its ports for a moment."""
     try:
         done = subprocess.run(  # noqa: S603 - our own program; the words are its arguments.
             [sys.executable, "-c", ASK, *words], stdin=subprocess.DEVNULL, capture_output=True,
@@ -166,7 +164,6 @@ def has_server(path: str) -> bool:
 
 
 def twisted_version() -> str:
-    """:return: empty if it is not installed."""
     try:
         return metadata.version("twisted")
     except metadata.PackageNotFoundError:
@@ -176,24 +173,16 @@ def twisted_version() -> str:
 def folder(path: str) -> Folder:
     """Look at a directory, or if it is not there at the one that it is to be made in."""
     there = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    problem = _problem(there)
-    if problem:
-        return Folder(there, problem)
+    try:
+        os.close(_nameless(there))
+    except OSError as problem:
+        return Folder(there, problem.strerror or str(problem))
     state = os.statvfs(there)
     sizes, newest_s = _segments(there)
     return Folder(
         there, "", there == path and bool(os.stat(there).st_mode & 0o022), filesystem(there),
         state.f_bavail * state.f_frsize, sizes, newest_s,
     )  # fmt: skip
-
-
-def _problem(path: str) -> str:
-    """:return: why no file can be made here; empty if one can."""
-    try:
-        os.close(_nameless(path))
-    except OSError as problem:
-        return problem.strerror or str(problem)
-    return ""
 
 
 def _nameless(path: str) -> int:
@@ -205,7 +194,6 @@ def _nameless(path: str) -> int:
 
 
 def _segments(path: str) -> tuple[int, float]:
-    """Give the bytes of all segments, and when one was changed last."""
     found = []
     for entry in os.scandir(path):
         if parse_segment_name(entry.name) is not None:
@@ -280,7 +268,6 @@ def _groups(groups: Path, own: Path) -> list[Path]:
 
 
 def somaxconn(path: Path = SOMAXCONN) -> int:
-    """:return: the kernel's limit of connections that wait; 0 if it is unknown."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
-from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request
+from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request, understood
 from binlog_tools.console.wording import text_of
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
 
@@ -20,7 +20,6 @@ MAX_BATCH_BYTES: Final = 8 << 20
 """Bodies that we put in one batch: servers take some 15 MiB."""
 
 _CURSOR: Final = re.compile(r"[!-~]{1,200}")
-
 
 _FROM: Final = "-from"
 """Behind a policy's key, the key that says where its value comes from."""
@@ -49,12 +48,9 @@ class Extensions:
     """A server's commands beside those of beanstalkd; nothing that it has not announced is sent.
 
     All methods raise OSError, `Refused`, and `Missing` where a command has not been announced.
-
-    :ivar words: the first words of the commands.
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Ask the server what it has."""
         self._queue = queue
         self.words = frozenset(queue.capabilities())
 
@@ -62,9 +58,7 @@ class Extensions:
         return self.words.issuperset(words)
 
     def need(self, word: str, instead: str) -> None:
-        """:param instead: what can be done without it.
-        :raise Missing: the command is not there.
-        """
+        """:raise Missing: the command is not there."""
         if not self.has(word):
             raise Missing(word, instead)
 
@@ -89,7 +83,11 @@ class Extensions:
             count = page_jobs if left is None else min(page_jobs, left)
             # Of a tube that is gone with its last job there is no more.
             good = (b"OK", b"NOT_FOUND") if cursor else (b"OK",)
-            reply = self._ask(_page_request(tube, state, count, cursor), *good)
+            line = _page_line(tube, state, count, cursor)
+            if len(line) > MAX_LINE_BYTES:
+                why = b"nothing: the tube's name is too long to ask for the rest"
+                raise Refused("list-jobs", Reply(tuple(why.split())))
+            reply = self._ask(line, *good)
             if reply.name == b"NOT_FOUND":
                 return
             jobs, more = _records("jobs", reply)
@@ -107,10 +105,7 @@ class Extensions:
     # Jobs.
 
     def flush(self, tube: bytes, state: str) -> int:
-        """Delete the jobs of a tube in a state, or `all` that nobody has reserved.
-
-        :return: how many there were; 0 where there is no such tube.
-        """
+        """Delete the jobs of a tube in a state, or `all` that nobody has reserved; count them."""
         request = tube_request(b"flush-tube", tube, state.encode())
         reply = self._ask(request, b"FLUSHED", b"NOT_FOUND")
         return reply.number if reply.name == b"FLUSHED" else 0
@@ -140,10 +135,7 @@ class Extensions:
         return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
 
     def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
-        """Take jobs into another tube as they are, each by itself.
-
-        :return: of each job why it is not there, or None if it is.
-        """
+        """Take jobs into another tube as they are; say of each why it is not there, if so."""
         self.need("move-job", "it was not asked for it")
         replies = self._queue.ask_many(tube_request(b"move-job %d" % job, target) for job in jobs)
         return [
@@ -182,10 +174,8 @@ class Extensions:
         self._ask(request, b"POLICY")
 
     def dead_letters(self, tube: bytes) -> Iterator[tuple[str, Stats]]:
-        """Find those of a tube that are in it, or where its dead letters go now.
-
-        :return: for each the tube that it is in, and what `list-jobs` says of it; those of a tube
-            as they were buried.
+        """Find those of a tube that are in it, or where its dead letters go now, as they were
+        buried; with each the tube that it is in.
         """
         name = tube.decode()
         for place in dict.fromkeys((self._grave(tube), name)):
@@ -194,11 +184,7 @@ class Extensions:
                     yield place, job
 
     def kicked_dead(self, tube: bytes) -> tuple[str, Counter[str]]:
-        """Count dead letters of a tube that somebody has kicked in the other tube where they go
-        now.
-
-        :return: that tube, and how many there are by their state.
-        """
+        """Count dead letters, by state, that somebody has kicked where they go now; name that."""
         grave, states = self._grave(tube), ("ready", "reserved", "delayed")
         if grave == tube.decode():
             return grave, Counter()
@@ -239,25 +225,19 @@ class Extensions:
         self._ask(b"undrain\r\n", b"NOT_DRAINING")
 
     def promote(self, standby: str) -> str:
-        """Let the server hand over to a standby.
-
-        :param standby: a name or address of it; empty for whichever has the most.
-        :return: the name of the standby.
+        """Let the server hand over to the standby of this name or address, or if that is empty to
+        whichever has the most; give its name.
         """
-        reply = self._ask(
-            b" ".join(filter(None, [b"promote", standby.encode()])) + b"\r\n", b"HANDING_OVER"
-        )
-        return text_of(b" ".join(reply.words[1:]))
+        line = b"promote " + standby.encode() if standby else b"promote"
+        return text_of(b" ".join(self._ask(line + b"\r\n", b"HANDING_OVER").words[1:]))
 
     def replication(self) -> Stats:
-        """Ask how replication is; answered though the stream is silent."""
+        """Answered though the stream is silent."""
         return parsed(self._ask(b"stats-replication\r\n", b"OK"))
 
 
 def group_awaited(job: Stats) -> str:
-    """:param job: what `list-jobs` or `stats-job` says of it.
-    :return: the group that it waits for now; empty if it waits for none.
-    """
+    """:return: the group that a job waits for now; empty if it waits for none."""
     is_waiting = job["state"] == "delayed" and job["time-left"] == "0"
     return job.get("after-group", "") if is_waiting else ""
 
@@ -270,15 +250,6 @@ def can_page(tube: bytes) -> bool:
 
 def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
     return tube_request(b"list-jobs", tube, *f"{state} {count} {cursor}".encode().split())
-
-
-def _page_request(tube: bytes, state: str, count: int, cursor: str) -> bytes:
-    """:raise Refused: the line is too long for the server."""
-    line = _page_line(tube, state, count, cursor)
-    if len(line) > MAX_LINE_BYTES:
-        why = b"nothing: the tube's name is too long to ask for the rest"
-        raise Refused("list-jobs", Reply(tuple(why.split())))
-    return line
 
 
 def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
@@ -298,8 +269,5 @@ def inserted_ids(reply: Reply, count: int) -> list[int]:
 
 def _records(name: str, reply: Reply) -> tuple[list[Stats], Stats]:
     """:return: the items of the list of this name, and what stands behind it."""
-    try:
-        items, more = yaml.read_records(name, reply.data)
-        return [Stats(pairs) for pairs in items], Stats(more)
-    except ValueError as problem:
-        raise Lost(0, f"{NO_SERVER} ({problem})") from None
+    items, more = understood(lambda data: yaml.read_records(name, data), reply.data)
+    return [Stats(pairs) for pairs in items], Stats(more)

@@ -1,6 +1,6 @@
 """Jobs from one tube into another, none lost."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions, NewJob, can_page
@@ -21,18 +21,21 @@ class Broken(Exception):
     """It broke off where a job may be there twice."""
 
 
-def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float]:
+def _count(queue: Queue, tube: bytes, state: str, most: int | None) -> tuple[int, float, Stats]:
     """Count the jobs of a tube that are in a state now.
 
-    :return: how many are to be moved, and the id at which those begin that were put since.
+    :return: how many are to be moved, the id at which those begin that were put since, and the
+        statistics of the tube.
     """
     key = f"current-jobs-{state}"
-    if not queue.stats_tube(tube).number(key):
-        return 0, 0
+    stats = queue.stats_tube(tube)
+    if not stats.number(key):
+        return 0, 0, stats
     # Before they are counted, so that all that were put before are among those.
     end = queue.next_id()
-    there = queue.stats_tube(tube).number(key)
-    return there if most is None else min(there, most), end
+    stats = queue.stats_tube(tube)
+    there = stats.number(key)
+    return there if most is None else min(there, most), end, stats
 
 
 class Mover:
@@ -43,8 +46,6 @@ class Mover:
     worst, twice; as its reservation ends with the connection, it is then ready in its old tube,
     even if it was buried or delayed.  Priority, TTR and what is left of its delay stay.
 
-    :ivar target: the tube that they are moved into.
-    :ivar keeps_buried: whether to bury there what was buried.
     :ivar later: the number of the job at which `move_all` stopped, as that was put since it began;
         None if it did not.
     """
@@ -54,33 +55,23 @@ class Mover:
         self._queue = queue
         self.target = target
         self.keeps_buried = keeps_buried
-        self._end = float("inf")
+        self._end = 0.0
         self.later: int | None = None
 
     def move_all(self, source: bytes, state: str, most: int | None) -> Iterator[Moved]:
         """Move the jobs of a tube that are in a state now, and not those that come meanwhile."""
-        key = f"current-jobs-{state}"
-        if self._queue.stats_tube(source)[key] == "0":
-            return
-        # Before they are counted, so that all that were put before are among those.
-        self._end = self._queue.next_id()
-        stats = self._queue.stats_tube(source)
-        left = stats.number(key)
-        left = left if most is None else min(left, most)
-        take = self._taker(source, state, stats["pause-time-left"] != "0")
-        while left > 0 and (taken := take()) is not None:
-            yield taken
-            left -= 1
-
-    def _taker(self, source: bytes, state: str, is_paused: bool) -> Callable[[], Moved | None]:
+        left, self._end, stats = _count(self._queue, source, state, most)
         # Nobody can reserve from a paused tube, but each job of it.
-        if state == "ready" and not is_paused:
-            # A pause in its last second looks like none.
-            return lambda: (
-                self._move_ready(source)
-                or (None if self.later else self._move_first(source, state))
-            )
-        return lambda: self._move_first(source, state)
+        is_open = state == "ready" and stats["pause-time-left"] == "0"
+        while left > 0:
+            moved = self._move_ready(source) if is_open else None
+            if moved is None and self.later is None:
+                # A pause in its last second looks like none.
+                moved = self._move_first(source, state)
+            if moved is None:
+                return
+            yield moved
+            left -= 1
 
     def _move_ready(self, source: bytes) -> Moved | None:
         self._queue.watch_only([source])
@@ -123,9 +114,7 @@ class Mover:
         return self.move_reserved(taken, stats, stats["state"], delay_s)
 
     def move_reserved(self, job: Job, stats: Stats, state: str, delay_s: int) -> Moved:
-        """Move a job that we have reserved.
-
-        :param state: its state before, and what was left of its delay.
+        """:param state: the job's state before, and what was left of its delay.
         :raise Refused: it cannot be put, and is again what it was.
         """
         priority, ttr_s = stats.number("pri"), stats.number("ttr")
@@ -149,7 +138,6 @@ class Mover:
         return Moved(job.id, new)
 
     def give_back(self, job: int, priority: int, is_buried: bool, delay_s: int) -> None:
-        """Let a job that we have reserved be what it was before."""
         if is_buried:
             self._queue.bury(job, priority)
         else:
@@ -171,8 +159,6 @@ class _Taken(NamedTuple):
 
 
 class BatchMover:
-    """Moves jobs in batches."""
-
     def __init__(
         self, queue: Queue, extensions: Extensions, mover: Mover, batch_jobs: int = BATCH_JOBS
     ) -> None:
@@ -194,7 +180,7 @@ class BatchMover:
         :raise Refused: a job could not be put; it and the rest stay.
         :raise Broken: jobs may be there twice.
         """
-        left, end = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._queue, source, state, most)
         if not left:
             return
         self._queue.use(self._mover.target)
@@ -215,8 +201,15 @@ class BatchMover:
         if not taken:
             return []
         buries = self._mover.keeps_buried and state == "buried"
+        jobs = [
+            NewJob(
+                each.job.body, each.stats.number("pri"), BURYING_S if buries else each.delay_s,
+                each.stats.number("ttr"),
+            )
+            for each in taken
+        ]  # fmt: skip
         try:
-            new = self._extensions.put([_put_anew(each, buries) for each in taken])
+            new = self._extensions.put(jobs)
         except Refused:
             # What is wrong with which is told when they are put one by one.
             return self._move_singly(taken, state)
@@ -291,7 +284,6 @@ class BatchMover:
 
 
 def can_batch(extensions: Extensions, source: bytes) -> bool:
-    """Say whether the server has all that is needed to move the jobs of a tube in batches."""
     return extensions.has("list-jobs", "put-batch", "delete-batch") and can_page(source)
 
 
@@ -309,26 +301,18 @@ def _batches(listed: Sequence[Stats]) -> Iterator[Sequence[Stats]]:
         yield batch
 
 
-def _put_anew(taken: _Taken, buries: bool) -> NewJob:
-    stats = taken.stats
-    delay_s = BURYING_S if buries else taken.delay_s
-    return NewJob(taken.job.body, stats.number("pri"), delay_s, stats.number("ttr"))
-
-
 class DirectMover:
     """Moves jobs as they are.
 
     :ivar duplicates: a sentence for each job that `move_all` has left where it was, since its
         unique key is taken in the other tube.
-    :ivar later: the id of the job at which `move_all` stopped, as that was put since it began; None
-        if it did not.
+    :ivar later: as of `Mover`.
     """
 
     def __init__(
         self, queue: Queue, extensions: Extensions, target: bytes, keeps_buried: bool = True,
         batch_jobs: int = BATCH_JOBS,
     ) -> None:  # fmt: skip
-        """:param keeps_buried: what was buried is so in the new tube; else it is ready there."""
         self._queue = queue
         self._extensions = extensions
         self._target = target
@@ -353,14 +337,11 @@ class DirectMover:
     def move_all(
         self, source: bytes, state: str, most: int | None
     ) -> Generator[Sequence[Moved], None, None]:
-        """Move the jobs of a tube that are in a state now, and not those that come meanwhile.
+        """As of `BatchMover`.
 
-        Close it where it is left early: what went wrong in the last batch is raised then.
-
-        :return: those of each batch.
         :raise Refused: the server has no room for a job; it and others stay.
         """
-        left, end = _count(self._queue, source, state, most)
+        left, end, _ = _count(self._queue, source, state, most)
         for page in self._pages(source, state, end):
             for at in range(0, len(page), self._batch_jobs):
                 moved, problem = self._move(page[at : at + self._batch_jobs][:left], state)
@@ -393,7 +374,7 @@ class DirectMover:
     def _move(self, jobs: Sequence[int], state: str) -> tuple[list[Moved], Refused | None]:
         """Move jobs, but for those that somebody else has taken since they were listed.
 
-        :return: those moved, and why the first of the others was not, if it is not their own fault.
+        :return: those moved, and why the first of the others was not, if not by its own fault.
         """
         moved: list[Moved] = []
         first: Refused | None = None

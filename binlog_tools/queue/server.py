@@ -11,6 +11,7 @@ from binlog_tools.client import (
     Reply,
     announced,
     tube_request,
+    understood,
     whole_number,
 )
 from binlog_tools.console.wording import text_of
@@ -22,10 +23,8 @@ WINDOW: Final = 256
 PATIENCE_S: Final = 20
 """How long one `reserve` waits, seconds: less than the connection's limit, then it is sent anew."""
 
-
 STATES: Final = ("ready", "delayed", "buried")
 """The states of a job that nobody has reserved."""
-
 
 MARK_TUBE: Final = b"beanstalk-mark"
 """The tube of the job that `Queue.next_id` puts."""
@@ -33,7 +32,6 @@ MARK_TUBE: Final = b"beanstalk-mark"
 MARK_PRIORITY: Final = (1 << 32) - 1
 MARK_DELAY_S: Final = 3600
 """Its delay, seconds, so that no worker gets it, even one that watches this tube."""
-
 
 OF_TUBE_IN_USE: Final = (
     "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
@@ -47,7 +45,6 @@ OF_NO_TUBE: Final = (
     "stats-replication",
 )  # fmt: skip
 """Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
-
 
 NO_ROOM: Final = (
     "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
@@ -102,7 +99,6 @@ def _meaning(what: str, reply: Reply) -> str:
 
 
 def _unauthorized(what: str, tube: bytes) -> str:
-    """What a refusal for lack of a right means, and how to find out which."""
     command, *about = what.split()
     asked = command
     if command in OF_TUBE_IN_USE and tube:
@@ -135,7 +131,6 @@ class Stats(dict[str, str]):
         raise Lost(0, f"{NO_SERVER} (there is no {key} in its statistics)")
 
     def number(self, key: str) -> int:
-        """:raise Lost: there is no whole number under this key."""
         return whole_number(self[key])
 
 
@@ -151,7 +146,7 @@ class Queue:
         self._used = b"default"
 
     def ask(self, request: bytes, *good: bytes, what: str = "") -> Reply:
-        """Send one command, and read its answer, which must begin with one of these words."""
+        """Read the answer to one command, which must begin with one of these words."""
         self._line.send(request)
         reply = self._line.reply()
         if reply.name not in good:
@@ -161,10 +156,9 @@ class Queue:
     def ask_many(
         self, requests: Iterable[bytes | None], window: int = WINDOW
     ) -> Iterable[Reply]:  # fmt: skip
-        """Send commands, many at once, and give their answers in order, whatever they are.
+        """Send commands, so many at once, and give their answers in order, whatever they are.
 
         :param requests: None among them is no command: the next answer is there, and is given.
-        :param window: how many may be on their way at once.
         """
         waiting = 0
         for request in requests:
@@ -201,7 +195,6 @@ class Queue:
         self._used = tube
 
     def watch_only(self, tubes: Iterable[bytes]) -> None:
-        """Reserve from these tubes and no others."""
         wanted = set(tubes)
         for tube in sorted(wanted - self._watched):
             self.ask(tube_request(b"watch", tube), b"WATCHING")
@@ -210,7 +203,7 @@ class Queue:
         self._watched = wanted
 
     def tubes(self) -> list[bytes]:
-        return _listed(self.ask(b"list-tubes\r\n", b"OK"))
+        return understood(yaml.read_listing, self.ask(b"list-tubes\r\n", b"OK").data)
 
     def pause(self, tube: bytes, seconds: int) -> None:
         self.ask(tube_request(b"pause-tube", tube, seconds), b"PAUSED")
@@ -218,9 +211,8 @@ class Queue:
     # Jobs.
 
     def put(self, body: bytes, priority: int, delay_s: int, ttr_s: int) -> int:
-        """Put a job and give its number."""
-        reply = self.ask(put_request(body, priority, delay_s, ttr_s), b"INSERTED", what="put")
-        return reply.number
+        request = put_request(body, priority, delay_s, ttr_s)
+        return self.ask(request, b"INSERTED", what="put").number
 
     def next_id(self) -> float:
         """Return the id of the next job, by putting a job into `MARK_TUBE` and deleting it;
@@ -265,8 +257,9 @@ class Queue:
         """Bury a job that nobody has reserved.  It is reserved for a moment; our death in between
         would make it ready.
         """
-        requests = [b"reserve-job %d\r\n" % job, b"bury %d %d\r\n" % (job, priority)]
-        replies = self.ask_at_once(requests)
+        replies = self.ask_at_once(
+            [b"reserve-job %d\r\n" % job, b"bury %d %d\r\n" % (job, priority)]
+        )
         for reply, good in zip(replies, (b"RESERVED", b"BURIED"), strict=True):
             if reply.name != good:
                 raise Refused(f"bury {job}", reply)
@@ -275,7 +268,6 @@ class Queue:
         self.ask(b"touch %d\r\n" % job, b"TOUCHED")
 
     def kick(self, bound: int) -> int:
-        """Kick up to so many, and give how many there were."""
         return self.ask(b"kick %d\r\n" % bound, b"KICKED").number
 
     def kick_job(self, job: int) -> None:
@@ -319,17 +311,6 @@ def put_request(
     return b"%b%b\r\n%b\r\n" % (line, b" " + tags if tags else b"", body)
 
 
-def _listed(reply: Reply) -> list[bytes]:
-    """:raise Lost: it is no list."""
-    try:
-        return yaml.read_listing(reply.data)
-    except ValueError as problem:
-        raise Lost(0, f"{NO_SERVER} ({problem})") from None
-
-
 def parsed(reply: Reply) -> Stats:
     """:raise Lost: it is no mapping."""
-    try:
-        return Stats(yaml.read_mapping(reply.data))
-    except ValueError as problem:
-        raise Lost(0, f"{NO_SERVER} ({problem})") from None
+    return Stats(understood(yaml.read_mapping, reply.data))

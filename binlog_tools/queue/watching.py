@@ -7,7 +7,7 @@ import sys
 import termios
 import tty
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NamedTuple, NoReturn
@@ -48,7 +48,6 @@ def take_snapshot(queue: Queue, at_s: float) -> Snapshot:
 
 
 def rows(now: Snapshot, before: Snapshot | None) -> list[Row]:
-    """All tubes, as they are and as they changed since a look before."""
     seconds = 0.0 if before is None else now.at_s - before.at_s
     old = {} if before is None else {tube["name"]: tube for tube in before.tubes}
     return [_row(tube, old.get(tube["name"], Stats()), seconds) for tube in now.tubes]
@@ -181,9 +180,7 @@ HELP: Final = (
 
 
 class View(NamedTuple):
-    """What is to be shown.
-
-    :ivar filter: part of the names of tubes; empty for all.
+    """:ivar filter: part of the names of tubes; empty for all.
     :ivar is_typing: whether keys are of the filter.
     """
 
@@ -235,7 +232,7 @@ def filtered(found: Iterable[Row], part: str) -> list[Row]:
 
 
 def ordered(found: Iterable[Row], sort: str) -> list[Row]:
-    """Rows in the order asked for; equal ones by name."""
+    """Equal ones by name."""
     by_name = sorted(found, key=lambda row: row.tube)
     if sort == "tube":
         return by_name
@@ -251,12 +248,10 @@ class History:
 
     def note(self, found: Sequence[Row]) -> None:
         """Remember a look; tubes that are gone are forgotten."""
-        before: Mapping[str, deque[int]] = self._ready
-        self._ready = {
-            row.tube: before.get(row.tube, deque(maxlen=LOOKS)) for row in found
-        }  # fmt: skip
+        before, self._ready = self._ready, {}
         for row in found:
-            self._ready[row.tube].append(row.ready)
+            looks = before.get(row.tube, deque(maxlen=LOOKS))
+            self._ready.setdefault(row.tube, looks).append(row.ready)
 
     def chart(self, tube: str) -> str:
         """The last looks at a tube, as wide as all are; empty looks are blanks."""
@@ -275,7 +270,6 @@ COLOURS: Final = {"red": 31, "yellow": 33, "cyan": 36, "bold": 1}
 
 
 def colour_of(row: Row) -> str:
-    """Name the colour of what somebody should look at, most urgent first; else empty."""
     if row.buried:
         return "red"
     if row.pause_s:

@@ -11,7 +11,8 @@ from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.version import VERSION
 from binlog_tools.console.interrupts import INTERRUPTS
 from binlog_tools.console.output import LateGroup, Parsed, forgive_stderr
-from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail, reason
+from binlog_tools.console.wording import reason
+from binlog_tools.queue.cli.exits import MISSING, PROGRAM, REFUSED, fail
 from binlog_tools.queue.extensions import Missing
 from binlog_tools.queue.moving import Broken
 from binlog_tools.queue.server import Refused
@@ -36,8 +37,6 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {"list": "list_jobs", "forget-key": "fo
 
 
 class Commands(LateGroup):
-    """The subcommands, and what is said when one fails."""
-
     places: ClassVar = {
         name: (
             module if module.startswith("binlog_tools.") else f"{HERE}.{module}",
@@ -55,7 +54,6 @@ class Commands(LateGroup):
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Say what went wrong in one line, with the exit code for it."""
         try:
             return super().invoke(ctx)
         except (Refused, Broken) as problem:
@@ -94,23 +92,14 @@ def cli(address: Address | None, token_file: str | None) -> None:
 
 
 def called() -> int:
-    """Do what the command line says, and give the exit code."""
     forgive_stderr()
     code = cli.exit_code(PROGRAM)
     INTERRUPTS.end_at_once()
-    _flush(is_told=bool(code))
-    return code
-
-
-def _flush(is_told: bool) -> None:
-    """Write what is left now, where a failure can be told.
-
-    :param is_told: that something has failed already.
-    """
     try:
-        sys.stdout.flush()
+        sys.stdout.flush()  # Now, where a failure can be told.
     except OSError as problem:
         # Else the interpreter tries it once more, and complains in its own words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not is_told:
+        if not code:
             fail(REFUSED, f"stdout: {problem.strerror}")
+    return code

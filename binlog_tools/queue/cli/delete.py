@@ -11,7 +11,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import LIMIT_S
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, columns
-from binlog_tools.console.wording import told
+from binlog_tools.console.wording import reason, told
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
     NOTHING,
@@ -21,7 +21,6 @@ from binlog_tools.queue.cli.exits import (
     DeferredSignal,
     end_if_told,
     fail,
-    reason,
     warn,
 )
 from binlog_tools.queue.cli.jobs import each
@@ -35,8 +34,7 @@ class StateResult(NamedTuple):
     """What became of the jobs of one state.
 
     :ivar there: how many there were in the beginning.
-    :ivar later: the number of the job at which it stopped, as that was put since; None if it did
-        not.
+    :ivar later: the number of the job, put since, at which it stopped; None if it did not.
     """
 
     state: str
@@ -49,7 +47,6 @@ class TubePurge:
     """Deletes the jobs of a tube that are in some states.
 
     :ivar counts: how many there are, by state.
-    :ivar deleted: how many have been.
     :cvar at_once: how many a command deletes at most, for people.
     """
 
@@ -70,13 +67,10 @@ class TubePurge:
 
     @property
     def total(self) -> int:
-        """How many there are in all these states."""
         return sum(self.counts.values())
 
     def run(self) -> Iterator[int | StateResult]:
-        """Give the number of each job that is deleted, and behind those of a state what became
-        of it.
-        """
+        """Give the number of each job deleted, and behind those of a state what became of it."""
         self._queue.use(self._tube)
         for state, there in self.counts.items():
             yield from self._run(state, there)
@@ -99,9 +93,8 @@ class TubePurge:
         yield StateResult(state, there, deleted, later)
 
     def _delete(self, job: Job, state: str) -> tuple[bool, Job | None]:
-        """Delete a job and look at the next, in one round trip.
-
-        :return: whether it was deleted, or somebody else was quicker; and the next.
+        """Say whether a job was deleted, or somebody else was quicker, and give the next, in one
+        round trip.
         """
         requests = [b"delete %d\r\n" % job.id, b"peek-%b\r\n" % state.encode()]
         deleted, found = self._queue.ask_at_once(requests)
@@ -147,7 +140,6 @@ class BatchPurge(TubePurge):
 
 
 def purge_of(queue: Queue, tube: bytes, states: Sequence[str]) -> TubePurge:
-    """Prepare what deletes jobs in the quickest way that the server has."""
     extensions = Extensions(queue)
     if extensions.has("list-jobs", "delete-batch") and can_page(tube):
         return BatchPurge(queue, extensions, tube, states)
@@ -211,16 +203,14 @@ def _empty(
 
 
 def told_counts(counts: Mapping[str, int], tube: bytes) -> str:
-    """Say how many jobs in these states a tube has, at least one."""
+    """:param counts: by state; one at least is above 0."""
     *parts, last = [f"{count} {state}" for state, count in counts.items() if count]
     named = f"{', '.join(parts)} and {last}" if parts else last
     return f"{named} job{'s' * (sum(counts.values()) != 1)} of {tube.decode()}"
 
 
 def ask(what: str, verb: str = "delete", done: str = "deleted") -> None:
-    """Ask whether that is to be done to these jobs; end the command if not, or if nobody can be
-    asked.
-    """
+    """End the command unless somebody is there to be asked, and agrees."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fail(USAGE, f"{what} would be {done}; nobody is there to be asked, so give --yes")
     if not click.confirm(f"{verb.capitalize()} {what}?", err=True):
@@ -228,7 +218,6 @@ def ask(what: str, verb: str = "delete", done: str = "deleted") -> None:
 
 
 def _run(purge: TubePurge, stop: DeferredSignal) -> None:
-    """Delete them, and say where it ended early."""
     try:
         for gone in purge.run():
             if stop.number is not None:
@@ -274,7 +263,9 @@ def flush(
     with connect(address) as line:
         queue = Queue(line)
         extensions = Extensions(queue)
-        extensions.need("flush-tube", _instead(tube, chosen))
+        named = "".join(f" --state {state}" for state in chosen)
+        instead = f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
+        extensions.need("flush-tube", instead)
         stats = queue.stats_tube(tube)
         counts = {state: stats.number(f"current-jobs-{state}") for state in chosen}
         total = sum(counts.values())
@@ -308,11 +299,6 @@ def forget_key(tube: bytes, key: bytes, address: Address, is_json: bool) -> None
         extensions.forget_key(tube, key)
     if is_json:
         Output(True).document({"tube": tube.decode(), "key": key.decode(), "forgotten": True})
-
-
-def _instead(tube: bytes, states: tuple[str, ...]) -> str:
-    named = "".join(f" --state {state}" for state in states)
-    return f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
 
 
 COLUMNS: Final = columns("#id", "reason", "died", "~in", "#pri", "#reserves", "#age", "#size")
@@ -399,7 +385,6 @@ def _moment(unix_s: int) -> str:
 
 
 def _agree(extensions: Extensions, count: int, tube: bytes, is_agreed: bool) -> None:
-    """Ask whether so many are to be kicked; end the command if not."""
     what = f"{told(count, 'dead letter')} of {tube.decode()}"
     if is_agreed:
         warn(f"kicking {what}")
@@ -426,7 +411,6 @@ def _tell_of_kicked(extensions: Extensions, queue: Queue, tube: bytes) -> None:
 
 
 def _why_some_stay(extensions: Extensions, tube: bytes) -> str:
-    """Say how many were not kicked, and how many of them have a unique key that may be taken."""
     left = [job for _, job in extensions.dead_letters(tube)]
     with_key = sum("idempotency-key" in job for job in left)
     stay = "dead letter stays" if len(left) == 1 else "dead letters stay"

@@ -42,10 +42,8 @@ class Outcome(NamedTuple):
 def hand_over(
     address: Address, line: Connection, limit_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """Wait until a server of the queue is active.
+    """Wait until a server of the queue is active, once the one that hands over, on ``line``, parts.
 
-    :param line: to the server that hands over, which parts.
-    :param limit_s: how long to wait, seconds.
     :raise WrongToken: it does not take ours.
     """
     give_up_s = clock() + limit_s
@@ -94,7 +92,6 @@ before who has handed over goes on.
 SEE_NATS: Final = (
     "see whether two of three NATS servers run, reach each other and have space on their disks"
 )
-"""What is advised while a stream is silent."""
 
 WITHOUT_RIGHT: Final = "well: it answers; what it has is not shown without a right to look (access)"
 """Of a server whose access file gives us none, or that does not know our token."""
@@ -109,7 +106,7 @@ def drain(address: Address, is_json: bool) -> None:
         extensions = Extensions(queue)
         extensions.need("drain", "SIGUSR1 to its process makes it refuse new jobs")
         extensions.drain()
-    _show(True, is_json)
+    options.show(is_json, {"draining": True}, "new jobs are refused")
 
 
 @click.command("undrain")
@@ -121,7 +118,7 @@ def undrain(address: Address, is_json: bool) -> None:
         extensions = Extensions(queue)
         extensions.need("undrain", "it takes new jobs again when it was started anew")
         extensions.undrain()
-    _show(False, is_json)
+    options.show(is_json, {"draining": False}, "new jobs are taken")
 
 
 def _standby(name: str) -> str:
@@ -164,7 +161,6 @@ def promote(standby: str | None, timeout: float, address: Address, is_json: bool
 def _tell_outcome(
     before: str, successor: str, outcome: Outcome, timeout: float, is_json: bool
 ) -> None:
-    """Say who is active; end with `REFUSED` unless another server is."""
     show = (lambda text: None) if is_json else Output().line
     if outcome.is_out_of_sight:
         show(f"handed over to {successor}; give all hosts of the queue, beanstalk://A,B, to see it")
@@ -201,7 +197,8 @@ def health(address: Address, timeout: float, is_json: bool) -> None:
     except (Refused, WrongToken) as problem:
         if problem.reply != b"UNAUTHORIZED":
             raise
-        _show_without_right(is_json)
+        document = {"is_healthy": True, "jobs": None, "draining": None}
+        options.show(is_json, document, WITHOUT_RIGHT)
         return
     jobs = sum(stats.number(f"current-jobs-{state}") for state in (*STATES, "reserved"))
     is_draining = stats.get("draining") == "true"
@@ -251,7 +248,6 @@ def _silence(address: Address, timeout: float) -> str:
 
 
 def _replication_in_words(said: Stats) -> str:
-    """How replication is, in one line."""
     names = said["standbys"].split()
     standbys = f"{told(len(names), 'standby')} ({', '.join(names)})" if names else "no standby"
     behind = said.number("messages-behind")
@@ -267,17 +263,3 @@ def _replication_in_words(said: Stats) -> str:
         leader = said["stream-leader"]
         stream += f", led by {leader}" if leader else ", without a leader"
     return f"replicated: {said['name']} is active, {standbys}{lack}; {stream}"
-
-
-def _show_without_right(is_json: bool) -> None:
-    if is_json:
-        Output(True).document({"is_healthy": True, "jobs": None, "draining": None})
-    else:
-        Output().line(WITHOUT_RIGHT)
-
-
-def _show(is_draining: bool, is_json: bool) -> None:
-    if is_json:
-        Output(True).document({"draining": is_draining})
-    else:
-        Output().line("new jobs are refused" if is_draining else "new jobs are taken")

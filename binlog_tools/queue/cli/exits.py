@@ -15,11 +15,10 @@ SIGNALLED: Final = 128
 
 
 def signal_name(number: int) -> str:
-    """Name a signal; those for real time have no names of their own."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return f"signal {number}"  # Those for real time have no names of their own.
 
 
 class DeferredSignal:
@@ -83,14 +82,7 @@ def fail(code: int, message: str) -> NoReturn:
     raise SystemExit(code)
 
 
-def reason(problem: Exception) -> str:
-    """Say what went wrong, and with which server or file."""
-    filename, why = getattr(problem, "filename", None), getattr(problem, "strerror", None)
-    return f"{filename}: {why or problem}" if filename else f"{why or problem}"
-
-
 def end_if_told(stop: DeferredSignal, done: str) -> None:
-    """End if a signal has come, and say what was done until then."""
     if stop.number is not None:
         warn(f"{signal_name(stop.number)}: stopped after {done}")
         raise SystemExit(stop.exit_code)

@@ -1,7 +1,7 @@
 """``beanstalk peek``, ``bury``, ``kick``, ``move`` and ``edit``."""
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import BinaryIO, Final
 
@@ -14,13 +14,7 @@ from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_if_told, fail, warn
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions, group_awaited
-from binlog_tools.queue.moving import (
-    BatchMover,
-    DirectMover,
-    Moved,
-    Mover,
-    can_batch,
-)
+from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
 from binlog_tools.queue.server import Queue, Refused, Stats
 
 KICKED_AT_ONCE: Final = 1000
@@ -66,21 +60,17 @@ def each(jobs: Sequence[int], do: Callable[[int], object], done: str, is_json: b
     """
     refused = 0
     for job in jobs:
+        document: dict[str, object] = {"id": job, done: True}
         try:
             do(job)
         except Refused as problem:
             refused += 1
             warn(str(problem))
-            _document(is_json, {"id": job, done: False, "reply": text_of(problem.reply)})
-        else:
-            _document(is_json, {"id": job, done: True})
+            document |= {done: False, "reply": text_of(problem.reply)}
+        if is_json:
+            Output(True).document(document)
     if refused:
         fail(REFUSED, f"{told(len(jobs) - refused, 'job')} {done}, {refused} not")
-
-
-def _document(is_json: bool, fields: Mapping[str, object]) -> None:
-    if is_json:
-        Output(True).document(fields)
 
 
 @click.command("bury")
@@ -100,9 +90,9 @@ def bury(jobs: tuple[int, ...], address: Address, priority: int | None, is_json:
     with options.connected(address) as queue:
 
         def one(job: int) -> None:
-            pri = (
-                queue.stats_job(job, f"bury {job}").number("pri") if priority is None else priority
-            )
+            pri = priority
+            if pri is None:
+                pri = queue.stats_job(job, f"bury {job}").number("pri")
             queue.bury_free(job, pri)
 
         each(jobs, one, "buried", is_json)
@@ -211,16 +201,19 @@ def move(
     with options.connected(address) as queue:
         extensions = Extensions(queue)
         mover: Mover | DirectMover
+        found: _Batches
         if extensions.has("move-job"):
             mover = DirectMover(queue, extensions, target, keeps_buried=not kick)
         else:
             mover = Mover(queue, target, keeps_buried=not kick)
         if source is None:
-            found = _each_of(mover, jobs)
+            found = ([mover.move_job(job)] for job in jobs)
         elif isinstance(mover, DirectMover):
             found = mover.move_all(source, state, count)
+        elif can_batch(extensions, source):
+            found = BatchMover(queue, extensions, mover).move_all(source, state, count)
         else:
-            found = _all_of(queue, extensions, mover, source, state, count)
+            found = ([moved] for moved in mover.move_all(source, state, count))
         with DeferredSignal() as stop, closing(found):
             while stop.number is None and (batch := next(found, None)) is not None:
                 moved += len(batch)
@@ -244,22 +237,6 @@ def move(
 
 _Batches = Generator[Sequence[Moved], None, None]
 """Jobs that were moved; what is given together must not stay half done."""
-
-
-def _each_of(mover: Mover | DirectMover, jobs: Sequence[int]) -> _Batches:
-    for job in jobs:
-        yield [mover.move_job(job)]
-
-
-def _all_of(
-    queue: Queue, extensions: Extensions, mover: Mover, source: bytes, state: str, most: int | None
-) -> _Batches:
-    """Put the jobs of a tube anew in the quickest way that the server has."""
-    if can_batch(extensions, source):
-        yield from BatchMover(queue, extensions, mover).move_all(source, state, most)
-        return
-    for moved in mover.move_all(source, state, most):
-        yield [moved]
 
 
 def _show(output: Output, batch: Sequence[Moved]) -> None:
@@ -326,10 +303,7 @@ def edit(
 def _with_what_it_has(
     queue: Queue, job: int, priority: int | None, delay_s: int | None, ttr_s: int | None
 ) -> tuple[int, int, int]:
-    """Ask what the job has, where that is not all given.
-
-    :return: priority, delay and TTR.
-    """
+    """Give priority, delay and TTR; ask what the job has, where they are not all given."""
     if priority is not None and delay_s is not None and ttr_s is not None:
         return priority, delay_s, ttr_s
     stats = queue.stats_job(job)

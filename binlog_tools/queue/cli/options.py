@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SERVER: Final = "BEANSTALK_SERVER"
 BEHIND: Final = "beanstalk.token-file"
 """Where click keeps the file of the token that is named behind a subcommand."""
+
 MAX_U32: Final = (1 << 32) - 1
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, unless told: what other clients take."""
@@ -54,7 +55,6 @@ class _ServerOption(click.Option):
         return before, ParameterSource.COMMANDLINE
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Add the token that is to be shown, unless the address has one."""
         address = super().process_value(ctx, value)
         if not isinstance(address, Address):
             return address
@@ -172,11 +172,15 @@ def connected(address: Address) -> Iterator[Queue]:
         yield Queue(line)
 
 
-def show_count(count: int, done: str, is_json: bool) -> None:
+def show(is_json: bool, document: Mapping[str, object], line: str) -> None:
     if is_json:
-        Output(True).document({done: count})
+        Output(True).document(document)
     else:
-        Output().line(f"{told(count, 'job')} {done}")
+        Output().line(line)
+
+
+def show_count(count: int, done: str, is_json: bool) -> None:
+    show(is_json, {done: count}, f"{told(count, 'job')} {done}")
 
 
 def show_job(job: Job, is_json: bool, is_raw: bool, **facts: object) -> None:

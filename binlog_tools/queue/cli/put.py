@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from io import UnsupportedOperation
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -15,7 +16,7 @@ from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, Parsed
-from binlog_tools.console.wording import told
+from binlog_tools.console.wording import reason, told
 from binlog_tools.logs.quantities import NS, parse_duration, parse_time
 from binlog_tools.queue.cli import options, put_tags
 from binlog_tools.queue.cli.exits import (
@@ -25,7 +26,6 @@ from binlog_tools.queue.cli.exits import (
     DeferredSignal,
     end_if_told,
     fail,
-    reason,
     warn,
 )
 from binlog_tools.queue.extensions import (
@@ -72,7 +72,9 @@ def lines_of(
 def _parts(
     source: BinaryIO, server: Connection, goes_on: Callable[[], bool]
 ) -> Iterator[bytes | None]:
-    number = _number(source)
+    number = None  # What is no file never has to be waited for.
+    with suppress(UnsupportedOperation):
+        number = source.fileno()
     while goes_on():
         if server.is_answered():
             yield None
@@ -86,14 +88,6 @@ def _parts(
         if not part:
             return
         yield part
-
-
-def _number(source: BinaryIO) -> int | None:
-    """The file's number; None of what is no file, and never has to be waited for."""
-    try:
-        return source.fileno()
-    except UnsupportedOperation:
-        return None
 
 
 GOES_ON: Final = (b"INSERTED", b"JOB_TOO_BIG")
@@ -113,10 +107,7 @@ FRACTION_OR_AGO: Final = re.compile(r"\s*(?:@?[0-9]+\.[0-9]+|-?(?:[0-9.]+[smhdw]
 
 
 class Request(NamedTuple):
-    """A request that puts jobs.
-
-    :ivar sizes: of their bodies, bytes.
-    """
+    """Puts jobs whose bodies are of these sizes, bytes."""
 
     sizes: Sequence[int]
     sent: bytes
@@ -127,10 +118,7 @@ Requests = Callable[[Sequence[bytes]], Iterator[Request]]
 
 
 def one_by_one(request: Callable[[bytes], bytes]) -> Requests:
-    """Make a request for each job.
-
-    :param request: makes the bytes of the `put` of a body.
-    """
+    """:param request: makes the bytes of the `put` of a body."""
     return lambda bodies: (Request([len(body)], request(body)) for body in bodies)
 
 
@@ -140,7 +128,6 @@ class Batches:
     """
 
     def __init__(self, priority: int, delay_s: int, ttr_s: int, max_body_bytes: int) -> None:
-        """:param max_body_bytes: the largest body that the server takes."""
         self._fields = (priority, delay_s, ttr_s)
         self._max_body_bytes = min(max_body_bytes, MAX_BATCH_BYTES)
 
@@ -170,9 +157,7 @@ class Batches:
 class Putter:
     """Puts jobs until the server will not.
 
-    :ivar put: how many the server has taken.
-    :ivar refused: how many it has not.
-    :ivar too_big: how many of those for their size.
+    :ivar too_big: how many were refused for their size.
     :ivar is_full: whether the last one was for want of room.
     """
 
@@ -180,8 +165,7 @@ class Putter:
         self, queue: Queue, requests: Requests, of_lines: bool,
         show: Callable[[Reply], object], window: int = WINDOW,
     ) -> None:  # fmt: skip
-        """:param of_lines: each line of the input is a job.
-        :param show: called with the answer to each request that put jobs.
+        """:param show: called with the answer to each request that put jobs.
         :param window: requests on their way at once.
         """
         self.put = 0
@@ -198,11 +182,9 @@ class Putter:
         self._waiting: deque[Sequence[int]] = deque()
 
     def goes_on(self) -> bool:
-        """Say whether the server still takes jobs."""
         return not self._is_stopped
 
     def run(self, bodies: Iterator[Sequence[bytes] | None], stop: DeferredSignal) -> None:
-        """Put all of them; end the command if the connection ends."""
         try:
             for reply in self._queue.ask_many(self._sent(bodies, stop), self._window):
                 self._answered(reply)
@@ -297,7 +279,9 @@ def put(
     def show(reply: Reply) -> None:
         is_one = reply.name == b"INSERTED"
         for job in [reply.number] if is_one else inserted_ids(reply, reply.number):
-            state = _state_of_first(reply) if is_one else None
+            # Of the job that has the unique key already; None if ours was put.
+            first = reply.words[2:3] if is_one else ()
+            state = first[0].decode("ascii", "replace").lower() if first else None
             if is_json:
                 output.document({"id": job} if state is None else {"id": job, "there": state})
             else:
@@ -355,7 +339,6 @@ def moment_s(text: str, now_ns: int) -> int:
 
 
 def _size_limits(queue: Queue, tube: bytes) -> str:
-    """Say how large a job of the tube may be, and what says so."""
     limit = queue.stats().number("max-job-size")
     server = f"the server takes jobs of up to {limit:,} bytes (its option -z)"
     policy = _policy_of(queue, tube)
@@ -382,19 +365,11 @@ def _no_room(queue: Queue, tube: bytes) -> str:
 
 
 def _policy_of(queue: Queue, tube: bytes) -> Policy:
-    """Ask for the tube's policy; there is none on some servers, or we may have no right to see
-    it.
-    """
     extensions = Extensions(queue)
     try:
         return extensions.policy(tube) if extensions.has("tube-policy") else {}
     except Refused:
-        return {}
-
-
-def _state_of_first(reply: Reply) -> str | None:
-    """:return: the state of the job that has the unique key already; None if ours was put."""
-    return reply.words[2].decode("ascii", "replace").lower() if reply.words[2:] else None
+        return {}  # We may have no right to see it.
 
 
 def bodies_of(
@@ -404,10 +379,7 @@ def bodies_of(
     """Give the bodies of the jobs to put, as many as have come: the argument, the input, or each
     line of it, and None where an answer can be read meanwhile.
 
-    A signal ends the lines, and then the answers that are missing may take `ANSWERS_S` each.
-
     :param may_be_empty: an input without a byte is meant; mostly what was to write it has failed.
-    :param goes_on: whether more lines are wanted.
     """
     if body is not None:
         yield [body.encode("utf-8", "surrogateescape")]

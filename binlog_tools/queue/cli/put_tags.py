@@ -66,7 +66,6 @@ _OPTIONS: Final = (
 
 
 def tag_options(command: F) -> F:
-    """Give a command the options, in this order."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -115,7 +114,6 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
 
 
 def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    """:return: what an option says, as the client's `Tags` has it."""
     if name.endswith("_by"):
         return {name: value}
     key, colon, number = value, "", ""

@@ -12,7 +12,7 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from binlog_tools.client import Lost
-from binlog_tools.console.output import Output
+from binlog_tools.console.wording import reason
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.cli.exits import (
     BURIED,
@@ -23,7 +23,6 @@ from binlog_tools.queue.cli.exits import (
     TIMED_OUT,
     DeferredSignal,
     fail,
-    reason,
     signal_name,
     warn,
 )
@@ -83,10 +82,7 @@ class Execution:
             self._signal(signal.SIGKILL)
 
     def end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """End all of it, and wait until that has ended.
-
-        :param meanwhile: called now and then while it waits.
-        """
+        """End all of it, and wait until that has ended; call ``meanwhile`` now and then."""
         self.begin_end()
         while self.wait(LOOK_S) is None or self._signal(0):
             meanwhile()
@@ -94,7 +90,7 @@ class Execution:
             self.begin_end()
 
     def _signal(self, number: int) -> bool:
-        """Send a signal, and say whether anybody was there."""
+        """Say whether anybody was there."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -103,8 +99,6 @@ class Execution:
 
 
 class Touches:
-    """Keeps a job by touching it, for as long as it is asked to."""
-
     def __init__(self, queue: Queue, job: Job, stats: Stats) -> None:
         self._queue = queue
         self._job = job
@@ -112,21 +106,14 @@ class Touches:
         self._at_s = time.monotonic() + self._every_s
 
     def touch_if_due(self) -> None:
-        """Touch it if so much of its TTR is over.
-
-        :raise Refused: it is not ours any more.
-        """
+        """:raise Refused: it is not ours any more."""
         if time.monotonic() >= self._at_s:
             self._queue.touch(self._job.id)
             self._at_s = time.monotonic() + self._every_s
 
 
 def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) -> int:
-    """Run a command with the job, touch it meanwhile, and settle it.
-
-    :param delay_s: of a job that is given back.
-    :return: the exit code for us.
-    """
+    """Run a command with the job, touch it meanwhile, settle it, and give the exit code for us."""
     # A command need not read its input, so a broken pipe must not end us.
     with DeferredSignal() as stop, _no_sigpipe():
         touches = Touches(queue, job, stats)
@@ -152,7 +139,6 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
 
 
 def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
-    """Wait for its end, and touch the job meanwhile."""
     while (code := running.wait(LOOK_S)) is None:
         if stop.number is not None:
             running.begin_end()
@@ -161,25 +147,21 @@ def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
 
 
 def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
+    then = {0: "delete", USELESS: "bury"}.get(code, "release")
     try:
-        return _settled(queue, job, stats, code, delay_s)
+        settle(queue, job, stats, then, delay_s)
     except Lost as problem:
         fail(
             REFUSED,
             f"the command has ended, {_ended(code)}, but the server has not said what became of "
             f"job {job.id}; if it still has it, others get it: {reason(problem)}",
         )
+    done = {"delete": "deleted", "bury": "buried"}.get(then)
+    return done or f"given back{_if_dead(queue, job)}"
 
 
 def _ended(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
-
-
-def _settled(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
-    then = {0: "delete", USELESS: "bury"}.get(code, "release")
-    settle(queue, job, stats, then, delay_s)
-    done = {"delete": "deleted", "bury": "buried"}.get(then)
-    return done or f"given back{_if_dead(queue, job)}"
 
 
 def _if_dead(queue: Queue, job: Job) -> str:
@@ -276,7 +258,6 @@ def chosen_outcome(is_delete: bool, is_release: bool, is_bury: bool, command: st
 
 
 def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> None:
-    """Do with a job what was asked for."""
     if then == "delete":
         queue.delete(job.id)
     elif then == "bury":
@@ -288,7 +269,6 @@ def settle(queue: Queue, job: Job, stats: Stats, then: str, delay_s: int) -> Non
 CODES: Final = {
     "DELETED": DONE, "NOT_FOUND": NOTHING, "BURIED": BURIED, "TIMED_OUT": TIMED_OUT,
 }  # fmt: skip
-"""The exit code of each outcome."""
 
 
 @click.command("wait")
@@ -320,8 +300,5 @@ def wait(job: int, address: Address, timeout: int | None, is_json: bool) -> None
             "wait-job", f"`beanstalk stats --job {job}` says, now and then, whether it is there"
         )
         outcome = extensions.wait(job, float("inf") if timeout is None else timeout)
-    if is_json:
-        Output(True).document({"id": job, "outcome": outcome})
-    else:
-        Output().line(outcome)
+    options.show(is_json, {"id": job, "outcome": outcome}, outcome)
     raise SystemExit(CODES[outcome])

@@ -110,10 +110,7 @@ def _watch_live(address: Address, interval: float, count: int | None, view: View
 
 
 class Screen:
-    """The last look at the tubes, on a terminal.
-
-    :ivar lines: as they are left there, without colours.
-    """
+    """:ivar lines: as they are left on the terminal, without colours."""
 
     def __init__(self, address: Address, view: View, has_bars: bool) -> None:
         self.lines: list[str] = []
@@ -124,16 +121,12 @@ class Screen:
         self._has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def show(self, now: Snapshot, found: Sequence[Row]) -> None:
-        """Draw a new look."""
         self._now, self._found = now, found
         self._history.note([*found, total(found)])
         self._draw()
 
     def wait(self, keys: Keys | None, seconds: float) -> bool:
-        """Do what keys say, for so long.
-
-        :return: whether to go on.
-        """
+        """Do what keys say, for so long, and say whether to go on."""
         ends_s = time.monotonic() + seconds
         while not self._view.is_over and (left_s := ends_s - time.monotonic()) > 0:
             typed = keys.wait(left_s) if keys is not None else _slept(left_s)
@@ -263,10 +256,9 @@ def layout(rows: Sequence[tuple[str, Sequence[str]]], columns: int) -> list[str]
     room = columns - name_width - sum(widths)
     gap = min(GAP, max(1, room // len(widths)))
     name_width = max(LEAST_NAME, min(name_width, columns - sum(widths) - gap * len(widths)))
-    return [_line(name, name_width, cells, widths, gap) for name, cells in rows]
-
-
-def _line(name: str, name_width: int, cells: Sequence[str], widths: Sequence[int], gap: int) -> str:
-    short = name if len(name) <= name_width else name[: name_width - 1] + "…"
-    right = (cell.rjust(width + gap) for cell, width in zip(cells, widths, strict=True))
-    return short.ljust(name_width) + "".join(right)
+    lines = []
+    for name, cells in rows:
+        short = name if len(name) <= name_width else name[: name_width - 1] + "…"
+        right = (cell.rjust(width + gap) for cell, width in zip(cells, widths, strict=True))
+        lines.append(short.ljust(name_width) + "".join(right))
+    return lines

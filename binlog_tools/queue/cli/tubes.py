@@ -44,14 +44,6 @@ _CHANGE: Final = re.compile(r"[a-z-]+=[!-~]+")
 """Of a policy, on the command line."""
 
 
-def show_stats(found: Stats, is_json: bool) -> None:
-    output = Output(is_json)
-    if is_json:
-        output.document(numbers(found))
-    else:
-        output.table(columns("key", "value"), found.items())
-
-
 def numbers(stats: Mapping[str, str]) -> dict[str, object]:
     """Statistics for JSON: what looks like a number is one, but for names."""
     return {key: _number(key, value) for key, value in stats.items()}
@@ -85,10 +77,7 @@ def _table(
     titles: Sequence[Column], keys: Sequence[str], not_if_narrow: Sequence[str],
     rows: Sequence[Sequence[object]], more: Iterable[Sequence[object]] = (),
 ) -> None:  # fmt: skip
-    """Print a table; a terminal without room for these rows is not shown all columns.
-
-    :param more: rows that come later, and are printed as they come.
-    """
+    """:param more: rows that are printed as they come; room is made for the others alone."""
     output = Output()
     shown = list(range(len(keys)))
     if output.is_terminal:
@@ -104,9 +93,8 @@ def _table(
 def fitting(
     rows: Sequence[Sequence[object]], not_if_narrow: Sequence[int], columns: int
 ) -> list[int]:  # fmt: skip
-    """Say which columns of a table a terminal has room for, by their places.
+    """Say which columns of a table, its titles among the rows, a terminal has room for.
 
-    :param rows: its titles and its cells.
     :param not_if_narrow: the places of those that may be left out, the first first.
     """
     cells = [[str(cell) for cell in row] for row in rows]
@@ -149,7 +137,11 @@ def stats(
             found = queue.stats_tube(tube)
         else:
             found = queue.stats() if job is None else queue.stats_job(job)
-    show_stats(found, is_json)
+    output = Output(is_json)
+    if is_json:
+        output.document(numbers(found))
+    else:
+        output.table(columns("key", "value"), found.items())
 
 
 @click.command("pause")
@@ -200,7 +192,10 @@ def policy(tube: bytes, changes: tuple[str, ...], address: Address, is_json: boo
     for sentence in _without_effect(changes, found):
         warn(sentence)
     if is_json:
-        Output(True).document({"tube": tube.decode(), **_document(found)})
+        shown: dict[str, object] = {"tube": tube.decode()}
+        for key, (value, source) in found.items():
+            shown |= {**numbers({key: value}), f"{key}-from": source}
+        Output(True).document(shown)
     else:
         rows = ([key, value, source] for key, (value, source) in found.items())
         Output().table(columns("key", "~value", "from"), rows)
@@ -246,13 +241,6 @@ def _without_effect(changes: Sequence[str], found: Policy) -> Iterator[str]:
                 f"{key}={value} is kept and does not count: the server's file of policies, which "
                 f"wins, has {key}={holds}"
             )
-
-
-def _document(found: Policy) -> dict[str, object]:
-    shown: dict[str, object] = {}
-    for key, (value, source) in found.items():
-        shown |= {**numbers({key: value}), f"{key}-from": source}
-    return shown
 
 
 JOB_TITLES: Final = columns(
@@ -322,24 +310,18 @@ def list_jobs(
 
     with options.connected(address) as queue:
         extensions = Extensions(queue)
-        extensions.need("list-jobs", _instead(tube, chosen[0]))
+        shown = chosen[0] if chosen[0] in STATES else STATES[0]
+        peek = f"`beanstalk peek --tube {tube.decode()} --state {shown}`"
+        extensions.need("list-jobs", f"{peek} shows the first job of a state")
         if is_json:
             for job in jobs():
                 Output(True).document({"tube": tube.decode(), **numbers(job)})
         else:
-            _print(JOB_TITLES, JOB_KEYS, JOBS_NOT_IF_NARROW, map(_with_group, jobs()))
+            found_jobs = (Stats({**job, WAITS_FOR: group_awaited(job)}) for job in jobs())
+            _print(JOB_TITLES, JOB_KEYS, JOBS_NOT_IF_NARROW, found_jobs)
     if not found:
         which = "" if chosen == LISTED[:1] else f"{' or '.join(chosen)} "
         fail(NOTHING, f"{tube.decode()} has no {which}job")
-
-
-def _with_group(job: Stats) -> Stats:
-    return Stats({**job, WAITS_FOR: group_awaited(job)})
-
-
-def _instead(tube: bytes, state: str) -> str:
-    shown = state if state in STATES else STATES[0]
-    return f"`beanstalk peek --tube {tube.decode()} --state {shown}` shows the first job of a state"
 
 
 @click.command("connections")
@@ -385,9 +367,5 @@ def _print(
     titles: Sequence[Column], keys: Sequence[str], not_if_narrow: Sequence[str],
     found: Iterator[Stats],
 ) -> None:  # fmt: skip
-    rows = ([_shown(each.get(key, "")) for key in keys] for each in found)
+    rows = ([each.get(key, "").strip("{}") or None for key in keys] for each in found)
     _table(titles, keys, not_if_narrow, list(islice(rows, TABLE_ROWS)), rows)
-
-
-def _shown(value: str) -> str | None:
-    return value.strip("{}") or None
