@@ -60,10 +60,7 @@ class Flaw(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far a segment reaches.
-
-    :ivar size: of its file, bytes.
-    """
+    """How far a segment reaches; ``size`` is that of its file, bytes."""
 
     size: int
     end: int

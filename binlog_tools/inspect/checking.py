@@ -71,10 +71,7 @@ HARMLESS: Final = frozenset({"warning", "note"})
 
 
 class SegmentRow(NamedTuple):
-    """The frames of a segment that can be read.
-
-    :ivar end: where the last one ends, bytes.
-    """
+    """The frames of a segment that can be read, up to the offset ``end``."""
 
     name: str
     first_lsn: int
@@ -111,7 +108,6 @@ class Trouble(NamedTuple):
 class Finding(NamedTuple):
     """The outcome of a check.
 
-    :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged, 78 a format that is not known.
     :ivar durable_lsn: the highest LSN that something vouches for.
     """
 

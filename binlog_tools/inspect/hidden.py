@@ -1,6 +1,4 @@
-"""Records of a log that cannot be read, and what they may have done to a job; docs/recovery.md,
-"What is certain, doubtful and lost".
-"""
+"""Records that cannot be read, and what they may have done to a job; docs/recovery.md."""
 
 from bisect import bisect_right
 from collections import Counter

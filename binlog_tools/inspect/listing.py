@@ -1,6 +1,4 @@
-"""The jobs of a log: those that a server would load, those of an earlier moment, and one job's
-story.
-"""
+"""The jobs of a log, now or at an earlier moment, and one job's story."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise

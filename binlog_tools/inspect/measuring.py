@@ -1,6 +1,4 @@
-"""What a log consists of: where its bytes are, what keeps them, and how many jobs there were
-when.
-"""
+"""Where the bytes of a log are, what keeps them, and how many jobs there were when."""
 
 import zlib
 from array import array
@@ -81,9 +79,7 @@ class TubeStats(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """:ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to
-    ``until_ns``.
-    """
+    """:ivar jobs: the most at one time in each of the equal steps between the two times."""
 
     since_ns: int
     until_ns: int
@@ -91,7 +87,6 @@ class Depth(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """In seconds; 0 without any."""
         return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
@@ -175,7 +170,10 @@ class _DepthCount:
 
     def take(self, types: bytes, frame: Frame) -> None:
         """Frames of one tenth of a second count as one, but for the most of their jobs."""
-        change, peak = _change_and_peak(types)
+        puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
+        change, peak = puts - deletes, puts
+        if puts and deletes:
+            peak = max(accumulate(map(_CHANGES.__getitem__, types), initial=0))
         if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
             self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
             self._changes[-1] += change
@@ -201,14 +199,6 @@ class _DepthCount:
                 at += 1
             jobs[bucket] = most
         return Depth(since, until, jobs)
-
-
-def _change_and_peak(types: bytes) -> tuple[int, int]:
-    puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
-    if not puts or not deletes:
-        return puts - deletes, puts
-    steps = accumulate(map(_CHANGES.__getitem__, types))
-    return puts - deletes, max(0, max(steps))
 
 
 _CHANGES: Final = tuple((kind == Kind.PUT) - (kind == Kind.DELETE) for kind in range(256))

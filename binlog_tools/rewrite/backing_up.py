@@ -18,11 +18,8 @@ from binlog_tools.logs.outputs import MODE, naming, new_file
 from binlog_tools.logs.sources import Source
 
 MANIFEST: Final = "backup.json"
-
 SEAL: Final = "backup.sha256"
-
 VERSION: Final = 2
-
 CHUNK_BYTES: Final = 1 << 20
 
 SEAL_BYTES: Final = 65
@@ -86,7 +83,11 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
         with tarfile.open(fileobj=summed, mode="w") as tar:
             for segment in survey.segments:
                 source.forget_before(segment.header.seq)
-                copied.append(_add(tar, segment, _content(source, segment)))
+                content = _content(source, segment)
+                reader = _HashingReader(content)
+                tar.addfile(_member(segment.name, len(content)), reader)
+                sha256 = reader.sha256.hexdigest()
+                copied.append(CopiedSegment(segment.name, len(content), segment.size, sha256))
                 done += segment.size
                 progress(done, total)
             backup = _described(survey, copied)
@@ -113,12 +114,6 @@ def _content(source: Source, segment: Segment) -> Buffer:
     buffer = source.read(segment.name)
     is_finished = isinstance(buffer, memoryview)
     return buffer if is_finished else memoryview(buffer)[: segment.ending.offset]
-
-
-def _add(tar: tarfile.TarFile, segment: Segment, content: Buffer) -> CopiedSegment:
-    reader = _HashingReader(content)
-    tar.addfile(_member(segment.name, len(content)), reader)
-    return CopiedSegment(segment.name, len(content), segment.size, reader.sha256.hexdigest())
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

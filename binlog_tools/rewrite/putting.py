@@ -128,13 +128,6 @@ class Journal:
         else:
             raise ValueError
 
-    def _opened(self) -> TextIO:
-        """From the first note on: a run that has sent nothing leaves none."""
-        file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-        if not file.tell():
-            file.write(json.dumps(self._head) + "\n")
-        return file
-
     def note(self, *documents: dict[str, Any]) -> None:
         self.note_answers(*documents)
         self.sync()
@@ -145,7 +138,10 @@ class Journal:
         """
         with naming(self.path):
             if self._file is None:
-                self._file = self._opened()
+                # From the first note on: a run that has sent nothing leaves none.
+                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+                if not self._file.tell():
+                    self._file.write(json.dumps(self._head) + "\n")
             self._file.write("".join(json.dumps(document) + "\n" for document in documents))
             self._file.flush()
         for document in documents:
@@ -240,7 +236,9 @@ class Putter:
         request: list[bytes] = []
         expected: list[Waiting | None] = []
         for chosen in window:
-            each = self._held(chosen)
+            # It must not go too early if a job of the group that it waits for was refused.
+            is_held = chosen.after in self._held_groups
+            each = chosen._replace(is_buried=True) if is_held else chosen
             for command in self._tube_commands(wanted.tube(each), wanted.pauses):
                 request.append(command)
                 expected.append(None)
@@ -260,12 +258,6 @@ class Putter:
             seconds = -(-(pause.until_ns - self._now_ns()) // NS)
             if seconds > 0:
                 yield tube_request(b"pause-tube", tube, seconds)
-
-    def _held(self, each: Waiting) -> Waiting:
-        """Bury a job that waits for a group if a job of that was refused: it must not go too
-        early.
-        """
-        return each._replace(is_buried=True) if each.after in self._held_groups else each
 
     def _put_command(self, wanted: Plan, each: Waiting, body: bytes) -> bytes:
         job = wanted.job(each)

@@ -1,19 +1,11 @@
-"""Jobs that were deleted, and whose bodies a log or its archive still has.  Damage is passed
-over.
-"""
+"""Deleted jobs whose bodies a log or its archive still has.  Damage is passed over."""
 
 import json
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
-from beanstalk_twisted.binlog.records.others import (
-    JOB_ID,
-    JOB_KINDS,
-    TS_NS,
-    TUBE_ID,
-    TYPE,
-)
+from beanstalk_twisted.binlog.records.others import JOB_ID, JOB_KINDS, TS_NS, TUBE_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame

@@ -1,6 +1,4 @@
-"""How sure it is that a job lives, and what of it is brought back; docs/recovery.md, "What is
-certain, doubtful and lost".
-"""
+"""How sure it is that a job lives, and what of it is brought back; docs/recovery.md."""
 
 import contextlib
 import zlib
@@ -79,9 +77,7 @@ class Judge:
         self, live: LiveJobs, holes: Iterable[Hole], hidden: HiddenRecords, torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
-        """:param holes: in the segments that count; ``hidden``, what cannot be read of all
-            segments.
-        :param buffer_of: gives the bytes of a segment by its number.
+        """:param holes: in the segments that count; ``hidden`` is of all segments.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         self._live = live

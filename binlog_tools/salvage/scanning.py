@@ -120,9 +120,7 @@ def _readable_records(found: Scan) -> int:
 
 
 def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
-    """A segment without damage, its frames not kept; or the first place where a server would
-    stop.
-    """
+    """A segment without damage, its frames not kept; or the first place where a server stops."""
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     last: Frame | None = None
     if part.salt is None or not part.is_exact:
@@ -172,12 +170,8 @@ def _is_beyond(part: Part, frame: Frame) -> bool:
 
 
 def _ends(buffer: Buffer, at: int, part: Part) -> bool:
-    """Return True at the place that its successor names, before its trailer or before zeros
-    only.
-    """
-    if at >= part.end:
-        return True
-    if is_trailer(buffer, at, part.end):
+    """Return True at its end, before its trailer, or before zeros if no successor names an end."""
+    if at >= part.end or is_trailer(buffer, at, part.end):
         return True
     return part.prev_end is None and not has_content(buffer, at, part.end)
 
@@ -202,25 +196,21 @@ class _Search:
         self._first_at: dict[int, int] = {}
 
     def result(self) -> Scan:
-        if self._part.salt is None:
-            return self._nothing()
-        self._walk(self._part.salt)
-        pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
-        next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
         part = self._part
+        if part.salt is None:
+            at, why = min(SEGMENT_HEADER_BYTES, part.end), "no frame can be read"
+            place = DamagedPlace(part.name, at, part.end, part.first_lsn, why)
+            return Scan(part, [], at, part.first_lsn, [place], 0, (), part.end)
+        self._walk(part.salt)
+        pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
+        next_lsn = max((p.frame.next_lsn for p in pieces), default=part.first_lsn)
         end = part.end if part.prev_end is None else part.prev_end
         certain_end = min(part.end, max(min(self._cut_at, end), self._end))
         damaged = [each for each in self._damaged if each.offset <= certain_end]
         return Scan(
-            self._part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
+            part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
             certain_end,
         )  # fmt: skip
-
-    def _nothing(self) -> Scan:
-        part = self._part
-        at = min(SEGMENT_HEADER_BYTES, part.end)
-        damaged = DamagedPlace(part.name, at, part.end, part.first_lsn, "no frame can be read")
-        return Scan(part, [], at, part.first_lsn, [damaged], 0, (), part.end)
 
     def _walk(self, salt: int) -> None:
         at, limit = self._beginning(salt), self._part.end
@@ -269,11 +259,9 @@ class _Search:
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
             why = _out_of_place(frame, self._lsn)
-            follows_damage = self._damaged and self._damaged[-1].end == frame.offset
-            if not follows_damage:
-                self._damaged.append(
-                    DamagedPlace(self._part.name, frame.offset, frame.offset, self._lsn, why)
-                )
+            at = frame.offset
+            if not self._damaged or self._damaged[-1].end != at:
+                self._damaged.append(DamagedPlace(self._part.name, at, at, self._lsn, why))
         if piece.has_heap:
             self._end = max(self._end, frame.end)
         if piece.has_records:
@@ -291,9 +279,7 @@ class _Search:
             self._found[base_lsn] = piece
 
     def _moved(self, piece: Piece) -> Piece:
-        """A frame into which bytes were put, or of which some were taken: what follows it says how
-        many.
-        """
+        """What follows a frame says how many bytes were put into it or taken out of it."""
         frame = piece.frame
         shift = self._first_at.get(frame.next_lsn, frame.end) - frame.end
         if piece.has_heap or not shift or frame.heap_at > piece.limit:
@@ -404,7 +390,6 @@ def holes_of(
     """The LSNs that are missing, in order.
 
     :param scans: of the segments that count, oldest first.
-    :param first_lsn: the first LSN that counts.
     :param watermark: all up to it was durable.
     :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
     :param losses: by sequence number, what `sealed_loss` says of a segment.

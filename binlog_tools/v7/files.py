@@ -368,9 +368,7 @@ class Spool:
         self._offset += len(record)
 
     def records(self) -> Iterator[tuple[bytes, int]]:
-        """Yield them in the order of burial, with the sizes of their bodies; then the spool is
-        gone.
-        """
+        """Yield them in the order of burial, with their bodies' sizes; then the spool is gone."""
         if self._file is None:
             return
         self.close()

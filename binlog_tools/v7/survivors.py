@@ -1,6 +1,4 @@
-"""What survives of a directory that beanstalkd wrote: for each job its newest state and its
-body.
-"""
+"""The newest state and the body of each job that survives of a directory of beanstalkd."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -160,7 +158,8 @@ class Survivors:
         self._file = ""
         self._progress = progress
         names = files_of(directory.names())
-        self.gaps = _gaps(list(names))
+        runs = pairwise(names)
+        self.gaps = [(before + 1, after - 1) for before, after in runs if after - before > 1]
         for first, last in self.gaps:
             self._file = f"binlog.{first}"
             upto = f" to binlog.{last}" if last > first else ""
@@ -275,7 +274,9 @@ class Survivors:
         if standing is None:
             self.jobs[job_id] = self._first(job)
         elif self._is_copy(job, standing):
-            self._copy(job, standing)
+            if job.fields.created_ns != standing.fields.created_ns:
+                self._contradicts(job_id, job.offset, "its time of creation is another one")
+            self.jobs[job_id] = _in_its_place(job, standing)
         elif job.tube == standing.tube and job.fields.created_ns == standing.fields.created_ns:
             self._differing_copy(job, standing)
         else:
@@ -301,15 +302,8 @@ class Survivors:
             return job._replace(buried_at=orphan.buried_at)
         return job._replace(buried_at=_BEFORE_THE_LOG + self._position)
 
-    def _copy(self, job: Job, standing: Job) -> None:
-        if job.fields.created_ns != standing.fields.created_ns:
-            self._contradicts(job.fields.job_id, job.offset, "its time of creation is another one")
-        self.jobs[job.fields.job_id] = _in_its_place(job, standing)
-
     def _differing_copy(self, job: Job, standing: Job) -> None:
-        """The older body has been on disk for longer; a torn write may leave zeros in the newer
-        one.
-        """
+        """The older body is longer on disk; a torn write may leave zeros in the newer one."""
         what = f"its body is not that in {standing.file} at {standing.body_at}"
         self._contradicts(job.fields.job_id, job.offset, what)
         fields = job.fields._replace(
@@ -379,10 +373,6 @@ class Survivors:
 
     def _contradicts(self, job_id: int, offset: int, what: str) -> None:
         self._note(Kind.CONTRADICTS, offset, offset, job_id, what)
-
-
-def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
-    return [(before + 1, after - 1) for before, after in pairwise(numbers) if after - before > 1]
 
 
 def _in_its_place(job: Job, standing: Job) -> Job:
