@@ -86,7 +86,7 @@ class Trouble(NamedTuple):
     :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``, ``foreign``
         or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
-    :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
+    :ivar offset: None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
     :ivar jobs: those whose records are certainly concerned; ``perhaps`` those that the spoilt bytes
         seem to name.
@@ -236,9 +236,9 @@ def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Troub
 def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
     is_torn = opened.end is None and hole.first_lsn > survey.durable_lsn
     certain, perhaps = _jobs_in(opened.buffer, hole)
-    last = hole.next_lsn - 1 if hole.next_lsn is not None else None
-    if last is None and not is_torn:
-        last = survey.durable_lsn
+    last = None if is_torn else survey.durable_lsn
+    if hole.next_lsn is not None:
+        last = hole.next_lsn - 1
     return Trouble(
         "torn" if is_torn else "corrupt", opened.name, hole.offset, hole.end, hole.first_lsn, last,
         hole.why + _in_the_servers_words(opened.seq, hole.first_lsn, last, survey),
@@ -417,8 +417,6 @@ class _Contents:
             yield Trouble("content", None, None, None, None, None, what, mend, (job_id,))
 
 
-_STATES: Final = frozenset(int(state) for state in State)
-
-
+_STATES: Final = frozenset(map(int, State))
 _EXTENDED: Final = frozenset({Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, KEY, TubePolicy.kind})
 """The types that only a segment with extensions may hold."""

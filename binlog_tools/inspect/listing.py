@@ -118,10 +118,7 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 
 
 class Event(NamedTuple):
-    """One thing that happened to a job.
-
-    :ivar since_ns: how long after the event before; 0 for the first.
-    """
+    """What happened to a job, ``since_ns`` after the event before; 0 for the first."""
 
     entry: Entry
     what: str

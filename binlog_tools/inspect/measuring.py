@@ -37,9 +37,7 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 
 class SegmentStats(NamedTuple):
-    """One segment.
-
-    :ivar end: where its frames end, ``size`` that of the file.
+    """:ivar end: where its frames end, ``size`` that of the file.
     :ivar live: bytes of the full records of living jobs, and of remembered keys; ``dead``, the
         others up to ``end``.
     :ivar pinned_by: how many living jobs have their full records here; ``pins`` are their ids.
@@ -61,11 +59,7 @@ class SegmentStats(NamedTuple):
 
 
 class TubeStats(NamedTuple):
-    """One tube.
-
-    :ivar bytes: of the bodies of its living jobs.
-    :ivar puts: how many jobs the log has seen put into it.
-    """
+    """``bytes`` are those of the bodies; ``puts`` and ``deletes`` all that the log has seen."""
 
     name: bytes
     jobs: int
@@ -91,10 +85,7 @@ class Depth(NamedTuple):
 
 
 class ExtensionCounts(NamedTuple):
-    """What only a log with extensions holds.
-
-    :ivar tagged: living jobs with tags; ``dead_letters`` among them.
-    """
+    """``tagged`` are living jobs with tags, ``dead_letters`` among them."""
 
     tagged: int
     dead_letters: int
@@ -103,9 +94,7 @@ class ExtensionCounts(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """A whole log.
-
-    :ivar oldest: id and time of birth of the living job that was put first.
+    """:ivar oldest: id and time of birth of the living job that was put first.
     :ivar compacted: about how many bytes `compact` would leave.
     :ivar is_due: whether a server with default settings would compact now.
     """

@@ -241,9 +241,7 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
 
 
 class _PlainMember(tarfile.TarInfo):
-    """A member that is a file.  The headers of others, with names and the like, would be read into
-    memory whatever their size.
-    """
+    """A file.  Headers of other members would be read into memory, whatever their size."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg():
@@ -326,16 +324,9 @@ def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Ba
             raise ValueError(f"{name} is not as it was written (SHA-256)")
         if not each.bytes <= each.size <= max(each.bytes, MAX_SEGMENT_BYTES):
             raise ValueError(f"{name} has no such length")
-        _settle(os.path.join(folder, name), each.size)
+        path = os.path.join(folder, name)
+        with open(path, "r+b", buffering=0) as file, naming(path):
+            # Zeros as a server allocates them ahead: they take no space.
+            os.ftruncate(file.fileno(), each.size)
+            os.fsync(file.fileno())
     return backup
-
-
-def _settle(path: str, size: int) -> None:
-    """Write zeros as a server allocates them ahead: they take no space."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        with naming(path):
-            os.ftruncate(fd, size)
-            os.fsync(fd)
-    finally:
-        os.close(fd)

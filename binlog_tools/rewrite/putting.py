@@ -133,9 +133,7 @@ class Journal:
         self.sync()
 
     def note_answers(self, *documents: dict[str, Any]) -> None:
-        """Write down and remember.  A power loss before the next `note` may undo it: then the jobs
-        are uncertain.
-        """
+        """After a power loss before the next `note`, their jobs may be uncertain."""
         with naming(self.path):
             if self._file is None:
                 # From the first note on: a run that has sent nothing leaves none.
@@ -158,9 +156,7 @@ class Journal:
 
 
 class Putter:
-    """Puts the jobs of a plan in its order.  Buried ones are put with a delay, so that no worker
-    gets them, reserved by id and buried.
-    """
+    """Buried jobs are put with a delay, so that no worker gets them, reserved by id and buried."""
 
     def __init__(
         self, line: Line, journal: Journal, now_ns: Callable[[], int],
@@ -359,9 +355,7 @@ class Putter:
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
-    """Jobs that go together.  None goes with a job of the group that it waits for: it is known
-    first whether that was put.
-    """
+    """None goes with a job of its awaited group: whether that was put must be known first."""
     start = size = 0
     groups: set[bytes] = set()
     for at, each in enumerate(jobs):

@@ -312,12 +312,6 @@ class Judge:
         for job_id, image in enumerate(self._older, next_id):
             yield self._set_aside(image._replace(job_id=job_id), 0, Why.OLDER, image.job_id)
 
-    def _is_worth(self, body: Body) -> bool:
-        """Leave out what a crash has left of a frame that nobody was promised, and what is dead."""
-        if body.seq < self._live.trim_seq:
-            return False
-        return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
-
     def _is_torn(self, lsn: int) -> bool:
         return self._torn_lsn is not None and lsn >= self._torn_lsn
 
@@ -344,7 +338,11 @@ class Judge:
             known.add(self._given[claimed_id])
         is_deleted = claimed_id in self._live.deleted
         for body in sorted(bodies, key=lambda body: not body.is_proven):
-            if not self._is_worth(body) or (is_deleted and not body.may_mistake):
+            # Leave out what is dead, and what a crash has left of a frame that nobody was promised.
+            is_torn = not (body.is_proven or body.record_at > 0) and self._is_torn(body.lsn)
+            if body.seq < self._live.trim_seq or is_torn:
+                continue
+            if is_deleted and not body.may_mistake:
                 continue
             found = self._sum(body)
             if found not in known:

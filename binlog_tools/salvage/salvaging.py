@@ -285,15 +285,11 @@ def _moved(path: str, kept_at: str) -> list[str]:
         mine = _store(os.path.join(new_path(path), left[0]))
         return [name for name, store in stores.items() if mine and store == mine]
     # All of the new one is there.  If no old one is, it has ended, and a server may have gone on.
-    if not any(_is_kept(path, name, kept_at) for name in stores):
+    both = ((os.path.join(path, name), os.path.join(kept_at, name)) for name in stores)
+    if not any(os.path.exists(kept) and os.path.samefile(own, kept) for own, kept in both):
         return []
     theirs = {_store(os.path.join(kept_at, name)) for name in _segments(kept_at)}
     return [name for name, store in stores.items() if store and store not in theirs]
-
-
-def _is_kept(path: str, name: str, kept_at: str) -> bool:
-    kept = os.path.join(kept_at, name)
-    return os.path.exists(kept) and os.path.samefile(os.path.join(path, name), kept)
 
 
 def _store(path: str) -> bytes | None:

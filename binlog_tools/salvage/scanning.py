@@ -44,11 +44,7 @@ class Piece(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """A place in a segment that is not as it was written.
-
-    :ivar expected_lsn: the LSN that should have followed there.
-    :ivar end: where the next frame begins, or where the segment ends.
-    """
+    """A place that is not as it was written, up to the next frame or the segment's end."""
 
     name: str
     offset: int
@@ -213,7 +209,11 @@ class _Search:
         )  # fmt: skip
 
     def _walk(self, salt: int) -> None:
-        at, limit = self._beginning(salt), self._part.end
+        at, limit = SEGMENT_HEADER_BYTES, self._part.end
+        if self._part.header is None:
+            # Bytes that were taken out of it have moved all frames towards the beginning.
+            early = frames_anywhere(self._buffer, 0, limit, salt)
+            at = min(at, next((each.offset for each in early), limit))
         while at < limit:
             frame = frames.decode_header(self._buffer, at, limit, salt)
             if not isinstance(frame, Frame):
@@ -232,13 +232,6 @@ class _Search:
             else:
                 at = self._skip(at, salt, _what_is_wrong(piece), expected)
         self._expect_end()
-
-    def _beginning(self, salt: int) -> int:
-        """Bytes that were taken out of the header have moved all frames towards the beginning."""
-        if self._part.header is not None:
-            return SEGMENT_HEADER_BYTES
-        early = frames_anywhere(self._buffer, 0, self._part.end, salt)
-        return min(SEGMENT_HEADER_BYTES, next((each.offset for each in early), self._part.end))
 
     def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
         limit = self._part.end

@@ -1,7 +1,7 @@
 """The newest state and the body of each job that survives of a directory of beanstalkd."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -164,7 +164,7 @@ class Survivors:
             self._file = f"binlog.{first}"
             upto = f" to binlog.{last}" if last > first else ""
             self._note(Kind.MISSING, 0, 0, 0, f"the file{upto} is missing")
-        self._read_all(directory, list(names.values()))
+        self._read_all(directory, names.values())
         for job_id, orphan in self._orphans.items():
             self._file = orphan.file
             self._note(Kind.MISSING, orphan.offset, orphan.offset, job_id, "its body is in no file")
@@ -214,7 +214,7 @@ class Survivors:
             "buried": found[BURIED],
         }
 
-    def _read_all(self, directory: Readable, names: list[str]) -> None:
+    def _read_all(self, directory: Readable, names: Collection[str]) -> None:
         done, total = 0, sum(len(directory.read(name)) for name in names)
         for name in names:
             buffer = self._buffer_of(name)
@@ -232,8 +232,7 @@ class Survivors:
         elif opened.problem:
             self._note(Kind.DAMAGED, 0, 0 if opened.layout else len(buffer), 0, opened.problem)
         elif opened.layout is None:
-            what = "it was cut short before its first record"
-            self._note(Kind.TORN, 0, len(buffer), 0, what)
+            self._note(Kind.TORN, 0, len(buffer), 0, "it was cut short before its first record")
         if opened.layout is None:
             return
         for found in walk(buffer, opened.layout):
@@ -344,8 +343,7 @@ class Survivors:
         if standing is None:
             self._orphan(record)
         elif not _agrees(fields, standing.fields):
-            what = "it is not of the job with this id"
-            self._contradicts(fields.job_id, record.offset, what)
+            self._contradicts(fields.job_id, record.offset, "it is not of the job with this id")
         elif fields.state == records.GONE:
             self.counts.deleted += 1
             del self.jobs[fields.job_id]
