@@ -176,8 +176,6 @@ CRC_BYTES: Final = 1 << 20
 
 
 class Stored(NamedTuple):
-    """A segment of an archive."""
-
     name: str
     seq: int
     first_lsn: int

@@ -81,10 +81,9 @@ class SegmentRow(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """One thing that is wrong.
-
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``, ``foreign``
-        or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
+    """:ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``,
+        ``foreign`` or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of
+        what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
     :ivar offset: None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
@@ -106,10 +105,7 @@ class Trouble(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The outcome of a check.
-
-    :ivar durable_lsn: the highest LSN that something vouches for.
-    """
+    """``durable_lsn`` is the highest LSN that something vouches for."""
 
     path: str
     exit_code: int

@@ -286,10 +286,7 @@ FIELDS: Final = (
 
 
 class Difference(NamedTuple):
-    """A job that is not the same on both sides.
-
-    :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
-    """
+    """``where`` is ``a``: only in the first, ``b``: only in the second, ``both``: it differs."""
 
     job_id: int
     where: str

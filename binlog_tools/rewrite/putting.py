@@ -38,9 +38,7 @@ class Refused(NamedTuple):
 
 
 class Put(NamedTuple):
-    """What was done in this run.
-
-    :ivar before: jobs that an earlier run had put.
+    """:ivar before: jobs that an earlier run had put.
     :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
     """
 

@@ -46,10 +46,7 @@ class DeletedJob(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """What was found.
-
-    :ivar without_body: deleted jobs that the log has no body of any more.
-    """
+    """``without_body`` counts deleted jobs that the log has no body of any more."""
 
     jobs: list[DeletedJob]
     tubes: dict[int, bytes]

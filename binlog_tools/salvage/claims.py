@@ -85,10 +85,7 @@ class Consent(NamedTuple):
 
 
 class Refused(Exception):
-    """It cannot go on without being told more.
-
-    :ivar options: what to add to the command; empty when a choice has to be made.
-    """
+    """``options`` are what to add to the command; none when a choice has to be made."""
 
     def __init__(self, problems: list[str], options: list[str]) -> None:
         super().__init__("; ".join(problems))

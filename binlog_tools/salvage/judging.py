@@ -45,9 +45,7 @@ class Doubtful(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """A job that is not certain.
-
-    :ivar tube: None if its name is not known.
+    """:ivar tube: None if its name is not known.
     :ivar state: as last known, ``lsn`` the record that says so; 0 if its checksum fails.
     :ivar hole: the first hole behind that record, None if it is not about one.
     :ivar new_tube: where it is put; None if it is not brought back.

@@ -54,11 +54,8 @@ class DamagedPlace(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A segment that was looked at.
-
-    :ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row from
-        the segment's beginning up to ``end``, as they were written.
-    :ivar next_lsn: the LSN behind its last record.
+    """:ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row
+        from the segment's beginning up to ``end``, as they were written.
     :ivar witness_lsn: the highest watermark that it shows.
     :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from where
         to where.
@@ -455,9 +452,8 @@ def _extents(scan: Scan) -> Iterator[Extent]:
 
 
 def sealed_loss(scan: Scan, buffer: Buffer, expected_lsn: int) -> SealedLoss | None:
-    """Compare the seal of a damaged segment with what can be read of it; None if it is not damaged.
-
-    :param expected_lsn: the LSN behind the last one of the segment before it.
+    """:param expected_lsn: the LSN behind the last one of the segment before it.
+    :return: None if it is not damaged.
     """
     if scan.pieces is None:
         return None

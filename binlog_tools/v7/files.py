@@ -51,9 +51,7 @@ class Skipped(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What kind of file it is.
-
-    :ivar problem: what is wrong with its beginning, or nothing.
+    """:ivar problem: what is wrong with its beginning, or nothing.
     :ivar machine: what other kind of machine wrote it, if it did.
     """
 

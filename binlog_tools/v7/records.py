@@ -87,11 +87,7 @@ VERSION_BYTES: Final = VERSION.size
 
 
 class Record(NamedTuple):
-    """A record that can be right.
-
-    :ivar tube: empty in a short record.
-    :ivar body_at: where the body starts; ``end`` in a short record.
-    """
+    """A record that can be right; a short one has an empty ``tube``, and ``body_at`` is ``end``."""
 
     offset: int
     end: int

@@ -55,7 +55,6 @@ class Findings:
     """All findings of a directory.
 
     :ivar listed: the first `MAX_LISTED`.
-    :ivar skipped_bytes: how many bytes say nothing.
     :ivar machine: the kind of machine that wrote it, if its logs cannot be read here.
     """
 
@@ -95,9 +94,7 @@ _BEFORE_THE_LOG: Final = -(1 << 62)
 
 
 class Job(NamedTuple):
-    """A job that survives.
-
-    :ivar body_bytes: without the CR LF.
+    """:ivar body_bytes: without the CR LF.
     :ivar buried_at: orders the buried jobs by when they were buried.
     :ivar ids_before: the highest id in full records before its own.
     """
