@@ -60,10 +60,7 @@ class Flaw(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far a segment reaches.
-
-    :ivar size: of its file, bytes.
-    """
+    """How far a segment reaches; ``size`` is that of its file, bytes."""
 
     size: int
     end: int
@@ -105,7 +102,13 @@ def _readable_header(store: Readable, name: str) -> SegmentHeader | None:
 
 def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[Flaw]:
     """What is not as it should be, if there is a manifest."""
-    there = [name for name in NAMES if _is_there(store, name)]
+    # Also a directory, or a link that leads nowhere.
+    is_local, names = not isinstance(store, ObjectFolder), store.names()
+    there = [
+        name
+        for name in NAMES
+        if name in names or (is_local and os.path.lexists(os.path.join(store.path, name)))
+    ]
     spoken: set[int] = set()
     for name in there:
         try:
@@ -127,13 +130,6 @@ def manifest_remarks(store: Readable, entries: Mapping[int, bytes]) -> Iterator[
         yield Flaw("stale", there[-1], None, None, what)
 
 
-def _is_there(store: Readable, name: str) -> bool:
-    """Return True also for a directory, or a link that leads nowhere."""
-    if name in store.names():
-        return True
-    return not isinstance(store, ObjectFolder) and os.path.lexists(os.path.join(store.path, name))
-
-
 def _of_entries(
     name: str, found: Mapping[int, bytes], entries: Mapping[int, bytes]
 ) -> Iterator[Flaw]:
@@ -148,8 +144,7 @@ def _of_entries(
         if (said.name, said.size) == (true.name, true.size):
             yield Flaw("manifest", name, None, None, f"what it says of segment {seq} is not so")
         else:
-            what = f"it speaks of another file of segment {seq}"
-            yield Flaw("stale", name, None, None, what)
+            yield Flaw("stale", name, None, None, f"it speaks of another file of segment {seq}")
 
 
 def write(store: Readable, entries: Mapping[int, bytes]) -> Sequence[str]:
@@ -181,8 +176,6 @@ CRC_BYTES: Final = 1 << 20
 
 
 class Stored(NamedTuple):
-    """A segment of an archive."""
-
     name: str
     seq: int
     first_lsn: int
@@ -268,7 +261,7 @@ def _one_of_each(store: Readable, flaws: list[Flaw]) -> list[str]:
 
 
 class _Claim(NamedTuple):
-    """What a file says that it is, in the order in which it is believed."""
+    """What a file says that it is; claims are believed in their order."""
 
     seq: int
     is_misnamed: bool

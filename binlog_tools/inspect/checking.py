@@ -71,10 +71,7 @@ HARMLESS: Final = frozenset({"warning", "note"})
 
 
 class SegmentRow(NamedTuple):
-    """The frames of a segment that can be read.
-
-    :ivar end: where the last one ends, bytes.
-    """
+    """The frames of a segment that can be read, up to the offset ``end``."""
 
     name: str
     first_lsn: int
@@ -84,12 +81,11 @@ class SegmentRow(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """One thing that is wrong.
-
-    :ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``, ``foreign``
-        or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of what is none.
+    """:ivar kind: ``torn``, ``corrupt``, ``header``, ``missing``, ``misnamed``, ``newer``,
+        ``foreign`` or ``content``; or ``warning`` of what may be a trace of a loss, ``note`` of
+        what is none.
     :ivar file: None if it is about no single one; of segments that are missing, the first.
-    :ivar offset: where the bytes begin, ``end`` where they end; None if it is not about bytes.
+    :ivar offset: None if it is not about bytes.
     :ivar last_lsn: None if nothing tells.
     :ivar jobs: those whose records are certainly concerned; ``perhaps`` those that the spoilt bytes
         seem to name.
@@ -109,11 +105,7 @@ class Trouble(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The outcome of a check.
-
-    :ivar exit_code: 0 sound, 1 torn tail only, 3 damaged, 78 a format that is not known.
-    :ivar durable_lsn: the highest LSN that something vouches for.
-    """
+    """``durable_lsn`` is the highest LSN that something vouches for."""
 
     path: str
     exit_code: int
@@ -240,9 +232,9 @@ def _troubles_of(opened: OpenSegment | Broken, survey: Survey) -> Iterator[Troub
 def _of_hole(opened: OpenSegment, hole: Hole, survey: Survey) -> Trouble:
     is_torn = opened.end is None and hole.first_lsn > survey.durable_lsn
     certain, perhaps = _jobs_in(opened.buffer, hole)
-    last = hole.next_lsn - 1 if hole.next_lsn is not None else None
-    if last is None and not is_torn:
-        last = survey.durable_lsn
+    last = None if is_torn else survey.durable_lsn
+    if hole.next_lsn is not None:
+        last = hole.next_lsn - 1
     return Trouble(
         "torn" if is_torn else "corrupt", opened.name, hole.offset, hole.end, hole.first_lsn, last,
         hole.why + _in_the_servers_words(opened.seq, hole.first_lsn, last, survey),
@@ -421,8 +413,6 @@ class _Contents:
             yield Trouble("content", None, None, None, None, None, what, mend, (job_id,))
 
 
-_STATES: Final = frozenset(int(state) for state in State)
-
-
+_STATES: Final = frozenset(map(int, State))
 _EXTENDED: Final = frozenset({Kind.MOVE, Kind.UPDATE, Kind.GROUP_ENDED, KEY, TubePolicy.kind})
 """The types that only a segment with extensions may hold."""

@@ -73,12 +73,9 @@ class RawRecord(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record and where it stands.
+    """A record, and the offset and time of its frame.
 
     :ivar tube: empty if it has none or nothing says its name.
-    :ivar data: the body of a job, the name of a tube, and so on.
-    :ivar offset: of its frame in the segment.
-    :ivar time_ns: when its frame was built.
     :ivar size: of the data, also where nobody asked for them.
     """
 
@@ -367,11 +364,7 @@ _RECORD: Final[_Layout] = dict(zip(RawRecord._fields, "BBBBIQqqIIIIIIIIIIII", st
 
 
 class Place(NamedTuple):
-    """What is at an offset.
-
-    :ivar has_frame: whether a frame begins there, or should.
-    :ivar what: in words, and where the next frame begins.
-    """
+    """What is at an offset; ``has_frame`` if a frame begins there, or should."""
 
     has_frame: bool
     is_good: bool

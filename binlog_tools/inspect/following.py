@@ -20,10 +20,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class _Tail:
-    """The segment that is followed.
-
-    :ivar at: where the next frame will begin.
-    """
+    """The segment that is followed, from ``at`` on."""
 
     def __init__(self, source: Source, name: str, seq: int, header: SegmentHeader) -> None:
         self.name = name
@@ -144,17 +141,14 @@ class Follower:
         is_next = successor is not None and successor.seq == tail.seq + 1
         limit = successor.prev_end if successor is not None and is_next else None
         for chunk, frame in tail.frames(limit):
-            yield from self._of(chunk, frame, tail)
+            at = tail.at - (frame.end - frame.offset)
+            for entry in self._records.of_frame(chunk, frame, tail.name):
+                # Records that were re-homed come twice, and are shown once.
+                if entry.lsn >= self._next_lsn:
+                    yield entry._replace(offset=at)
+            self._next_lsn = max(self._next_lsn, frame.next_lsn)
         if limit is not None and tail.at < limit:
             yield from self._behind_damage(limit)
-
-    def _of(self, chunk: bytes, frame: Frame, tail: _Tail) -> Iterator[Entry]:
-        """Records that were re-homed come twice, and are shown once."""
-        at = tail.at - (frame.end - frame.offset)
-        for entry in self._records.of_frame(chunk, frame, tail.name):
-            if entry.lsn >= self._next_lsn:
-                yield entry._replace(offset=at)
-        self._next_lsn = max(self._next_lsn, frame.next_lsn)
 
     def _behind_damage(self, limit: int) -> Iterator[Entry | Gap]:
         tail = self._tail

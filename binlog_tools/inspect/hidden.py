@@ -1,6 +1,4 @@
-"""Records of a log that cannot be read, and what they may have done to a job; docs/recovery.md,
-"What is certain, doubtful and lost".
-"""
+"""Records that cannot be read, and what they may have done to a job; docs/recovery.md."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,7 +11,7 @@ from beanstalk_twisted.binlog.records.jobs import FULL, Kind
 from beanstalk_twisted.binlog.records.others import JOB_KINDS, Seal
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
+from beanstalk_twisted.binlog.segments.frames import Buffer
 from beanstalk_twisted.binlog.segments.seals import decode_seal
 from binlog_tools.logs.reading import Hole, has_data, has_records, pieces
 
@@ -37,10 +35,9 @@ class Why(StrEnum):
 
 
 class Hidden(NamedTuple):
-    """A range of LSNs that cannot be read.
+    """LSNs that cannot be read.
 
-    :ivar types: how many records of each type cannot be read in the segment, by its seal; None if
-        no seal says so.
+    :ivar types: how many records of each type were lost in the segment; None if no seal says so.
     :ivar job_ids: the smallest and the largest job id in the segment, by its seal.
     """
 
@@ -100,20 +97,15 @@ def hidden_in(buffer: Buffer, header: SegmentHeader, end: int | None) -> Iterato
     for piece in pieces(buffer, header, end):
         frame = piece.frame if isinstance(piece, Hole) else piece
         if frame is not None and (frame is piece or has_records(buffer, frame, frame.end)):
-            _count(loss, buffer, frame)
+            for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
+                raw = frames.raw_record(buffer, frame, index) if kind == Seal.kind else None
+                if raw is not None and has_data(buffer, frame, raw):
+                    loss.add_seal(frame.base_lsn + index, frames.data_of(buffer, frame, raw))
+                loss.add(kind)
         elif isinstance(piece, Hole) and piece.next_lsn and piece.next_lsn > piece.first_lsn:
             ranges.append((piece.first_lsn, piece.next_lsn - 1))
     for first_lsn, last_lsn in ranges:
         yield loss.hidden(first_lsn, last_lsn)
-
-
-def _count(loss: SealedLoss, buffer: Buffer, frame: Frame) -> None:
-    for index, (kind, _) in enumerate(frames.kinds_and_ids(buffer, frame)):
-        if kind == Seal.kind:
-            raw = frames.raw_record(buffer, frame, index)
-            if has_data(buffer, frame, raw):
-                loss.add_seal(frame.base_lsn + index, frames.data_of(buffer, frame, raw))
-        loss.add(kind)
 
 
 class Doubt(NamedTuple):

@@ -1,6 +1,4 @@
-"""The jobs of a log: those that a server would load, those of an earlier moment, and one job's
-story.
-"""
+"""The jobs of a log, now or at an earlier moment, and one job's story."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
@@ -120,10 +118,7 @@ def fields_of_job(job: StoredJob, size: int, now_ns: int) -> Fields:
 
 
 class Event(NamedTuple):
-    """One thing that happened to a job.
-
-    :ivar since_ns: how long after the event before; 0 for the first.
-    """
+    """What happened to a job, ``since_ns`` after the event before; 0 for the first."""
 
     entry: Entry
     what: str

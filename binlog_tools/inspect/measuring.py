@@ -1,6 +1,4 @@
-"""What a log consists of: where its bytes are, what keeps them, and how many jobs there were
-when.
-"""
+"""Where the bytes of a log are, what keeps them, and how many jobs there were when."""
 
 import zlib
 from array import array
@@ -39,9 +37,7 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 
 class SegmentStats(NamedTuple):
-    """One segment.
-
-    :ivar end: where its frames end, ``size`` that of the file.
+    """:ivar end: where its frames end, ``size`` that of the file.
     :ivar live: bytes of the full records of living jobs, and of remembered keys; ``dead``, the
         others up to ``end``.
     :ivar pinned_by: how many living jobs have their full records here; ``pins`` are their ids.
@@ -63,11 +59,7 @@ class SegmentStats(NamedTuple):
 
 
 class TubeStats(NamedTuple):
-    """One tube.
-
-    :ivar bytes: of the bodies of its living jobs.
-    :ivar puts: how many jobs the log has seen put into it.
-    """
+    """``bytes`` are those of the bodies; ``puts`` and ``deletes`` all that the log has seen."""
 
     name: bytes
     jobs: int
@@ -81,9 +73,7 @@ class TubeStats(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """:ivar jobs: the most at one time in each of the equal steps from ``since_ns`` to
-    ``until_ns``.
-    """
+    """:ivar jobs: the most at one time in each of the equal steps between the two times."""
 
     since_ns: int
     until_ns: int
@@ -91,15 +81,11 @@ class Depth(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """In seconds; 0 without any."""
         return (self.until_ns - self.since_ns) / len(self.jobs) / NS if self.jobs else 0.0
 
 
 class ExtensionCounts(NamedTuple):
-    """What only a log with extensions holds.
-
-    :ivar tagged: living jobs with tags; ``dead_letters`` among them.
-    """
+    """``tagged`` are living jobs with tags, ``dead_letters`` among them."""
 
     tagged: int
     dead_letters: int
@@ -108,9 +94,7 @@ class ExtensionCounts(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """A whole log.
-
-    :ivar oldest: id and time of birth of the living job that was put first.
+    """:ivar oldest: id and time of birth of the living job that was put first.
     :ivar compacted: about how many bytes `compact` would leave.
     :ivar is_due: whether a server with default settings would compact now.
     """
@@ -175,7 +159,10 @@ class _DepthCount:
 
     def take(self, types: bytes, frame: Frame) -> None:
         """Frames of one tenth of a second count as one, but for the most of their jobs."""
-        change, peak = _change_and_peak(types)
+        puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
+        change, peak = puts - deletes, puts
+        if puts and deletes:
+            peak = max(accumulate(map(_CHANGES.__getitem__, types), initial=0))
         if self._times and frame.time_ns - self._times[-1] < MOMENT_NS:
             self._peaks[-1] = max(self._peaks[-1], self._changes[-1] + peak)
             self._changes[-1] += change
@@ -201,14 +188,6 @@ class _DepthCount:
                 at += 1
             jobs[bucket] = most
         return Depth(since, until, jobs)
-
-
-def _change_and_peak(types: bytes) -> tuple[int, int]:
-    puts, deletes = types.count(Kind.PUT), types.count(Kind.DELETE)
-    if not puts or not deletes:
-        return puts - deletes, puts
-    steps = accumulate(map(_CHANGES.__getitem__, types))
-    return puts - deletes, max(0, max(steps))
 
 
 _CHANGES: Final = tuple((kind == Kind.PUT) - (kind == Kind.DELETE) for kind in range(256))
@@ -307,10 +286,7 @@ FIELDS: Final = (
 
 
 class Difference(NamedTuple):
-    """A job that is not the same on both sides.
-
-    :ivar where: ``a``: only in the first, ``b``: only in the second, ``both``: it differs.
-    """
+    """``where`` is ``a``: only in the first, ``b``: only in the second, ``both``: it differs."""
 
     job_id: int
     where: str

@@ -18,11 +18,8 @@ from binlog_tools.logs.outputs import MODE, naming, new_file
 from binlog_tools.logs.sources import Source
 
 MANIFEST: Final = "backup.json"
-
 SEAL: Final = "backup.sha256"
-
 VERSION: Final = 2
-
 CHUNK_BYTES: Final = 1 << 20
 
 SEAL_BYTES: Final = 65
@@ -86,7 +83,11 @@ def back_up(source: Source, survey: Survey, target: str, progress: Progress) -> 
         with tarfile.open(fileobj=summed, mode="w") as tar:
             for segment in survey.segments:
                 source.forget_before(segment.header.seq)
-                copied.append(_add(tar, segment, _content(source, segment)))
+                content = _content(source, segment)
+                reader = _HashingReader(content)
+                tar.addfile(_member(segment.name, len(content)), reader)
+                sha256 = reader.sha256.hexdigest()
+                copied.append(CopiedSegment(segment.name, len(content), segment.size, sha256))
                 done += segment.size
                 progress(done, total)
             backup = _described(survey, copied)
@@ -113,12 +114,6 @@ def _content(source: Source, segment: Segment) -> Buffer:
     buffer = source.read(segment.name)
     is_finished = isinstance(buffer, memoryview)
     return buffer if is_finished else memoryview(buffer)[: segment.ending.offset]
-
-
-def _add(tar: tarfile.TarFile, segment: Segment, content: Buffer) -> CopiedSegment:
-    reader = _HashingReader(content)
-    tar.addfile(_member(segment.name, len(content)), reader)
-    return CopiedSegment(segment.name, len(content), segment.size, reader.sha256.hexdigest())
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:
@@ -246,9 +241,7 @@ def _unpack(file: IO[bytes], path: str, folder: str, progress: Callable[[int], N
 
 
 class _PlainMember(tarfile.TarInfo):
-    """A member that is a file.  The headers of others, with names and the like, would be read into
-    memory whatever their size.
-    """
+    """A file.  Headers of other members would be read into memory, whatever their size."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg():
@@ -331,16 +324,9 @@ def _checked(backup: Backup, found: dict[str, CopiedSegment], folder: str) -> Ba
             raise ValueError(f"{name} is not as it was written (SHA-256)")
         if not each.bytes <= each.size <= max(each.bytes, MAX_SEGMENT_BYTES):
             raise ValueError(f"{name} has no such length")
-        _settle(os.path.join(folder, name), each.size)
+        path = os.path.join(folder, name)
+        with open(path, "r+b", buffering=0) as file, naming(path):
+            # Zeros as a server allocates them ahead: they take no space.
+            os.ftruncate(file.fileno(), each.size)
+            os.fsync(file.fileno())
     return backup
-
-
-def _settle(path: str, size: int) -> None:
-    """Write zeros as a server allocates them ahead: they take no space."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        with naming(path):
-            os.ftruncate(fd, size)
-            os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -197,11 +197,8 @@ class LineFields:
 
 
 VERSION: Final = 1
-
 DEFAULT_LINE_BYTES: Final = 64 << 20
-"""A line of JSON, its end included: a body of 11 MB though each byte of it is escaped, ``\\u0001``.
-To read one takes up to four times as much memory.
-"""
+"""A body of 11 MB, each byte escaped.  To read a line takes up to four times as much memory."""
 
 MIN_LINE_BYTES: Final = 1 << 10
 """A job with its fields and a small body."""

@@ -60,14 +60,11 @@ class OfTubes(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be put.
+    """What is to be put, in order; docs/inspect.md, "replay".
 
     Jobs go in the order of their ids, which is that of equal priorities; buried ones follow, in the
-    order of burial.  Behind all are those that wait for a group: the server lets one go at once
-    whose group has no job, so each comes behind the jobs of its group.  Where that cannot be, the
-    job is buried instead, as it must not be done too early: if the server does not announce
-    ``grp:`` and ``aft:``, the log has jobs of the group that are not put, or groups wait for each
-    other.
+    order of burial.  A job that waits for a group comes behind the jobs of that, as the server lets
+    it go at once when there are none; where that cannot be, it is buried: it must not go too early.
 
     :ivar unusable: tubes that no client may name, and how many of the chosen jobs are in each.
     :ivar unnamed: chosen jobs that have a key or a group that no client may name.
@@ -104,9 +101,7 @@ class Plan(NamedTuple):
         return max(0, -(-(job.deadline_ns - now_ns) // NS)) if is_delayed else 0
 
     def tags(self, each: Waiting) -> PutTags:
-        """Give those that the server announces, but for a dead letter's unique key and a group that
-        is no longer waited for.
-        """
+        """Those that the server announces, less a dead letter's unique key and a past group."""
         tags = each.live.tags
         return PutTags() if tags is None else _wire_tags(tags, self.words, waits=each.waits)
 

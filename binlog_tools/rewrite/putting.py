@@ -38,9 +38,7 @@ class Refused(NamedTuple):
 
 
 class Put(NamedTuple):
-    """What was done in this run.
-
-    :ivar before: jobs that an earlier run had put.
+    """:ivar before: jobs that an earlier run had put.
     :ivar not_buried: jobs that were put, but taken by somebody before they were buried.
     """
 
@@ -128,24 +126,18 @@ class Journal:
         else:
             raise ValueError
 
-    def _opened(self) -> TextIO:
-        """From the first note on: a run that has sent nothing leaves none."""
-        file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
-        if not file.tell():
-            file.write(json.dumps(self._head) + "\n")
-        return file
-
     def note(self, *documents: dict[str, Any]) -> None:
         self.note_answers(*documents)
         self.sync()
 
     def note_answers(self, *documents: dict[str, Any]) -> None:
-        """Write down and remember.  A power loss before the next `note` may undo it: then the jobs
-        are uncertain.
-        """
+        """After a power loss before the next `note`, their jobs may be uncertain."""
         with naming(self.path):
             if self._file is None:
-                self._file = self._opened()
+                # From the first note on: a run that has sent nothing leaves none.
+                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+                if not self._file.tell():
+                    self._file.write(json.dumps(self._head) + "\n")
             self._file.write("".join(json.dumps(document) + "\n" for document in documents))
             self._file.flush()
         for document in documents:
@@ -162,9 +154,7 @@ class Journal:
 
 
 class Putter:
-    """Puts the jobs of a plan in its order.  Buried ones are put with a delay, so that no worker
-    gets them, reserved by id and buried.
-    """
+    """Buried jobs are put with a delay, so that no worker gets them, reserved by id and buried."""
 
     def __init__(
         self, line: Line, journal: Journal, now_ns: Callable[[], int],
@@ -240,7 +230,9 @@ class Putter:
         request: list[bytes] = []
         expected: list[Waiting | None] = []
         for chosen in window:
-            each = self._held(chosen)
+            # It must not go too early if a job of the group that it waits for was refused.
+            is_held = chosen.after in self._held_groups
+            each = chosen._replace(is_buried=True) if is_held else chosen
             for command in self._tube_commands(wanted.tube(each), wanted.pauses):
                 request.append(command)
                 expected.append(None)
@@ -260,12 +252,6 @@ class Putter:
             seconds = -(-(pause.until_ns - self._now_ns()) // NS)
             if seconds > 0:
                 yield tube_request(b"pause-tube", tube, seconds)
-
-    def _held(self, each: Waiting) -> Waiting:
-        """Bury a job that waits for a group if a job of that was refused: it must not go too
-        early.
-        """
-        return each._replace(is_buried=True) if each.after in self._held_groups else each
 
     def _put_command(self, wanted: Plan, each: Waiting, body: bytes) -> bytes:
         job = wanted.job(each)
@@ -367,9 +353,7 @@ class Putter:
 
 
 def _windows(jobs: Sequence[Waiting], most: int) -> Iterator[Sequence[Waiting]]:
-    """Jobs that go together.  None goes with a job of the group that it waits for: it is known
-    first whether that was put.
-    """
+    """None goes with a job of its awaited group: whether that was put must be known first."""
     start = size = 0
     groups: set[bytes] = set()
     for at, each in enumerate(jobs):

@@ -229,11 +229,7 @@ def _refuse_copies(logs: Sequence[Loaded]) -> None:
 
 
 class Dropped(NamedTuple):
-    """The outcome of `drop_in_place`.
-
-    :ivar jobs: how many were dropped, ``left`` how many were not.
-    :ivar kept_at: where they are kept; empty if there was none to drop.
-    """
+    """How many ``jobs`` were dropped, and where they are kept; empty if there was none."""
 
     jobs: int
     left: int

@@ -1,19 +1,11 @@
-"""Jobs that were deleted, and whose bodies a log or its archive still has.  Damage is passed
-over.
-"""
+"""Deleted jobs whose bodies a log or its archive still has.  Damage is passed over."""
 
 import json
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import FULL, Kind
-from beanstalk_twisted.binlog.records.others import (
-    JOB_ID,
-    JOB_KINDS,
-    TS_NS,
-    TUBE_ID,
-    TYPE,
-)
+from beanstalk_twisted.binlog.records.others import JOB_ID, JOB_KINDS, TS_NS, TUBE_ID, TYPE
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import MAX_TUBE_NAME_BYTES, RECORD_BYTES
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
@@ -54,10 +46,7 @@ class DeletedJob(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """What was found.
-
-    :ivar without_body: deleted jobs that the log has no body of any more.
-    """
+    """``without_body`` counts deleted jobs that the log has no body of any more."""
 
     jobs: list[DeletedJob]
     tubes: dict[int, bytes]
@@ -121,9 +110,7 @@ class _Watch(LiveSet):
             yield found._replace(doubt=doubt)
 
     def take_damaged(self, buffer: Buffer, frame: Frame, seq: int) -> None:
-        """Take a frame whose heap does not check.  A job whose own body is not sound has none any
-        more: the one before may be another.
-        """
+        """A job whose own body is not sound has none any more: the one before may be another."""
         self._note_lsns(buffer, frame)
         for index, raw in enumerate(frames.raw_records(buffer, frame)):
             job_id, kind = raw[JOB_ID], raw[TYPE]
@@ -179,19 +166,16 @@ class _Reading:
         is_damaged = False
         for piece in opened.pieces():
             if isinstance(piece, Frame):
-                self._take_frame(opened, piece)
+                watch.take(opened.buffer, piece, opened.seq)
+                self._next_lsn = max(self._next_lsn, piece.next_lsn)
+                for kind, job_id in frames.kinds_and_ids(opened.buffer, piece):
+                    if kind in FULL:
+                        self._next_job_id = max(self._next_job_id, job_id + 1)
                 continue
             if not is_damaged:
                 is_damaged = True
                 watch.hidden += hidden_in(opened.buffer, header, opened.end)
             self._take_hole(opened, piece)
-
-    def _take_frame(self, opened: OpenSegment, frame: Frame) -> None:
-        self._watch.take(opened.buffer, frame, opened.seq)
-        self._next_lsn = max(self._next_lsn, frame.next_lsn)
-        for kind, job_id in frames.kinds_and_ids(opened.buffer, frame):
-            if kind in FULL:
-                self._next_job_id = max(self._next_job_id, job_id + 1)
 
     def _take_hole(self, opened: OpenSegment, hole: Hole) -> None:
         self._gaps.append(Gap.of(opened, hole))

@@ -31,17 +31,14 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.frames import Buffer
 
 GUESS_BYTES: Final = 1 << 28
-"""How many bytes of a segment are summed at most to find out how many damaged records stand between
-a record and its data: a quarter of a second, and far more than any small damage takes.
-"""
+"""Summed at most to find the heaps of a segment: a quarter of a second, far more than any small
+damage takes."""
 
 _TRY_BYTES: Final = 1024
 """What a try costs beside the summing."""
 
 SHIFT_BYTES: Final = 4096
-"""How many bytes may have been put into or taken out of a frame without a header, so that the
-bodies behind them are still found: a page.  Each has to be tried.
-"""
+"""A page: how far bodies of a frame without a header may have moved.  Each byte has to be tried."""
 
 _WINDOW_BYTES: Final = 1 << 20
 _LIVING: Final = frozenset(State) - {State.GONE}
@@ -66,10 +63,8 @@ class Body(NamedTuple):
 
     :ivar job_id: the id that is claimed for it; 0 if there is none.
     :ivar record_at: where the record stands that it may belong to; 0 if nothing says which.
-    :ivar start: where it begins in its segment; ``end`` where it ends.
     :ivar lsn: the first LSN of its frame; 0 if that frame's header is gone.
-    :ivar is_named: whether that record names its checksum; ``is_proven`` whether any checksum says
-        that it is as it was.
+    :ivar is_named: whether that record names its checksum; ``is_proven`` whether any does.
     """
 
     seq: int
@@ -83,9 +78,7 @@ class Body(NamedTuple):
 
     @property
     def may_mistake(self) -> bool:
-        """Return True if its id is what is likely to be damaged: all else of its record is
-        right.
-        """
+        """Return True if only its id is likely to be damaged: all else of its record is right."""
         return (self.is_named and self.lsn > 0) or not self.job_id
 
 
@@ -115,10 +108,7 @@ class Carver:
         self, buffer: Buffer, start: int, end: int, limit: int, seq: int, heaps: Budget,
         shifts: Budget,
     ) -> None:  # fmt: skip
-        """:param limit: bodies end before it: other frames may have been put between them and their
-            records.
-        :param heaps: for the search for heaps in a segment; ``shifts``: for moved bodies.
-        """
+        """:param limit: bodies end before it: other frames may stand between them and records."""
         self._view = memoryview(buffer)
         self._start = start
         self._end = end
@@ -157,7 +147,10 @@ class Carver:
             chunk = self._view[window : min(self._end, window + _WINDOW_BYTES + 3)]
             for match in _FULL_RECORD.finditer(chunk):
                 at = window + match.start()
-                if match.start() < _WINDOW_BYTES and self._fits(at):
+                if match.start() >= _WINDOW_BYTES or at + RECORD_BYTES > self._end:
+                    continue
+                raw = self._raw(at)
+                if raw[JOB_ID] and raw[DATA_LEN] and at + span(raw)[1] < self._limit:
                     yield at
 
     def _is_within(self, at: int) -> bool:
@@ -202,9 +195,7 @@ class Carver:
             self._take(at, likely + shift, raw)
 
     def _shift_of(self, raw: Raw, heap_at: int, before: int) -> int:
-        """By how many bytes the data were moved since those of the record before; ``before`` if
-        that cannot be found out.
-        """
+        """By how many bytes the data were moved; ``before``, as the last, if nothing tells."""
         end = span(raw)[1]
         if raw[TYPE] not in JOB_KINDS or raw[STATE] not in _STATES or heap_at + end > self._limit:
             return before
@@ -224,19 +215,11 @@ class Carver:
         insort(self._taken, (record_at, record_at + RECORD_BYTES))
         insort(self._taken, (heap_at + start, heap_at + end))
 
-    def _fits(self, at: int) -> bool:
-        if at + RECORD_BYTES > self._end:
-            return False
-        raw = self._raw(at)
-        return bool(raw[JOB_ID] and raw[DATA_LEN]) and at + span(raw)[1] < self._limit
-
     def _raw(self, at: int) -> Raw:
         return RECORD.unpack_from(self._view, at)
 
     def _heap_of(self, at: int) -> int | None:
-        """Find the beginning of the heap of a record's data: behind the last of the records that
-        follow, of which some may be damaged.
-        """
+        """It begins behind the last of the records that follow; some of those may be damaged."""
         raw = self._raw(at)
         likely = self._array_end(at)
         if self._holds(raw, likely):
@@ -251,10 +234,8 @@ class Carver:
 
     def _array_end(self, at: int) -> int:
         while at + RECORD_BYTES <= self._end:
-            kind = self._view[at]
-            if (kind not in JOB_KINDS and kind not in WITH_DATA) or self._view[
-                at + 1
-            ] not in _STATES:
+            kind, state = self._view[at : at + 2]
+            if (kind not in JOB_KINDS and kind not in WITH_DATA) or state not in _STATES:
                 break
             at += RECORD_BYTES
         return at

@@ -24,11 +24,7 @@ from binlog_tools.logs.reading import has_heap, has_records
 
 
 class Rebuilt(NamedTuple):
-    """A header that was derived.
-
-    :ivar first_lsn: the lowest LSN that can be read; ``is_exact`` if it stands where a segment
-        begins.
-    """
+    """A header that was derived; its fields are as in `Part`."""
 
     salt: int
     first_lsn: int
@@ -44,8 +40,7 @@ def rebuild(
     A body may hold frames of its own, but then it stands within one that is larger; LSNs that do
     not fit between the neighbours are not of this segment either.
 
-    :param from_lsn: no LSN of this segment is lower.
-    :param below_lsn: all are lower; None in the newest segment.
+    :param from_lsn: no LSN is lower; all are below ``below_lsn``, None in the newest segment.
     """
     sizes: dict[int, int] = {}
     at = 0
@@ -90,11 +85,7 @@ class Consent(NamedTuple):
 
 
 class Refused(Exception):
-    """It cannot go on without being told more.
-
-    :ivar problems: what is in the way, a line each.
-    :ivar options: what to add to the command; empty when a choice has to be made.
-    """
+    """``options`` are what to add to the command; none when a choice has to be made."""
 
     def __init__(self, problems: list[str], options: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -237,9 +228,7 @@ def _prefer(claims: list[Claim], preferred: frozenset[str]) -> tuple[list[Claim]
 
 
 def _without_copies(directory: Readable, claims: list[Claim]) -> tuple[list[Claim], list[str]]:
-    """Leave out copies, byte for byte, of others, and name them; a file with the right name is
-    taken first.
-    """
+    """Name copies, byte for byte, of others; a file with the right name is taken first."""
     kept: dict[str, Claim] = {}
     copies = []
     for claim in sorted(claims, key=_is_misnamed):
@@ -302,7 +291,10 @@ def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Par
             # Finished: all its frames were re-homed.
             prev_end = SEGMENT_HEADER_BYTES
         end = claim.size if prev_end is None else min(prev_end, claim.size)
-        salt, first_lsn, is_exact = _beginning(directory, claim, end, lowest[at], below, salts)
+        found = claim.header and Rebuilt(claim.header.salt, claim.header.first_lsn, True)
+        if found is None:
+            found = rebuild(directory.read(claim.name), end, lowest[at], below, salts)
+        salt, first_lsn, is_exact = found or (None, below or lowest[at], False)
         after = Part(
             claim.name, claim.seq, claim.header, claim.why, salt, first_lsn, is_exact, end,
             prev_end, below,
@@ -312,14 +304,3 @@ def _parts(directory: Readable, claims: list[Claim], is_whole: bool) -> list[Par
             salts.add(salt)
             below = first_lsn
     return parts[::-1]
-
-
-def _beginning(
-    directory: Readable, claim: Claim, end: int, from_lsn: int, below_lsn: int | None,
-    salts: Container[int],
-) -> tuple[int | None, int, bool]:  # fmt: skip
-    """Salt, first LSN, and whether that is exact."""
-    if claim.header:
-        return claim.header.salt, claim.header.first_lsn, True
-    found = rebuild(directory.read(claim.name), end, from_lsn, below_lsn, salts)
-    return found or (None, below_lsn or from_lsn, False)

@@ -1,6 +1,4 @@
-"""How sure it is that a job lives, and what of it is brought back; docs/recovery.md, "What is
-certain, doubtful and lost".
-"""
+"""How sure it is that a job lives, and what of it is brought back; docs/recovery.md."""
 
 import contextlib
 import zlib
@@ -47,9 +45,7 @@ class Doubtful(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """A job that is not certain.
-
-    :ivar tube: None if its name is not known.
+    """:ivar tube: None if its name is not known.
     :ivar state: as last known, ``lsn`` the record that says so; 0 if its checksum fails.
     :ivar hole: the first hole behind that record, None if it is not about one.
     :ivar new_tube: where it is put; None if it is not brought back.
@@ -79,9 +75,7 @@ class Judge:
         self, live: LiveJobs, holes: Iterable[Hole], hidden: HiddenRecords, torn_lsn: int | None,
         buffer_of: Callable[[int], Buffer], doubtful: Doubtful,
     ) -> None:  # fmt: skip
-        """:param holes: in the segments that count; ``hidden``, what cannot be read of all
-            segments.
-        :param buffer_of: gives the bytes of a segment by its number.
+        """:param holes: in the segments that count; ``hidden`` is of all segments.
         :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
         """
         self._live = live
@@ -316,12 +310,6 @@ class Judge:
         for job_id, image in enumerate(self._older, next_id):
             yield self._set_aside(image._replace(job_id=job_id), 0, Why.OLDER, image.job_id)
 
-    def _is_worth(self, body: Body) -> bool:
-        """Leave out what a crash has left of a frame that nobody was promised, and what is dead."""
-        if body.seq < self._live.trim_seq:
-            return False
-        return body.is_proven or body.record_at > 0 or not self._is_torn(body.lsn)
-
     def _is_torn(self, lsn: int) -> bool:
         return self._torn_lsn is not None and lsn >= self._torn_lsn
 
@@ -348,7 +336,11 @@ class Judge:
             known.add(self._given[claimed_id])
         is_deleted = claimed_id in self._live.deleted
         for body in sorted(bodies, key=lambda body: not body.is_proven):
-            if not self._is_worth(body) or (is_deleted and not body.may_mistake):
+            # Leave out what is dead, and what a crash has left of a frame that nobody was promised.
+            is_torn = not (body.is_proven or body.record_at > 0) and self._is_torn(body.lsn)
+            if body.seq < self._live.trim_seq or is_torn:
+                continue
+            if is_deleted and not body.may_mistake:
                 continue
             found = self._sum(body)
             if found not in known:

@@ -184,9 +184,7 @@ def _rests(named: list[_Record], damaged: list[_Record], heap_len: int) -> Itera
 
 
 def _split(rest: _Rest) -> Iterator[_Rest]:
-    """The bodies of several records, where two of these agree on where one ends and the next
-    begins.
-    """
+    """Split it where two records agree on where one body ends and the next begins."""
     start = rest.start
     owners: list[_Record] = []
     ends = [(span(each.raw)[0]) for each in rest.owners[1:]] + [rest.end]
@@ -212,10 +210,7 @@ PAGE_IDS: Final = 1 << 16
 
 
 class Place(NamedTuple):
-    """A full record.
-
-    :ivar record_at: its offset in the segment; ``heap_at``, ``heap_end`` those of its frame's heap.
-    """
+    """A full record, and the heap of its frame, by offsets in the segment."""
 
     seq: int
     record_at: int
@@ -263,8 +258,7 @@ class LiveJobs:
     """All that the records say.  Holes do no harm: a record says all of its job but the body.
 
     :ivar claims: bodies whose records cannot be trusted, by the ids that are claimed for them.
-    :ivar pauses: by tube id, with the segment that says so; so are ``policies`` and, by tube id and
-        key, remembered ``keys``.
+    :ivar pauses: by tube id, with the segment that says so, as ``policies`` and ``keys`` are.
     :ivar unknown_records: LSN and type of records of a newer version.
     """
 

@@ -36,14 +36,12 @@ from binlog_tools.logs.sources import NoLog
 from binlog_tools.logs.stored import TYPE_NAMES, StoredJob
 from binlog_tools.rewrite.rewriting import free_path
 from binlog_tools.salvage.claims import Consent, Refused, choose, gap_options, missing_segments
-from binlog_tools.salvage.judging import Doubtful, Judge, Judgement, Outcome
+from binlog_tools.salvage.judging import Doubtful, Judge, Judgement
 from binlog_tools.salvage.live_jobs import LiveJobs
 from binlog_tools.salvage.scanning import DamagedPlace, Hole, Scan, holes_of, scan, sealed_loss
 
 OPEN_SEGMENTS: Final = 2
-"""Segments that are held while jobs are read: their bodies are read segment by segment, and one
-that was not finished takes as much memory as it is long.
-"""
+"""Held while bodies are read, segment by segment: an unfinished one is as large in memory."""
 
 MOST_NAMED: Final = 20
 
@@ -120,7 +118,13 @@ class Salvage:
         done = reached = 0
         for part in self.plan.parts:
             buffer = self.directory.read(part.name)
-            found = _expecting(scan(part, buffer), reached)
+            found = scan(part, buffer)
+            if not found.pieces:
+                # Where nothing of a segment can be read, the LSNs of the one before it go on.
+                found = found._replace(damaged=[
+                    each._replace(expected_lsn=max(each.expected_lsn, reached))
+                    for each in found.damaged
+                ])  # fmt: skip
             self.live_jobs.absorb(found, buffer)
             loss = sealed_loss(found, buffer, reached)
             reached = max(reached, found.next_lsn)
@@ -146,7 +150,8 @@ class Salvage:
 
         :param scans: of all segments, also of those that a TRIM has freed.
         """
-        self._watermark = max(map(_vouched, self.scans), default=0)
+        beginnings = (s.part.first_lsn - 1 for s in self.scans if s.part.is_exact)
+        self._watermark = max([0, *beginnings, *(s.witness_lsn for s in self.scans)])
         self.torn_lsn = self._torn()
         self.holes = list(self._holes(self.scans))
         self.places = [place for scan in self.scans for place in scan.damaged]
@@ -183,22 +188,6 @@ class Salvage:
         if any(damaged) or confirmed or self.missing or self.rebuilt or self.plan.left_out or names:
             return DAMAGED
         return TORN if is_torn else SOUND
-
-
-def _vouched(scan: Scan) -> int:
-    below = scan.part.first_lsn - 1 if scan.part.is_exact else 0
-    return max(scan.witness_lsn, below)
-
-
-def _expecting(found: Scan, reached: int) -> Scan:
-    """Where nothing of a segment can be read, the LSNs of the one before it go on.
-
-    :param reached: the LSN behind the last one that was read before.
-    """
-    damaged = [
-        each._replace(expected_lsn=max(each.expected_lsn, reached)) for each in found.damaged
-    ]
-    return found if found.pieces else found._replace(damaged=damaged)
 
 
 NEW: Final = "salvaged"
@@ -296,15 +285,11 @@ def _moved(path: str, kept_at: str) -> list[str]:
         mine = _store(os.path.join(new_path(path), left[0]))
         return [name for name, store in stores.items() if mine and store == mine]
     # All of the new one is there.  If no old one is, it has ended, and a server may have gone on.
-    if not any(_is_kept(path, name, kept_at) for name in stores):
+    both = ((os.path.join(path, name), os.path.join(kept_at, name)) for name in stores)
+    if not any(os.path.exists(kept) and os.path.samefile(own, kept) for own, kept in both):
         return []
     theirs = {_store(os.path.join(kept_at, name)) for name in _segments(kept_at)}
     return [name for name, store in stores.items() if store and store not in theirs]
-
-
-def _is_kept(path: str, name: str, kept_at: str) -> bool:
-    kept = os.path.join(kept_at, name)
-    return os.path.exists(kept) and os.path.samefile(os.path.join(path, name), kept)
 
 
 def _store(path: str) -> bytes | None:
@@ -339,21 +324,18 @@ class Report:
 
     def jobs(self) -> Iterator[StoredJob]:
         for outcome in self.salvage.judge.outcomes():
-            self._note(outcome)
+            if outcome.judgement is None:
+                self.certain += 1
+            elif outcome.job is None and outcome.judgement.why is not Why.DELETED:
+                self.lost.append(outcome.judgement)
+            else:
+                self.doubtful.append(outcome.judgement)
             if outcome.job is not None:
                 self.tubes[outcome.job.tube] += 1
                 self._last_id = max(self._last_id, outcome.job.job_id)
                 yield outcome.job
         for judged in (self.doubtful, self.lost):
             judged.sort(key=lambda each: each.job_id)
-
-    def _note(self, outcome: Outcome) -> None:
-        if outcome.judgement is None:
-            self.certain += 1
-        elif outcome.job is None and outcome.judgement.why is not Why.DELETED:
-            self.lost.append(outcome.judgement)
-        else:
-            self.doubtful.append(outcome.judgement)
 
     @property
     def verdict(self) -> str:
@@ -388,9 +370,7 @@ class Report:
 
     @property
     def most_deleted(self) -> int | None:
-        """How many of the doubtful jobs can have been deleted, by seals; None if they do not
-        say.
-        """
+        """How many of the doubtful jobs seals say may be deleted; None if they do not say."""
         counts: dict[str, int] = {}
         for hole in self.salvage.holes:
             if hole.types is None:

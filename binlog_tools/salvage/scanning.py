@@ -44,11 +44,7 @@ class Piece(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """A place in a segment that is not as it was written.
-
-    :ivar expected_lsn: the LSN that should have followed there.
-    :ivar end: where the next frame begins, or where the segment ends.
-    """
+    """A place that is not as it was written, up to the next frame or the segment's end."""
 
     name: str
     offset: int
@@ -58,11 +54,8 @@ class DamagedPlace(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A segment that was looked at.
-
-    :ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row from
-        the segment's beginning up to ``end``, as they were written.
-    :ivar next_lsn: the LSN behind its last record.
+    """:ivar pieces: in the order of their LSNs, none twice; None when all frames stand in a row
+        from the segment's beginning up to ``end``, as they were written.
     :ivar witness_lsn: the highest watermark that it shows.
     :ivar foreign: what is taken by frames that a start has cut off, or that stand twice, from where
         to where.
@@ -120,9 +113,7 @@ def _readable_records(found: Scan) -> int:
 
 
 def _straight(part: Part, buffer: Buffer) -> Scan | DamagedPlace:
-    """A segment without damage, its frames not kept; or the first place where a server would
-    stop.
-    """
+    """A segment without damage, its frames not kept; or the first place where a server stops."""
     at, lsn, witness, why = SEGMENT_HEADER_BYTES, part.first_lsn, 0, ""
     last: Frame | None = None
     if part.salt is None or not part.is_exact:
@@ -172,12 +163,8 @@ def _is_beyond(part: Part, frame: Frame) -> bool:
 
 
 def _ends(buffer: Buffer, at: int, part: Part) -> bool:
-    """Return True at the place that its successor names, before its trailer or before zeros
-    only.
-    """
-    if at >= part.end:
-        return True
-    if is_trailer(buffer, at, part.end):
+    """Return True at its end, before its trailer, or before zeros if no successor names an end."""
+    if at >= part.end or is_trailer(buffer, at, part.end):
         return True
     return part.prev_end is None and not has_content(buffer, at, part.end)
 
@@ -202,28 +189,28 @@ class _Search:
         self._first_at: dict[int, int] = {}
 
     def result(self) -> Scan:
-        if self._part.salt is None:
-            return self._nothing()
-        self._walk(self._part.salt)
-        pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
-        next_lsn = max((p.frame.next_lsn for p in pieces), default=self._part.first_lsn)
         part = self._part
+        if part.salt is None:
+            at, why = min(SEGMENT_HEADER_BYTES, part.end), "no frame can be read"
+            place = DamagedPlace(part.name, at, part.end, part.first_lsn, why)
+            return Scan(part, [], at, part.first_lsn, [place], 0, (), part.end)
+        self._walk(part.salt)
+        pieces = [self._moved(self._found[lsn]) for lsn in sorted(self._found)]
+        next_lsn = max((p.frame.next_lsn for p in pieces), default=part.first_lsn)
         end = part.end if part.prev_end is None else part.prev_end
         certain_end = min(part.end, max(min(self._cut_at, end), self._end))
         damaged = [each for each in self._damaged if each.offset <= certain_end]
         return Scan(
-            self._part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
+            part, pieces, self._end, next_lsn, damaged, self._witness, tuple(self._foreign),
             certain_end,
         )  # fmt: skip
 
-    def _nothing(self) -> Scan:
-        part = self._part
-        at = min(SEGMENT_HEADER_BYTES, part.end)
-        damaged = DamagedPlace(part.name, at, part.end, part.first_lsn, "no frame can be read")
-        return Scan(part, [], at, part.first_lsn, [damaged], 0, (), part.end)
-
     def _walk(self, salt: int) -> None:
-        at, limit = self._beginning(salt), self._part.end
+        at, limit = SEGMENT_HEADER_BYTES, self._part.end
+        if self._part.header is None:
+            # Bytes that were taken out of it have moved all frames towards the beginning.
+            early = frames_anywhere(self._buffer, 0, limit, salt)
+            at = min(at, next((each.offset for each in early), limit))
         while at < limit:
             frame = frames.decode_header(self._buffer, at, limit, salt)
             if not isinstance(frame, Frame):
@@ -242,13 +229,6 @@ class _Search:
             else:
                 at = self._skip(at, salt, _what_is_wrong(piece), expected)
         self._expect_end()
-
-    def _beginning(self, salt: int) -> int:
-        """Bytes that were taken out of the header have moved all frames towards the beginning."""
-        if self._part.header is not None:
-            return SEGMENT_HEADER_BYTES
-        early = frames_anywhere(self._buffer, 0, self._part.end, salt)
-        return min(SEGMENT_HEADER_BYTES, next((each.offset for each in early), self._part.end))
 
     def _skip(self, at: int, salt: int, why: str, expected_lsn: int) -> int:
         limit = self._part.end
@@ -269,11 +249,9 @@ class _Search:
         self._witness = max(self._witness, frame.durable_lsn)
         if piece.has_heap and frame.base_lsn != self._lsn:
             why = _out_of_place(frame, self._lsn)
-            follows_damage = self._damaged and self._damaged[-1].end == frame.offset
-            if not follows_damage:
-                self._damaged.append(
-                    DamagedPlace(self._part.name, frame.offset, frame.offset, self._lsn, why)
-                )
+            at = frame.offset
+            if not self._damaged or self._damaged[-1].end != at:
+                self._damaged.append(DamagedPlace(self._part.name, at, at, self._lsn, why))
         if piece.has_heap:
             self._end = max(self._end, frame.end)
         if piece.has_records:
@@ -291,9 +269,7 @@ class _Search:
             self._found[base_lsn] = piece
 
     def _moved(self, piece: Piece) -> Piece:
-        """A frame into which bytes were put, or of which some were taken: what follows it says how
-        many.
-        """
+        """What follows a frame says how many bytes were put into it or taken out of it."""
         frame = piece.frame
         shift = self._first_at.get(frame.next_lsn, frame.end) - frame.end
         if piece.has_heap or not shift or frame.heap_at > piece.limit:
@@ -404,7 +380,6 @@ def holes_of(
     """The LSNs that are missing, in order.
 
     :param scans: of the segments that count, oldest first.
-    :param first_lsn: the first LSN that counts.
     :param watermark: all up to it was durable.
     :param torn_lsn: from here on nothing was confirmed, None if nothing is torn.
     :param losses: by sequence number, what `sealed_loss` says of a segment.
@@ -477,9 +452,8 @@ def _extents(scan: Scan) -> Iterator[Extent]:
 
 
 def sealed_loss(scan: Scan, buffer: Buffer, expected_lsn: int) -> SealedLoss | None:
-    """Compare the seal of a damaged segment with what can be read of it; None if it is not damaged.
-
-    :param expected_lsn: the LSN behind the last one of the segment before it.
+    """:param expected_lsn: the LSN behind the last one of the segment before it.
+    :return: None if it is not damaged.
     """
     if scan.pieces is None:
         return None

@@ -45,9 +45,7 @@ DROPPED: Final[Mapping[str, str]] = {
 
 
 class Tally:
-    """Counts of an export.
-
-    :ivar dropped: how much of `DROPPED` there is.
+    """:ivar dropped: how much of `DROPPED` there is.
     :ivar max_body_size: of the largest body, with its CR LF.
     :ivar unusable: of those not held, how many are in each tube that no client may name.
     """
@@ -157,10 +155,7 @@ def refuse_running(path: str) -> None:
 
 
 class Imported(NamedTuple):
-    """The outcome of `import_log`.
-
-    :ivar loaded: how many jobs a server loads from it, read back from the disk.
-    """
+    """``loaded`` is how many jobs a server loads from it, read back from the disk."""
 
     written: Written
     loaded: int

@@ -16,9 +16,7 @@ MAX_SLIP_BYTES: Final = 3
 _OUR_DAYS_NS: Final = range(1_000_000_000 * NS, 4_000_000_000 * NS)
 """From 2001, before any beanstalkd, to 2096."""
 
-_BIG_ENDIAN: Final = [
-    records.VERSION.unpack(bytes((0, 0, 0, version)))[0] for version in records.LAYOUTS
-]
+_BIG_ENDIAN: Final = [VERSION.unpack(bytes((0, 0, 0, each)))[0] for each in records.LAYOUTS]
 
 _PREFIX: Final = "binlog."
 _CHUNK_BYTES: Final = 1 << 20
@@ -53,9 +51,7 @@ class Skipped(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What kind of file it is.
-
-    :ivar problem: what is wrong with its beginning, or nothing.
+    """:ivar problem: what is wrong with its beginning, or nothing.
     :ivar machine: what other kind of machine wrote it, if it did.
     """
 
@@ -208,9 +204,8 @@ def _settled(buffer: Buffer, short: Record, content: int, layout: Layout) -> int
 
 
 def _aligned(buffer: Buffer, at: int, layout: Layout) -> int:
-    """A short record with zeros before it can be right from up to three places before it on, too:
-    its ttr is then 256 times as long, or more, and still whole seconds.  But its time of creation
-    is not of our days.
+    """A short record with zeros before it can be right from up to three places before it on, too,
+    with a ttr of whole seconds, 256 times as long or more; but it is not created in our days.
     """
     for other in range(at + MAX_SLIP_BYTES, at, -1):
         found = decode(buffer, other, len(buffer), layout)
@@ -368,9 +363,7 @@ class Spool:
         self._offset += len(record)
 
     def records(self) -> Iterator[tuple[bytes, int]]:
-        """Yield them in the order of burial, with the sizes of their bodies; then the spool is
-        gone.
-        """
+        """Yield them in the order of burial, with their bodies' sizes; then the spool is gone."""
         if self._file is None:
             return
         self.close()

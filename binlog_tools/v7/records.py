@@ -1,6 +1,4 @@
-"""One record of beanstalkd's log: its bytes, and whether they can be right;
-docs/beanstalkd-binlog.md, "Record".
-"""
+"""One record of beanstalkd's log; docs/beanstalkd-binlog.md, "Record"."""
 
 import struct
 from typing import Final, NamedTuple
@@ -59,10 +57,7 @@ class Fields(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a version lays a record out on a kind of machine.
-
-    :ivar unit_ns: what times count.
-    """
+    """How a version lays a record out on a kind of machine; ``unit_ns`` is what times count."""
 
     version: int
     machine: str
@@ -92,11 +87,7 @@ VERSION_BYTES: Final = VERSION.size
 
 
 class Record(NamedTuple):
-    """A record that can be right.
-
-    :ivar tube: empty in a short record.
-    :ivar body_at: where the body starts; ``end`` in a short record.
-    """
+    """A record that can be right; a short one has an empty ``tube``, and ``body_at`` is ``end``."""
 
     offset: int
     end: int
@@ -144,11 +135,7 @@ class Damage(NamedTuple):
 
 
 def decode(buffer: Buffer, at: int, limit: int, layout: Layout) -> Record | Incomplete | Damage:
-    """The record that starts at ``at``: `Record`; `Incomplete`, the bytes end, or are zeros; or
-    `Damage`, it cannot be right.
-
-    :param limit: where the file ends.
-    """
+    """:param limit: where the file ends."""
     fixed_at = at + layout.length.size
     if fixed_at > limit:
         return Incomplete(at, fixed_at)
@@ -191,14 +178,14 @@ def _with_body(
 
 
 def _checked(record: Record) -> Record | Damage:
-    why = implausible(record)
+    why = _implausible(record)
     if not why:
         return record
     rest = record if record.is_full else None
     return Damage(record.offset, record.end, why, record.fields.job_id, rest)
 
 
-def implausible(record: Record) -> str:
+def _implausible(record: Record) -> str:
     """Why a record cannot be right, or nothing.  The body is not looked at."""
     fields = record.fields
     if not 1 <= fields.job_id <= MAX_JOB_ID:

@@ -1,9 +1,7 @@
-"""What survives of a directory that beanstalkd wrote: for each job its newest state and its
-body.
-"""
+"""The newest state and the body of each job that survives of a directory of beanstalkd."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -57,7 +55,6 @@ class Findings:
     """All findings of a directory.
 
     :ivar listed: the first `MAX_LISTED`.
-    :ivar skipped_bytes: how many bytes say nothing.
     :ivar machine: the kind of machine that wrote it, if its logs cannot be read here.
     """
 
@@ -97,9 +94,7 @@ _BEFORE_THE_LOG: Final = -(1 << 62)
 
 
 class Job(NamedTuple):
-    """A job that survives.
-
-    :ivar body_bytes: without the CR LF.
+    """:ivar body_bytes: without the CR LF.
     :ivar buried_at: orders the buried jobs by when they were buried.
     :ivar ids_before: the highest id in full records before its own.
     """
@@ -160,12 +155,13 @@ class Survivors:
         self._file = ""
         self._progress = progress
         names = files_of(directory.names())
-        self.gaps = _gaps(list(names))
+        runs = pairwise(names)
+        self.gaps = [(before + 1, after - 1) for before, after in runs if after - before > 1]
         for first, last in self.gaps:
             self._file = f"binlog.{first}"
             upto = f" to binlog.{last}" if last > first else ""
             self._note(Kind.MISSING, 0, 0, 0, f"the file{upto} is missing")
-        self._read_all(directory, list(names.values()))
+        self._read_all(directory, names.values())
         for job_id, orphan in self._orphans.items():
             self._file = orphan.file
             self._note(Kind.MISSING, orphan.offset, orphan.offset, job_id, "its body is in no file")
@@ -215,7 +211,7 @@ class Survivors:
             "buried": found[BURIED],
         }
 
-    def _read_all(self, directory: Readable, names: list[str]) -> None:
+    def _read_all(self, directory: Readable, names: Collection[str]) -> None:
         done, total = 0, sum(len(directory.read(name)) for name in names)
         for name in names:
             buffer = self._buffer_of(name)
@@ -233,8 +229,7 @@ class Survivors:
         elif opened.problem:
             self._note(Kind.DAMAGED, 0, 0 if opened.layout else len(buffer), 0, opened.problem)
         elif opened.layout is None:
-            what = "it was cut short before its first record"
-            self._note(Kind.TORN, 0, len(buffer), 0, what)
+            self._note(Kind.TORN, 0, len(buffer), 0, "it was cut short before its first record")
         if opened.layout is None:
             return
         for found in walk(buffer, opened.layout):
@@ -275,7 +270,9 @@ class Survivors:
         if standing is None:
             self.jobs[job_id] = self._first(job)
         elif self._is_copy(job, standing):
-            self._copy(job, standing)
+            if job.fields.created_ns != standing.fields.created_ns:
+                self._contradicts(job_id, job.offset, "its time of creation is another one")
+            self.jobs[job_id] = _in_its_place(job, standing)
         elif job.tube == standing.tube and job.fields.created_ns == standing.fields.created_ns:
             self._differing_copy(job, standing)
         else:
@@ -301,15 +298,8 @@ class Survivors:
             return job._replace(buried_at=orphan.buried_at)
         return job._replace(buried_at=_BEFORE_THE_LOG + self._position)
 
-    def _copy(self, job: Job, standing: Job) -> None:
-        if job.fields.created_ns != standing.fields.created_ns:
-            self._contradicts(job.fields.job_id, job.offset, "its time of creation is another one")
-        self.jobs[job.fields.job_id] = _in_its_place(job, standing)
-
     def _differing_copy(self, job: Job, standing: Job) -> None:
-        """The older body has been on disk for longer; a torn write may leave zeros in the newer
-        one.
-        """
+        """The older body is longer on disk; a torn write may leave zeros in the newer one."""
         what = f"its body is not that in {standing.file} at {standing.body_at}"
         self._contradicts(job.fields.job_id, job.offset, what)
         fields = job.fields._replace(
@@ -350,8 +340,7 @@ class Survivors:
         if standing is None:
             self._orphan(record)
         elif not _agrees(fields, standing.fields):
-            what = "it is not of the job with this id"
-            self._contradicts(fields.job_id, record.offset, what)
+            self._contradicts(fields.job_id, record.offset, "it is not of the job with this id")
         elif fields.state == records.GONE:
             self.counts.deleted += 1
             del self.jobs[fields.job_id]
@@ -379,10 +368,6 @@ class Survivors:
 
     def _contradicts(self, job_id: int, offset: int, what: str) -> None:
         self._note(Kind.CONTRADICTS, offset, offset, job_id, what)
-
-
-def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
-    return [(before + 1, after - 1) for before, after in pairwise(numbers) if after - before > 1]
 
 
 def _in_its_place(job: Job, standing: Job) -> Job:
