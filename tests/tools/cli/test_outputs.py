@@ -127,7 +127,7 @@ def test_a_file_that_is_there_is_replaced_only_by_all_of_it(command: str, tmp_pa
     damaged = GOLDEN / "v1-damaged"
     code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
     code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
-    call = [sys.executable, "-c", code, command, str(EVERY_KIND), "-o", str(target)]
+    call = [sys.executable, "-B", "-c", code, command, str(EVERY_KIND), "-o", str(target)]
     done = subprocess.run(call, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (4, "")
     assert f"{target}.part: File too large" in done.stderr
@@ -141,7 +141,16 @@ def test_a_file_that_is_there_is_replaced_only_by_all_of_it(command: str, tmp_pa
 def test_a_log_that_cannot_be_written_names_the_segment(tmp_path: Path) -> None:
     code = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
     code += f"resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1)); {MAIN}"
-    call = [sys.executable, "-c", code, "compact", str(EVERY_KIND), "-o", str(tmp_path / "new")]
+    call = [
+        sys.executable,
+        "-B",
+        "-c",
+        code,
+        "compact",
+        str(EVERY_KIND),
+        "-o",
+        str(tmp_path / "new"),
+    ]
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 4
     assert f"{tmp_path}/new.part/{ONE}: File too large" in done.stderr

@@ -423,7 +423,9 @@ def test_the_drill_on_a_server_under_load_and_after_its_end(tmp_path: Path) -> N
 def test_one_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "bs.tar"
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
-    command = [sys.executable, "-c", f"{limit}\n{MAIN}", "backup", str(ROTATED), "-o", str(target)]
+    # -B: bytecode of a module would be cut off there, too, and be found by the next process.
+    command = [sys.executable, "-B", "-c", f"{limit}\n{MAIN}", "backup", str(ROTATED)]
+    command += ["-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 4
     assert "bs.tar.part: File too large" in done.stderr
