@@ -1,7 +1,7 @@
 """The console script ``beanstalk-work``: what must be so before the rest is imported.
 
 While modules are imported, Ctrl-C ends the process at once, without a word; there is no job yet.
-Then `worker.signals` says what it does.
+Then `worker.process` says what it does.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # ``signal`` itself takes its time.

@@ -27,7 +27,7 @@ BATCH_SHARE: Final = 2
 PAUSES_S: Final = (4, 8, 8, 8, 8, 8, 8)
 """Seconds for which a job is left alone whose body cannot be read, by how often that was so; behind
 the last pause its body is lost.  Before the first one it was tried three times within 3 s
-(`storage.bodies.reads`): ten tries in a minute, more than a disk needs that was away for a moment,
+(`storage.body_reads`): ten tries in a minute, more than a disk needs that was away for a moment,
 and no longer than others can wait to hear of a bad sector.
 """
 
