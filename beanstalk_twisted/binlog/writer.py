@@ -1,4 +1,4 @@
-"""The one place that writes, syncs and renames segments."""
+"""Writes, syncs and names the segments of an open log."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ class Writer:
         self._is_naming = self._is_syncing = False
 
     def prepare(self, segment: PreallocatedSegment) -> None:
-        """Allocate the space for a segment ahead.  If it raises, nothing is left behind."""
+        """Allocate the space for a segment ahead.  If it raises, no start keeps what is left."""
         try:
             self._make(segment).close()
         except OSError as problem:
@@ -131,8 +131,8 @@ class Writer:
         except OSError:
             with contextlib.suppress(OSError):
                 self.close()
-                if not segment.is_ready:
-                    self._directory.remove(made)
+            if not segment.is_ready:
+                self.discard((segment,))
             raise
         self._sync_file()
         self._is_naming = True
@@ -149,7 +149,8 @@ class Writer:
         except OSError:
             with contextlib.suppress(OSError):
                 file.close()
-                self._directory.remove(name)
+            # Else the next try would find it there.
+            self.discard((segment,))
             raise
         return file
 
@@ -159,7 +160,9 @@ class Writer:
         self._is_syncing = False
 
     def _refusal(self, problem: OSError, name: str, what: str = "", waits: str = "") -> WriteFailed:
-        """:param what: what to say if there is no space; ``waits`` where it is tried again."""
+        """:param what: what to say if there is no space.
+        :param waits: the same where the write is tried again.
+        """
         path = self._directory.path
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(

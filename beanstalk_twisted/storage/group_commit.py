@@ -117,18 +117,19 @@ class Space:
 class GroupCommit:
     """Takes a log's batches to disk, one at a time, and decides which replies may be sent.
 
-    A batch is handed over at the end of the turn that began it, so it holds what all connections
-    did in that turn.  Relaxed records alone, which no reply waits for, do not make a batch: they go
-    with the next, or after `IDLE_FLUSH_S`, and are synced with the next, or after `RELAXED_SYNC_S`.
+    A batch is handed over at the end of the turn that began it, or when the disk has done the one
+    before, so it holds what all connections did meanwhile.  Relaxed records alone, which no reply
+    waits for, are written with the next batch or after `IDLE_FLUSH_S`, and synced with the next or
+    after `FsyncPolicy.latest_s`.
 
     Differs from beanstalkd: by default a reply waits for the disk, and an interval is a bound
     because a timer keeps it; there, a sync happens only when something more is written.
 
-    Whatever goes wrong here ends the server, except what the disk refuses: see `fail_stop`.  What
-    others call they call in steps of their own that do.
+    Every failure here ends the server, except `NoSpace`: see `fail_stop`.  Public methods are not
+    marked with it, since their callers are.
 
-    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may go: with ``always``
-        what is durable, else what is written, so that it survives the end of the process.
+    :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may be sent: with
+        ``always`` what is durable, else what is written; with a replica, no more than it has.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class GroupCommit:
             self._arm_idle_flush()
 
     def end_turn(self) -> None:
-        """The turn is over for all connections: take what was appended to disk now."""
+        """The turn is over for all connections: begin writing, unless `schedule` has planned it."""
         if self._turn is None:
             self._flush()
 
@@ -236,7 +237,7 @@ class GroupCommit:
         finished.callback(None)
 
     def abandon(self) -> "Deferred[None]":
-        """Write and acknowledge nothing more, since `FailStop` has failed.
+        """Write and acknowledge nothing more: the server is fenced.
 
         :return: fires when the I/O thread has done what it had begun, and the files are closed.
         """
@@ -273,8 +274,8 @@ class GroupCommit:
         return wants_all and log.has_open
 
     def _flush(self) -> None:
-        """Give the disk its next work, if there is any.  What is done at once may let replies go,
-        and so commands come: what they append is next, here, and not one call deeper.
+        """Give the disk its next work, if there is any.  Replies that are released here may set off
+        commands; this loop takes what they append, not a recursion.
         """
         self._is_again = True
         if self._is_flushing:
@@ -419,7 +420,7 @@ class GroupCommit:
     def _advance(self, is_here: bool = False) -> None:
         """The disk has nothing to do: give it the next batch.
 
-        :param is_here: it was a call, so a moment ago the room wanted nothing.
+        :param is_here: done in this thread, just after `space` wanted nothing.
         """
         self._is_busy = False
         if self._fail_stop.has_failed:

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
-from tests.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory, MemoryFile
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 
 ONE, TWO = "00000000000000000001.tql", "00000000000000000002.tql"
@@ -129,6 +129,32 @@ def test_a_spare_that_fails_otherwise_is_no_lack_of_space() -> None:
     assert not isinstance(caught.value, NoSpace)
     assert spare_name(9) in str(caught.value)
     assert scribe.directory.names() == [ONE]
+
+
+class Uncloseable(MemoryFile):
+    """A file of a network file system, which refuses what it has not written yet at its end."""
+
+    def close(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class Remote(MemoryDirectory):
+    """A directory of such files."""
+
+    def open(self, name: str) -> MemoryFile:
+        return Uncloseable(self, name, self.inode(name))
+
+
+def test_a_spare_that_cannot_even_be_closed_is_removed_and_made_again() -> None:
+    scribe = Scribe(Remote())
+    scribe.write(DEFAULT_TUBE)
+    assert isinstance(scribe.directory, MemoryDirectory)
+    scribe.directory.fault = refuses(2, errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(NoSpace):
+            scribe.writer.prepare(PreallocatedSegment(9, 20_000, True))
+        assert scribe.directory.names() == [ONE]
+        scribe.directory.fault = refuses(2, errno.ENOSPC)
 
 
 def test_space_is_allocated_for_the_whole_segment_and_cut_when_it_is_sealed() -> None:
