@@ -191,7 +191,7 @@ class GroupCommit:
         """Records may have been appended: take them to disk when the reactor comes round next."""
         if self._turn is not None or self._is_busy:
             return
-        if self._is_due or self.space.wanted() is not None:
+        if self._is_due or self._wants_sync or self.space.wanted() is not None:
             self._turn = self._reactor.callLater(0, self._end_turn)
         else:
             self._arm_idle_flush()

@@ -965,3 +965,14 @@ def test_a_slow_sync_that_no_reply_waits_for_is_told_too() -> None:
     bench.clock.advance(INTERVAL_S)
     bench.finish_io()
     assert [slow.took_ns for slow in bench.slow] == [200_000_000]
+
+
+def test_a_sync_that_is_wanted_when_nothing_is_open_comes_in_the_next_turn() -> None:
+    bench = Bench(NEVER)
+    lsn = bench.put()
+    bench.finish_io()
+    bench.operations.clear()
+    durable: list[int] = []
+    bench.committer.when_durable(lsn, lambda: durable.append(lsn))
+    bench.finish_io()
+    assert (bench.operations, durable) == (["sync"], [lsn])
