@@ -45,16 +45,21 @@ def need_java() -> None:
         pytest.skip(str(problem))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def environment() -> None:
+    """What Spark's workers need in the tests with an S3 server, whichever test starts its JVM."""
+    from tests.object_storage.s3_server import CREDENTIALS
+
+    os.environ.update({"TZ": "UTC", "SPARK_SUBMIT_OPTS": JAVA, **CREDENTIALS})
+    time.tzset()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads of this process, without a page of its own, its files apart."""
     from binlog_tools.spark.session import PATIENCE_S, session
-    from tests.object_storage.s3_server import CREDENTIALS
 
     need_java()
-    # Its workers have them from here: those of tests with an S3 server.
-    os.environ.update({"TZ": "UTC", "SPARK_SUBMIT_OPTS": JAVA, **CREDENTIALS})
-    time.tzset()
     place = tmp_path_factory.mktemp("spark")
     started = session(
         "tests",
