@@ -165,6 +165,10 @@ def compare(field: Field, journal: Journal) -> list[str]:
     return wrong + differences(active, set())
 
 
+GONE_S: Final = 30.0
+"""How long a client that was cut off may hold a job: until its TTR, or the server, ends it."""
+
+
 def left(connection: Connection) -> tuple[dict[int, bytes], dict[int, dict[str, int]]]:
     """Reserve all jobs of a queue.
 
@@ -174,16 +178,20 @@ def left(connection: Connection) -> tuple[dict[int, bytes], dict[int, dict[str, 
     counts = {}
     while connection.ask(b"kick 1000000\r\n") != b"KICKED 0\r\n":
         pass
-    while (reply := connection.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
-        line, body = reply.split(b"\r\n", 1)
-        job = int(line.split()[1])
-        jobs[job] = body.split()[0]
-        counts[job] = counted(connection.ask(b"stats-job %d\r\n" % job))
-    assert reply == b"TIMED_OUT\r\n", reply
-    total = counted(connection.ask(b"stats\r\n"))
     states = ("ready", "delayed", "buried", "reserved")
-    assert sum(total[f"current-jobs-{state}"] for state in states) == len(jobs), total
-    return jobs, counts
+    ends_s = time.monotonic() + GONE_S
+    while True:
+        while (reply := connection.ask(b"reserve-with-timeout 0\r\n")).startswith(b"RESERVED "):
+            line, body = reply.split(b"\r\n", 1)
+            job = int(line.split()[1])
+            jobs[job] = body.split()[0]
+            counts[job] = counted(connection.ask(b"stats-job %d\r\n" % job))
+        assert reply == b"TIMED_OUT\r\n", reply
+        total = counted(connection.ask(b"stats\r\n"))
+        if sum(total[f"current-jobs-{state}"] for state in states) == len(jobs):
+            return jobs, counts
+        assert time.monotonic() < ends_s, total
+        time.sleep(1)
 
 
 def counted(reply: bytes) -> dict[str, int]:
