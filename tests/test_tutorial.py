@@ -119,14 +119,16 @@ def test_the_steps_do_what_the_tutorial_says(tmp_path: Path) -> None:
             if title.startswith("3."):
                 terminals.until("beanstalk dead mail", lambda printed: printed.startswith("7\t"))
         with urllib.request.urlopen(f"http://127.0.0.1:{terminals.http_port}/metrics") as reply:
-            assert b"beanstalkd_" in reply.read()
+            assert b"\nbeanstalkd_current_jobs{" in reply.read()
     finally:
         terminals.close()
     _, _, _, dead, killed, history, _, tested = said
     assert dead[0].startswith("7\trelease\t")
     assert dead[-1].strip() in ("DELETED", "NOT_FOUND")
     assert len(killed[-1].split()) <= 1
-    assert "7" in history[0]
+    kinds = [line.split("\t")[2] for line in history[0].splitlines()]
+    attempt = ["reserve", "release"]
+    assert kinds == ["put", *3 * attempt, "move", "move", "reserve", "delete"]
     assert "1 passed" in tested[0]
 
 
