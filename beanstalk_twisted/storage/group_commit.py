@@ -211,7 +211,6 @@ class GroupCommit:
         """Sync now, even if nothing was appended; call when it ends, whatever the replica has."""
         self._synced_calls.append((self._log.last_lsn, call))
         self._wants_sync = True
-        self.schedule()
         self._flush()
 
     def finish(self) -> "Deferred[None]":
