@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final
 
-from beanstalk_twisted.client import addresses as rounds
+from beanstalk_twisted.client import addresses
 from beanstalk_twisted.client import tls_faults as faults
 from beanstalk_twisted.client.addresses import ASK, NEXT_S, Address, Round, Tls, is_answer
 from beanstalk_twisted.client.tls_faults import HANDSHAKE_S, Seen, TlsFault
@@ -46,7 +46,7 @@ def connect(address: Address, limit_s: float = LIMIT_S) -> Connection:
     :raise WrongToken: it does not take the token.
     """
     if address.others:
-        line = _Search(address, min(limit_s, rounds.LIMIT_S)).result()
+        line = _Search(address, min(limit_s, addresses.LIMIT_S)).result()
         line.limit(limit_s)
     else:
         line = _connect(address, limit_s)

@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.archive_manifest import (
     describe,
     seq_of,
 )
-from beanstalk_twisted.binlog.directory import Directory, read_range, sync_directory
+from beanstalk_twisted.binlog.directory import Directory, file_names, read_range, sync_directory
 from beanstalk_twisted.binlog.errors import CannotArchive, CannotUse
 from beanstalk_twisted.binlog.segments.format import (
     SEGMENT_HEADER_BYTES,
@@ -139,8 +139,7 @@ class RealArchive(Archive):
         return os.path.join(self.path, name)
 
     def names(self) -> list[str]:
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file())
+        return file_names(self.path)
 
     def has(self, name: str) -> bool:
         try:

@@ -315,8 +315,7 @@ class RealDirectory(Directory):
         )
 
     def names(self) -> list[str]:
-        with os.scandir(self.path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file())
+        return file_names(self.path)
 
     def read(self, name: str) -> Buffer:
         """A read-only mapping, so that a log larger than memory can be read."""
@@ -477,6 +476,12 @@ def read_range(fd: int, start: int, end: int) -> bytes:
             break
         content += part
     return content
+
+
+def file_names(path: str) -> list[str]:
+    """Return the names of the files in a directory, in order."""
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_file())
 
 
 def sync_directory(path: str) -> None:

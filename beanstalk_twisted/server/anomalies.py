@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.headroom import MemoryLimit
 from beanstalk_twisted.storage.io_thread import Clock
-from beanstalk_twisted.storage.repeats import Repeats, Trouble, times
+from beanstalk_twisted.storage.repeats import Repeats, Trouble, newest, times
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
 from beanstalk_twisted.wire.replies import Reply
@@ -106,9 +106,7 @@ class Anomalies:
         def tell(count: int, noted: _Noted) -> None:
             self.log.warn(text, event=event, times=times(count, which), count=count, **noted[1])
 
-        repeats: Repeats[_Noted] = Repeats(self._clock, tell)
-        if which != "newest":
-            repeats = Repeats(self._clock, tell, _worse)
+        repeats = Repeats(self._clock, tell, newest if which == "newest" else _worse)
         self._repeats.append(repeats)
         return repeats
 

@@ -19,12 +19,17 @@ def times(count: int, which: str = "newest") -> str:
     return "" if count == 1 else f"; the {which} of {count} since the last such line"
 
 
+def newest(logged: T, later: T) -> T:
+    """Choose the later of two."""
+    return later
+
+
 class Repeats(Generic[T]):
     """Reports the first event at once, and the count of further ones each `TELL_S`."""
 
     def __init__(
         self, clock: Clock, tell: Callable[[int, T], None],
-        choose: Callable[[T, T], T] = lambda told, later: later,
+        choose: Callable[[T, T], T] = newest,
     ) -> None:  # fmt: skip
         """:param tell: called with how many there were since it was called last, and one of them.
         :param choose: which of two is reported; ``max`` for the worst.

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from beanstalk_twisted.binlog.records.jobs import State
-from beanstalk_twisted.jobs.figures import Histogram
+from beanstalk_twisted.jobs.figures import MS, Histogram
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.replication.roster import Situation
@@ -117,10 +117,9 @@ def _joined(rows: "islice[bytes] | deque[bytes]") -> bytes:
 PERIOD_S: Final = 0.1
 """Seconds between two measurements: ten calls a second cost nothing that could be measured."""
 
-MS_NS: Final = 1_000_000
 
 LAG_BOUNDS_NS: Final = tuple(
-    ms * MS_NS for ms in (1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000)
+    ms * MS for ms in (1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 5000)
 )  # fmt: skip
 
 
@@ -249,10 +248,10 @@ class Overview:
         state, tally, log = service.queue.state, service.queue.tally, service.log_figures()
         counts = state.counts
         return Figures(
-            now_ns // MS_NS, counts[State.READY], counts[State.RESERVED], counts[State.DELAYED],
-            counts[State.BURIED], self.oldest.look(now_ns) // MS_NS, tally.connected,
+            now_ns // MS, counts[State.READY], counts[State.RESERVED], counts[State.DELAYED],
+            counts[State.BURIED], self.oldest.look(now_ns) // MS, tally.connected,
             tally.waiting, 0 if log is None else log.total_bytes,
-            0 if log is None else log.live_bytes, 0 if log is None else log.unsynced_ns // MS_NS,
+            0 if log is None else log.live_bytes, 0 if log is None else log.unsynced_ns // MS,
             tally.total_jobs, tally.total_jobs - len(state.jobs), tally.timeouts,
             sum(tally.commands.values()),
         )  # fmt: skip
@@ -265,5 +264,5 @@ class Overview:
             "why_not_ready": service.why_not_ready(), "drains": service.queue.puts.is_draining,
             "replication": _badge(service.situation()),
             "has_access": service.access is not None,
-            "wall_offset_ms": service.clock.wall_offset_ns() // MS_NS,
+            "wall_offset_ms": service.clock.wall_offset_ns() // MS,
         }  # fmt: skip

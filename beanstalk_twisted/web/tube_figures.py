@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS
-from beanstalk_twisted.jobs.figures import TubeTimes
+from beanstalk_twisted.jobs.figures import MS, TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -27,7 +27,6 @@ LOOK_PRIORITIES: Final = 16
 NO_JOB: Final = ID_MASK
 """An id that no job has, above all others."""
 
-MS_NS: Final = 1_000_000
 
 KEPT_TUBES: Final = 100
 """Tubes with a history, as many as have metrics of their own by default; all take 1 MB."""
@@ -299,7 +298,7 @@ class TubeHistory:
         self.look()
         self._ticks += 1
         if self._ticks % ROW_TICKS == 0:
-            self.note(self._wall_ns() // MS_NS)
+            self.note(self._wall_ns() // MS)
 
     def history(self, call: Call) -> Document:
         """:raise Refusal: there is no such tube."""
