@@ -377,11 +377,19 @@ class Connection(Protocol, Commands):
         self._last_used = self._exchange.tubes.used
 
     def _give_back(self, job_id: int) -> None:
-        """Release a job that is not wanted, with the priority that it has.
+        """Return a job that is not wanted, or release it, with the priority that it has.
 
-        A `reserve` that is wanted meanwhile would be in the way of the release, and wait for
-        another job: as long as ``_awaited`` is not 0 it is postponed, and what follows it too.
+        A `reserve` that is wanted meanwhile would be in the way of a release, and wait for another
+        job: as long as ``_awaited`` is not 0 it is postponed, and what follows it too.
         """
+
+        def note(failure: Failure) -> None:
+            self._log.info("job {job}, which nobody wants, not released: {why}",
+                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
+
+        if self._announcement.has(extended.RETURN_JOB):
+            self._send_first(lambda: self.return_job(job_id)).addErrback(note)
+            return
 
         def release(stats: JobStats) -> Deferred[None]:
             self._awaited -= 1
@@ -393,10 +401,6 @@ class Connection(Protocol, Commands):
             self._awaited -= 1
             self._send_postponed()
             return failure
-
-        def note(failure: Failure) -> None:
-            self._log.info("job {job}, which nobody wants, not released: {why}",
-                           job=job_id, why=failure.getErrorMessage())  # fmt: skip
 
         self._awaited += 1
         asked = self._send_first(lambda: self.stats_job(job_id))

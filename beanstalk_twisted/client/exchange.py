@@ -134,6 +134,7 @@ WAITING: Final = _ANY_JOB | {extended.RESERVE_BATCH, extended.WAIT_JOB}
 """Commands whose answer may be long in coming, and that of all behind them with it."""
 
 _ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
+_ENDING_IF_DONE: Final = frozenset((extended.CANCEL_JOB, extended.RETURN_JOB, extended.MOVE_JOB))
 
 
 class Request:
@@ -288,7 +289,7 @@ class Exchange(Generic[R]):
         elif spec is extended.DELETE_BATCH and reply.word == spec.success:
             for job_id in request.args[0]:
                 self.reserved.pop(job_id, None)
-        elif spec is extended.MOVE_JOB:
+        elif spec in _ENDING_IF_DONE:
             if reply.word in (spec.success, errors.NotFound.word):
                 self.reserved.pop(request.args[0], None)
         elif spec in _ENDING or spec is specs.TOUCH:

@@ -293,7 +293,7 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
     """:param image: of a job's return.
     :return: the policy by which the job is not to be tried again; None if it may be.
     """
-    if 0 < policy.max_reserves <= image.reserves:
+    if 0 < policy.max_reserves <= image.reserves and image.reason is not Reason.RETURNED:
         return Reason.MAX_RESERVES
     may_expire = policy.deletes_expired or not is_dead_letter(job)
     if policy.max_age_s and may_expire and since_ns(job) + policy.max_age_s * NS <= now_ns:
@@ -302,7 +302,8 @@ def _reason_to_end(image: JobImage, job: Job, policy: Policy, now_ns: int) -> Re
 
 
 def _backed_off(image: JobImage, policy: Policy, now_ns: int) -> JobImage:
-    if policy.backoff is None or image.state is not State.READY:
+    is_delayed = image.state is not State.READY
+    if policy.backoff is None or is_delayed or image.reason is Reason.RETURNED:
         return image
     delay_ns = policy.backoff.delay_ns(image.job_id, image.reserves)
     return image._replace(

@@ -217,10 +217,10 @@ class Reservations:
         job = self._reserved_with_room(job_id)
         if job is not None:
             image = job.image(
-                Kind.RELEASE, State.DELAYED, Reason.NONE, now_ns, deadline_ns=until_ns,
-                connection=job.holder,
+                Kind.RELEASE, State.DELAYED, Reason.RETURNED, now_ns, deadline_ns=until_ns,
+                connection=job.holder, reserves=-1,
             )  # fmt: skip
-            self.change(image._replace(reserves=job.reserves - 1), now_ns)
+            self.change(image, now_ns)
 
     def _reserved_with_room(self, job_id: int) -> Job | None:
         """The job, if a session has it, and there is room to take it away."""

@@ -10,6 +10,7 @@ from beanstalk_twisted.jobs.job import CLIENT, NS, Job
 from beanstalk_twisted.jobs.queues import JobTimes
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
+from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.rules.batches import Batches
@@ -26,7 +27,7 @@ from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
+from beanstalk_twisted.wire.extensions import CANCELLED, RETURNED, CannotHandOver
 from beanstalk_twisted.wire.replies import Reply
 
 SLICE_WAITS: Final = 500
@@ -210,14 +211,32 @@ class WorkQueue:
         tube = self.state.tubes.by_id(job.tube_id)
         if tube.processing_time is not None or self.state.times is not None:
             self.state.note_run(session, job, tube, now_ns)
-        lsn = self._changes.end(job, CLIENT, now_ns, session.number)
-        tube.deletes += 1
-        if tube.policy is not None:
-            self._timekeeping.settle(tube, now_ns)
-        self._timekeeping.drop_if_unused(tube, now_ns)
-        if job.tags is not None:
-            self._timekeeping.follow(now_ns)
-        return replies.DELETED, lsn
+        return replies.DELETED, self._end(session, job, tube, CLIENT, now_ns)
+
+    def cancel_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
+        """End a job, whichever session holds it; that one finds it no more."""
+        job = self.state.jobs.get(job_id)
+        if job is None:
+            return self._changes.not_found()
+        tube = self.state.tubes.by_id(job.tube_id)
+        return CANCELLED, self._end(session, job, tube, Reason.CANCELLED, now_ns)
+
+    def return_job(self, session: Session, now_ns: int, job_id: int, delay_s: int) -> Answer:
+        """Give a job back as if it had not been reserved, perhaps after a delay."""
+        job = self._held(session, job_id)
+        if job is None:
+            return self._changes.not_found()
+        if not self._changes.has_room:
+            return NO_ROOM
+        image = job.image(
+            Kind.RELEASE, State.READY, Reason.RETURNED, now_ns, connection=session.number,
+            reserves=-1,
+        )  # fmt: skip
+        if delay_s:
+            image = image._replace(
+                state=State.DELAYED, deadline_ns=now_ns + delay_s * NS, delay_s=delay_s
+            )
+        return RETURNED, self._timekeeping.take_back(image, now_ns)
 
     def release(
         self, session: Session, now_ns: int, job_id: int, priority: int, delay_s: int
@@ -405,6 +424,17 @@ class WorkQueue:
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
         return self.state.next_job_id, records, self.state.is_extended
+
+    def _end(self, session: Session, job: Job, tube: Tube, reason: Reason, now_ns: int) -> int:
+        """:return: the LSN of the deletion."""
+        lsn = self._changes.end(job, reason, now_ns, session.number)
+        tube.deletes += 1
+        if tube.policy is not None:
+            self._timekeeping.settle(tube, now_ns)
+        self._timekeeping.drop_if_unused(tube, now_ns)
+        if job.tags is not None:
+            self._timekeeping.follow(now_ns)
+        return lsn
 
     def _held(self, session: Session, job_id: int) -> Job | None:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None

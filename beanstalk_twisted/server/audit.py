@@ -18,7 +18,7 @@ from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
-from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Flushed, without_secret
+from beanstalk_twisted.wire.extensions import CANCELLED, MOVED, UPDATED, Flushed, without_secret
 from beanstalk_twisted.wire.replies import KICKED_JOB, Kicked, Reply, Word
 
 AUDIT: Final = "audit"
@@ -32,7 +32,7 @@ client's lines.
 
 SECOND_S: Final = 1.0
 
-ONE_JOB: Final = (KICKED_JOB, MOVED, UPDATED)
+ONE_JOB: Final = (CANCELLED, KICKED_JOB, MOVED, UPDATED)
 """Replies that say that one job was changed."""
 
 OVER_HTTP: Final = " over HTTP"

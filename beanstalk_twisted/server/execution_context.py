@@ -34,6 +34,7 @@ CHANGES: Final = frozenset({
     "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
     "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
     "pause-tube", "flush-tube", "forget-key", "move-job", "update-job", "tube-policy",
+    "cancel-job", "return-job",
 })  # fmt: skip
 """Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""
 
@@ -107,6 +108,8 @@ def methods_of(queue: WorkQueue) -> Methods:
         "list-jobs": queue.listing.list_jobs,
         "flush-tube": queue.flushes.flush,
         "forget-key": queue.flushes.forget_key,
+        "cancel-job": queue.cancel_job,
+        "return-job": queue.return_job,
         "move-job": queue.edits.move,
         "update-job": queue.edits.update,
         "wait-job": queue.job_waits.wait,

@@ -57,6 +57,10 @@ def _job_id(text: bytes) -> int:
 
 
 OPTIONAL_SECONDS: Final = Field("seconds", rb"((?: ++[0-9]++)?+)", _seconds, is_optional=True)
+OPTIONAL_DELAY: Final = Field(
+    "delay", rb"((?: ++[0-9]++)?+)", lambda text: grammar.DELAY.convert(text) if text else 0,
+    is_optional=True,
+)  # fmt: skip
 JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
 
 
@@ -137,6 +141,10 @@ EXTENSIONS: Final = (
         needs=Needs(rights.MANAGE, rights.NAMED),
     ),
     _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
+    _row(b"cancel-job", (grammar.JOB_ID,), needs=Needs(rights.MANAGE, rights.JOB)),
+    _row(
+        b"return-job", (grammar.JOB_ID, OPTIONAL_DELAY), needs=Needs(rights.RESERVE, rights.JOB)
+    ),
     _row(b"move-job", (grammar.JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
         b"update-job",
@@ -193,6 +201,7 @@ CAPABILITIES: Final = (
 """What `capabilities` lists."""
 
 CANCELLED: Final = Word(b"CANCELLED")
+RETURNED: Final = Word(b"RETURNED")
 POLICY: Final = Word(b"POLICY")
 
 

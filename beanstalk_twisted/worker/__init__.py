@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from beanstalk_twisted.worker.policy import Policy as Policy
     from beanstalk_twisted.worker.policy import Release as Release
     from beanstalk_twisted.worker.policy import Retry as Retry
+    from beanstalk_twisted.worker.policy import Return as Return
     from beanstalk_twisted.worker.policy import TookTooLong as TookTooLong
     from beanstalk_twisted.worker.policy import TooManyAttempts as TooManyAttempts
     from beanstalk_twisted.worker.policy import Verdict as Verdict
@@ -44,8 +45,8 @@ else:
     __getattr__ = lazily(__name__, {
         "service": "Worker",
         "attempt": "Attempt Ending",
-        "policy": "Bury Decided Delete NoResult Policy Release Retry TookTooLong TooManyAttempts "
-        "Verdict times_given_back times_reserved",
+        "policy": "Bury Decided Delete NoResult Policy Release Retry Return TookTooLong "
+        "TooManyAttempts Verdict times_given_back times_reserved",
         "hooks": "Hooks Logged Tally",
         "serialisers": "Bytes Json Serialiser Typed Unreadable",
         "recurring": "Recurring Run Schedule read_schedules",

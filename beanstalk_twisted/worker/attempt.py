@@ -17,6 +17,7 @@ T = TypeVar("T")
 class Ending(Enum):
     """Why an attempt has to end although it is not done."""
 
+    CANCELLED = "it was cancelled"
     NOT_OURS = "the server says that it is not reserved by us any more"
     TTR = "its TTR has ended, as far as we know"
     DISCONNECTED = "the connection that had reserved it was lost"
@@ -25,7 +26,7 @@ class Ending(Enum):
 
     @property
     def is_loss(self) -> bool:
-        """Return True if another worker may have the job."""
+        """Return True if the job is not ours any more."""
         return self not in (Ending.LIMIT, Ending.STOPPED)
 
 

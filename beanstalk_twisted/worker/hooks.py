@@ -49,6 +49,9 @@ class Hooks:
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         """Another worker has the job, or will: its reservation has ended before it was done."""
 
+    def cancelled(self, attempt: Attempt[Any]) -> None:
+        """The job is gone: somebody has cancelled it (`cancel-job`)."""
+
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
         """The handler still runs although its attempt has failed at the limit and the job is
         settled.  Its slot is free again when it ends.
@@ -88,6 +91,9 @@ class Logged(Hooks):
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.log.warn("{job}: lost: {why}", job=attempt, why=ending.value)
+
+    def cancelled(self, attempt: Attempt[Any]) -> None:
+        self.log.info("{job}: cancelled", job=attempt)
 
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
         self.log.warn("{job}: given up, but its function still runs: {stuck} of {slots} slots are "
@@ -143,12 +149,12 @@ class Tally(Hooks):
     """Counts, for metrics.
 
     :ivar counts: how often each of ``began``, ``touched``, ``failed``, ``done`` (deleted),
-        ``released``, ``buried``, ``lost``, ``stuck``, ``unsettled``, ``disconnected`` and
-        ``troubled``.
+        ``released``, ``returned``, ``buried``, ``lost``, ``cancelled``, ``stuck``, ``unsettled``,
+        ``disconnected`` and ``troubled``.
     :ivar seconds: how long jobs were in our hands, all that have ended together.
     """
 
-    _NAMES = {"Delete": "done", "Release": "released", "Bury": "buried"}
+    _NAMES = {"Delete": "done", "Release": "released", "Return": "returned", "Bury": "buried"}
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -169,6 +175,9 @@ class Tally(Hooks):
 
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.counts["lost"] += 1
+
+    def cancelled(self, attempt: Attempt[Any]) -> None:
+        self.counts["cancelled"] += 1
 
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
         self.counts["stuck"] += 1

@@ -22,6 +22,7 @@ from beanstalk_twisted.worker.policy import (
     Delete,
     NoResult,
     Release,
+    Return,
     TookTooLong,
     TooManyAttempts,
     Verdict,
@@ -33,7 +34,7 @@ from beanstalk_twisted.worker.settings import Settings
 T = TypeVar("T")
 V = TypeVar("V")
 
-AT_ONCE: Final = Release()
+AT_ONCE: Final = Return()
 """What becomes of a job that was not tried to its end, by no fault of its own."""
 
 AFTER_A_FAULT: Final = Release(delay=60)
@@ -67,12 +68,15 @@ class KeepAlive:
     """Looks after the reservation of one attempt."""
 
     def __init__(
-        self, settings: Settings[Any], attempt: Attempt[Any], touch: Callable[[], Deferred[None]]
-    ) -> None:
+        self, settings: Settings[Any], attempt: Attempt[Any],
+        touch: Callable[[], Deferred[None]], why_refused: Callable[[], Deferred[Ending]],
+    ) -> None:  # fmt: skip
+        """:param why_refused: asked when the server does not know the job as ours."""
         self._settings = settings
         self._clock = settings.clock
         self._attempt = attempt
         self._ask = touch
+        self._why_refused = why_refused
         self._is_over = False
         self._timer: IDelayedCall | None = None
 
@@ -115,14 +119,18 @@ class KeepAlive:
             self.plan()
             self._settings.hooks.call("touched", self._attempt)
 
-    def _refused(self, failure: Failure) -> Failure:
+    def _refused(self, failure: Failure) -> Any:
         if not self._is_over:
             if failure.check(errors.NotFound):
-                self._attempt.cancel(Ending.NOT_OURS)
-            elif failure.check(errors.ErrorReply) and self._settings.touches:
+                return self._why_refused().addCallback(self._lost, failure)
+            if failure.check(errors.ErrorReply) and self._settings.touches:
                 wait_s = self._attempt.time_left_s() * AGAIN
                 if wait_s >= LEAST_S:
                     self._set(wait_s, self._touch_now)
+        return failure
+
+    def _lost(self, ending: Ending, failure: Failure) -> Failure:
+        self._attempt.cancel(ending)
         return failure
 
     def _end_of_ttr(self) -> None:
@@ -157,7 +165,10 @@ class JobRun(Reservation, Generic[T]):
         if stats is None:
             return  # It was lost before it was begun.
         attempt: Attempt[T] = Attempt(self._clock, self._job, stats, self._deadline_s)
-        self._keep = KeepAlive(self._settings, attempt, self.touch)
+        self._keep = KeepAlive(
+            self._settings, attempt, self.touch,
+            lambda: Deferred.fromCoroutine(self.find_loss(attempt)),
+        )  # fmt: skip
         attempt.begin(self._keep.touch)
         self.attempt = attempt
         try:
@@ -179,7 +190,7 @@ class JobRun(Reservation, Generic[T]):
         if self.is_settled:
             return
         if verdict is None:
-            self.tell_loss(attempt)
+            await self.tell_loss(attempt)
         else:
             await self.settle(attempt, verdict)
 

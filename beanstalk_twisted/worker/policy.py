@@ -51,6 +51,24 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Return:
+    """It is given back as if it had not been reserved, so that this costs no attempt.  A server
+    without `return-job` is sent a `Release` instead, which counts.
+
+    :ivar delay: whole seconds until it is ready again.
+    """
+
+    delay: int = 0
+
+    def __post_init__(self) -> None:
+        """:raise ValueError: the protocol has no such number."""
+        _check("delay", self.delay)
+
+    def __str__(self) -> str:
+        return f"returned for {self.delay} s" if self.delay else "returned"
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """It is put aside until it is kicked; a priority of None is the one it has."""
 
@@ -65,7 +83,7 @@ class Bury:
         return "buried" + _with(self.priority)
 
 
-Verdict = Delete | Release | Bury
+Verdict = Delete | Release | Return | Bury
 
 
 class Decided(Exception):
@@ -74,7 +92,9 @@ class Decided(Exception):
     def __init__(self, verdict: Verdict) -> None:
         """:raise TypeError: that is no verdict; so the job fails."""
         if not isinstance(verdict, Verdict):
-            raise TypeError(f"a verdict is Delete(), Release() or Bury(), not {verdict!r}")
+            raise TypeError(
+                f"a verdict is Delete(), Release(), Return() or Bury(), not {verdict!r}"
+            )
         super().__init__(f"{verdict}")
         self.verdict = verdict
 
@@ -227,7 +247,7 @@ class Retry(Policy):
 
 def _check_verdict(name: str, verdict: object) -> None:
     if not isinstance(verdict, Verdict):
-        raise TypeError(f"{name} is Bury(), Delete() or Release(), not {verdict!r}")
+        raise TypeError(f"{name} is Bury(), Delete(), Release() or Return(), not {verdict!r}")
 
 
 def _check_kinds(name: str, kinds: object) -> None:

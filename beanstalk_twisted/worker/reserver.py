@@ -14,7 +14,7 @@ from beanstalk_twisted.client.pending import cancel, first_error
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.policy import REST_S, Delete, Release, Verdict
+from beanstalk_twisted.worker.policy import REST_S, Delete, Release, Return, Verdict
 from beanstalk_twisted.worker.settings import Settings
 
 T = TypeVar("T")
@@ -269,9 +269,9 @@ class Reservation:
         """Carry out a verdict."""
         self.is_settled = True
         try:
-            await self._tell_server(attempt, verdict)
+            verdict = await self._tell_server(attempt, verdict)
         except errors.NotFound:
-            self.tell_loss(attempt)
+            await self.tell_loss(attempt)
         except errors.ClientError as error:
             self._hooks.call("unsettled", attempt, verdict, error)
         else:
@@ -291,15 +291,45 @@ class Reservation:
         """Let its TTR begin again."""
         return self._send("touch", lambda client: client.touch(self._job))
 
-    def tell_loss(self, attempt: Attempt[Any]) -> None:
+    async def find_loss(self, attempt: Attempt[Any]) -> Ending:
+        """Find out why the server does not know the job as ours: one that is gone before its TTR
+        has ended was cancelled.
+        """
         ending = attempt.ending
-        why = ending if ending is not None and ending.is_loss else Ending.NOT_OURS
-        self._hooks.call("lost", attempt, why)
+        if ending is not None and ending.is_loss:
+            return ending
+        if attempt.time_left_s() > 0:
+            try:
+                await self._send("stats-job", lambda client: client.stats_job(self._job))
+            except errors.NotFound:
+                return Ending.CANCELLED
+            except errors.ClientError:
+                pass  # What became of it is not known.
+        return Ending.NOT_OURS
 
-    async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> None:
+    async def tell_loss(self, attempt: Attempt[Any]) -> None:
+        why = await self.find_loss(attempt)
+        if why is Ending.CANCELLED:
+            self._hooks.call("cancelled", attempt)
+        else:
+            self._hooks.call("lost", attempt, why)
+
+    async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
+        """:return: what was done: a server that has no `return-job` is sent a release."""
         if isinstance(verdict, Delete):
             await self._delete()
-            return
+            return verdict
+        if isinstance(verdict, Return):
+            await self._may_give_back()
+            delay = verdict.delay
+            try:
+                await self._send(
+                    "return-job", lambda client: client.return_job(self._job, delay=delay)
+                )
+            except errors.NotAnnounced:
+                verdict = Release(delay)
+            else:
+                return verdict
         priority = attempt.stats.pri if verdict.priority is None else verdict.priority
         if isinstance(verdict, Release):
             await self._may_give_back()
@@ -308,6 +338,7 @@ class Reservation:
                 self._job, priority=priority, delay=delay))  # fmt: skip
         else:
             await self._send("bury", lambda client: client.bury(self._job, priority=priority))
+        return verdict
 
     async def _delete(self) -> None:
         """Delete it; if the connection is lost before the answer, once more on the next: the server
@@ -332,7 +363,7 @@ class Reservation:
         # It was deleted the first time, or another worker has it, or may: that is not known.
         raise unanswered or errors.NotFound("delete", self._job.id) from None
 
-    def _send(self, name: str, send: Callable[[Client], Deferred[None]]) -> Deferred[None]:
+    def _send(self, name: str, send: Callable[[Client], Deferred[T]]) -> Deferred[T]:
         if self._is_handed_over:
             return fail(errors.NotFound(name, self._job.id))
         return self._reserver.send_in(self._session, name, self._job, send)

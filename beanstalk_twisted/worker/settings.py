@@ -109,11 +109,14 @@ class Settings(Generic[T]):
         return asked
 
     def make_client(self, number: int, **callbacks: Any) -> Client:
-        """Make the client of a connection; number 0 alone logs that the server is not there."""
+        """Make the client of a connection; number 0 alone logs that the server is not there.
+
+        It asks what the server knows at once: at a stop there is no time to.
+        """
         return Client(
             self.endpoint, reactor=self.clock, grace_s=self.grace_s,
             backoff=None if self.backoff is None else self.backoff(),
-            logs=self.logs and number == 0, token=self.token, **callbacks,
+            logs=self.logs and number == 0, token=self.token, probes=True, **callbacks,
         )  # fmt: skip
 
 

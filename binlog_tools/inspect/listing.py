@@ -196,6 +196,8 @@ def _words(entry: Entry, *, was_dead: bool) -> str:
             return _DEAD
         if was_dead and not _is_dead(entry):
             return _REVIVED
+    if raw.type == Kind.RELEASE and raw.reason == Reason.RETURNED:
+        return _RETURNED
     return _WORDS.get(raw.type, "changed")
 
 
@@ -229,11 +231,13 @@ _WORDS: Final[Mapping[int, str]] = {
 }
 _DEAD: Final = "a dead letter of {dead_from}, reason {dead_reason}: {state} in {tube}"
 _REVIVED: Final = "a dead letter no more: kicked{by} into {tube}, {state}; its attempts begin anew"
+_RETURNED: Final = "returned{by}, {state}: this reservation does not count"
 _STARTED: Final = "a server started; ready again"
 _TELLING_TAGS: Final = frozenset({Kind.PUT, Kind.UPDATE, Kind.COPY})
 _WHY: Final = {
     int(Reason.IMPORT): ", made by a tool",
     int(Reason.DAMAGED): ", damaged",
+    int(Reason.CANCELLED): ", cancelled",
     int(Reason.EXPIRED): ": older than the max-age of its tube",
 }
 

@@ -152,6 +152,14 @@ class Extensions:
         else:
             self._ask(b"%b %d\r\n%b\r\n" % (line, len(body), body), b"UPDATED")
 
+    def cancel(self, job: int) -> None:
+        """End a job, whoever has reserved it."""
+        self._ask(b"cancel-job %d\r\n" % job, b"CANCELLED")
+
+    def return_job(self, job: int, delay_s: int = 0) -> None:
+        """Give back a job that we have reserved, as if it had not been reserved."""
+        self._ask(b"return-job %d %d\r\n" % (job, delay_s), b"RETURNED")
+
     def delete(self, jobs: Sequence[int]) -> int:
         """Delete up to `MAX_BATCH_JOBS` jobs, but none that others have reserved; give how many."""
         request = b" ".join([b"delete-batch", *(b"%d" % job for job in jobs)]) + b"\r\n"

@@ -223,7 +223,7 @@ def test_jobs_of_a_cancelled_batch_are_given_back_with_their_priorities() -> Non
     world.settle()
     for job, priority in zip(jobs, (5, 6), strict=True):
         stats = world.result(client.stats_job(job))
-        assert (stats.state, stats.pri, stats.releases) == ("ready", priority, 1)
+        assert (stats.state, stats.pri, stats.reserves) == ("ready", priority, 0)
 
 
 def test_a_reserve_behind_a_cancelled_batch_waits_until_its_jobs_are_given_back() -> None:

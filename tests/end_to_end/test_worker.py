@@ -210,7 +210,9 @@ async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
             job = await client.put(b"x", ttr=LONG_S)
             await slow.has_begun(1)
         stats = await client.stats_job(job)
-        assert (stats.state, stats.reserves, stats.releases) == ("ready", 1, 1)
+        # A server without `return-job` counts it.
+        counted = 0 if "return-job" in await client.probe() else 1
+        assert (stats.state, stats.reserves, stats.releases) == ("ready", counted, counted)
         await client.delete(job)
 
 

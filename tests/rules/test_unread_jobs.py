@@ -259,7 +259,7 @@ def test_a_worker_takes_another_job_while_a_body_cannot_be_read(
     job = server.queue.state.jobs.look(first)
     assert job is not None and (job.reserves, job.releases, job.delay_s) == (0, 0, 0)
     image = server.log.images(first)[-1]
-    assert (image.kind, image.reason) == (Kind.RELEASE, Reason.NONE)
+    assert (image.kind, image.reason) == (Kind.RELEASE, Reason.RETURNED)
     server.unread.clear()
     server.run(PAUSES_S[0])
     assert server.states(first) == [State.READY]

@@ -21,7 +21,7 @@ from tests.held_io import HeldIo, finish
 PUT = b"put 0 0 9 1\r\nx\r\n"
 
 MANAGING = {
-    "kick", "kick-job", "pause-tube", "flush-tube", "move-job", "update-job",
+    "kick", "kick-job", "pause-tube", "flush-tube", "cancel-job", "move-job", "update-job",
     "tube-policy", "kick-dead", "forget-key", "drain", "undrain", "promote",
 }  # fmt: skip
 
@@ -58,6 +58,7 @@ def test_each_of_them_is_told_with_its_arguments_its_reply_and_its_jobs(told: An
         b"move-job 4 other\r\nupdate-job 5 9 0 60\r\nupdate-job 5 9 0 60 3\r\nabc\r\n"
         b"tube-policy default rate=7 max-jobs=5\r\nkick-dead default 10\r\n"
         b"flush-tube default buried\r\nflush-tube other\r\ndrain\r\nundrain\r\n"
+        b"put 0 0 9 0\r\n\r\nreserve\r\ncancel-job 7\r\ncancel-job 7\r\n"
     )
     who = "127.0.0.1:1"
     assert told() == [
@@ -75,6 +76,8 @@ def test_each_of_them_is_told_with_its_arguments_its_reply_and_its_jobs(told: An
         f"[1] {who}: flush-tube tube=other state=all: FLUSHED 1",
         f"[0] {who}: drain: DRAINING",
         f"[0] {who}: undrain: NOT_DRAINING",
+        f"[1] {who}: cancel-job id=7: CANCELLED",
+        f"[0] {who}: cancel-job id=7: NOT_FOUND",
     ]
 
 

@@ -32,6 +32,8 @@ REFUSED = {
     "pause-tube": b"pause-tube default 5\r\n",
     "flush-tube": b"flush-tube default ready\r\n",
     "forget-key": b"forget-key default k\r\n",
+    "cancel-job": b"cancel-job 2\r\n",
+    "return-job": b"return-job 2\r\n",
     "move-job": b"move-job 1 other\r\n",
     "update-job": b"update-job 1 0 0 60 3\r\nxyz\r\n",
 }

@@ -97,7 +97,7 @@ def test_a_server_that_knows_none_is_told_by_name_and_gives_no_job(
     first, second = (error for (error,) in shop.noted.named("troubled"))
     assert isinstance(first, errors.NotAnnounced) and first.command == second.command == word
     known = [b"watch a", b"ignore default", b"stats"]
-    assert heard == [b"use default", *known[:2], b"capabilities", b"stats", *known]
+    assert heard == [b"use default", b"capabilities", *known, *known]
 
 
 def as_stock(transport: MemoryTransport) -> list[bytes]:

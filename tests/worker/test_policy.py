@@ -126,7 +126,7 @@ def test_numbers_that_make_no_sense_are_refused(options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"exhausted": "bury"}, r"exhausted is Bury\(\), Delete\(\) or Release\(\), not 'bury'"),
+        ({"exhausted": "bury"}, r"is Bury\(\), Delete\(\), Release\(\) or Return\(\), not 'bury'"),
         ({"exhausted": Bury}, "exhausted is"), ({"exhausted": None}, "exhausted is"),
         ({"unreadable": "bury"}, "unreadable is"),
         ({"bury": ValueError}, "bury is a tuple of classes of exceptions"),

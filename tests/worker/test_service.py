@@ -25,6 +25,7 @@ from beanstalk_twisted.worker.policy import (
     Delete,
     Release,
     Retry,
+    Return,
     TookTooLong,
     TooManyAttempts,
 )
@@ -749,9 +750,11 @@ def test_what_takes_too_long_is_given_back(touches: bool) -> None:
     shop.world.advance(0.2)
     shop.world.result(stopped)
     assert sorted(slow.cancelled) == jobs
-    assert [(shop.stats(job).state, shop.stats(job).releases) for job in jobs] == [("ready", 1)] * 2
+    for job in jobs:
+        stats = shop.stats(job)
+        assert (stats.state, stats.reserves, stats.releases) == ("ready", 0, 0)
     assert shop.stats(jobs[0]).pri == 5
-    assert {verdict for _, verdict in shop.noted.named("ended")} == {Release()}
+    assert {verdict for _, verdict in shop.noted.named("ended")} == {Return()}
     assert shop.noted.named("failed") == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.double import Beanstalk
-from beanstalk_twisted.worker.policy import Release, Retry
+from beanstalk_twisted.worker.policy import Retry, Return
 from beanstalk_twisted.worker.service import LAST_ANSWER_S, Worker
 from tests.client.world import is_waiting, result
 from tests.worker.world import TUBE, Noted, Shop, Slow
@@ -28,7 +28,7 @@ def test_a_job_that_is_given_back_does_not_come_to_its_other_connection(
     shop.world.result(stopped)
     for job in numbers:
         stats = shop.stats(job)
-        assert (stats.state, stats.reserves, stats.releases) == ("ready", 1, 1)
+        assert (stats.state, stats.reserves, stats.releases) == ("ready", 0, 0)
 
 
 def test_nor_does_one_that_fails_meanwhile_and_is_released_at_once() -> None:
@@ -74,7 +74,7 @@ def test_a_job_that_was_on_its_way_is_given_back_with_its_priority_and_not_begun
     stopped = worker.stopService()
     shop.world.settle()
     stats = shop.stats(late)
-    assert (stats.state, stats.reserves, stats.pri) == ("ready", 1, 7)
+    assert (stats.state, stats.reserves, stats.pri) == ("ready", 0, 7)
     assert is_waiting(stopped)
     slow.finish(first)
     shop.world.settle()
@@ -82,7 +82,7 @@ def test_a_job_that_was_on_its_way_is_given_back_with_its_priority_and_not_begun
     assert [attempt.id for attempt in slow.begun] == [first]
 
 
-def test_what_is_released_waits_for_the_last_answer(beanstalk: Beanstalk) -> None:
+def test_what_is_returned_waits_for_the_last_answer(beanstalk: Beanstalk) -> None:
     slow, noted = Slow(), Noted()
     worker: Worker[Any] = Worker(
         beanstalk.endpoint, TUBE, slow, 3, reactor=beanstalk.clock, hooks=[noted], finish_s=0
@@ -96,7 +96,7 @@ def test_what_is_released_waits_for_the_last_answer(beanstalk: Beanstalk) -> Non
     beanstalk.advance(LAST_ANSWER_S - 0.1)
     assert noted.named("ended") == [] and is_waiting(stopped)
     beanstalk.advance(0.2)
-    assert noted.named("ended") == [(job, Release())]
+    assert noted.named("ended") == [(job, Return())]
 
 
 def test_a_worker_that_has_stopped_so_can_be_started_again() -> None:
@@ -111,7 +111,7 @@ def test_a_worker_that_has_stopped_so_can_be_started_again() -> None:
     shop.world.settle()
     slow.finish(job)
     shop.put()
-    assert [attempt.number for attempt in slow.begun] == [1, 2, 1]
+    assert [attempt.number for attempt in slow.begun] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

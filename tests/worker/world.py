@@ -46,6 +46,9 @@ class Noted(Hooks):
     def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
         self.told.append(("lost", attempt.id, ending))
 
+    def cancelled(self, attempt: Attempt[Any]) -> None:
+        self.told.append(("cancelled", attempt.id))
+
     def stuck(self, attempt: Attempt[Any], stuck: int, slots: int) -> None:
         self.told.append(("stuck", attempt.id, stuck, slots))
 

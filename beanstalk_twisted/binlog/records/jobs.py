@@ -48,6 +48,8 @@ class Reason(IntEnum):
     DAMAGED = 8
     EXPIRED = 9
     MAX_RESERVES = 10
+    RETURNED = 11
+    CANCELLED = 12
 
 
 REASONS: Final = {

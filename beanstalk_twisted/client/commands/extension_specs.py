@@ -173,6 +173,7 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     grammar.BYTES: _u32, grammar.UNIX_SECONDS: _whole(0, MAX_U64),
     grammar.BATCH_COUNT: _whole(1, MAX_BATCH_JOBS), grammar.SECONDS: _wait,
     extensions.OPTIONAL_SECONDS: _optional(_wait), extensions.JOB_IDS: _ids,
+    extensions.OPTIONAL_DELAY: _u32,
     extensions.FLUSHED_STATE: _one_of("ready", "delayed", "buried", "all"),
     extensions.LISTED_STATE: _one_of("ready", "reserved", "delayed", "buried", "all"),
     extensions.LIMIT: _whole(1, extensions.MAX_PAGE_JOBS), extensions.CURSOR: _optional(_cursor),
@@ -365,6 +366,8 @@ FLUSH_TUBE: Final = _form(
     "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
 )
 FORGET_KEY: Final = _form("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
+CANCEL_JOB: Final = _form("cancel-job", b"CANCELLED", BARE, no_result, errors.NotFound)
+RETURN_JOB: Final = _form("return-job", b"RETURNED", BARE, no_result, errors.NotFound)
 MOVE_JOB: Final = _form("move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound)
 UPDATE_JOB: Final = _form(
     "update-job", b"UPDATED", BARE, no_result, errors.NotFound, errors.ExpectedCrlf,

@@ -368,6 +368,17 @@ class Commands:
         args = (tuple(map(job_number, batch)),)
         return self.send(extended.DELETE_BATCH, args, reserved_on=reserved_on)
 
+    def cancel_job(self, job: AnyJob) -> Deferred[None]:
+        """End a job, whoever has reserved it; that worker's next command about it is NOT_FOUND."""
+        return self.send(extended.CANCEL_JOB, (job_number(job),))
+
+    def return_job(self, job: AnyJob, *, delay: int = 0) -> Deferred[None]:
+        """Give back a job that we have reserved, as if it had not been reserved.
+
+        :param delay: seconds until it is ready again.
+        """
+        return self._send_of(extended.RETURN_JOB, job, delay)
+
     def move_job(self, job: AnyJob, tube: str | bytes) -> Deferred[None]:
         """Take a job into another tube, as it is; one that we have reserved is ready there.
 

@@ -311,6 +311,15 @@ class Pool(Service):
         job_connection = reserved_on(job, "bury")
         return job_connection.end(job.id, job_connection.connection.bury(job.id, priority=priority))
 
+    def return_job(self, job: PoolJob, *, delay: int = 0) -> Deferred[None]:
+        job_connection = reserved_on(job, "return-job")
+        sent = job_connection.connection.return_job(job.id, delay=delay)
+        return job_connection.end(job.id, sent)
+
+    def cancel_job(self, job: PoolJob) -> Deferred[None]:
+        sent = self._of(job).send("cancel-job", lambda client: client.cancel_job(job.id))
+        return sent if job.job_connection is None else job.job_connection.end(job.id, sent)
+
     def touch(self, job: PoolJob) -> Deferred[None]:
         return reserved_on(job, "touch").touch(job.id)
 

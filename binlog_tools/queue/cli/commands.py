@@ -19,9 +19,9 @@ from binlog_tools.queue.server import Refused
 
 COMMANDS: Final[Mapping[str, str]] = {
     "put": "put", "reserve": "reserve", "list": "tubes", "peek": "jobs", "delete": "delete",
-    "bury": "jobs", "kick": "jobs", "move": "jobs", "edit": "jobs", "wait": "reserve",
-    "flush": "delete", "forget-key": "delete", "tubes": "tubes", "stats": "tubes",
-    "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
+    "bury": "jobs", "kick": "jobs", "cancel": "jobs", "move": "jobs", "edit": "jobs",
+    "wait": "reserve", "flush": "delete", "forget-key": "delete", "tubes": "tubes",
+    "stats": "tubes", "pause": "tubes", "policy": "tubes", "dead": "delete", "top": "top",
     "connections": "tubes", "drain": "draining", "undrain": "draining", "promote": "draining",
     "health": "draining", "doctor": "binlog_tools.doctor.command",
     "token": "binlog_tools.access", "access": "binlog_tools.access",

@@ -1,4 +1,4 @@
-"""``beanstalk peek``, ``bury``, ``kick``, ``move`` and ``edit``."""
+"""``beanstalk peek``, ``bury``, ``kick``, ``cancel``, ``move`` and ``edit``."""
 
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -158,6 +158,25 @@ def _kick_tube(queue: Queue, tube: bytes, count: int | None) -> int:
         if not now:
             break
     return kicked
+
+
+@click.command("cancel")
+@ids
+@options.server
+@options.as_json
+def cancel(jobs: tuple[int, ...], address: Address, is_json: bool) -> None:
+    """Cancel jobs, also those that a worker has reserved: they are deleted.
+
+    A worker learns of it at its next touch, and ends what it does then.
+
+    \b
+    Examples:
+      beanstalk cancel 4711 4712
+    """
+    with options.connected(address) as queue:
+        extensions = Extensions(queue)
+        extensions.need("cancel-job", "`delete` deletes jobs that nobody has reserved")
+        each(jobs, extensions.cancel, "cancelled", is_json)
 
 
 @click.command("move")

@@ -129,7 +129,7 @@ def execute(queue: Queue, job: Job, stats: Stats, command: str, delay_s: int) ->
         except BaseException:
             running.end()
             raise
-        became = _settle(queue, job, stats, code, delay_s)
+        became = _settle(queue, job, stats, code, delay_s, is_stopped=stop.number is not None)
         if stop.number is not None:
             warn(f"{signal_name(stop.number)}: the command was ended, job {job.id} was {became}")
             return stop.exit_code
@@ -146,9 +146,14 @@ def _watch(running: Execution, touches: Touches, stop: DeferredSignal) -> int:
     return code
 
 
-def _settle(queue: Queue, job: Job, stats: Stats, code: int, delay_s: int) -> str:
+def _settle(
+    queue: Queue, job: Job, stats: Stats, code: int, delay_s: int, *, is_stopped: bool
+) -> str:
     then = {0: "delete", USELESS: "bury"}.get(code, "release")
     try:
+        if is_stopped and then == "release" and (extensions := Extensions(queue)).has("return-job"):
+            extensions.return_job(job.id, delay_s)
+            return "given back"
         settle(queue, job, stats, then, delay_s)
     except Lost as problem:
         fail(

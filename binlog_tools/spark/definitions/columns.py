@@ -68,7 +68,8 @@ COLUMNS: Final = (
     Column("buries", "bigint", "burials so far"),
     Column("kicks", "bigint", "kicks so far"),
     Column("reason", "string", "`none`, `client`, `disconnect`, `ttr`, `delay`, `admin`, `import`, "
-           "`restart`, `damaged`, `expired`, `max-reserves`"),
+           "`restart`, `damaged`, `expired`, `max-reserves`, `returned` (a `release` that takes "
+           "the reservation back), `cancelled` (a `delete` by `cancel-job`)"),
     Column("connection", "bigint", "of the client, in that incarnation; null: none"),
     Column("copy", "boolean", "restated by compaction or a tool: not an event"),
     Column("relaxed", "boolean", "no reply waited for it; a power loss may have taken others"),

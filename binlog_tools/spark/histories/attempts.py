@@ -5,7 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from binlog_tools.spark.histories.images import READY, RESERVE, RESERVED, TOUCH, UPDATE, column
+from binlog_tools.spark.histories.images import (
+    READY,
+    RESERVE,
+    RESERVED,
+    RETURN,
+    TOUCH,
+    UPDATE,
+    column,
+)
 from binlog_tools.spark.histories.stays import ENDS, Stays, since_known
 from binlog_tools.spark.histories.tables import (
     ATTEMPTS,
@@ -33,6 +41,7 @@ class _Parts(NamedTuple):
     """Stays that belong to an attempt, or are the wait for it: columns of the same length.
 
     :ivar stay: the row of the stays that it follows from.
+    :ivar returns: of the job before it, which tell runs of the same number apart.
     :ivar is_wait: it is a wait, ``length_ns`` long (`NONE`: not known).
     :ivar is_run: the job was reserved; else only the end of the run is in the log.
     :ivar ended_by: how the run ended with this part, or -1.
@@ -40,6 +49,7 @@ class _Parts(NamedTuple):
 
     stay: Ints
     attempt: Ints
+    returns: Ints
     is_wait: Flags
     is_run: Flags
     length_ns: Ints
@@ -97,11 +107,13 @@ def _parts_of(stays: Stays) -> _Parts:
     run_end = np.where(goes_on, NO_ROW, stays.ended_by[runs])
     none = [np.full(count, NO_ROW, np.int8) for count in counts]
     stay = np.concatenate([unseen, runs, waits, later])
+    is_return = (event == RETURN).astype(np.int8)
     order = np.argsort(stay * 4 + np.repeat([0, 1, 1, 2], counts), kind="stable")
     parts = _Parts(
         stay,
-        np.concatenate([images.reserves[unseen], images.reserves[runs],
+        np.concatenate([images.reserves[unseen] + is_return[unseen], images.reserves[runs],
                         stays.next_reserves[waits], stays.next_reserves[later]]),
+        stays.returns[stay] - np.where(np.arange(len(stay)) < len(unseen), is_return[stay], 0),
         np.repeat([False, False, True, True], counts),
         np.repeat([False, True, False, False], counts),
         np.concatenate([*unknown[:2], wait_ns, (stays.next_ns - stays.ready_ns)[later]]),
@@ -119,13 +131,13 @@ def _taken(parts: _Parts, rows: Ints) -> _Parts:
 def _grouped(stays: Stays, parts: _Parts) -> tuple[_Parts, Groups]:
     """The parts of each attempt as neighbours, which they are already but in logs with gaps."""
     job, revivals = stays.jobs.number[parts.stay], stays.revivals[parts.stay]
-    is_first = changes(job, revivals, parts.attempt)
+    is_first = changes(job, revivals, parts.attempt, parts.returns)
     heads = np.flatnonzero(is_first)
-    keys = (parts.attempt[heads], revivals[heads], job[heads])
+    keys = (parts.returns[heads], parts.attempt[heads], revivals[heads], job[heads])
     order = np.lexsort(keys)
     are_distinct = not len(job[heads]) or changes(*keys).all()
     if are_distinct and (order == np.arange(len(order))).all():
         return parts, Groups(is_first)
-    order = np.lexsort((parts.attempt, revivals, job))
+    order = np.lexsort((parts.returns, parts.attempt, revivals, job))
     parts = _taken(parts, order)
-    return parts, Groups(changes(job[order], revivals[order], parts.attempt))
+    return parts, Groups(changes(job[order], revivals[order], parts.attempt, parts.returns))

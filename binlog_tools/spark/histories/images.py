@@ -35,12 +35,14 @@ CARRIED: Final = (
 
 EVENTS: Final = (
     "put", "reserve", "release", "bury", "kick", "touch", "delete", "ttr-expired",
-    "disconnect-release", "move", "update", "group-ended", "copy",
+    "disconnect-release", "move", "update", "group-ended", "copy", "return",
 )  # fmt: skip
-"""Of jobs.  A code is a place in here."""
+"""Of jobs.  A code is a place in here.  A `return` is a `release` that takes the reservation back:
+the counter of reserves is lower after it.
+"""
 
 (PUT, RESERVE, RELEASE, BURY, KICK, TOUCH, DELETE, TTR_EXPIRED, DISCONNECT_RELEASE, MOVE, UPDATE,
- GROUP_ENDED, COPY) = range(len(EVENTS))  # fmt: skip
+ GROUP_ENDED, COPY, RETURN) = range(len(EVENTS))  # fmt: skip
 
 STATES: Final = ("ready", "reserved", "delayed", "buried", "gone")
 READY, RESERVED, DELAYED, BURIED, GONE = range(len(STATES))
@@ -55,6 +57,7 @@ class Images(NamedTuple):
     :ivar events: the rows as they came, those of jobs only.
     :ivar jobs: the rows of each job, which are neighbours, in the order of their LSNs.
     :ivar own_ns: when it happened, if the record says so.
+    :ivar is_cancel: whether it deletes the job whoever has reserved it.
     :ivar is_full: whether it has tags.
     :ivar is_dead: whether these say that the job is a dead letter.
     :ivar stop_ns: the last moment of its incarnation, if there is a later one.
@@ -67,6 +70,7 @@ class Images(NamedTuple):
     event: Codes
     state: Codes
     copy: Flags
+    is_cancel: Flags
     is_full: Flags
     is_dead: Flags
     time_ns: Ints
@@ -90,6 +94,8 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     if (event < 0).any():
         events = events.filter(pa.array(event >= 0))
         event = event[event >= 0]
+    reason = codes(events, "reason", ("returned", "cancelled"))
+    event = np.where((event == RELEASE) & (reason == 0), RETURN, event).astype(np.int8)
     server = column(events, "server").dictionary_encode()
     servers = server.indices.to_numpy(zero_copy_only=False)
     job, incarnation = numbers(events, "job"), numbers(events, "incarnation")
@@ -98,7 +104,7 @@ def images_of(events: pa.Table, starts: Starts) -> Images:
     moments_ns = starts.of(server.dictionary.to_pylist(), servers, incarnation)
     return Images(
         events, Groups(changes(job, servers)), event, codes(events, "state", STATES), copy,
-        among(event, FULL),
+        (event == DELETE) & (reason == 1), among(event, FULL),
         column(events, "dead_from").is_valid().to_numpy(zero_copy_only=False),
         time_ns, np.where(copy | among(event, (MOVE, UPDATE)), NONE, time_ns), logged_ns,
         numbers(events, "deadline_ns"), incarnation, numbers(events, "reserves"),

@@ -23,6 +23,7 @@ from binlog_tools.spark.histories.images import (
     RELEASE,
     RESERVE,
     RESERVED,
+    RETURN,
     STATES,
     UPDATE,
     Images,
@@ -33,7 +34,7 @@ from binlog_tools.spark.histories.stays import Stays, since_known
 from binlog_tools.spark.histories.tables import LIFETIMES, is_coded, moments, nullable, table, texts
 from binlog_tools.spark.histories.windows import NO_ROW, NONE, Flags, Ints, among
 
-OUTCOMES: Final = ("done", "dead", "expired", "deleted", "alive")
+OUTCOMES: Final = ("done", "dead", "expired", "deleted", "alive", "cancelled")
 
 _NEWEST: Final = (
     "server", "job", "tube", "priority", "delay_s", "ttr_s", "timeouts", "releases", "buries",
@@ -86,8 +87,10 @@ def _outcomes(stays: Stays, state: Any) -> Ints:
         & ((stays.end_ns == NONE) | (stays.ended_by == DELETE))
     )  # fmt: skip
     found: Ints = np.select(
-        [_is_done(images), is_dead, (state == GONE) & (reason == 0), state == GONE], range(4), 4
-    )
+        [_is_done(images), is_dead, (state == GONE) & (reason == 0),
+         images.is_cancel[jobs.lasts], state == GONE],
+        (0, 1, 2, 5, 3), 4,
+    )  # fmt: skip
     return found
 
 
@@ -98,11 +101,12 @@ def _is_done(images: Images) -> Flags:
     jobs, last = images.jobs, images.jobs.lasts
     had = jobs.newest(images.state == RESERVED)[last]
     connection = images.connection[last]
-    is_given_back = among(images.event, (RELEASE, BURY, MOVE)) & (
+    is_given_back = among(images.event, (RELEASE, RETURN, BURY, MOVE)) & (
         images.connection == connection[jobs.number]
     )
     found: Flags = (
-        (images.event[last] == DELETE) & (had > jobs.newest(is_given_back)[last])
+        (images.event[last] == DELETE) & ~images.is_cancel[last]
+        & (had > jobs.newest(is_given_back)[last])
         & (connection != 0) & (connection == images.connection[had])
         & (images.incarnation[last] == images.incarnation[had])
     ) if len(last) else np.zeros(0, bool)  # fmt: skip

@@ -31,6 +31,7 @@ from binlog_tools.spark.histories.images import (
     RELEASE,
     RESERVE,
     RESERVED,
+    RETURN,
     TOUCH,
     TTR_EXPIRED,
     UPDATE,
@@ -49,17 +50,17 @@ from binlog_tools.spark.histories.windows import (
     at,
 )
 
-ENDS: Final = (*EVENTS, "due", "restart", "unlogged")
+ENDS: Final = (*EVENTS, "cancel", "due", "restart", "unlogged")
 """How a stay ended: by an event, or as the log does not say.  A code is a place in here."""
 
-DUE, RESTART, UNLOGGED = range(len(EVENTS), len(ENDS))
+CANCEL, DUE, RESTART, UNLOGGED = range(len(EVENTS), len(ENDS))
 
 NOTHING: Final = -1
 """The code of no event: the stay lasts."""
 
 _BY_SERVER: Final = (TTR_EXPIRED, DISCONNECT_RELEASE)
-_BY_WORKER: Final = (TOUCH, RELEASE, BURY, DELETE, MOVE, UPDATE)
-_ENDS_OF_RUNS: Final = (RELEASE, BURY, TTR_EXPIRED, DISCONNECT_RELEASE)
+_BY_WORKER: Final = (TOUCH, RELEASE, RETURN, BURY, DELETE, MOVE, UPDATE)
+_ENDS_OF_RUNS: Final = (RELEASE, RETURN, BURY, TTR_EXPIRED, DISCONNECT_RELEASE)
 
 
 class Stays(NamedTuple):
@@ -81,6 +82,7 @@ class Stays(NamedTuple):
     :ivar death: the row of ``images.events`` with the tags of its newest death, or `NO_ROW`.
     :ivar is_death: the job becomes a dead letter.
     :ivar revivals: by `kick-dead`, so far: counters of reserves begin anew.
+    :ivar returns: so far: each lets the next run have the number of the one before.
     :ivar row: in ``images.events``.
     """
 
@@ -99,6 +101,7 @@ class Stays(NamedTuple):
     death: Ints
     is_death: Flags
     revivals: Ints
+    returns: Ints
     row: Ints
 
     @property
@@ -130,20 +133,24 @@ def stays_of(events: pa.Table, starts: Starts) -> Stays:
     next_ns = at(at_ns, behind, NONE)
     next_event = at(images.event, behind, NOTHING).astype(np.int8)
     next_reserves = at(images.reserves, behind, NOTHING)
-    is_same_run = _goes_on(images, behind, next_event, next_reserves)
+    is_cancelled = at(images.is_cancel, behind, False)
+    is_same_run = _goes_on(images, behind, next_event, next_reserves, is_cancelled)
     is_delayed = (images.state == DELAYED) & ~_was_still_delayed(images, behind, next_event)
     is_lost = (images.state == RESERVED) & ~is_same_run
     is_cut_off = at(images.incarnation, behind, NOTHING) != images.incarnation
     end_ns, ended_by, ready_ns = _ends(
         images, at_ns, next_ns, next_event, is_delayed, is_lost, is_cut_off
     )
+    ended_by[(ended_by == DELETE) & is_cancelled & (images.state == RESERVED)] = CANCEL
+    is_return = images.event == RETURN
     has_unseen = among(images.event, _ENDS_OF_RUNS) & (
-        (before == NO_ROW) | (images.reserves != at(images.reserves, before, NOTHING))
+        (before == NO_ROW) | (images.reserves + is_return != at(images.reserves, before, NOTHING))
     )
     made = Stays(
         images, jobs, at_ns, end_ns, ended_by, _runs_since(images, at_ns), ready_ns, has_unseen,
         next_ns, next_event, next_reserves, jobs.newest(images.is_full),
-        jobs.newest(images.is_dead), is_death, revivals, np.arange(len(at_ns)),
+        jobs.newest(images.is_dead), is_death, revivals, _so_far(jobs, is_return),
+        np.arange(len(at_ns)),
     )  # fmt: skip
     return _without_copies(made)
 
@@ -161,21 +168,33 @@ def _lives(images: Images) -> tuple[Flags, Ints]:
     full = images.jobs.before(images.is_full)
     was_dead = at(images.is_dead, full, False)
     moves = images.event == MOVE
-    sums = np.cumsum(moves & ~images.is_dead & was_dead)
-    # No job is brought back with its first image, so that the first sum is that before the job.
-    return moves & images.is_dead & ~was_dead, sums - sums[images.jobs.first]
+    return moves & images.is_dead & ~was_dead, _so_far(
+        images.jobs, moves & ~images.is_dead & was_dead
+    )
 
 
-def _goes_on(images: Images, behind: Ints, next_event: Codes, next_reserves: Ints) -> Flags:
+def _so_far(jobs: Groups, flags: Flags) -> Ints:
+    """Count the flagged images of each job up to each of them, except its first image."""
+    sums = np.cumsum(flags)
+    found: Ints = sums - sums[jobs.first]
+    return found
+
+
+def _goes_on(
+    images: Images, behind: Ints, next_event: Codes, next_reserves: Ints, is_cancelled: Flags
+) -> Flags:
     """Whether the job is reserved, and its next image goes on with this run, or ends it."""
     by_server = among(next_event, _BY_SERVER)
     by_worker = among(next_event, _BY_WORKER)
     is_same = (
-        (images.state == RESERVED) & (next_reserves == images.reserves)
+        (images.state == RESERVED)
+        & (next_reserves + (next_event == RETURN) == images.reserves)
         & (at(images.incarnation, behind, NOTHING) == images.incarnation)
     )  # fmt: skip
     found: Flags = is_same & (
-        by_server | (by_worker & (at(images.connection, behind, NOTHING) == images.connection))
+        by_server
+        | is_cancelled
+        | (by_worker & (at(images.connection, behind, NOTHING) == images.connection))
     )
     return found
 

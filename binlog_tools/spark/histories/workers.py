@@ -22,7 +22,7 @@ COLUMNS: Final = ("server", "incarnation", "connection", "job", "started_ns", "e
 ENDS: Final = {
     "deletes": ("delete",), "releases": ("release",), "buries": ("bury",), "moves": ("move",),
     "timeouts": ("ttr-expired",), "disconnects": ("disconnect-release",),
-    "lost": ("restart", "unlogged"),
+    "lost": ("restart", "unlogged", "cancel"),
 }  # fmt: skip
 
 

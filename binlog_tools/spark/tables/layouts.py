@@ -20,7 +20,8 @@ from binlog_tools.spark.tables.by_job import EVENTS_SCHEMA
 
 COMMENTS: Final = {
     "server": "store's UUID, or its name", "job": "id of the job", "tube": "name of the tube",
-    "state": "at the server's last moment", "outcome": "done, dead, expired, deleted or alive",
+    "state": "at the server's last moment",
+    "outcome": "done, dead, expired, cancelled, deleted or alive",
     "last_event": "newest event of the job", "put": "when it was put",
     "first": "first record here", "last": "newest record here",
     "life_ns": "from put to deletion, ns", "priority": "0: the most urgent",
@@ -36,7 +37,7 @@ COMMENTS: Final = {
     "attempt": "counter of reserves", "started": "when it was reserved",
     "ended": "when the run ended", "started_ns": "when it was reserved, ns",
     "ended_ns": "when the run ended, ns",
-    "ended_by": "event; restart or unlogged: not in the log; null: it runs",
+    "ended_by": "event, return or cancel; restart or unlogged: not in the log; null: it runs",
     "minute": "its beginning",
     "tube_minutes.oldest_ns":
         "how long the job had waited that was ready longest at the minute's end, ns",

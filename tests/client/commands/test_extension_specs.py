@@ -33,6 +33,7 @@ LIMITS: dict[Field, tuple[int, int]] = {
     grammar.UNIX_SECONDS: (0, U64), grammar.BATCH_COUNT: (1, 1000),
     grammar.SECONDS: (0, (1 << 31) - 1), extensions.OPTIONAL_SECONDS: (0, (1 << 31) - 1),
     extensions.DEAD_BOUND: (0, U32), extensions.LIMIT: (1, 1000), extensions.WEIGHT: (1, 1000),
+    extensions.OPTIONAL_DELAY: (0, U32),
 }  # fmt: skip
 KEYS = TUBE_NAMES.filter(lambda name: len(name) <= 200) | TUBE_NAMES.map(str.encode)
 ALL_TAGS = st.one_of(
@@ -181,6 +182,7 @@ def test_what_changes_jobs_is_never_sent_twice() -> None:
     assert {spec.name for spec in SPECS.values() if not spec.is_repeatable} == {
         "put", "put-at", "put-batch", "delete-batch", "flush-tube", "drain", "undrain",
         "promote", "move-job", "update-job", "kick-dead", "tube-policy", "forget-key",
+        "cancel-job", "return-job",
     }  # fmt: skip
 
 

@@ -382,7 +382,7 @@ def test_the_job_is_kept_until_all_that_the_command_has_started_was_ended(tmp_pa
             143, f"beanstalk: SIGTERM: the command was ended, job {job} was given back\n"
         )  # fmt: skip
         (stats,) = server.documents("stats", "-j", job)
-        assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 1)
+        assert (stats["state"], stats["timeouts"], stats["releases"]) == ("ready", 0, 0)
 
 
 def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server: Server) -> None:
