@@ -20,16 +20,16 @@ MANY_JOBS: Final = 12
 
 ABOUT_ALL: Final = {
     b"DELETED", b"DELETED_BATCH", b"RELEASED", b"BURIED", b"KICKED", b"PAUSED", b"FLUSHED",
-    b"NOT_FOUND", b"POLICY",
+    b"NOT_FOUND", b"POLICY", b"CANCELLED", b"RETURNED",
 }  # fmt: skip
 """Replies that promise all that came before them, or that whose change is itself the newest."""
 
 ABOUT_A_JOB: Final = {b"TOUCHED", b"FOUND", b"OK", b"MOVED", b"UPDATED"}
 ABOUT_NOTHING: Final = {
-    b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"CANCELLED", b"OUT_OF_MEMORY",
+    b"TIMED_OUT", b"DEADLINE_SOON", b"USING", b"WATCHING", b"OUT_OF_MEMORY",
 }  # fmt: skip
 
-DONE: Final = {b"MOVED", b"UPDATED", b"KICKED", b"POLICY"}
+DONE: Final = {b"MOVED", b"UPDATED", b"KICKED", b"POLICY", b"CANCELLED", b"RETURNED"}
 """Replies to commands that have changed something, unless that is a number, and 0."""
 
 EDITS: Final = {b"move-job", b"update-job", b"kick-dead"}
@@ -185,6 +185,7 @@ class Clients:
         actions: list[tuple[int, Callable[[Talker], None]]] = [
             (puts, self._put), (1, self._put_batch), (7, self._reserve),
             (deletes + 1, self._delete), (deletes, self._delete_any), (3, self._release),
+            (1, self._cancel), (1, self._return),
             (4, self._bury), (2, self._kick), (1, self._touch), (1, self._pause),
             (1, self._leave), (1, self._kick_job), (1, self._reserve_job), (1, self._look),
             (1, self._use), (1, self._flush), (2, self._wait_job), (1, self._reserve_batch),
@@ -255,6 +256,15 @@ class Clients:
 
     def _release(self, talker: Talker) -> None:
         command = b"release %%d 7 %d\r\n" % self._draw.choice([0, 0, 3])
+        self._say(talker, command, self._pick(talker.session.reserved))
+
+    def _cancel(self, talker: Talker) -> None:
+        job_id = self._in(*State)
+        self._say(talker, b"cancel-job %d\r\n", job_id)
+        self._say(talker, b"peek %d\r\n", job_id)
+
+    def _return(self, talker: Talker) -> None:
+        command = b"return-job %%d %d\r\n" % self._draw.choice([0, 0, 3])
         self._say(talker, command, self._pick(talker.session.reserved))
 
     def _bury(self, talker: Talker) -> None:
