@@ -92,6 +92,7 @@ VOCABULARIES = {
         "binlog.space_budget",
         "binlog.tags",
         "wire.extensions",
+        "wire.layouts",
         "wire.replies",
         "wire.tags",
         "wire.rights",

@@ -13,11 +13,11 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.statistics import Pairs, time_left, whole_seconds
+from beanstalk_twisted.rules.statistics import time_left, whole_seconds
 from beanstalk_twisted.rules.timekeeping import Part, Timekeeping, Work
-from beanstalk_twisted.wire import replies, yaml
+from beanstalk_twisted.wire import layouts, replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
-from beanstalk_twisted.wire.yaml import Quoted
+from beanstalk_twisted.wire.layouts import Values
 
 SLICE_CONNECTIONS: Final = 500
 """Connections that one slice of a list describes: some 5 ms."""
@@ -102,30 +102,30 @@ class Connections(Part):
             session = self._state.sessions.get(number)
             facts = None if session is None else self.facts(session)
             if session is not None and facts is not None:
-                items.append(yaml.record(self._pairs(session, facts, now_ns)))
+                items.append(layouts.CONNECTION.write(self._values(session, facts, now_ns)))
         return items
 
-    def _pairs(self, session: Session, facts: ConnectionFacts, now_ns: int) -> Pairs:
+    def _values(self, session: Session, facts: ConnectionFacts, now_ns: int) -> Values:
         is_waiting = session.is_waiting or session.awaited_id != 0
         roles = (
             ("producer", session.is_producer), ("worker", session.is_worker),
             ("waiting", is_waiting),
         )  # fmt: skip
         waited_ns = now_ns - session.waits_from_ns if is_waiting else 0
-        return [
-            ("connection", session.number),
-            ("peer", Quoted(facts.peer)),
-            ("role", Quoted(" ".join([role for role, is_so in roles if is_so]))),
-            ("using", Quoted(session.using.name.decode("ascii"))),
-            ("watching", len(session.watching)),
-            ("mode", session.mode.decode("ascii")),
-            ("reserved", len(session.reserved)),
-            ("time-left", self._times_left(session, now_ns)),
-            ("waiting", whole_seconds(waited_ns)),
-            ("buffered", facts.buffered_bytes),
-            ("identity", Quoted(facts.identity)),
-            ("tls", "true" if facts.is_tls else "false"),
-        ]
+        return {
+            "connection": session.number,
+            "peer": facts.peer,
+            "role": " ".join([role for role, is_so in roles if is_so]),
+            "using": session.using.name.decode("ascii"),
+            "watching": len(session.watching),
+            "mode": session.mode.decode("ascii"),
+            "reserved": len(session.reserved),
+            "time-left": self._times_left(session, now_ns),
+            "waiting": whole_seconds(waited_ns),
+            "buffered": facts.buffered_bytes,
+            "identity": facts.identity,
+            "tls": facts.is_tls,
+        }
 
     def _times_left(self, session: Session, now_ns: int) -> str:
         """Of its first reserved jobs, by id."""
@@ -184,9 +184,9 @@ class Listing(Part):
         if tube is None:
             return self._changes.not_found()
         places, end = places_behind(self._state, tube, LISTED[which], limit, start)
-        more: Pairs = [] if end is None else [("cursor", str(end))]
+        more = [] if end is None else [("cursor", str(end))]
         jobs = [self._state.jobs.job(place.key & ID_MASK) for place in places]
-        items = [yaml.record(statistics.listed(job, now_ns)) for job in jobs]
+        items = [layouts.LISTED_JOB.write(statistics.listed(job, now_ns)) for job in jobs]
         return self._changes.of_state(replies.Document(yaml.records("jobs", items, more)))
 
 
@@ -266,20 +266,22 @@ class Looks(Part):
         if job is None:
             return self._changes.not_found()
         tube = self._state.tubes.by_id(job.tube_id)
-        return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
+        return replies.statistics(layouts.JOB, statistics.job(job, tube, now_ns)), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
-        return self._changes.of_state(replies.statistics(statistics.tube(tube, now_ns)))
+        reply = replies.statistics(layouts.TUBE, statistics.tube(tube, now_ns))
+        return self._changes.of_state(reply)
 
     def stats_group(self, session: Session, now_ns: int, group: bytes) -> Answer:
         """A group's statistics, if it has a job or one waits for it."""
         groups = self._state.groups
         if not groups.members(group) and not groups.waiting(group):
             return self._changes.not_found()
-        return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
+        reply = replies.statistics(layouts.GROUP, statistics.group(groups, group))
+        return self._changes.of_state(reply)
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:
         return self._changes.of_state(

@@ -32,9 +32,8 @@ from beanstalk_twisted.rules.policy_keys import (
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
 from beanstalk_twisted.rules.withheld import Withheld, is_withheld
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire import replies, yaml
 from beanstalk_twisted.wire.extensions import POLICY
-from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_RULED_TUBES: Final = 10_000
 """Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""
@@ -118,14 +117,14 @@ class Policies(TubePolicies):
         tube = self._state.tubes.find(name)
         declared = self.declared.rules_of(name)
         set_by_commands = {} if tube is None else sound_rules(tube.rules)
-        pairs: list[tuple[str, Value]] = []
+        pairs: list[tuple[str, str]] = []
         for key in KEYS:
             value = declared.get(key, set_by_commands.get(key, ABSENT))
             if value != ABSENT:
                 is_number = value.isdigit() and key not in TUBE_KEYS
-                pairs.append((key, int(value) if is_number else Quoted(value)))
+                pairs.append((key, str(int(value)) if is_number else yaml.quoted(value)))
                 pairs.append((f"{key}-from", "file" if key in declared else "command"))
-        return self._changes.of_state(replies.statistics(pairs))
+        return self._changes.of_state(replies.mapping(pairs))
 
     # What holds.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.layouts import Layout, Values
 
 MAX_REPLY_LINE_BYTES: Final = 1024
 """The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of
@@ -179,8 +180,12 @@ class Document(Reply):
         return (self.content,)
 
 
-def statistics(pairs: "Iterable[tuple[str, yaml.Value]]") -> Document:
+def statistics(layout: Layout, values: Values) -> Document:
     """Answer a stats command."""
+    return Document(layout.write(values).encode())
+
+
+def mapping(pairs: Iterable[tuple[str, str]]) -> Document:
     return Document(yaml.mapping(pairs))
 
 

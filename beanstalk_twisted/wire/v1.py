@@ -79,7 +79,7 @@ def _only(keys: Sequence[str], reply: Reply) -> Reply:
     if not isinstance(reply, Document):
         return reply
     values = dict(yaml.read_mapping(reply.content))
-    return replies.statistics((key, values[key]) for key in keys)
+    return replies.mapping((key, values[key]) for key in keys)
 
 
 _PUT: Final = (

@@ -34,7 +34,7 @@ def test_the_server_is_shown_as_stats_has_it(caller: Caller) -> None:
     assert shown["current_jobs_ready"] == 1
     assert shown["draining"] is False
     assert set(shown) == {
-        key.replace("-", "_") for key, _ in caller.server.service.queue.server_pairs()
+        key.replace("-", "_") for key in caller.server.service.queue.server_stats()
     }
 
 

@@ -26,7 +26,7 @@ from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire.grammar import MAX_U64
-from beanstalk_twisted.wire.yaml import Quoted, Value
+from beanstalk_twisted.wire.layouts import SERVER
 
 MAX_PAGE_TUBES: Final = 200
 """Tubes of a page: more than anybody reads, and some 4 ms to describe."""
@@ -105,16 +105,26 @@ def tube_page(state: QueueState, now_ns: int, query: Mapping[str, str]) -> Itera
     return pieces()
 
 
+TUBE_FIELDS: Final = {
+    "name": "name", "urgent": "current-jobs-urgent", "ready": "current-jobs-ready",
+    "reserved": "current-jobs-reserved", "delayed": "current-jobs-delayed",
+    "buried": "current-jobs-buried", "using": "current-using", "watching": "current-watching",
+    "waiting": "current-waiting", "total_jobs": "total-jobs", "deletes": "cmd-delete",
+    "pauses": "cmd-pause-tube",
+}  # fmt: skip
+"""The fields of a tube that are keys of `stats-tube`."""
+
+
 def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
     """Describe a tube as JSON takes it."""
-    row = figures_of(tube, state, now_ns)._asdict()
-    times = row.pop("times")
-    row["timeouts"] = 0 if times is None else times.timeouts
-    row["pause_seconds_left"] = row.pop("pause_ns") / NS
-    row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
-    next_ns = row.pop("next_delayed_ns")
-    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
-    return row
+    stats, pause_ns, oldest_ns, next_ns, times = figures_of(tube, state, now_ns)
+    return {
+        **{name: stats[key] for name, key in TUBE_FIELDS.items()},
+        "timeouts": 0 if times is None else times.timeouts,
+        "pause_seconds_left": pause_ns / NS,
+        "oldest_ready_age_seconds": oldest_ns / NS,
+        "next_delayed_seconds": None if next_ns is None else next_ns / NS,
+    }
 
 
 def _no_log() -> Refusal:
@@ -144,8 +154,7 @@ class ReadingApi:
 
     def server(self, call: Call) -> Document:
         """Show what `stats` says."""
-        pairs = self._service.queue.server_pairs()
-        return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
+        return json_document(SERVER.plain(self._service.queue.server_stats()))
 
     def log(self, call: Call) -> Document:
         """Show the log, what it costs, and why its oldest segment is still there."""
@@ -316,14 +325,6 @@ def _job_page(answers: tuple[JobPage, dict[int, Any]]) -> Document:
 
 def _fields(stats: Any) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in dict(stats).items()}
-
-
-def _plain(value: Value) -> Any:
-    if isinstance(value, Quoted):
-        return value.text
-    if value in ("true", "false"):
-        return value == "true"
-    return value
 
 
 def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:
