@@ -5,7 +5,6 @@ Differs from beanstalkd: `binlog-*` and `file` count the segments and records of
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import REASONS, WITHHELD_NS, State
 from beanstalk_twisted.binlog.tags import Tags
@@ -15,31 +14,8 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.wire.layouts import Values
 
-
-class ProcessFacts(NamedTuple):
-    """What `stats` says about the process; whoever runs the queue knows it.
-
-    :ivar utime_us: CPU time in user mode, microseconds; ``stime_us`` in the kernel.
-    :ivar identity: 16 hexadecimal digits, random for each process.
-    """
-
-    pid: int
-    version: str
-    utime_us: int
-    stime_us: int
-    uptime_s: int
-    binlog_oldest: int
-    binlog_current: int
-    binlog_migrated: int
-    binlog_written: int
-    binlog_max_bytes: int
-    identity: str
-    hostname: str
-    os: str
-    platform: str
-
-
-FactsSource = Callable[[], ProcessFacts]
+FactsSource = Callable[[], Values]
+"""Gives the keys of `stats` that whoever runs the queue knows: those of the process and the log."""
 
 
 class Tally:
@@ -65,7 +41,7 @@ class Tally:
 
 
 def server(
-    state: QueueState, tally: Tally, counters: Sequence[str], facts: ProcessFacts, *,
+    state: QueueState, tally: Tally, counters: Sequence[str], facts: Values, *,
     max_job_bytes: int, is_draining: bool,
 ) -> Values:  # fmt: skip
     """:param counters: keys of the commands' counters."""
@@ -86,21 +62,8 @@ def server(
         "current-workers": tally.workers,
         "current-waiting": tally.waiting,
         "total-connections": tally.connections,
-        "pid": facts.pid,
-        "version": facts.version,
-        "rusage-utime": _seconds(facts.utime_us),
-        "rusage-stime": _seconds(facts.stime_us),
-        "uptime": facts.uptime_s,
-        "binlog-oldest-index": facts.binlog_oldest,
-        "binlog-current-index": facts.binlog_current,
-        "binlog-records-migrated": facts.binlog_migrated,
-        "binlog-records-written": facts.binlog_written,
-        "binlog-max-size": facts.binlog_max_bytes,
         "draining": is_draining,
-        "id": facts.identity,
-        "hostname": facts.hostname,
-        "os": facts.os,
-        "platform": facts.platform,
+        **facts,
     }
 
 
@@ -206,7 +169,3 @@ def time_left(job: Job, now_ns: int) -> int:
 def whole_seconds(ns: int) -> int:
     """Truncated toward zero, as C divides."""
     return ns // NS if ns >= 0 else -(-ns // NS)
-
-
-def _seconds(us: int) -> str:
-    return f"{us // 1_000_000}.{us % 1_000_000:06d}"

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.storage.clock import NS, LogClock
@@ -16,6 +15,7 @@ from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogFacts, LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.wire.layouts import Values
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -155,7 +155,7 @@ class Settings(NamedTuple):
 
 
 class Process:
-    """Gathers `ProcessFacts`."""
+    """What the process and its log have to say in `stats`, by key."""
 
     def __init__(
         self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
@@ -166,21 +166,21 @@ class Process:
         self._identity = chance(8).hex()
         self._uname = os.uname()
 
-    def facts(self) -> ProcessFacts:
+    def facts(self) -> Values:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return ProcessFacts(
-            pid=os.getpid(),
-            version=VERSION,
-            utime_us=round(usage.ru_utime * 1_000_000),
-            stime_us=round(usage.ru_stime * 1_000_000),
-            uptime_s=self._clock.uptime_ns() // NS,
-            binlog_oldest=self.log.oldest(),
-            binlog_current=self.log.current(),
-            binlog_migrated=self.log.migrated(),
-            binlog_written=self.log.written(),
-            binlog_max_bytes=self._segment_bytes,
-            identity=self._identity,
-            hostname=self._uname.nodename,
-            os=self._uname.version,
-            platform=self._uname.machine,
-        )
+        return {
+            "pid": os.getpid(),
+            "version": VERSION,
+            "rusage-utime": f"{usage.ru_utime:.6f}",
+            "rusage-stime": f"{usage.ru_stime:.6f}",
+            "uptime": self._clock.uptime_ns() // NS,
+            "binlog-oldest-index": self.log.oldest(),
+            "binlog-current-index": self.log.current(),
+            "binlog-records-migrated": self.log.migrated(),
+            "binlog-records-written": self.log.written(),
+            "binlog-max-size": self._segment_bytes,
+            "id": self._identity,
+            "hostname": self._uname.nodename,
+            "os": self._uname.version,
+            "platform": self._uname.machine,
+        }
