@@ -237,7 +237,7 @@ DEAD_REASON: Final = (
 
 
 class CarriedStats(Stats):
-    """What beanstalkd's jobs do not have."""
+    """Keys that beanstalkd's jobs do not have; each is there only if the job carries it."""
 
     idempotency_key: Annotated[str, Maybe("Key of `idp:`")]
     idempotency_ttl: Annotated[int, Maybe("Seconds of `idp:`", unit=SECONDS)]
