@@ -266,13 +266,13 @@ class Looks(Part):
         if job is None:
             return self._changes.not_found()
         tube = self._state.tubes.by_id(job.tube_id)
-        return replies.statistics(layouts.JOB, statistics.job(job, tube, now_ns)), job.lsn
+        return replies.statistics(layouts.JOB.write(statistics.job(job, tube, now_ns))), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
-        reply = replies.statistics(layouts.TUBE, statistics.tube(tube, now_ns))
+        reply = replies.statistics(layouts.TUBE.write(statistics.tube(tube, now_ns)))
         return self._changes.of_state(reply)
 
     def stats_group(self, session: Session, now_ns: int, group: bytes) -> Answer:
@@ -280,7 +280,7 @@ class Looks(Part):
         groups = self._state.groups
         if not groups.members(group) and not groups.waiting(group):
             return self._changes.not_found()
-        reply = replies.statistics(layouts.GROUP, statistics.group(groups, group))
+        reply = replies.statistics(layouts.GROUP.write(statistics.group(groups, group)))
         return self._changes.of_state(reply)
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:

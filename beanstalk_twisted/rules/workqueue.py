@@ -281,7 +281,7 @@ class WorkQueue:
         return replies.KICKED_JOB, lsn
 
     def stats(self, session: Session, now_ns: int) -> Answer:
-        return replies.statistics(layouts.SERVER, self.server_stats()), 0
+        return replies.statistics(layouts.SERVER.write(self.server_stats())), 0
 
     def server_stats(self) -> Values:
         values = statistics.server(
@@ -315,7 +315,7 @@ class WorkQueue:
         return self.hand_over(name.decode()), 0
 
     def stats_replication(self, session: Session, now_ns: int) -> Answer:
-        return replies.statistics(layouts.REPLICATION, self.replication_stats()), 0
+        return replies.statistics(layouts.REPLICATION.write(self.replication_stats())), 0
 
     def room_changed(self, now_ns: int) -> None:
         """The log has more room, or can have no more."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import yaml
-from beanstalk_twisted.wire.layouts import Layout, Values
 
 MAX_REPLY_LINE_BYTES: Final = 1024
 """The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of
@@ -180,12 +179,12 @@ class Document(Reply):
         return (self.content,)
 
 
-def statistics(layout: Layout, values: Values) -> Document:
-    """Answer a stats command."""
-    return Document(layout.write(values).encode())
+def statistics(text: str) -> Document:
+    """Answer a stats command with what a `Layout` has written."""
+    return Document(text.encode())
 
 
-def mapping(pairs: Iterable[tuple[str, str]]) -> Document:
+def mapping(pairs: Iterable[yaml.Pair]) -> Document:
     return Document(yaml.mapping(pairs))
 
 
