@@ -19,10 +19,19 @@ from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
-from beanstalk_twisted.web.exchange import TEXT, Call, Document, Operations, Refusal, json_document
+from beanstalk_twisted.web.exchange import (
+    TEXT,
+    Call,
+    Document,
+    Operations,
+    Refusal,
+    encoded,
+    json_document,
+)
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
+from beanstalk_twisted.web.openapi import description
 from beanstalk_twisted.web.overview import Overview, ReactorLag
 from beanstalk_twisted.web.replication import replication_document
 from beanstalk_twisted.web.site import HttpSettings, Site
@@ -253,9 +262,9 @@ def _logins(logins: Logins) -> Operations:
 
 def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
     reading, writing = ReadingApi(service, connections), WritingApi(connections)
-    description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
+    described = encoded(description()) + b"\n"
     return {
-        "getDescription": lambda call: description,
+        "getDescription": lambda call: Document(described),
         "getServer": reading.server,
         "getLog": reading.log,
         "listSegments": reading.segments,

@@ -13,14 +13,14 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.reading import (
+from beanstalk_twisted.web.logins import WRITE_HEADER
+from beanstalk_twisted.web.routes import (
     MAX_LIST_BODY,
     MAX_OFFSET,
     MAX_PAGE_JOBS,
     MAX_PAGE_TUBES,
     MAX_SHOWN_BODY,
 )
-from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import V1, Caller, browse

@@ -21,32 +21,14 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.fields import query_choice, query_number
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
+from beanstalk_twisted.web.routes import MAX_SEARCH, MAX_SHOWN_BODY
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
-from beanstalk_twisted.wire.grammar import MAX_U64
 from beanstalk_twisted.wire.yaml import Quoted, Value
-
-MAX_PAGE_TUBES: Final = 200
-"""Tubes of a page: more than anybody reads, and some 4 ms to describe."""
-
-MAX_OFFSET: Final = 1000
-"""Tubes before a page: those after them are found by a search, or another order."""
-
-MAX_SEARCH: Final = 200
-"""Characters of a search: a name has no more."""
 
 DESCRIBED: Final = 25
 """Tubes that one slice describes."""
-
-MAX_PAGE_SEGMENTS: Final = 100
-"""Segments of a page: the I/O thread reads at most so many headers for it, 3 ms in slices."""
-
-MAX_PAGE_JOBS: Final = 200
-
-MAX_LIST_BODY: Final = 4096
-"""Bytes of each body that a list of jobs shows: its beginning tells what it is."""
 
 MAX_LOOK_BODY: Final = 256 << 10
 """Bytes of a body of which a list of jobs shows the beginning: larger ones are not touched."""
@@ -56,9 +38,6 @@ LOOK_BYTES: Final = 1 << 20
 
 MAX_LOOKS: Final = 4
 """Lists that look at bodies at a time: with all that is copied on the way, some 16 MiB."""
-
-MAX_SHOWN_BODY: Final = 256 << 10
-"""Bytes of a body that a job's description shows."""
 
 SLICE_ROWS: Final = 100
 """Rows that are written as JSON in one turn: a millisecond."""
@@ -75,34 +54,27 @@ SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
 """All but the names from the largest to the smallest, and equal ones by name."""
 
 
-def tube_page(state: QueueState, now_ns: int, query: Mapping[str, str]) -> Iterator[bytes]:
-    """:raise Refusal: the query is wrong."""
-    limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
-    offset = query_number(query, "offset", 0, 0, MAX_OFFSET)
-    sort = SORTS[query_choice(query, "sort", tuple(SORTS))]
+def tube_page(state: QueueState, now_ns: int, query: Mapping[str, Any]) -> Iterator[bytes]:
+    limit, offset, sort = query["limit"], query["offset"], SORTS[query["sort"]]
     search = query.get("search", "")[:MAX_SEARCH].encode("ascii", "replace")
     tubes = list(state.tubes.in_order)
-
-    def pieces() -> Iterator[bytes]:
-        first: list[Tube] = []
-        matches = 0
-        for at in range(0, len(tubes), SLICE_TUBES):
-            some = [tube for tube in tubes[at : at + SLICE_TUBES] if search in tube.name]
-            matches += len(some)
-            if sort is None:
-                first = nsmallest(offset + limit, first + some, key=lambda tube: tube.name)
-            else:
-                # Ties go to the first in the list; by name they would cost as much again.
-                first = nlargest(offset + limit, first + some, key=sort)
-            yield b""
-        yield b'{"total":%d,"matches":%d,"tubes":[' % (len(tubes), matches)
-        page = first[offset:]
-        for at in range(0, len(page), DESCRIBED):
-            rows = [encoded(described(tube, state, now_ns)) for tube in page[at : at + DESCRIBED]]
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
-
-    return pieces()
+    first: list[Tube] = []
+    matches = 0
+    for at in range(0, len(tubes), SLICE_TUBES):
+        some = [tube for tube in tubes[at : at + SLICE_TUBES] if search in tube.name]
+        matches += len(some)
+        if sort is None:
+            first = nsmallest(offset + limit, first + some, key=lambda tube: tube.name)
+        else:
+            # Ties go to the first in the list; by name they would cost as much again.
+            first = nlargest(offset + limit, first + some, key=sort)
+        yield b""
+    yield b'{"total":%d,"matches":%d,"tubes":[' % (len(tubes), matches)
+    page = first[offset:]
+    for at in range(0, len(page), DESCRIBED):
+        rows = [encoded(described(tube, state, now_ns)) for tube in page[at : at + DESCRIBED]]
+        yield (b"," if at else b"") + b",".join(rows)
+    yield b"]}\n"
 
 
 def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
@@ -163,9 +135,8 @@ class ReadingApi:
         """Show a page of segments, oldest first."""
         if self._service.log_figures() is None:
             raise _no_log()
-        after = query_number(call.query, "after", 0, 0, MAX_U64)
-        most = query_number(call.query, "limit", 50, 1, MAX_PAGE_SEGMENTS)
-        return Deferred.fromCoroutine(self._segment_page(after, most))
+        page = self._segment_page(call.query["after"], call.query["limit"])
+        return Deferred.fromCoroutine(page)
 
     async def _segment_page(self, after: int, most: int) -> Document:
         # One more than fits says whether there is a next page.
@@ -204,9 +175,7 @@ class ReadingApi:
 
     def jobs(self, call: Call) -> "Deferred[Document]":
         name, query = call.parameters["tube"], call.query
-        which = query_choice(query, "state", ("all", "ready", "reserved", "delayed", "buried"))
-        limit = query_number(query, "limit", 50, 1, MAX_PAGE_JOBS)
-        most = query_number(query, "body_bytes", 0, 0, MAX_LIST_BODY)
+        which, limit, most = query["state"], query["limit"], query["body_bytes"]
         cursor = query.get("cursor") or None
 
         def ask(connection: Connection) -> "Deferred[Any]":
@@ -235,7 +204,7 @@ class ReadingApi:
         return page, shown
 
     def job(self, call: Call) -> "Deferred[Document]":
-        job_id = fields.job_id(call.parameters)
+        job_id = call.parameters["job"]
 
         def ask(connection: Connection) -> "Deferred[list[Any]]":
             return gatherResults(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.reading import MAX_PAGE_SEGMENTS
+from beanstalk_twisted.web.routes import MAX_PAGE_SEGMENTS
 from tests.binlog.memory import MemoryDirectory
 from tests.web.browsing import Caller
 
