@@ -233,7 +233,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         **_logins(site.logins),
         "live": live.stream,
         "getTubeHistory": history.history,
-        **_api(service, connections),
+        **_api(ReadingApi(service, connections, seeing, reactor), WritingApi(connections), service),
         "search": search.search,
         "listGroups": search.groups,
         "listRuns": runs.runs,
@@ -260,8 +260,7 @@ def _logins(logins: Logins) -> Operations:
     return {"beginLogin": begin, "endLogin": end}
 
 
-def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
-    reading, writing = ReadingApi(service, connections), WritingApi(connections)
+def _api(reading: ReadingApi, writing: WritingApi, service: BeanstalkService) -> Operations:
     described = encoded(description()) + b"\n"
     return {
         "getDescription": lambda call: Document(described),

@@ -31,7 +31,8 @@ class Quoted(NamedTuple):
     text: str
 
 
-Value = int | str | Quoted
+Value = int | str | Quoted | dict[int, int]
+"""A dictionary is written in braces, as YAML and Python do."""
 
 Pair = tuple[str, str]
 """A key and its value, as text."""
