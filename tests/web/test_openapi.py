@@ -84,7 +84,11 @@ def wrong_and_right(schema: Any) -> tuple[list[Any], list[Any]]:
     if schema["type"] == "string":
         return [], [""]
     low, high = schema["minimum"], schema.get("maximum", MAX_U64)
-    return [low - 1, high + 1, "", "x", "1.0", f"%2B{high}"], [low, high, schema["default"]]
+    return [low - 1, high + 1, "", "x", "1.0", f"%2B{high}", "%C2%B2", 5000 * "9"], [
+        low,
+        high,
+        schema["default"],
+    ]
 
 
 @pytest.mark.parametrize("route", LOOKS, ids=lambda route: route.operation)

@@ -11,9 +11,11 @@ from beanstalk_twisted.binlog.bodies import DIGITS, fingerprint
 from beanstalk_twisted.binlog.records.jobs import REASONS, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
 from beanstalk_twisted.jobs.job import NS, Job
+from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.web.exchange import Refusal
 from beanstalk_twisted.web.schemas import text
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME
+from beanstalk_twisted.wire.yaml import Quoted, Value
 
 STATES: Final[Mapping[str, State]] = {
     "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
@@ -135,6 +137,17 @@ CRITERIA: Final = (
          pattern=f"^([0-9a-f]{{{DIGITS}}})?$"),
 )  # fmt: skip
 """Fields that say which jobs are meant."""
+
+
+def plain(pairs: Pairs) -> dict[str, Any]:
+    """Return statistics as JSON has them."""
+    return {key.replace("-", "_"): _plain(value) for key, value in pairs}
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, Quoted):
+        return value.text
+    return value == "true" if value in ("true", "false") else value
 
 
 class Criteria(NamedTuple):

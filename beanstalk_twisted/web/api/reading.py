@@ -27,7 +27,6 @@ from beanstalk_twisted.rules.looks import (
     places_behind,
 )
 from beanstalk_twisted.rules.policy_keys import KEYS
-from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.segment_list import SegmentFacts
@@ -39,7 +38,6 @@ from beanstalk_twisted.web.routes import MAX_SEARCH, MAX_SHOWN_BODY
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire.grammar import TUBE_WORD
 from beanstalk_twisted.wire.replies import BAD_FORMAT
-from beanstalk_twisted.wire.yaml import Quoted, Value
 
 DESCRIBED: Final = 25
 """Tubes that one slice describes."""
@@ -131,7 +129,7 @@ class ReadingApi:
 
     def server(self, call: Call) -> Document:
         """Show what `stats` says."""
-        return json_document(_plain(self._service.queue.server_pairs()))
+        return json_document(fields.plain(self._service.queue.server_pairs()))
 
     def log(self, call: Call) -> Document:
         """Show the log, what it costs, and why its oldest segment is still there."""
@@ -171,7 +169,7 @@ class ReadingApi:
         look.ask(("stats-tube", (name,)), ("tube-policy", (name, ())))
         tube = queue.state.tubes.find(name) or await look.not_found()
         about = described(tube, queue.state, self._service.now_ns())
-        policy = _plain(queue.policies.shown(name))
+        policy = fields.plain(queue.policies.shown(name))
         about |= {"body_bytes": tube.body_bytes, "policy": policy}
         policy.update({key: str(policy[key]) for key in TEXTS if key in policy})
         await look.durable()
@@ -198,7 +196,7 @@ class ReadingApi:
         places, end = places_behind(state, tube, states, limit, start)
         now_ns = self._service.now_ns()
         jobs = [job for place in places if (job := state.jobs.look(place.key & ID_MASK))]
-        rows = [_plain(statistics.listed(job, now_ns)) for job in jobs]
+        rows = [fields.plain(statistics.listed(job, now_ns)) for job in jobs]
         await look.durable()
         return Document(self._page(look, jobs, rows, query["body_bytes"], end))
 
@@ -248,7 +246,7 @@ class ReadingApi:
         if body is None:
             raise Refusal(503, "its body cannot be read; the server's log says why")
         tube, now_ns = queue.state.tubes.by_id(job.tube_id), self._service.now_ns()
-        about = _plain(statistics.job(job, tube, now_ns))
+        about = fields.plain(statistics.job(job, tube, now_ns))
         about["body"] = fields.shown_body(body, MAX_SHOWN_BODY)
         by = holder(queue.state, job_id, queue.connections.facts, now_ns)
         await look.durable(job.lsn)
@@ -268,7 +266,7 @@ class ReadingApi:
                 await deferLater(self._reactor, 0)
             now_ns = self._service.now_ns()
             found = look.queue.connections.described(numbers[at : at + SLICE_ROWS], now_ns)
-            rows = [_connection(_plain(pairs), state, requests, now_ns) for pairs in found]
+            rows = [_connection(fields.plain(pairs), state, requests, now_ns) for pairs in found]
             pieces.append((b"," if at and rows else b"") + b",".join(map(encoded, rows)))
         await look.durable()
         return Document([*pieces, b"]}\n"])
@@ -298,17 +296,6 @@ def _slice(jobs: Sequence[Job], at: int) -> Sequence[Job]:
         size += jobs[end].body_bytes if jobs[end].body_bytes <= MAX_LOOK_BODY else 0
         end += 1
     return jobs[at:end]
-
-
-def _plain(pairs: Pairs) -> dict[str, Any]:
-    """Return statistics as JSON has them."""
-    return {key.replace("-", "_"): _value(value) for key, value in pairs}
-
-
-def _value(value: Value) -> Any:
-    if isinstance(value, Quoted):
-        return value.text
-    return value == "true" if value in ("true", "false") else value
 
 
 def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:

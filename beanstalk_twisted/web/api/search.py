@@ -24,7 +24,6 @@ from beanstalk_twisted.web.api.looking import (
     Seen,
 )
 from beanstalk_twisted.web.exchange import Call, Document, encoded
-from beanstalk_twisted.wire.yaml import Quoted
 
 MAX_GROUPS: Final = 200
 """Groups that one request tells of, with a sample of each.  A request ends before the next one, so
@@ -171,9 +170,8 @@ def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str
     """
     job = seen.job
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
-    pairs = {key.replace("-", "_"): value for key, value in statistics.listed(job, now_ns)}
-    plain = {key: each.text if isinstance(each, Quoted) else each for key, each in pairs.items()}
-    return {"tube": tube, **plain, "file": job.segment, **_shown(seen, most)}
+    row = fields.plain(statistics.listed(job, now_ns))
+    return {"tube": tube, **row, "file": job.segment, **_shown(seen, most)}
 
 
 def _is_shown(job: Job, most: int) -> bool:

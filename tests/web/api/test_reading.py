@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.routes import MAX_PAGE_SEGMENTS
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import V1, Caller, parsed
@@ -126,18 +125,6 @@ def test_the_jobs_that_keep_a_segment_are_found(logged: Caller) -> None:
         assert [job["file"] for job in jobs] == row["jobs"] * [row["number"]]
         found += [job["id"] for job in jobs]
     assert found == list(range(1, 41)), "each in one of them"
-
-
-@pytest.mark.parametrize(
-    "query",
-    ["limit=0", f"limit={MAX_PAGE_SEGMENTS + 1}", "after=-1", "after=x", f"after={1 << 64}"],
-)
-def test_a_wrong_page_is_refused(logged: Caller, query: str) -> None:
-    logged.get(f"/log/segments?{query}", 400)
-
-
-def test_the_largest_page_is_taken(logged: Caller) -> None:
-    logged.get(f"/log/segments?limit={MAX_PAGE_SEGMENTS}&after={(1 << 64) - 1}")
 
 
 def test_without_a_log_there_are_none() -> None:
