@@ -21,7 +21,7 @@ RUN: Final = "Run"
 
 
 def page(text: str) -> str:
-    """Return the page with its tables anew.
+    """Return the page with its tables rewritten.
 
     :param text: with each table between ``<!-- GET -->`` and ``<!-- end of GET -->``.
     """
