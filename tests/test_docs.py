@@ -428,6 +428,14 @@ def test_the_page_of_options_is_what_its_script_writes() -> None:
     assert OPTIONS_PAGE.read_text() == script["page"]()
 
 
+def test_the_tables_of_the_api_are_what_their_script_writes() -> None:
+    page = ROOT / "docs" / "monitoring.md"
+    script = runpy.run_path(str(page.with_name("routes.py")))
+    assert page.read_text() == script["page"](page.read_text())
+    rows = re.findall(r"^\| `[a-z].*", section(page, "API"), re.MULTILINE)
+    assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
+
+
 def test_the_table_of_options_has_every_option_with_its_default() -> None:
     options = Options()
     listed = [each for group in GROUPS for each in group.options]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
@@ -17,7 +17,6 @@ from beanstalk_twisted.rules.statistics import time_left, whole_seconds
 from beanstalk_twisted.rules.timekeeping import Part, Timekeeping, Work
 from beanstalk_twisted.wire import layouts, replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
-from beanstalk_twisted.wire.layouts import Values
 
 SLICE_CONNECTIONS: Final = 500
 """Connections that one slice of a list describes: some 5 ms."""
@@ -84,28 +83,32 @@ class Connections(Part):
     def list_all(self, session: Session, now_ns: int) -> Answer | None:
         """Who is connected, and what they do, in the order of their numbers."""
         numbers = sorted(self._state.sessions)
-        items = self._describe(numbers[:SLICE_CONNECTIONS], now_ns)
+        items = [
+            *map(layouts.CONNECTION.write, self.described(numbers[:SLICE_CONNECTIONS], now_ns))
+        ]
         if len(numbers) <= SLICE_CONNECTIONS:
-            return self._described(items)
+            return self._listed(items)
         self._timekeeping.answer_later(session, self._describe_rest(numbers, items))
         return None
 
     def _describe_rest(self, numbers: list[int], items: list[str]) -> Work:
         for at in range(SLICE_CONNECTIONS, len(numbers), SLICE_CONNECTIONS):
             now_ns = yield None
-            items += self._describe(numbers[at : at + SLICE_CONNECTIONS], now_ns)
-        return self._described(items)
+            some = numbers[at : at + SLICE_CONNECTIONS]
+            items += map(layouts.CONNECTION.write, self.described(some, now_ns))
+        return self._listed(items)
 
-    def _describe(self, numbers: list[int], now_ns: int) -> list[str]:
-        items = []
+    def described(self, numbers: Sequence[int], now_ns: int) -> list[dict[str, Any]]:
+        """Describe those of these connections that have not ended."""
+        found = []
         for number in numbers:
             session = self._state.sessions.get(number)
             facts = None if session is None else self.facts(session)
             if session is not None and facts is not None:
-                items.append(layouts.CONNECTION.write(self._values(session, facts, now_ns)))
-        return items
+                found.append(self._values(session, facts, now_ns))
+        return found
 
-    def _values(self, session: Session, facts: ConnectionFacts, now_ns: int) -> Values:
+    def _values(self, session: Session, facts: ConnectionFacts, now_ns: int) -> dict[str, Any]:
         is_waiting = session.is_waiting or session.awaited_id != 0
         roles = (
             ("producer", session.is_producer), ("worker", session.is_worker),
@@ -127,16 +130,12 @@ class Connections(Part):
             "tls": facts.is_tls,
         }
 
-    def _times_left(self, session: Session, now_ns: int) -> str:
+    def _times_left(self, session: Session, now_ns: int) -> dict[int, int]:
         """Of its first reserved jobs, by id."""
-        times = []
-        for job_id in islice(session.reserved, SHOWN_RESERVED):
-            job = self._state.jobs.look(job_id)
-            if job is not None:
-                times.append(f"{job_id}: {time_left(job, now_ns)}")
-        return "{" + ", ".join(times) + "}"
+        jobs = map(self._state.jobs.look, islice(session.reserved, SHOWN_RESERVED))
+        return {job.job_id: time_left(job, now_ns) for job in jobs if job is not None}
 
-    def _described(self, items: list[str]) -> Answer:
+    def _listed(self, items: list[str]) -> Answer:
         return self._changes.of_state(replies.Document(yaml.records("connections", items)))
 
 

@@ -109,6 +109,11 @@ class WorkQueue:
         """Measure how long jobs wait and run, and count what happens to them, from now on."""
         self.state.times = self.reservations.times = JobTimes()
 
+    @property
+    def committed_lsn(self) -> int:
+        """What has to be durable before all that is the case now may be shown."""
+        return self._changes.committed_lsn
+
     def keep_in(self, log: JobLog) -> None:
         self._changes.log = log
 

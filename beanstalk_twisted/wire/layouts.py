@@ -1,7 +1,7 @@
 """How answers with the keys of `wire.stats` are written, and which metrics these keys have."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, NamedTuple, get_origin, get_type_hints
 
 from beanstalk_twisted.wire import yaml
@@ -94,11 +94,11 @@ class Layout:
         }
         self._templates: dict[tuple[str, ...], str] = {}
 
-    def plain(self, values: Values) -> Values:
+    def plain(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values in the order of an answer, with ``_`` for ``-`` in the keys."""
         return {key.replace("-", "_"): values[key] for key in self.keys if key in values}
 
-    def write(self, values: Values) -> str:
+    def write(self, values: Mapping[str, Any]) -> str:
         """:raise KeyError: a key is missing, or not in the table."""
         keys = tuple(values)
         template = self._templates.get(keys) or self._template(keys)

@@ -17,8 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
+from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, DEFAULT_TTR_S
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_whole, name_bytes
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pending import cancel

@@ -5,7 +5,7 @@ methods and rows equal.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -19,7 +19,12 @@ from beanstalk_twisted.client.commands.extension_specs import (
     JobPage,
     NewJob,
 )
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import (
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR_S,
+    CommandSpec,
+    Job,
+)
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, on_wire
 from beanstalk_twisted.client.stats import (
     ConnectionStats,
@@ -32,9 +37,6 @@ from beanstalk_twisted.client.stats import (
     TubeStats,
 )
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
-
-DEFAULT_PRIORITY: Final = 1 << 16
-"""Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
 
 Args = tuple[Any, ...]
 """The values of a command's fields."""

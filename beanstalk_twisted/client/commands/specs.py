@@ -95,6 +95,9 @@ def _job_and_size(text: bytes) -> tuple[int, int]:
     return number(job_id), number(size, MAX_BODY_BYTES)
 
 
+DEFAULT_PRIORITY: Final = 1 << 16
+"""Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
+
 DEFAULT_TTR_S: Final = 60
 """Time to run, seconds, unless told: what other clients take."""
 

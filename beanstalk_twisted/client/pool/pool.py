@@ -12,8 +12,13 @@ from twisted.logger import Logger
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN, JobPage, NewJob
-from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
+from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.specs import (
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR_S,
+    CommandSpec,
+    Job,
+)
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
