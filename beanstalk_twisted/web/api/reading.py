@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
-from beanstalk_twisted.client.commands.extension_specs import JobPage
+from beanstalk_twisted.client.commands.specs import JobPage
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.stats import Stats
 from beanstalk_twisted.jobs.figures import Histogram
