@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire import rights, yaml
+from beanstalk_twisted.wire.extensions import BY_OPERATION
 from binlog_tools.client import (
     NO_SERVER,
     Line,
@@ -32,19 +33,6 @@ MARK_TUBE: Final = b"beanstalk-mark"
 MARK_PRIORITY: Final = (1 << 32) - 1
 MARK_DELAY_S: Final = 3600
 """Its delay, seconds, so that no worker gets it, even one that watches this tube."""
-
-OF_TUBE_IN_USE: Final = (
-    "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
-)  # fmt: skip
-OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "forget-key", "kick-dead",
-    "pause-tube", "tube-policy",
-)  # fmt: skip
-OF_NO_TUBE: Final = (
-    "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
-    "stats-replication",
-)  # fmt: skip
-"""Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
 NO_ROOM: Final = (
     "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
@@ -100,12 +88,12 @@ def _meaning(what: str, reply: Reply) -> str:
 
 def _unauthorized(what: str, tube: bytes) -> str:
     command, *about = what.split()
-    asked = command
-    if command in OF_TUBE_IN_USE and tube:
+    asked, of = command, BY_OPERATION[command].needs.of
+    if of == rights.USED and tube:
         asked += f" {tube.decode()}"
-    elif command in OF_TUBE_NAMED and about:
+    elif of in (rights.NAMED, rights.POLICY) and about:
         asked += f" {about[0]}"
-    elif command not in OF_NO_TUBE:
+    elif of not in (rights.SOME, rights.EVERY):
         asked += " TUBE"
     return f": no right to {asked}; ask: beanstalk access check FILE --as NAME {asked}"
 
