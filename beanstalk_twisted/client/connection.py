@@ -24,7 +24,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args, Commands
+from beanstalk_twisted.client.commands.calls import Args
+from beanstalk_twisted.client.commands.methods import Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token

@@ -258,8 +258,7 @@ COMMANDS: Final = (
     ),
     Command(
         b"bury ", (grammar.JOB_ID, grammar.PRIORITY), (BURIED, NOT_FOUND), effect=CHANGES,
-        method="bury",
-        needs=_RESERVE_JOB, text="Puts a job of this connection aside.",
+        method="bury", needs=_RESERVE_JOB, text="Puts a job of this connection aside.",
     ),
     Command(
         b"kick ", (grammar.BOUND,), (KICKED,), effect=CHANGES, method="kick",
@@ -269,13 +268,12 @@ COMMANDS: Final = (
     ),
     Command(
         b"kick-job ", _JOB_ID, (bare(b"KICKED"), NOT_FOUND), effect=CHANGES, method="kick_job",
-        is_counted=False,
-        needs=Needs(rights.MANAGE, rights.JOB), text="Makes this buried or delayed job ready.",
+        is_counted=False, needs=Needs(rights.MANAGE, rights.JOB),
+        text="Makes this buried or delayed job ready.",
     ),
     Command(
         b"touch ", _JOB_ID, (bare(b"TOUCHED"), NOT_FOUND), effect=ACTS, method="touch",
-        needs=_RESERVE_JOB,
-        text="Restarts the TTR of a job of this connection.",
+        needs=_RESERVE_JOB, text="Restarts the TTR of a job of this connection.",
     ),
     Command(
         b"stats-job ", _JOB_ID, DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_job",

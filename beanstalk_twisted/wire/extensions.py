@@ -16,33 +16,6 @@ from beanstalk_twisted.wire.commands import (
     SESSION,
     Command,
 )
-from beanstalk_twisted.wire.forms import (
-    ANNOUNCES_NOTHING,
-    CANNOT_HAND_OVER,
-    DEADLINE_SOON,
-    DELETED_BATCH,
-    DOCUMENT,
-    DOCUMENT_REPLIES,
-    DUPLICATE,
-    EXPECTED_CRLF,
-    INSERTED_BATCH,
-    INSERTED_OR_THERE,
-    JOB_TOO_BIG,
-    KICKED,
-    NOT_ASKED,
-    NOT_FOUND,
-    OUT_OF_MEMORY,
-    PUT_FAILS,
-    RESERVED_BATCH,
-    TIMED_OUT,
-    USING,
-    WAS_BURIED,
-    WAS_DELETED,
-    WATCHING,
-    bare,
-    counted,
-    named,
-)
 from beanstalk_twisted.wire.grammar import (
     CRLF,
     MAX_BATCH_JOBS,
@@ -196,7 +169,7 @@ _MANAGE_EVERY: Final = Needs(rights.MANAGE, rights.EVERY)
 
 TAGGED_PUT: Final = Command(
     b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS),
-    (INSERTED_OR_THERE, *PUT_FAILS), effect=CHANGES, operation="put-tagged",
+    (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, operation="put-tagged",
     method="put_batches.put_tagged", has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES,
     needs=_PUT, is_extension=True, text="As `put`, with [tags](#tags).",
 )  # fmt: skip
@@ -208,7 +181,7 @@ TAGGED_PUT: Final = Command(
 # beanstalkd, and the row of a `put` with tags is used where `put` finds tags after the size.
 EXTENSIONS: Final = (
     _row(
-        b"capabilities", (), (DOCUMENT, *ANNOUNCES_NOTHING), effect=LOOKS, is_own=True,
+        b"capabilities", (), (forms.DOCUMENT, *forms.ANNOUNCES_NOTHING), effect=LOOKS, is_own=True,
         method="looks.capabilities", needs=OPEN,
         text="Lists the commands on this page that the server knows, as `list-tubes` lists tubes, "
         'and the tags, as `"put idp:"`.',
@@ -216,121 +189,126 @@ EXTENSIONS: Final = (
     _row(
         b"put-at ",
         (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
-        (INSERTED_OR_THERE, *PUT_FAILS), effect=CHANGES, method="put_batches.put_at",
+        (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_at",
         has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=_PUT,
         text="As `put`, but the job is delayed until that moment of the wall clock; if it is past, "
         "the job is ready at once. A [`max-age`](#tube-policies) of the tube may end it before.",
     ),
     _row(
-        b"put-batch ", (grammar.BATCH_COUNT,), (INSERTED_BATCH, *PUT_FAILS), effect=CHANGES,
-        method="put_batches.put_batch", has_jobs=True, needs=_PUT,
+        b"put-batch ", (grammar.BATCH_COUNT,), (forms.INSERTED_BATCH, *forms.PUT_FAILS),
+        effect=CHANGES, method="put_batches.put_batch", has_jobs=True, needs=_PUT,
         text="Puts all of the [jobs that follow](#putting-a-batch), or none.",
     ),
     _row(
         b"reserve-batch ", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
-        (RESERVED_BATCH, TIMED_OUT, DEADLINE_SOON), effect=RESERVES, method="batches.reserve",
-        needs=Needs(rights.RESERVE, rights.WATCHED), text="Reserves up to so many ready jobs.",
+        (forms.RESERVED_BATCH, forms.TIMED_OUT, forms.DEADLINE_SOON), effect=RESERVES,
+        method="batches.reserve", needs=Needs(rights.RESERVE, rights.WATCHED),
+        text="Reserves up to so many ready jobs.",
     ),
     _row(
-        b"delete-batch ", (JOB_IDS,), (DELETED_BATCH,), effect=CHANGES, method="batches.delete",
-        max_line_bytes=MAX_BATCH_LINE_BYTES, needs=Needs(rights.RESERVE, rights.HELD_JOBS),
+        b"delete-batch ", (JOB_IDS,), (forms.DELETED_BATCH,), effect=CHANGES,
+        method="batches.delete", max_line_bytes=MAX_BATCH_LINE_BYTES,
+        needs=Needs(rights.RESERVE, rights.HELD_JOBS),
         text="Deletes each of these jobs that `delete` would delete.",
     ),
     _row(
-        b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), DOCUMENT_REPLIES,
+        b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), forms.DOCUMENT_REPLIES,
         effect=LOOKS, method="listing.list_jobs", needs=Needs(rights.LOOK, rights.NAMED),
         text="Describes some of the tube's jobs in this state.",
     ),
     _row(
-        b"flush-tube ", (grammar.TUBE_WORD, FLUSHED_STATE), (counted(b"FLUSHED"), NOT_FOUND),
-        effect=CHANGES, method="flushes.flush", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
-        text="Deletes the tube's jobs in this state.",
+        b"flush-tube ", (grammar.TUBE_WORD, FLUSHED_STATE),
+        (forms.counted(b"FLUSHED"), forms.NOT_FOUND), effect=CHANGES, method="flushes.flush",
+        takes_s=FLUSH_S, needs=_MANAGE_TUBE, text="Deletes the tube's jobs in this state.",
     ),
     _row(
-        b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY), (bare(b"FORGOTTEN"), NOT_FOUND),
-        effect=CHANGES, method="flushes.forget_key", needs=_MANAGE_TUBE,
-        text="Forgets the [unique key](#tags) of a deleted job.",
+        b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY),
+        (forms.bare(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES, method="flushes.forget_key",
+        needs=_MANAGE_TUBE, text="Forgets the [unique key](#tags) of a deleted job.",
     ),
     _row(
-        b"move-job ", (grammar.JOB_ID, TARGET), (bare(b"MOVED"), DUPLICATE, NOT_FOUND),
-        effect=CHANGES, method="edits.move", needs=Needs(rights.MANAGE, rights.MOVED),
+        b"move-job ", (grammar.JOB_ID, TARGET),
+        (forms.bare(b"MOVED"), forms.DUPLICATE, forms.NOT_FOUND), effect=CHANGES,
+        method="edits.move", needs=Needs(rights.MANAGE, rights.MOVED),
         text="Puts a job into [another tube](#moving-and-updating-a-job).",
     ),
     _row(
         b"update-job ",
         (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.OPTIONAL_BYTES),
-        (bare(b"UPDATED"), NOT_FOUND, EXPECTED_CRLF, JOB_TOO_BIG), effect=CHANGES,
-        method="edits.update", has_jobs=True, needs=Needs(rights.MANAGE, rights.JOB),
+        (forms.bare(b"UPDATED"), forms.NOT_FOUND, forms.EXPECTED_CRLF, forms.JOB_TOO_BIG),
+        effect=CHANGES, method="edits.update", has_jobs=True,
+        needs=Needs(rights.MANAGE, rights.JOB),
         text="Gives a job another priority, delay and TTR, and another "
         "[body](#moving-and-updating-a-job) if its size is said; without it no body follows.",
     ),
     _row(
         b"wait-job ", (grammar.JOB_ID, grammar.SECONDS),
-        (WAS_DELETED, WAS_BURIED, TIMED_OUT, NOT_FOUND), effect=SESSION, method="job_waits.wait",
-        needs=Needs(rights.LOOK, rights.JOB), text="Waits until the job is gone or buried.",
+        (forms.WAS_DELETED, forms.WAS_BURIED, forms.TIMED_OUT, forms.NOT_FOUND), effect=SESSION,
+        method="job_waits.wait", needs=Needs(rights.LOOK, rights.JOB),
+        text="Waits until the job is gone or buried.",
     ),
     _row(
-        b"cancel-reserve", (), (bare(b"CANCELLED"),), effect=SESSION, method="cancel_reserve",
+        b"cancel-reserve", (), (forms.bare(b"CANCELLED"),), effect=SESSION, method="cancel_reserve",
         ends_wait=True, needs=OPEN,
         text="Ends the `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job` that "
         "waits: that one is answered with `TIMED_OUT` first.",
     ),
     _row(
-        b"stats-group ", (GROUP,), DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_group",
+        b"stats-group ", (GROUP,), forms.DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_group",
         needs=_LOOK_AT_EVERY,
         text="Says how many jobs a [group](#groups) has, and how many wait for it.",
     ),
     _row(
-        b"watch ", (WATCHED, WEIGHT), (WATCHING,), effect=SESSION, operation="watch-weighted",
+        b"watch ", (WATCHED, WEIGHT), (forms.WATCHING,), effect=SESSION, operation="watch-weighted",
         form="watch <weight>", method="watching.watch_weighted",
         needs=Needs(rights.RESERVE, rights.NAMED),
         text="As `watch`, and gives the tube a [weight](#choosing-by-weight).",
     ),
     _row(
-        b"reserve-mode ", (MODE,), (USING,), effect=SESSION, is_own=True,
+        b"reserve-mode ", (MODE,), (forms.USING,), effect=SESSION, is_own=True,
         method="watching.reserve_mode", needs=OPEN,
         text="How reserves of this connection choose among the watched tubes from now on.",
     ),
     _row(
         b"tube-policy ", (grammar.TUBE_WORD, POLICY_PAIRS),
-        (DOCUMENT, bare(b"POLICY"), OUT_OF_MEMORY), effect=CHANGES,
+        (forms.DOCUMENT, forms.bare(b"POLICY"), forms.OUT_OF_MEMORY), effect=CHANGES,
         method="policies.tube_policy", max_line_bytes=MAX_POLICY_LINE_BYTES,
         needs=Needs(rights.MANAGE, rights.POLICY),
         text="Shows the tube's [policy](#tube-policies), or changes it.",
     ),
     _row(
-        b"kick-dead ", (grammar.TUBE_WORD, DEAD_BOUND), (KICKED,), effect=CHANGES,
+        b"kick-dead ", (grammar.TUBE_WORD, DEAD_BOUND), (forms.KICKED,), effect=CHANGES,
         method="dead_kicks.kick", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
         text="Up to so many [dead letters](#dead-letters) of the tube go back to it.",
     ),
     _row(
-        b"list-connections", (), (DOCUMENT,), effect=LOOKS, method="connections.list_all",
+        b"list-connections", (), (forms.DOCUMENT,), effect=LOOKS, method="connections.list_all",
         needs=_LOOK_AT_EVERY, text="Describes all connections.",
     ),
     _row(
-        b"drain", (), (bare(b"DRAINING"),), effect=ACTS, method="puts.drain", needs=_MANAGE_EVERY,
-        text="New jobs are refused from now on, as after SIGUSR1.",
+        b"drain", (), (forms.bare(b"DRAINING"),), effect=ACTS, method="puts.drain",
+        needs=_MANAGE_EVERY, text="New jobs are refused from now on, as after SIGUSR1.",
     ),
     _row(
-        b"undrain", (), (bare(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
+        b"undrain", (), (forms.bare(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
         needs=_MANAGE_EVERY, text="New jobs are taken again.",
     ),
     _row(
-        b"promote ", (SUCCESSOR,), (named(b"HANDING_OVER"), CANNOT_HAND_OVER), effect=ACTS,
-        method="promote",        needs=_MANAGE_EVERY,
+        b"promote ", (SUCCESSOR,), (forms.named(b"HANDING_OVER"), forms.CANNOT_HAND_OVER),
+        effect=ACTS, method="promote", needs=_MANAGE_EVERY,
         text="The active server of a [replicated](replication.md) queue hands over, to this "
         "standby or to the one that has the most, and parts.",
     ),
     _row(
-        b"stats-replication", (), (DOCUMENT,), effect=LOOKS, is_own=True,
-        method="stats_replication",        needs=Needs(rights.LOOK, rights.SOME),
+        b"stats-replication", (), (forms.DOCUMENT,), effect=LOOKS, is_own=True,
+        method="stats_replication", needs=Needs(rights.LOOK, rights.SOME),
         text="Says [how replication is](#replication); answered also while the stream is silent.",
     ),
 )  # fmt: skip
 
 AUTH: Final = _row(
-    b"auth ", (TOKEN,), (bare(b"AUTHORIZED"), forms.UNAUTHORIZED, NOT_ASKED), effect=SESSION,
-    is_own=True, needs=OPEN,
+    b"auth ", (TOKEN,), (forms.bare(b"AUTHORIZED"), forms.UNAUTHORIZED, forms.NOT_ASKED),
+    effect=SESSION, is_own=True, needs=OPEN,
     text="The connection has the rights of [whose token it is](access.md#auth); known with "
     "`--access` only.",
 )  # fmt: skip

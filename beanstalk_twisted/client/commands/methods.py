@@ -1,17 +1,23 @@
 """The methods of every client: one for each command of the table, called as it is with ``_`` for
-``-``.  Nothing here is Twisted's: how an answer is delivered is up to `Commands.send`.
+``-``.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
 
+from beanstalk_twisted.client.commands.calls import (
+    AnyJob,
+    Call,
+    Name,
+    Sender,
+    asking,
+    job_number,
+    method,
+    tube_bytes,
+)
 from beanstalk_twisted.client.commands.specs import (
     DEFAULT_TTR_S,
-    SPECS,
-    USE,
     BatchDeleted,
-    CommandSpec,
     Inserted,
     Job,
     JobPage,
@@ -34,85 +40,8 @@ from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
-
-Args = tuple[Any, ...]
-"""The values of a command's fields."""
-
-AnyJob = Job | int
-"""A job, or its number."""
-
-Name = str | bytes
-"""Of a tube, a key or a group."""
-
-
-class Call(Generic[T]):
-    """A command with its values, and the type of what it gives.
-
-    :ivar body: of the job that it puts or changes.
-    :ivar tube: the tube to use for it alone; None for the one in use.
-    :ivar reserved_on: the only connection to send it on; None for any.
-    """
-
-    def __init__(
-        self, operation: str, *args: object, body: bytes | None = None, tube: Name | None = None,
-        job: AnyJob | None = None, reserved_on: object = None,
-    ) -> None:  # fmt: skip
-        """:param job: the first value; more than its number is true of one connection only."""
-        self.spec = SPECS[operation]
-        self.args: Args = args if job is None else (job_number(job), *args)
-        self.body = body
-        self.tube = None if tube is None else tube_bytes(tube)
-        if self.tube is not None:  # Wrong names are refused before anything is sent.
-            USE.line((self.tube,))
-        self.reserved_on = job.reserved_on if isinstance(job, Job) else reserved_on
-
-
-def method(
-    make: "Callable[Concatenate[Any, P], Call[T]]",
-) -> "Callable[Concatenate[Commands, P], Deferred[T]]":
-    """Make a method that sends what the function gives.  Another client has another type here for
-    what delivers the answer.
-    """
-
-    make.__doc__ = make.__doc__ or SPECS[make.__name__.replace("_", "-")].row.sentence
-
-    @wraps(make)
-    def call(self: "Commands", /, *args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
-        return self._ask(make(self, *args, **kwargs))
-
-    return call
-
-
-def asking(operation: str, gives: type[T]) -> "Callable[[Commands], Deferred[T]]":
-    """Make the method for a command without fields; the table says what it does."""
-
-    def call(self: "Commands") -> "Deferred[T]":
-        answer: Deferred[T] = self.send(SPECS[operation])
-        return answer
-
-    call.__name__ = operation.replace("-", "_")
-    call.__qualname__ = f"Commands.{call.__name__}"
-    call.__doc__ = SPECS[operation].row.sentence
-    call.__annotations__ = {"return": Call[gives]}  # type: ignore[valid-type]
-    return call
-
-
-def job_number(job: AnyJob) -> int:
-    return job.id if isinstance(job, Job) else job
-
-
-def tube_bytes(name: Name) -> bytes:
-    if isinstance(name, str):
-        try:
-            return name.encode("ascii")
-        except UnicodeEncodeError:
-            raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
-    return name
 
 
 def watch_only(connection: "Commands", tubes: Sequence[Name]) -> "list[Deferred[Any]]":
@@ -126,7 +55,7 @@ def watch_only(connection: "Commands", tubes: Sequence[Name]) -> "list[Deferred[
     return asked
 
 
-class Commands:
+class Commands(Sender):
     """The methods.  Each gives a Deferred of what the server answers.
 
     Wrong arguments raise immediately (`TypeError`, `ValueError`), and nothing is sent.  All else
@@ -139,22 +68,6 @@ class Commands:
     knows; whatever is sent after it waits for the answer.  What the server has not announced fails
     with `NotAnnounced`, and nothing of it is sent.
     """
-
-    def send(
-        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
-        tube: bytes | None = None, reserved_on: object = None,
-    ) -> Any:  # fmt: skip
-        """Send a command, behind all that were sent before.
-
-        :param args: the values of its fields.
-        :param tube: the tube to use for it alone; None for the one in use.
-        :param reserved_on: the only connection to send it on; None for whichever there is.
-        """
-        raise NotImplementedError
-
-    def _ask(self, call: Call[T]) -> "Deferred[T]":
-        sent: Deferred[T] = self.send(call.spec, call.args, call.body, call.tube, call.reserved_on)
-        return sent
 
     # For whoever puts jobs in.
 
@@ -527,6 +440,7 @@ class Commands:
         return Call("promote", standby)
 
     stats_replication = asking("stats-replication", ReplicationStats)
+
 
 def _size(command: str, body: object) -> int:
     if not isinstance(body, bytes):

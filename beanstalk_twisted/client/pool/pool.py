@@ -11,7 +11,8 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, AnyJob, Call
+from beanstalk_twisted.client.commands.calls import AnyJob, Call
+from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.commands.specs import (
     AUTH_TOKEN,
     DEFAULT_TTR_S,
