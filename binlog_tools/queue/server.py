@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.wire import rights, yaml
+from beanstalk_twisted.wire.commands import LOOKS
 from beanstalk_twisted.wire.extensions import BY_OPERATION
 from binlog_tools.client import (
     NO_SERVER,
@@ -74,14 +75,14 @@ def _meaning(what: str, reply: Reply) -> str:
         return ": a key or a value is wrong, and nothing was changed"
     if reply.name != b"NOT_FOUND" or not about:
         return ""
-    first = about.split()[0]
-    if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
-        return f": there is no tube {first}"
+    first, row = about.split()[0], BY_OPERATION[command]
     if command == "forget-key":
         return ": the key is not remembered; a job that is not deleted may have it"
     if command == "stats-group":
         return f": the group {first} has no job, and none waits for it"
-    if command in ("peek", "stats-job"):
+    if row.needs.of == rights.NAMED:
+        return f": there is no tube {first}"
+    if row.effect == LOOKS:
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"
 

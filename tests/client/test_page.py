@@ -17,8 +17,7 @@ from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.extensions import FLUSH_S
 from beanstalk_twisted.wire.forms import MAX_BODY_BYTES
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
-from tests.client.commands import test_extension_methods as extension_methods
-from tests.client.commands.test_methods import METHODS
+from tests.client.commands.test_extension_methods import ALL_METHODS, method_of
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
 
@@ -43,8 +42,16 @@ def written(method: object) -> str:
     return ", ".join(words)
 
 
+def methods(is_extended: bool) -> dict[str, Any]:
+    """Give the client's methods of beanstalkd's commands, or all others."""
+    names = {
+        method_of(name) for name, spec in specs.SPECS.items() if spec.is_extended is is_extended
+    }
+    return {name: ALL_METHODS[name] for name in names | ({"each_job"} if is_extended else set())}
+
+
 EACH_TABLE = pytest.mark.parametrize(
-    ("heading", "methods"), [("Commands", METHODS), ("Extensions", extension_methods.METHODS)]
+    ("heading", "methods"), [("Commands", methods(False)), ("Extensions", methods(True))]
 )
 
 
@@ -89,7 +96,7 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
     for name, spec in specs.SPECS.items():
-        method = extension_methods.CALLED.get(name, name.replace("-", "_"))
+        method = method_of(name)
         is_listed = any(
             method == word or (word.endswith("…") and method.startswith(word[:-1]))
             for word in again
