@@ -28,7 +28,6 @@ from beanstalk_twisted.wire.forms import (
     USING,
     WATCHING,
     ReplyForm,
-    bare,
     by_word,
 )
 from beanstalk_twisted.wire.grammar import CRLF, Field, Whole
@@ -252,7 +251,7 @@ COMMANDS: Final = (
         text="Ends a job that this connection has reserved, or nobody.",
     ),
     Command(
-        b"release ", _RELEASE_FIELDS, (bare(b"RELEASED"), NOT_FOUND, BURIED_INSTEAD),
+        b"release ", _RELEASE_FIELDS, (ReplyForm(b"RELEASED"), NOT_FOUND, BURIED_INSTEAD),
         effect=CHANGES, method="release", needs=_RESERVE_JOB,
         text="Gives back a job of this connection.",
     ),
@@ -267,12 +266,12 @@ COMMANDS: Final = (
         "ones.",
     ),
     Command(
-        b"kick-job ", _JOB_ID, (bare(b"KICKED"), NOT_FOUND), effect=CHANGES, method="kick_job",
+        b"kick-job ", _JOB_ID, (ReplyForm(b"KICKED"), NOT_FOUND), effect=CHANGES, method="kick_job",
         is_counted=False, needs=Needs(rights.MANAGE, rights.JOB),
         text="Makes this buried or delayed job ready.",
     ),
     Command(
-        b"touch ", _JOB_ID, (bare(b"TOUCHED"), NOT_FOUND), effect=ACTS, method="touch",
+        b"touch ", _JOB_ID, (ReplyForm(b"TOUCHED"), NOT_FOUND), effect=ACTS, method="touch",
         needs=_RESERVE_JOB, text="Restarts the TTR of a job of this connection.",
     ),
     Command(
@@ -318,7 +317,7 @@ COMMANDS: Final = (
         "be lost, as with beanstalkd.",
     ),
     Command(
-        b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), (bare(b"PAUSED"), NOT_FOUND),
+        b"pause-tube", (grammar.TUBE_THEN, grammar.PAUSE), (ReplyForm(b"PAUSED"), NOT_FOUND),
         effect=CHANGES, method="pause_tube", needs=Needs(rights.MANAGE, rights.NAMED),
         text="Nothing is reserved from it for so many seconds; 0 ends that.",
     ),

@@ -218,24 +218,26 @@ EXTENSIONS: Final = (
     ),
     _row(
         b"flush-tube ", (grammar.TUBE_WORD, FLUSHED_STATE),
-        (forms.counted(b"FLUSHED"), forms.NOT_FOUND), effect=CHANGES, method="flushes.flush",
-        takes_s=FLUSH_S, needs=_MANAGE_TUBE, text="Deletes the tube's jobs in this state.",
+        (forms.ReplyForm(b"FLUSHED", forms.number), forms.NOT_FOUND), effect=CHANGES,
+        method="flushes.flush", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
+        text="Deletes the tube's jobs in this state.",
     ),
     _row(
         b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY),
-        (forms.bare(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES, method="flushes.forget_key",
-        needs=_MANAGE_TUBE, text="Forgets the [unique key](#tags) of a deleted job.",
+        (forms.ReplyForm(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES,
+        method="flushes.forget_key", needs=_MANAGE_TUBE,
+        text="Forgets the [unique key](#tags) of a deleted job.",
     ),
     _row(
         b"move-job ", (grammar.JOB_ID, TARGET),
-        (forms.bare(b"MOVED"), forms.DUPLICATE, forms.NOT_FOUND), effect=CHANGES,
+        (forms.ReplyForm(b"MOVED"), forms.DUPLICATE, forms.NOT_FOUND), effect=CHANGES,
         method="edits.move", needs=Needs(rights.MANAGE, rights.MOVED),
         text="Puts a job into [another tube](#moving-and-updating-a-job).",
     ),
     _row(
         b"update-job ",
         (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.OPTIONAL_BYTES),
-        (forms.bare(b"UPDATED"), forms.NOT_FOUND, forms.EXPECTED_CRLF, forms.JOB_TOO_BIG),
+        (forms.ReplyForm(b"UPDATED"), forms.NOT_FOUND, forms.EXPECTED_CRLF, forms.JOB_TOO_BIG),
         effect=CHANGES, method="edits.update", has_jobs=True,
         needs=Needs(rights.MANAGE, rights.JOB),
         text="Gives a job another priority, delay and TTR, and another "
@@ -248,8 +250,8 @@ EXTENSIONS: Final = (
         text="Waits until the job is gone or buried.",
     ),
     _row(
-        b"cancel-reserve", (), (forms.bare(b"CANCELLED"),), effect=SESSION, method="cancel_reserve",
-        ends_wait=True, needs=OPEN,
+        b"cancel-reserve", (), (forms.ReplyForm(b"CANCELLED"),), effect=SESSION,
+        method="cancel_reserve", ends_wait=True, needs=OPEN,
         text="Ends the `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job` that "
         "waits: that one is answered with `TIMED_OUT` first.",
     ),
@@ -271,7 +273,7 @@ EXTENSIONS: Final = (
     ),
     _row(
         b"tube-policy ", (grammar.TUBE_WORD, POLICY_PAIRS),
-        (forms.DOCUMENT, forms.bare(b"POLICY"), forms.OUT_OF_MEMORY), effect=CHANGES,
+        (forms.DOCUMENT, forms.ReplyForm(b"POLICY"), forms.OUT_OF_MEMORY), effect=CHANGES,
         method="policies.tube_policy", max_line_bytes=MAX_POLICY_LINE_BYTES,
         needs=Needs(rights.MANAGE, rights.POLICY),
         text="Shows the tube's [policy](#tube-policies), or changes it.",
@@ -286,16 +288,17 @@ EXTENSIONS: Final = (
         needs=_LOOK_AT_EVERY, text="Describes all connections.",
     ),
     _row(
-        b"drain", (), (forms.bare(b"DRAINING"),), effect=ACTS, method="puts.drain",
+        b"drain", (), (forms.ReplyForm(b"DRAINING"),), effect=ACTS, method="puts.drain",
         needs=_MANAGE_EVERY, text="New jobs are refused from now on, as after SIGUSR1.",
     ),
     _row(
-        b"undrain", (), (forms.bare(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
+        b"undrain", (), (forms.ReplyForm(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
         needs=_MANAGE_EVERY, text="New jobs are taken again.",
     ),
     _row(
-        b"promote ", (SUCCESSOR,), (forms.named(b"HANDING_OVER"), forms.CANNOT_HAND_OVER),
-        effect=ACTS, method="promote", needs=_MANAGE_EVERY,
+        b"promote ", (SUCCESSOR,),
+        (forms.ReplyForm(b"HANDING_OVER", forms.words), forms.CANNOT_HAND_OVER), effect=ACTS,
+        method="promote", needs=_MANAGE_EVERY,
         text="The active server of a [replicated](replication.md) queue hands over, to this "
         "standby or to the one that has the most, and parts.",
     ),
@@ -307,7 +310,7 @@ EXTENSIONS: Final = (
 )  # fmt: skip
 
 AUTH: Final = _row(
-    b"auth ", (TOKEN,), (forms.bare(b"AUTHORIZED"), forms.UNAUTHORIZED, forms.NOT_ASKED),
+    b"auth ", (TOKEN,), (forms.ReplyForm(b"AUTHORIZED"), forms.UNAUTHORIZED, forms.NOT_ASKED),
     effect=SESSION, is_own=True, needs=OPEN,
     text="The connection has the rights of [whose token it is](access.md#auth); known with "
     "`--access` only.",

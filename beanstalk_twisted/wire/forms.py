@@ -70,7 +70,7 @@ def tube(text: bytes) -> str:
     return text.decode()
 
 
-def _text(text: bytes) -> str:
+def words(text: bytes) -> str:
     return text.decode("ascii", "replace")
 
 
@@ -121,7 +121,7 @@ class ReplyForm(NamedTuple):
     parts: "Mapping[bytes, ReplyForm] | None" = None
 
 
-def _error(word: bytes, read: Callable[[bytes], Any] = _nothing) -> ReplyForm:
+def error(word: bytes, read: Callable[[bytes], Any] = _nothing) -> ReplyForm:
     return ReplyForm(word, read, is_error=True)
 
 
@@ -146,38 +146,23 @@ WAS_BURIED: Final = ReplyForm(b"BURIED", _word("buried"))
 WAS_DELETED: Final = ReplyForm(b"DELETED", _word("deleted"))
 
 
-def bare(word: bytes) -> ReplyForm:
-    """Make the form of a reply that is one word."""
-    return ReplyForm(word)
-
-
-def counted(word: bytes) -> ReplyForm:
-    """Make the form of a reply with a number."""
-    return ReplyForm(word, number)
-
-
-def named(word: bytes) -> ReplyForm:
-    """Make the form of a reply with a text."""
-    return ReplyForm(word, _text)
-
-
-NOT_FOUND: Final = _error(b"NOT_FOUND")
-NOT_IGNORED: Final = _error(b"NOT_IGNORED")
-TIMED_OUT: Final = _error(b"TIMED_OUT")
-DEADLINE_SOON: Final = _error(b"DEADLINE_SOON")
-EXPECTED_CRLF: Final = _error(b"EXPECTED_CRLF")
-JOB_TOO_BIG: Final = _error(b"JOB_TOO_BIG")
-DRAINING: Final = _error(b"DRAINING")
-DUPLICATE: Final = _error(b"DUPLICATE", number)
-CANNOT_HAND_OVER: Final = _error(b"CANNOT_HAND_OVER", _text)
-OUT_OF_MEMORY: Final = _error(b"OUT_OF_MEMORY")
-UNAUTHORIZED: Final = _error(b"UNAUTHORIZED")
-BAD_FORMAT: Final = _error(b"BAD_FORMAT")
-UNKNOWN_COMMAND: Final = _error(b"UNKNOWN_COMMAND")
+NOT_FOUND: Final = error(b"NOT_FOUND")
+NOT_IGNORED: Final = error(b"NOT_IGNORED")
+TIMED_OUT: Final = error(b"TIMED_OUT")
+DEADLINE_SOON: Final = error(b"DEADLINE_SOON")
+EXPECTED_CRLF: Final = error(b"EXPECTED_CRLF")
+JOB_TOO_BIG: Final = error(b"JOB_TOO_BIG")
+DRAINING: Final = error(b"DRAINING")
+DUPLICATE: Final = error(b"DUPLICATE", number)
+CANNOT_HAND_OVER: Final = error(b"CANNOT_HAND_OVER", words)
+OUT_OF_MEMORY: Final = error(b"OUT_OF_MEMORY")
+UNAUTHORIZED: Final = error(b"UNAUTHORIZED")
+BAD_FORMAT: Final = error(b"BAD_FORMAT")
+UNKNOWN_COMMAND: Final = error(b"UNKNOWN_COMMAND")
 
 # Only beanstalkd, when it has no memory for its queue.
-BURIED_INSTEAD: Final = _error(b"BURIED")._replace(is_shown=False)
-BURIED_NEW_JOB: Final = _error(b"BURIED", number)._replace(is_shown=False)
+BURIED_INSTEAD: Final = error(b"BURIED")._replace(is_shown=False)
+BURIED_NEW_JOB: Final = error(b"BURIED", number)._replace(is_shown=False)
 
 NOT_ASKED: Final = ReplyForm(b"UNKNOWN_COMMAND", is_shown=False)
 """Of a server that asks nobody for rights."""
@@ -189,7 +174,7 @@ ANNOUNCES_NOTHING: Final = (
 """Of a server that does not know `capabilities`."""
 
 ANY_COMMAND: Final = (
-    BAD_FORMAT, UNKNOWN_COMMAND, _error(b"INTERNAL_ERROR"), OUT_OF_MEMORY, UNAUTHORIZED,
+    BAD_FORMAT, UNKNOWN_COMMAND, error(b"INTERNAL_ERROR"), OUT_OF_MEMORY, UNAUTHORIZED,
 )  # fmt: skip
 """What may come in answer to anything (protocol.txt, "Error responses"; docs/access.md)."""
 

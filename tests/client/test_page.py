@@ -17,7 +17,8 @@ from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.extensions import FLUSH_S
 from beanstalk_twisted.wire.forms import MAX_BODY_BYTES
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
-from tests.client.commands.test_extension_methods import ALL_METHODS, method_of
+from tests.client.commands.test_extension_methods import method_of
+from tests.client.commands.test_methods import ALL_METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
 
