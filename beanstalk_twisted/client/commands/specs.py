@@ -122,9 +122,11 @@ class CommandSpec:
         form = self.replies[reply.word]
         if form.is_error:
             kind = errors.BY_WORD[reply.word]
-            given = zip(self.row.fields, args, strict=True)
-            about = next((name.decode() for field, name in given if field.name == "tube"), None)
-            raise kind.told(self.name, reply.value, self.job_id(args), about)
+            job_id, about = self.job_id(args), None
+            if job_id is None:  # A command with both is about the job.
+                given = zip(self.row.fields, args, strict=True)
+                about = next((name.decode() for field, name in given if field.name == "tube"), None)
+            raise kind.told(self.name, reply.value, job_id, about)
         try:
             return self._meaning(form, reply)
         except ValueError as error:

@@ -1,7 +1,8 @@
 """A client for several servers, over which tubes are split."""
 
 from collections.abc import Callable, Iterable
-from functools import partial, update_wrapper, wraps
+from functools import partial, wraps
+from operator import methodcaller
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from twisted.application.service import Service
@@ -11,7 +12,7 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.calls import AnyJob, Call
+from beanstalk_twisted.client.commands.calls import Call
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
 from beanstalk_twisted.client.commands.specs import (
     AUTH_TOKEN,
@@ -37,6 +38,7 @@ from beanstalk_twisted.client.pool.connections import (
 from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
+from beanstalk_twisted.client.stats import JobStats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,31 +65,15 @@ def _of_tube(
 ) -> "Callable[Concatenate[Pool, P], Deferred[T]]":
     """Make the pool's method for a command about a tube that it names: that of its server."""
     name = method.__name__
+    command = name.replace("_", "-")
 
     @wraps(method)
     def send(self: "Pool", /, *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        tube: Any = args[0] if args else kwargs["tube"]
-        member = self._at(tube)
-        return member.send(spoken(name), lambda client: getattr(client, name)(*args, **kwargs))
+        tube: Any = args[0] if args else kwargs.get("tube")
+        ask = methodcaller(name, *args, **kwargs)
+        return self._at(tube).send(command, ask)
 
     return send
-
-
-def _of_job(
-    method: Callable[[Client, AnyJob], Deferred[T]],
-) -> "Callable[[Pool, PoolJob], Deferred[T]]":
-    """Make the pool's method for a command about a job: that of its server."""
-    name = method.__name__
-
-    def send(self: "Pool", job: PoolJob) -> Deferred[T]:
-        return self._of(job).send(spoken(name), lambda client: getattr(client, name)(job.id))
-
-    return update_wrapper(send, method, assigned=("__name__", "__qualname__", "__doc__"))
-
-
-def spoken(method: str) -> str:
-    """Give the name of a method's command."""
-    return method.replace("_", "-")
 
 
 class Pool(Service):
@@ -336,8 +322,11 @@ class Pool(Service):
     def touch(self, job: PoolJob) -> Deferred[None]:
         return reserved_on(job, "touch").touch(job.id)
 
-    kick_job = _of_job(Client.kick_job)
-    stats_job = _of_job(Client.stats_job)
+    def kick_job(self, job: PoolJob) -> Deferred[None]:
+        return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
+
+    def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
+        return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
 
     def peek(self, job: PoolJob) -> Deferred[PoolJob]:
         found = self._of(job).send("peek", lambda client: client.peek(job.id))

@@ -192,6 +192,9 @@ def test_an_error_names_the_command_and_the_job() -> None:
     with pytest.raises(errors.NotFound, match=r"release \(job 7\): NOT_FOUND: ") as raised:
         SPECS["release"].result((7, 0, 0), Reply(b"NOT_FOUND", None, b""))
     assert (raised.value.command, raised.value.job_id) == ("release", 7)
+    with pytest.raises(errors.NotFound, match=r"move-job \(job 7\): NOT_FOUND: ") as moved:
+        SPECS["move-job"].result((7, b"other"), Reply(b"NOT_FOUND", None, b""))
+    assert moved.value.job_id == 7 and moved.value.tube is None
 
 
 def test_a_buried_put_tells_the_new_job_and_a_buried_release_the_old_one() -> None:
