@@ -14,7 +14,7 @@ import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ import pytest
 from beanstalk_twisted.binlog import errors
 from beanstalk_twisted.binlog.records.jobs import REASONS
 from beanstalk_twisted.binlog.segments import format
-from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
 from beanstalk_twisted.daemon.files import MAX_TUBES_FILE_BYTES, parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
@@ -54,7 +53,8 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
 from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.forms import ANY_COMMAND
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, TAG_WORDS
@@ -137,24 +137,13 @@ def slug(heading: str) -> str:
 # Protocol.
 
 
-def line_of(command: Command) -> str:
-    """Make the column on a command that follows from the code."""
-    fields = [field for field in command.fields if field.is_written]
-    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
-    behind = " CR LF body" if command.has_body else ""
-    if command.has_jobs:
-        behind = " CR LF jobs" if command.is_batch else " CR LF body"
-    return f"`{' '.join([command.name, *named])}`{behind}"
+COMMAND_TABLES = runpy.run_path(str(ROOT / "docs" / "commands.py"))
+line_of: Callable[[Command], str] = COMMAND_TABLES["line_of"]
 
 
-def test_the_table_of_commands_is_that_of_the_code() -> None:
-    documented = [line for line, *_ in table(PROTOCOL, "Commands")]
-    assert documented == [line_of(command) for command in COMMANDS]
-
-
-def test_the_table_of_extensions_is_that_of_the_code() -> None:
-    documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
-    assert documented == [line_of(command) for command in (TAGGED_PUT, *EXTENSIONS, AUTH)]
+def test_the_tables_of_commands_are_what_their_script_writes() -> None:
+    for page, text in COMMAND_TABLES["pages"]().items():
+        assert page.read_text() == text
 
 
 def test_the_table_of_tags_is_that_of_the_code() -> None:
@@ -208,7 +197,7 @@ def test_the_replies_to_commands_of_v1_are_those_of_a_server() -> None:
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
-    words = {kind.word.decode() for kind in specs._ANY_COMMAND}.union(*replies_of_v1().values())
+    words = {form.word.decode() for form in ANY_COMMAND}.union(*replies_of_v1().values())
     cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
     assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
 

@@ -9,8 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from beanstalk_twisted.client.commands.methods import tube_bytes
-from beanstalk_twisted.client.commands.specs import check_tube
+from beanstalk_twisted.client.commands.calls import tube_bytes
 from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK
@@ -37,7 +36,7 @@ from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, jso
 from beanstalk_twisted.web.routes import MAX_SEARCH, MAX_SHOWN_BODY
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
 from beanstalk_twisted.wire import layouts
-from beanstalk_twisted.wire.grammar import TUBE_WORD
+from beanstalk_twisted.wire.grammar import write_tube
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
 DESCRIBED: Final = 25
@@ -294,11 +293,9 @@ def _connection(
 def _tube_name(given: str) -> bytes:
     """:raise Refusal: it is no name of a tube."""
     try:
-        name = tube_bytes(given)
-        check_tube(TUBE_WORD, name)
+        return write_tube("tube", tube_bytes(given))
     except ValueError as problem:
         raise Refusal(400, str(problem)) from None
-    return name
 
 
 def _slice(jobs: Sequence[Job], at: int) -> Sequence[Job]:
