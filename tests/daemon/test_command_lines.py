@@ -10,13 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.scripts.twistd import ServerOptions  # type: ignore[attr-defined]
 
-from beanstalk_twisted.tap import BODY_CACHE_SHARE, makeService
+from beanstalk_twisted.tap import BODY_CACHE_SHARE, Options, makeService
 from beanstalk_twisted.version import VERSION
 from tests.server_process import LIMIT_S, TWISTD
 
@@ -26,7 +25,8 @@ settings that are not the default.
 """
 
 EXTRA: Final = (
-    "binlog", "log_format", "log_level", "http_hosts", "http_write", "metrics_tubes", "replication",
+    "access", "archive_age_s", "binlog", "http_hosts", "http_write", "log_format", "log_level",
+    "metrics_tubes", "replication", "tubes",
 )  # fmt: skip
 
 LISTENING: Final = ("endpoints", "endpoints_v1", "endpoints_http")
@@ -41,18 +41,18 @@ class Ended(NamedTuple):
 
 
 def ran(words: list[str]) -> Ended | dict[str, Any]:
-    """Parse a command line as twistd does; :return: the settings of the server, if it is one."""
+    """:return: the settings of the server, if it is one."""
     printed, complaint = io.StringIO(), io.StringIO()
-    launcher = ServerOptions()
+    options = Options()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaint):
         try:
-            launcher.parseOptions(["--nodaemon", "--pidfile=", "beanstalk", *words])
+            options.parseOptions(words)
         except SystemExit as end:
             return Ended(end.code or 0, printed.getvalue(), complaint.getvalue())
-    return settings_of(launcher.subOptions)
+    return settings_of(options)
 
 
-def settings_of(options: Any) -> dict[str, Any]:
+def settings_of(options: Options) -> dict[str, Any]:
     """Gather the settings of the server and of what surrounds it."""
     service: Any = makeService(options, Clock())
     found = {name: options[name] for name in EXTRA}
@@ -84,15 +84,14 @@ def told(words: list[str]) -> Iterator[str]:
         shown = (line.removeprefix("twistd beanstalk: ") for line in lines)
         yield from (line.replace(VERSION, "VERSION") for line in shown)
         return
-    default = ran([])
-    assert isinstance(default, dict)
     for name, value in found.items():
         if name == "warnings":
             yield from (f"warning: {each}" for each in value)
-        elif value != default.get(name):
+        elif value != DEFAULTS.get(name):
             yield f"{name} {value}".replace(os.getcwd(), "CWD")
 
 
+DEFAULTS: Final = cast(dict[str, Any], ran([]))
 PARAGRAPHS: Final = [each.splitlines() for each in TABLE.strip().split("\n\n")]
 
 

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from beanstalk_twisted.daemon.command_line import Options
 from beanstalk_twisted.daemon.removed_options import REMOVED, removed_among
-from beanstalk_twisted.tap import CommandOptions
+from beanstalk_twisted.tap import CommandOptions, Options
 from tests.server_process import LIMIT_S, TWISTD
 from tests.test_docs import ROOT, table
 
