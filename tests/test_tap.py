@@ -98,7 +98,7 @@ def test_without_options_these_hold() -> None:
         "max_keys": 1_000_000,
         "memory_bytes": MemoryShare(80, is_percentage=True),
         "metrics_tubes": 100,
-        "port": 11300,
+        "port": "11300",
         "replicate": None,
         "replication": None,
         "segment_bytes": 64 << 20,

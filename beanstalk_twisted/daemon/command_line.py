@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -15,7 +16,14 @@ from twisted.internet.endpoints import (
 )
 from twisted.internet.interfaces import IReactorUNIX
 
-from beanstalk_twisted.daemon.options import ADDRESS, COMMAND, OPTIONS, clamped
+from beanstalk_twisted.daemon.options import (
+    ADDRESS,
+    COMMAND,
+    OPTIONS,
+    clamped,
+    is_digits,
+    whole_number,
+)
 from beanstalk_twisted.daemon.removed_options import removed_among
 from beanstalk_twisted.daemon.replication_options import Replication, temporary_log
 from beanstalk_twisted.daemon.sockets import (
@@ -94,28 +102,29 @@ def check(options: dict[str, Any], given: Sequence[str], warnings: list[str]) ->
         needing = [rows[field] for field in dict.fromkeys(given) if field in rows]
         return [each.opts[-1] for each in needing if options[each.name] != each.default]
 
+    has_log = not (options["binlog"] is options["replicate"] is None)
     idle = idle_without("binlog")
     options["warnings"] = warnings
     options["fsync"] = _fsync(options, given)
     least = LEAST_LOG_SEGMENTS * options["segment_bytes"]
     if most := options["log_bytes"]:
         options["log_bytes"] = clamped("--max-log-bytes", most, least, NO_LIMIT, most)
-    options["uid_gid"] = _look_up(options["user"]) if options["user"] is not None else None
     is_placed = "address" in given or "port" in given
     if options["listen"] and is_placed:
         raise click.UsageError("--listen excludes --address (-l) and --port (-p)")
-    if (options["http_hosts"] or options["http_write"]) and not options["http"]:
-        raise click.UsageError("--http-host and --http-write need --http, where to listen")
-    if options["archive"] is None and "archive_age_s" in given:
-        raise click.UsageError("--binlog-archive-age needs --binlog-archive")
-    if options["archive"] is not None and options["binlog"] is None:
-        raise click.UsageError("--binlog-archive needs --binlog (-b), a log to archive")
     needing = idle_without("replicate")
     if needing and options["replicate"] is None:
         raise click.UsageError(f"{', '.join(needing)} needs --replicate")
+    if options["archive"] is None and "archive_age_s" in given:
+        raise click.UsageError("--binlog-archive-age needs --binlog-archive")
+    if options["archive"] is not None and not has_log:
+        raise click.UsageError("--binlog-archive needs --binlog (-b), a log to archive")
+    if (options["http_hosts"] or options["http_write"]) and not options["http"]:
+        raise click.UsageError("--http-host and --http-write need --http, where to listen")
+    options["uid_gid"] = _look_up(options["user"]) if options["user"] is not None else None
 
     fsync = options["fsync"]
-    if options["binlog"] is None and options["replicate"] is None and idle:
+    if not has_log and idle:
         warnings.append(
             "without --binlog (-b) nothing is kept on disk, and this has no effect: "
             f"{', '.join(idle)}"
@@ -203,12 +212,33 @@ def _passed() -> list[Any]:
     return passed
 
 
-def _place(address: str, port: int) -> str:
+def _place(address: str, port: str) -> str:
     """The endpoint of ``--address`` and ``--port``."""
     if address.startswith("unix:"):
         return f"unix:address={quoteStringArgument(address[5:])}"
     kind = "tcp6" if isIPv6Address(address) else "tcp"
-    return f"{kind}:{port}:interface={quoteStringArgument(address)}"
+    return f"{kind}:{_port(port)}:interface={quoteStringArgument(address)}"
+
+
+def _port(text: str) -> int:
+    """Read a number or a service's name.  An empty name takes a free port, as for beanstalkd."""
+    if not text:
+        return 0
+    if not is_digits(text):
+        try:
+            return socket.getservbyname(text, "tcp")
+        except OSError:
+            raise _wrong_port(f"there is no service called {text!r}") from None
+    number = whole_number("--port (-p)", text)
+    if number > MAX_PORT:
+        raise _wrong_port(f"port {number} is larger")
+    return number
+
+
+def _wrong_port(why: str) -> click.UsageError:
+    return click.UsageError(
+        f"--port (-p) needs a number from 0 to {MAX_PORT} or the name of a service: {why}"
+    )
 
 
 def _endpoint(option: str, text: str) -> Any:
@@ -273,7 +303,7 @@ def _http_endpoint(text: str) -> Any:
     """
     kind = text.partition(":")[0]
     found = _HOST_AND_PORT.fullmatch(text)
-    if text.isascii() and text.isdigit():
+    if is_digits(text):
         text = f"tcp:{text}:interface={ADDRESS}"
     elif found is not None and kind not in _KINDS:
         host = found[1].strip("[]")

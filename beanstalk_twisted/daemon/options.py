@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -30,7 +29,6 @@ from beanstalk_twisted.daemon.replication_options import (
     Replication,
     replicate_url,
 )
-from beanstalk_twisted.daemon.sockets import MAX_PORT
 from beanstalk_twisted.object_storage.store import BadUrl, is_url, local_path, parse_url
 from beanstalk_twisted.server.headroom import NO_LIMIT
 from beanstalk_twisted.server.settings import (
@@ -135,14 +133,14 @@ def clamped(option: str, value: float, low: float, high: float, given: object) -
 def whole_number(option: str, text: str) -> int:
     """Read a number of any size, 0 or more."""
     stripped = text.strip()
-    if not _is_digits(stripped):
+    if not is_digits(stripped):
         raise click.UsageError(f"{option} needs a whole number, 0 or more, not {text!r}")
     if len(stripped) > MAX_DIGITS:
         raise click.UsageError(f"{option} needs a whole number of at most {MAX_DIGITS} digits")
     return int(stripped)
 
 
-def _is_digits(text: str) -> bool:
+def is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
@@ -162,7 +160,7 @@ def one_of(values: Iterable[str], meanings: Iterable[Any] = ()) -> Read:
 
 def fsync_interval(option: str, text: str, others: str = "") -> FsyncPolicy:
     """:param others: what else it may be, at the start of the list."""
-    if not _is_digits(text.strip()):
+    if not is_digits(text.strip()):
         span = f"whole milliseconds from 0 to {MAX_FSYNC_MS}, such as 20"
         raise click.UsageError(f"{option} needs {others}{span}, not {text!r}")
     number = whole_number(option, text)
@@ -220,27 +218,6 @@ def memory_share(option: str, text: str) -> MemoryShare:
     if not is_number or (sign and whole_number(option, number) > 100):
         raise click.UsageError(f"{option} needs bytes or a percentage, such as 80%, not {text!r}")
     return MemoryShare(whole_number(option, number), bool(sign))
-
-
-def port(option: str, text: str) -> int:
-    """Read a number or a service's name.  An empty name takes a free port, as for beanstalkd."""
-    if not text:
-        return 0
-    if not _is_digits(text):
-        try:
-            return socket.getservbyname(text, "tcp")
-        except OSError:
-            raise _wrong_port(f"there is no service called {text!r}") from None
-    number = whole_number("--port (-p)", text)
-    if number > MAX_PORT:
-        raise _wrong_port(f"port {number} is larger")
-    return number
-
-
-def _wrong_port(why: str) -> click.UsageError:
-    return click.UsageError(
-        f"--port (-p) needs a number from 0 to {MAX_PORT} or the name of a service: {why}"
-    )
 
 
 # The table.
@@ -351,7 +328,7 @@ GROUPS: Final[dict[str, Sequence[Option]]] = {
         Option("-l --address", "address", "ADDRESS", "Listen on this address or host name, or "
             "unix:PATH.", named("an address", str), default=ADDRESS),
         Option("-p --port", "port", "PORT", "Listen on this TCP port, a number or a service name; "
-            "0 picks a free one.", port, default=PORT),
+            "0 picks a free one.", default=PORT),
         Option("--listen", "listen", "ENDPOINT", "Listen on this Twisted endpoint, or with TLS: "
             "tls:, mtls:. Without interface= on all addresses. May be repeated; excludes --address "
             "and --port.", page="operations.md#listen", multiple=True),
