@@ -17,6 +17,8 @@ INTRODUCTION: Final = """\
 Options of `beanstalk-twisted` and `twistd beanstalk`. Written by `python docs/options.py`; edit
 `beanstalk_twisted/daemon/options.py`.
 
+Write names in full: an abbreviated name ends with exit code 5 and a line that has the full one.
+
 A number outside its range is clamped, and the server log says so; a port out of range and negative
 numbers are refused. Earlier versions had more: [removed options](operations.md#removed-options).
 

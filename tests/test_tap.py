@@ -44,7 +44,7 @@ from beanstalk_twisted.web.channel import MAX_CONNECTIONS, MAX_FOR_HEALTH
 
 def parsed(*arguments: str) -> Options:
     """Parse a command line."""
-    options = Options()
+    options = Options()  # type: ignore[no-untyped-call]
     options.parseOptions(list(arguments))
     return options
 
