@@ -71,10 +71,14 @@ def parse(words: Sequence[str], command: str = "twistd beanstalk") -> dict[str, 
     except click.exceptions.Exit as end:
         raise SystemExit(end.exit_code) from None
     except click.UsageError as error:
-        message = f"{' '.join(_why(error).split())}; --help shows the options"
-        for line in removed_among(words) or [message]:
-            print(f"{command}: {line}", file=sys.stderr)
+        _complain(command, words, error)
         raise SystemExit(WRONG_USAGE) from None
+
+
+def _complain(command: str, words: Sequence[str], error: click.UsageError) -> None:
+    message = f"{' '.join(_why(error).split())}; --help shows the options"
+    for line in removed_among(words) or [message]:
+        print(f"{command}: {line}", file=sys.stderr)
 
 
 def _why(error: click.UsageError) -> str:
