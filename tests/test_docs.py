@@ -22,11 +22,11 @@ import pytest
 from beanstalk_twisted.binlog import errors
 from beanstalk_twisted.binlog.records.jobs import REASONS
 from beanstalk_twisted.binlog.segments import format
-from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, parse
 from beanstalk_twisted.daemon.files import MAX_TUBES_FILE_BYTES, parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
-from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.daemon.options import OPTIONS
 from beanstalk_twisted.daemon.replication_options import FENCED
 from beanstalk_twisted.jobs import figures as processing_time
 from beanstalk_twisted.jobs.limits import OPENED_LINES
@@ -47,7 +47,7 @@ from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
 from beanstalk_twisted.server.connections import protocol
 from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
+from beanstalk_twisted.server.settings import DEFAULT_MAX_JOB_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import ROUTES
@@ -425,25 +425,16 @@ def test_the_tables_of_the_api_are_what_their_script_writes() -> None:
     assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
 
 
-def test_the_table_of_options_has_every_option_with_its_default() -> None:
-    options = Options()
-    listed = [each for group in GROUPS for each in group.options]
-    letters = {letter: options.synonyms[letter] for letter in options.shortOpt.replace(":", "")}
-    # These are known only to be refused in words of their own.
-    assert letters.pop("c") == letters.pop("n") == "c"
-    assert {each.letter: each.name or each.letter for each in listed if each.letter} == letters
-    names = [each.name for each in listed if each.name]
-    assert sorted(names) == sorted(name.rstrip("=") for name in options.longOpt)
-    assert len(names) <= 40
-    set_elsewhere = {
-        "address": ADDRESS, "port": PORT, "fsync": "always",
-        "on-fenced": "standby", "log-format": "text", "log-level": "info",
-        "binlog-archive-age": str(DEFAULT_AGE_S),
-    }  # fmt: skip
-    for each in listed:
-        if each.name and each.name not in ("help", "version"):
-            default = set_elsewhere.get(each.name) or options.defaults.get(each.name)
-            assert each.default == str(default or ""), each.name
+def test_the_default_that_is_shown_of_an_option_is_its_value_without_being_given() -> None:
+    assert len([each for each in OPTIONS if each.opts[-1].startswith("--")]) <= 40
+    values = parse([])
+    for each in OPTIONS:
+        needed = ["--binlog=x", "--replicate=nats://a/q"] if each.needs else []
+        if each.name == "archive_age_s":
+            needed = ["--binlog=x", "--binlog-archive=x"]
+        if each.shown:
+            given = parse([f"{each.opts[-1]}={each.shown}", *needed])[each.name]
+            assert given == (values[each.name] or False), each.name
 
 
 def commands_that_start_a_server() -> Iterator[str]:
@@ -458,7 +449,7 @@ def test_every_command_that_starts_a_server_has_options_that_it_knows() -> None:
     lines = list(commands_that_start_a_server())
     assert len(lines) >= 4
     for line in lines:
-        Options().parseOptions(shlex.split(line))
+        parse(shlex.split(line))
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

@@ -6,16 +6,20 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogFacts, LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.wire.layouts import Values
+
+DEFAULT_MAX_JOB_BYTES: Final = 65_535
+"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -94,9 +98,9 @@ class Settings(NamedTuple):
     :ivar verify: what a start looks at before the server serves.
     """
 
-    max_job_bytes: int
-    segment_bytes: int
-    fsync: FsyncPolicy
+    max_job_bytes: int = DEFAULT_MAX_JOB_BYTES
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    fsync: FsyncPolicy = ALWAYS
     verbosity: int = 0
     pidfile: str = ""
     max_connections: int = 1 << 20
