@@ -346,6 +346,7 @@ API_ROUTES: Final = (
          f"A job: stats-job, and at most {MAX_SHOWN_BODY} bytes of its body", "Job"),
     _post("jobs/{job}/kick", "kickJob", "Make a buried or delayed job ready"),
     _post("jobs/{job}/delete", "deleteJob", "Delete a job that no connection has reserved"),
+    _post("jobs/{job}/cancel", "cancelJob", "Delete a job, also one that a worker has reserved"),
     _post("jobs/{job}/move", "moveJob", "Take a job into another tube", (
         text("tube", is_required=True),
     )),

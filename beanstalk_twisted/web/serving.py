@@ -285,6 +285,7 @@ def _api(reading: ReadingApi, writing: WritingApi, service: BeanstalkService) ->
         "putJob": writing.put_job,
         "kickJob": writing.kick_job,
         "deleteJob": writing.delete_job,
+        "cancelJob": writing.cancel_job,
         "moveJob": writing.move_job,
         "editJob": writing.edit_job,
     }

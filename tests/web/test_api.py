@@ -335,6 +335,20 @@ def test_a_job_that_somebody_has_reserved_is_left_alone(caller: Caller) -> None:
     assert caller.state(1) == "reserved"
 
 
+def test_but_it_can_be_cancelled(caller: Caller) -> None:
+    caller.put(b"mail", b"a")
+    caller.ask(b"watch mail\r\nreserve\r\n")
+    with capturedLogs() as events:
+        caller.post("/jobs/1/cancel")
+        caller.post("/jobs/1/cancel", 404)
+    caller.get("/jobs/1", 404)
+    assert caller.ask(b"touch 1\r\n") == b"NOT_FOUND\r\n"
+    said = [line for line in told(events) if line is not None]
+    assert [line.partition(": ")[2] for line in said] == [
+        "cancel-job id=1: CANCELLED", "cancel-job id=1: NOT_FOUND"
+    ]  # fmt: skip
+
+
 def test_a_body_larger_than_jobs_may_be_is_refused(caller: Caller) -> None:
     caller.post("/tubes/mail/jobs", body="x" * 65_535)
     caller.post("/tubes/mail/jobs", 413, body="x" * 65_536)

@@ -42,7 +42,8 @@ NEEDED = {
     "pauseTube": (MANAGE, "tube"), "kickTube": (LOOK | MANAGE, "tube"),
     "flushTube": (MANAGE, "tube"), "forgetKey": (MANAGE, "tube"),
     "setPolicy": (MANAGE, "tube"), "putJob": (PUT, "tube"),
-    "kickJob": (MANAGE, "tube"), "deleteJob": (MANAGE, "tube"), "moveJob": (MANAGE | PUT, "tube"),
+    "kickJob": (MANAGE, "tube"), "deleteJob": (MANAGE, "tube"),
+    "cancelJob": (MANAGE, "tube"), "moveJob": (MANAGE | PUT, "tube"),
     "editJob": (LOOK | MANAGE, "tube"),
 }  # fmt: skip
 """All rights that the commands of a route need, and of what."""

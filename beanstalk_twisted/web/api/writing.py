@@ -76,6 +76,9 @@ class WritingApi:
     def delete_job(self, call: Call) -> "Deferred[Document]":
         return self._run(call, lambda to: to.delete(call.parameters["job"]))
 
+    def cancel_job(self, call: Call) -> "Deferred[Document]":
+        return self._run(call, lambda to: to.cancel_job(call.parameters["job"]))
+
     def move_job(self, call: Call) -> "Deferred[Document]":
         job_id, tube = call.parameters["job"], call.fields["tube"]
         return self._run(call, lambda to: to.move_job(job_id, tube))

@@ -139,6 +139,10 @@ export function deleteJob({ id, tube, state }, done) {
   ask({ title: `Delete job ${id}`, button: "Delete it", isDanger: true, impact: `Deletes this ${state} job of ${tube} for good.`, done, run: () => post(path("jobs", id, "delete")) });
 }
 
+export function cancelJob({ id, tube }, done) {
+  ask({ title: `Cancel job ${id}`, button: "Cancel the job", isDanger: true, impact: `Deletes this job of ${tube} for good, although a worker has it. The worker learns of it at its next touch.`, done, run: () => post(path("jobs", id, "cancel")) });
+}
+
 export function moveJob({ id, tube }, done) {
   ask({
     title: `Move job ${id}`, button: "Move", fields: [field("To the tube", h("input", { name: "tube", required: true, maxlength: 200, value: tube }))], done,

@@ -1,5 +1,5 @@
 // A tube's jobs, and one job.
-import { deleteJob, editJob, kickJob, moveJob, returnJob } from "./actions.js";
+import { cancelJob, deleteJob, editJob, kickJob, moveJob, returnJob } from "./actions.js";
 import { get, path } from "./api.js";
 import { age, bytes, count, h, inWords, setText, when } from "./dom.js";
 import { Table } from "./table.js";
@@ -151,12 +151,14 @@ export function jobPage({ live, words: [id] }) {
     if (!live.about.may_write || offered === now) return;
     offered = now;
     const isHeld = job.state === "reserved";
+    const toTube = () => { location.hash = `#/tubes/${encodeURIComponent(job.tube)}`; };
     tools.replaceChildren(
       job.dead_from ? h("button", { type: "button", disabled: isHeld, on: { click: () => returnJob(job, refresh) } }, `Return to ${job.dead_from}`) : "",
       h("button", { type: "button", disabled: !["buried", "delayed"].includes(job.state), on: { click: () => kickJob(job, refresh) } }, "Kick"),
       h("button", { type: "button", disabled: isHeld, on: { click: () => moveJob(job, refresh) } }, "Move"),
       h("button", { type: "button", disabled: isHeld, on: { click: () => editJob(job, refresh) } }, "Edit"),
-      h("button", { type: "button", class: "danger", disabled: isHeld, on: { click: () => deleteJob(job, () => { location.hash = `#/tubes/${encodeURIComponent(job.tube)}`; }) } }, "Delete"));
+      h("button", { type: "button", class: "danger", disabled: isHeld, on: { click: () => deleteJob(job, toTube) } }, "Delete"),
+      h("button", { type: "button", class: "danger", disabled: !isHeld, on: { click: () => cancelJob(job, toTube) } }, "Cancel"));
   }
 
   return { title: `Job ${id}`, element: h("div", {}, heading, note, tools, facts, body), shown: refresh, refresh };
