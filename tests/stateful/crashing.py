@@ -57,7 +57,7 @@ CRASHES = st.lists(
         Crash, WHO,
         st.sampled_from(
             ["put-batch", "put-batch", "delete-batch", "move-job", "update-job", "kick-dead",
-             "kick-dead", "flush-tube", "tube-policy"]
+             "kick-dead", "flush-tube", "tube-policy", "cancel-job", "return-job"]
         ),
         TUBE, st.lists(PLACE, min_size=1, max_size=4), st.lists(NEW_JOB, min_size=1, max_size=4),
         st.sampled_from([0, 1, 1, 2, 2, 3, 9]), st.booleans(), st.integers(0, 4), st.booleans(),
@@ -127,6 +127,10 @@ class Crashing(Talking):
             ),
             "move-job": Deed(
                 f"move-job {at} {tube}\r\n", [lambda model: model.move(number, at, tube)], []
+            ),
+            "cancel-job": Deed(f"cancel-job {at}\r\n", [lambda model: model.cancel_job(at)], []),
+            "return-job": Deed(
+                f"return-job {at} 3\r\n", [lambda model: model.return_job(number, at, 3)], []
             ),
             "update-job": Deed(
                 f"update-job {at} 1 3 7 3\r\nnew\r\n",

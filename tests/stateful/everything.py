@@ -217,6 +217,20 @@ class Everything(Crashing):
         )  # fmt: skip
 
     @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, state=st.sampled_from(["", "reserved", True]))
+    def cancel_job(self, number: int, place: int, state: str | bool) -> None:
+        """Cancel any job, most often one that somebody has."""
+        number, job_id = self.idle(number), self.pick(place, state)
+        self.talk(number, f"cancel-job {job_id}\r\n", lambda heard: self.model.cancel_job(job_id))
+
+    @precondition(lambda self: self.anybody)
+    @rule(number=WHO, place=PLACE, delay=DELAYS)
+    def return_job(self, number: int, place: int, delay: int) -> None:
+        number, job_id = self.pick_held(number, place)
+        line = f"return-job {job_id} {delay}" if delay else f"return-job {job_id}"
+        self.talk(number, f"{line}\r\n", lambda heard: self.model.return_job(number, job_id, delay))
+
+    @precondition(lambda self: self.anybody)
     @rule(number=WHO, place=PLACE, pri=PRIORITIES)
     def bury(self, number: int, place: int, pri: int) -> None:
         number, job_id = self.pick_held(number, place)

@@ -146,6 +146,26 @@ class Commands(Model):
         self.settle()
         return "RELEASED\r\n"
 
+    def cancel_job(self, job_id: int) -> str:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NOT_FOUND
+        self.drop(job)
+        self.settle()
+        return "CANCELLED\r\n"
+
+    def return_job(self, number: int, job_id: int, delay: int) -> str:
+        job = self.own(number, job_id)
+        if job is None:
+            return NOT_FOUND
+        job.reserves -= 1
+        job.delay = delay or job.delay
+        self.let_go(job, self.ahead(delay) if delay else 0)
+        if self.ends_of_age(job) <= self.now:
+            self.end_old()
+        self.settle()
+        return "RETURNED\r\n"
+
     def bury(self, number: int, job_id: int, pri: int) -> str:
         job = self.own(number, job_id)
         if job is None:
