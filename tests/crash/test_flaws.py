@@ -64,7 +64,9 @@ FLAWS: Final = {
         f"{word} is answered at once": Flaw(
             Parts(methods=does_not_wait(word)), "the log ends with LSN"
         )
-        for word in ("move-job", "update-job", "kick-dead", "tube-policy")
+        for word in (
+            "move-job", "update-job", "kick-dead", "tube-policy", "cancel-job", "return-job"
+        )
     },
     # docs/binlog-format.md, "Writing": 1 to 3.
     "commits are not synced": Flaw(Parts(disk=disk_of(NeverSynced)), "the log ends with LSN"),
