@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.stateful.model import TICKS, Job, Model
+from tests.model.queue import TICKS, Job, Model
 
 CLIENTS = 3
 TUBES = ("default", "a", "b")

@@ -11,6 +11,7 @@ from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.yaml import read_mapping
+from tests.model.queue import TICKS, Job
 from tests.rules.test_policies import check_totals
 from tests.stateful.crashing import Crashing
 from tests.stateful.drawing import (
@@ -32,7 +33,6 @@ from tests.stateful.drawing import (
     lines_of,
     near,
 )
-from tests.stateful.model import TICKS, Job
 from tests.stateful.talking import STEP_TICKS
 
 
@@ -115,8 +115,7 @@ class Everything(Crashing):
 
     def use(self, number: int, tube: str) -> None:
         if self.model.peers[number].using != tube:
-            self.model.peers[number].using = tube
-            self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")
+            self.talk(number, f"use {tube}\r\n", lambda heard: self.model.use(number, tube))
 
     # Reserves.
 
@@ -152,15 +151,12 @@ class Everything(Crashing):
     @rule(number=WHO, tube=TUBE, weight=st.sampled_from([0, 1, 3]))
     def watch(self, number: int, tube: str, weight: int) -> None:
         number = self.idle(number)
-        peer = self.model.peers[number]
-        peer.turns = {}
-        if tube in peer.watched and len(peer.watched) > 1 and not weight:
-            del peer.watched[tube]
+        if tube in self.model.peers[number].watched and not weight:
             line = f"ignore {tube}\r\n"
-        else:
-            peer.watched[tube] = weight or 1
-            line = f"watch {tube} {weight}\r\n" if weight else f"watch {tube}\r\n"
-        self.talk(number, line, lambda heard: f"WATCHING {len(peer.watched)}\r\n")
+            self.talk(number, line, lambda heard: self.model.ignore(number, tube))
+            return
+        line = f"watch {tube} {weight}\r\n" if weight else f"watch {tube}\r\n"
+        self.talk(number, line, lambda heard: self.model.watch(number, tube, weight or 1))
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, mode=st.sampled_from(["fifo", "weighted", "weighted-fair"]))
@@ -382,7 +378,7 @@ class Everything(Crashing):
     @rule(number=WHO, group=st.sampled_from(["g", "h"]))
     def look(self, number: int, group: str) -> None:
         number = self.idle(number)
-        self.talk(number, "peek-ready\r\n", lambda heard: self.model.peek_ready(number))
+        self.talk(number, "peek-ready\r\n", lambda heard: self.model.peek_state(number, "ready"))
         if self.model.peers[number].is_blocked:
             return
         said = self.keeper.ask(f"stats-group {group}\r\n".encode())

@@ -51,7 +51,7 @@ class Scenes(Everything):
         done to them seldom otherwise.
         """
         self.server = RuledServer(directory=MemoryDirectory(), segment_bytes=8192)
-        self.model = self.commands(CLIENTS, self.backoff_ends)
+        self.model = self.commands(CLIENTS, self.backoff_ends, TUBES)
         self.connect()
         for tube, pair in pairs:
             self.set_policy(0, tube, [pair])

@@ -13,9 +13,9 @@ from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.testing.memory_server import STARTED_S, Client, MemoryServer
+from tests.model.commands import Commands
+from tests.model.queue import TICKS
 from tests.stateful.drawing import CLIENTS, TUBES
-from tests.stateful.model import TICKS
-from tests.stateful.model_commands import Commands
 
 STEP_TICKS = 10
 """Between two commands, so that no two things are due at once."""

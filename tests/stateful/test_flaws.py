@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.model.commands import Commands
+from tests.model.queue import LIMIT, TICKS, Bucket, Job
 from tests.sampling import one_in
-from tests.stateful.model import LIMIT, TICKS, Bucket, Job
-from tests.stateful.model_commands import Commands
 from tests.stateful.scenes import Scenes
 from tests.stateful.test_everything import ALL_EXAMPLES, STEPS
 
