@@ -108,22 +108,6 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
-@pytest.mark.parametrize("how", ["put", "release"])
-def test_the_delay_of_a_put_and_of_a_release_are_alike(how: str) -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(delay=5 if how == "put" else 0)
-    if how == "release":
-        client.takes()
-        client.says(f"release {job_id} 0 5")
-    assert client.asks(f"stats-job {job_id}")["time-left"] == "5"
-    server.pass_time(INSTANT)
-    assert client.asks(f"stats-job {job_id}")["time-left"] == "4"
-    server.pass_time(5)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["delay"], stats["time-left"]) == ("ready", "5", "0")
-
-
 def test_delays_end_by_time_and_then_by_id() -> None:
     server = Server()
     client = server.connect()
@@ -150,19 +134,6 @@ def test_the_longest_delay_can_be_waited_for() -> None:
     assert state_of(client, job_id) == "ready"
 
 
-def test_a_job_kicked_or_deleted_early_does_not_ripen_later() -> None:
-    server = Server()
-    client = server.connect()
-    first, second, third = (client.put(delay=delay) for delay in (2, 3, 4))
-    client.says(f"kick-job {first}")
-    assert client.takes() == first
-    client.says(f"delete {second}")
-    server.pass_time(3)
-    assert state_of(client, first) == "reserved"
-    server.pass_time(1)
-    assert client.takes() == third
-
-
 # Pauses.
 
 
@@ -175,37 +146,6 @@ def test_a_pause_lasts_as_long_as_it_was_asked_for() -> None:
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
     server.pass_time(INSTANT)
     assert client.takes() == 1
-
-
-@pytest.mark.parametrize(("first", "second"), [(100, 5), (5, 100)], ids=["shorter", "longer"])
-def test_a_new_pause_takes_the_place_of_the_old_one(first: int, second: int) -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    client.says(f"pause-tube default {first}")
-    server.pass_time(1)
-    client.says(f"pause-tube default {second}")
-    server.pass_time(second - INSTANT)
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(INSTANT)
-    assert client.takes() == 1
-
-
-def test_in_a_paused_tube_all_else_goes_on() -> None:
-    server = Server()
-    client = server.connect()
-    held = client.put(ttr=5)
-    client.takes()
-    assert client.says("pause-tube default 1000") == "PAUSED"
-    delayed = client.put(delay=2)
-    server.pass_time(5)
-    assert state_of(client, held) == "ready"
-    assert state_of(client, delayed) == "ready"
-    assert client.says("peek-ready") == f"FOUND {held} 1\r\nx"
-    assert client.says(f"reserve-job {held}") == f"RESERVED {held} 1\r\nx"
-    client.says(f"bury {held} 0")
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.says(f"delete {delayed}") == "DELETED"
 
 
 def test_a_pause_that_ends_in_the_instant_of_a_timeout_comes_first() -> None:
@@ -250,44 +190,6 @@ def test_a_ttr_runs_from_the_reservation_and_gives_the_job_back() -> None:
     assert client.asks("stats")["job-timeouts"] == "1"
 
 
-def test_a_ttr_of_0_is_1() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(ttr=0)
-    assert client.asks(f"stats-job {job_id}")["ttr"] == "1"
-    client.takes()
-    server.pass_time(1)
-    assert state_of(client, job_id) == "ready"
-
-
-def test_touch_begins_the_ttr_anew_and_does_not_add_to_it() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(ttr=10)
-    client.takes()
-    for _ in range(3):
-        server.pass_time(9)
-        assert client.says(f"touch {job_id}") == "TOUCHED"
-        assert client.asks(f"stats-job {job_id}")["time-left"] == "10"
-    server.pass_time(10 - INSTANT)
-    assert state_of(client, job_id) == "reserved"
-    server.pass_time(INSTANT)
-    assert state_of(client, job_id) == "ready"
-
-
-@pytest.mark.parametrize("line", ["touch 1", "delete 1", "release 1 0 0", "bury 1 0"])
-def test_who_has_lost_a_job_to_its_ttr_cannot_change_it_once_another_has_it(line: str) -> None:
-    server = Server()
-    owner, other = server.connect(), server.connect()
-    owner.put(ttr=1)
-    owner.takes()
-    other.says("reserve")
-    server.pass_time(1)
-    assert other.hears() == "RESERVED 1 1\r\nx"
-    assert owner.says(line) == "NOT_FOUND"
-    assert state_of(owner, 1) == "reserved"
-
-
 def test_the_log_says_that_a_ttr_has_ended() -> None:
     server = Server()
     client = server.connect()
@@ -308,35 +210,6 @@ def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(ttr: int) -> None
         owner.takes()
     server.pass_time(ttr)
     assert counts(owners[0]) == {"ready": 400, "reserved": 0, "delayed": 0, "buried": 0}
-    assert server.queue.next_due_ns() is None
-
-
-def test_jobs_of_one_owner_end_each_in_their_time() -> None:
-    server = Server()
-    owner = server.connect()
-    for ttr in (3, 1, 2):
-        owner.put(ttr=ttr)
-        owner.takes()
-    states = []
-    for _ in range(3):
-        server.pass_time(1)
-        states.append([state_of(owner, job_id) for job_id in (1, 2, 3)])
-    assert states == [
-        ["reserved", "ready", "reserved"],
-        ["reserved", "ready", "ready"],
-        ["ready", "ready", "ready"],
-    ]
-
-
-def test_a_stalled_server_does_all_that_is_due_in_one_tick() -> None:
-    server = Server()
-    client = server.connect()
-    for ttr in (1, 2, 3):
-        client.put(ttr=ttr)
-        client.takes()
-    client.put(delay=2)
-    server.stall(10)
-    assert counts(client) == {"ready": 4, "reserved": 0, "delayed": 0, "buried": 0}
     assert server.queue.next_due_ns() is None
 
 
@@ -362,20 +235,6 @@ def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
     assert client.hears() == f"KICKED {RUN_JOBS + 1}"
     assert not client.session.is_blocked
     assert server.queue.next_due_ns() != 0
-
-
-def test_no_slice_of_a_kick_moves_more_than_a_slice() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    ids = bury_many(client, 3 * RUN_JOBS)
-    client.says("kick 4294967295")
-    before = counts(other)["ready"]
-    while client.session.is_blocked:
-        server.tick()
-        after = counts(other)["ready"]
-        assert after - before <= RUN_JOBS
-        before = after
-    assert client.hears() == f"KICKED {len(ids)}"
 
 
 def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() -> None:

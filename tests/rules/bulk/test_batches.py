@@ -55,27 +55,6 @@ def a_server_at_work(jobs: int) -> tuple[Server, Client]:
 # Deleting.
 
 
-def test_each_job_is_deleted_that_delete_would_delete() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    reserved, held, ready = client.put(), client.put(), client.put()
-    delayed, buried = client.put(delay=5), client.put()
-    client.says(f"reserve-job {reserved}")
-    other.says(f"reserve-job {held}")
-    client.says(f"reserve-job {buried}")
-    client.says(f"bury {buried} 0")
-    ids = [reserved, held, ready, delayed, buried, 77]
-    assert client.says(delete(ids)) == "DELETED_BATCH 4 2"
-    assert list(server.queue.state.jobs) == [held]
-    assert client.asks("stats-tube default")["cmd-delete"] == "4"
-
-
-def test_an_id_that_stands_twice_is_deleted_once() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.says("delete-batch 1 1 1") == "DELETED_BATCH 1 2"
-
-
 def test_the_reply_to_a_deletion_waits_for_all_of_it_and_for_what_was_not_found() -> None:
     server = Server()
     client = server.connect()
@@ -87,15 +66,6 @@ def test_the_reply_to_a_deletion_waits_for_all_of_it_and_for_what_was_not_found(
     assert client.last[1] == server.log.committed_lsn()
     deleted = [image.job_id for image in server.log.images() if image.kind is Kind.DELETE]
     assert deleted == [2, 3]
-
-
-def test_a_tube_that_a_batch_has_emptied_is_forgotten() -> None:
-    client = Server().connect()
-    client.says("use a")
-    puts(client, 2)
-    client.says("use default")
-    client.says("delete-batch 1 2")
-    assert client.lists("list-tubes") == ["default"]
 
 
 LARGE: Final = 60_000
@@ -203,29 +173,6 @@ def test_jobs_that_are_given_back_in_slices_may_be_deleted_meanwhile() -> None:
 # Reserving.
 
 
-def test_the_best_jobs_are_reserved_in_order_up_to_the_count() -> None:
-    client = Server().connect()
-    client.says("watch a")
-    client.put(b"third", pri=3)
-    client.put(b"first", pri=1)
-    client.says("use a")
-    client.put(b"second", pri=2)
-    assert client.says("reserve-batch 2") == (
-        "RESERVED_BATCH 2\r\nRESERVED 2 5\r\nfirst\r\nRESERVED 3 6\r\nsecond"
-    )
-    assert client.says("reserve-batch 9 5") == "RESERVED_BATCH 1\r\nRESERVED 1 5\r\nthird"
-    assert client.asks("stats-job 1")["state"] == "reserved"
-    assert client.asks("stats")["current-workers"] == "1"
-
-
-def test_without_seconds_no_job_is_an_answer_too() -> None:
-    client = Server().connect()
-    assert client.says("reserve-batch 5") == "RESERVED_BATCH 0"
-    client.put(ttr=1)
-    client.takes()
-    assert client.says("reserve-batch 5") == "RESERVED_BATCH 0"
-
-
 def test_with_seconds_it_is_a_reserve_with_timeout_for_the_first_job() -> None:
     server = Server()
     client = server.connect()
@@ -264,18 +211,6 @@ def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
     assert client.says("reserve") is None
     producer.put(b"x")
     assert client.hears() == "RESERVED 1 1\r\nx"
-
-
-def test_a_reply_waits_for_the_puts_of_all_its_jobs() -> None:
-    server = Server()
-    client = server.connect()
-    client.put(pri=2)
-    client.put(pri=1)
-    client.says("use other")
-    client.put(pri=0)
-    client.says("reserve-batch 5")
-    assert client.last is not None
-    assert client.last[1] == server.log.committed_lsn(2)
 
 
 def test_a_half_close_ends_the_wait_but_no_batch() -> None:

@@ -31,32 +31,6 @@ def counted(client: Client, key: str) -> int:
     return int(client.asks(f"stats-tube {used.split()[1]}")[key])
 
 
-@pytest.mark.parametrize(
-    ("state", "gone"),
-    [("", ["buried", "delayed", "ready"]), (" all", ["buried", "delayed", "ready"]),
-     (" ready", ["ready"]), (" delayed", ["delayed"]), (" buried", ["buried"])],
-)  # fmt: skip
-def test_what_is_in_the_state_is_deleted_and_nothing_else(state: str, gone: list[str]) -> None:
-    client = Server().connect()
-    jobs = one_of_each(client)
-    client.says("use other")
-    others = one_of_each(client)
-    assert client.says(f"flush-tube default{state}") == f"FLUSHED {len(gone)}"
-    for name, job_id in jobs.items():
-        assert (client.says(f"stats-job {job_id}") == "NOT_FOUND") == (name in gone)
-        assert client.asks(f"stats-job {others[name]}")["state"] == name
-
-
-def test_a_tube_that_is_not_there_is_not_found_and_an_empty_one_is() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    assert client.says("flush-tube nowhere") == "NOT_FOUND"
-    assert client.last is not None and client.last[1] == server.log.committed_lsn()
-    assert client.says("flush-tube default") == "FLUSHED 1"
-    assert client.says("flush-tube default") == "FLUSHED 0"
-
-
 def test_each_deletion_is_a_record_and_the_answer_waits_for_the_last() -> None:
     server = Server()
     client = server.connect()

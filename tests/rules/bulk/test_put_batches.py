@@ -28,15 +28,6 @@ def inserted(first: int, count: int) -> str:
 # Batches.
 
 
-def test_all_jobs_are_there_with_ids_that_follow_each_other() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.puts_batch(*THREE) == inserted(2, 3)
-    assert [client.takes(), client.takes(), client.takes()] == [1, 3, 2]
-    assert client.asks("stats-job 4")["state"] == "delayed"
-    assert client.asks("stats-job 4")["pri"] == "9"
-
-
 def test_a_batch_is_logged_as_a_whole_behind_its_tube() -> None:
     server = Server()
     client = server.connect()
@@ -50,21 +41,6 @@ def test_a_batch_is_logged_as_a_whole_behind_its_tube() -> None:
     client.puts_batch((0, 0, 1, b""))
     assert len(server.log.records) == 5, "the tube is known"
     assert client.last[1] == 5
-
-
-def test_who_waits_gets_the_best_job_when_all_are_there() -> None:
-    server = Server()
-    workers = [server.connect() for _ in range(3)]
-    for worker in workers:
-        assert worker.says("reserve-with-timeout 5") is None
-    server.connect().puts_batch(*THREE)
-    kinds = [image.kind for image in server.log.images()]
-    assert kinds == [Kind.PUT] * 3 + [Kind.RESERVE] * 2
-    assert [worker.hears() for worker in workers] == [
-        "RESERVED 2 3\r\none", "RESERVED 1 4\r\nfive", None,
-    ]  # fmt: skip
-    server.pass_time(2)
-    assert workers[2].hears() == "RESERVED 3 4\r\nnine"
 
 
 def test_a_batch_is_counted_as_its_jobs_and_as_no_command() -> None:
@@ -200,15 +176,6 @@ def test_no_memory_puts_nothing() -> None:
     client = server.connect()
     assert client.puts_batch((0, 0, 1, b"x" * 60), (0, 0, 1, b"x" * 60)) == "OUT_OF_MEMORY"
     assert not server.log.records
-
-
-def test_a_server_that_drains_takes_neither() -> None:
-    client = Server().connect()
-    client.says("drain")
-    assert client.puts_batch(*THREE) == "DRAINING"
-    assert client.says("put-at 0 0 60 1", b"x") == "DRAINING"
-    client.says("undrain")
-    assert client.puts_batch(*THREE) == inserted(1, 3)
 
 
 JOB = st.tuples(
