@@ -105,8 +105,15 @@ class Commands(Model):
         self.peers[number].until = FOREVER if timeout is None else self.ahead(timeout)
         return ""
 
-    def reserve_batch(self, number: int, count: int, chosen: Sequence[int] = ()) -> str:
-        """See `reserve`."""
+    def reserve_batch(
+        self, number: int, count: int, chosen: Sequence[int] = (), is_timed: bool = False
+    ) -> str:
+        """See `reserve`.
+
+        :param is_timed: whether it is told how long to wait: not at all.
+        """
+        if is_timed and not self.choices(number):
+            return self.reserve(number, 0)
         taken = []
         for at in range(count):
             found = self.choices(number)

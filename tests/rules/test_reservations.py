@@ -32,8 +32,7 @@ def holder_of_a_job(server: Server, ttr: int, tube: str = "default") -> tuple[Cl
 # Which job.
 
 
-def test_the_log_says_who_reserved_a_job_and_until_when() -> None:
-    server = Server()
+def test_the_log_says_who_reserved_a_job_and_until_when(server: Server) -> None:
     server.connect()
     client = server.connect()
     client.put(ttr=60)
@@ -73,8 +72,7 @@ def test_a_full_disk_has_no_room_for_them_and_jobs_leave_all_the_same() -> None:
 # Timeouts.
 
 
-def test_a_timeout_ends_the_wait_when_it_is_over_and_not_before() -> None:
-    server = Server()
+def test_a_timeout_ends_the_wait_when_it_is_over_and_not_before(server: Server) -> None:
     (worker,) = waiting(server, 1, "reserve-with-timeout 3")
     assert server.queue.next_due_ns() == server.now_ns + 3 * NS
     server.pass_time(2.999999999)
@@ -85,8 +83,7 @@ def test_a_timeout_ends_the_wait_when_it_is_over_and_not_before() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_the_longest_timeout_is_a_long_one() -> None:
-    server = Server()
+def test_the_longest_timeout_is_a_long_one(server: Server) -> None:
     (worker,) = waiting(server, 1, "reserve-with-timeout 2147483647")
     server.pass_time(2147483646)
     assert worker.hears() is None
@@ -94,16 +91,14 @@ def test_the_longest_timeout_is_a_long_one() -> None:
     assert worker.hears() == "TIMED_OUT"
 
 
-def test_a_plain_reserve_waits_for_ever() -> None:
-    server = Server()
+def test_a_plain_reserve_waits_for_ever(server: Server) -> None:
     (worker,) = waiting(server, 1)
     assert server.queue.next_due_ns() is None
     server.pass_time(10**9)
     assert worker.hears() is None
 
 
-def test_a_job_that_is_ready_in_the_instant_of_the_timeout_wins() -> None:
-    server = Server()
+def test_a_job_that_is_ready_in_the_instant_of_the_timeout_wins(server: Server) -> None:
     server.connect().put(delay=2)
     (worker,) = waiting(server, 1, "reserve-with-timeout 2")
     server.pass_time(2)
@@ -113,8 +108,7 @@ def test_a_job_that_is_ready_in_the_instant_of_the_timeout_wins() -> None:
 # DEADLINE_SOON.
 
 
-def test_a_waiting_owner_is_warned_one_second_before_its_deadline() -> None:
-    server = Server()
+def test_a_waiting_owner_is_warned_one_second_before_its_deadline(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     assert owner.says("reserve") is None
     server.pass_time(1.999999999)
@@ -124,23 +118,20 @@ def test_a_waiting_owner_is_warned_one_second_before_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("line", ["reserve", "reserve-with-timeout 0", "reserve-with-timeout 9"])
-def test_within_the_margin_every_reserve_is_warned_at_once(line: str) -> None:
-    server = Server()
+def test_within_the_margin_every_reserve_is_warned_at_once(server: Server, line: str) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     server.pass_time(2)
     assert owner.says(line) == "DEADLINE_SOON"
     assert owner.says(line) == "DEADLINE_SOON"
 
 
-def test_just_before_the_margin_a_timeout_of_0_is_only_a_timeout() -> None:
-    server = Server()
+def test_just_before_the_margin_a_timeout_of_0_is_only_a_timeout(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     server.pass_time(1.999999999)
     assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
 
 
-def test_only_the_earliest_deadline_counts() -> None:
-    server = Server()
+def test_only_the_earliest_deadline_counts(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=10)
     owner.put(ttr=2)
     owner.takes()
@@ -151,8 +142,7 @@ def test_only_the_earliest_deadline_counts() -> None:
     assert owner.hears() == "DEADLINE_SOON"
 
 
-def test_if_margin_and_timeout_come_together_the_margin_counts() -> None:
-    server = Server()
+def test_if_margin_and_timeout_come_together_the_margin_counts(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=3)
     assert owner.says("reserve-with-timeout 2") is None
     server.pass_time(2)
@@ -160,8 +150,7 @@ def test_if_margin_and_timeout_come_together_the_margin_counts() -> None:
     assert owner.hears() is None
 
 
-def test_a_ready_job_of_a_paused_tube_does_not_save_from_the_warning() -> None:
-    server = Server()
+def test_a_ready_job_of_a_paused_tube_does_not_save_from_the_warning(server: Server) -> None:
     owner, _ = holder_of_a_job(server, ttr=1)
     owner.put()
     owner.says("pause-tube default 60")
@@ -171,8 +160,7 @@ def test_a_ready_job_of_a_paused_tube_does_not_save_from_the_warning() -> None:
     assert owner.asks("stats-job 1")["state"] == "ready", "its TTR ends all the same"
 
 
-def test_after_a_stall_the_owner_that_waits_hears_of_the_job_it_gets_back() -> None:
-    server = Server()
+def test_after_a_stall_the_owner_that_waits_hears_of_the_job_it_gets_back(server: Server) -> None:
     owner, job_id = holder_of_a_job(server, ttr=3)
     assert owner.says("reserve") is None
     server.stall(10)
@@ -197,8 +185,7 @@ def test_a_session_that_hears_of_no_deadline_waits_on_and_gets_its_own_job_again
     assert owner.asks("stats-job 1")["timeouts"] == "1"
 
 
-def test_the_timeout_of_a_wait_ends_it_all_the_same() -> None:
-    server = Server()
+def test_the_timeout_of_a_wait_ends_it_all_the_same(server: Server) -> None:
     owner = server.connect(hears_deadlines=False)
     owner.put(ttr=10)
     owner.takes()
@@ -207,8 +194,7 @@ def test_the_timeout_of_a_wait_ends_it_all_the_same() -> None:
     assert owner.says("reserve-with-timeout 0") == "TIMED_OUT"
 
 
-def test_nothing_is_due_at_a_moment_that_nobody_hears_of() -> None:
-    server = Server()
+def test_nothing_is_due_at_a_moment_that_nobody_hears_of(server: Server) -> None:
     owner = server.connect(hears_deadlines=False)
     owner.put(ttr=10)
     owner.takes()

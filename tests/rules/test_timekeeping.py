@@ -39,9 +39,7 @@ def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
 # Nothing is due.
 
 
-def test_nothing_is_due_when_nothing_can_happen_by_itself() -> None:
-    server = Server()
-    client = server.connect()
+def test_nothing_is_due_when_nothing_can_happen_by_itself(server: Server, client: Client) -> None:
     client.put()
     client.says("ignore default")
     client.says("watch empty")
@@ -49,9 +47,7 @@ def test_nothing_is_due_when_nothing_can_happen_by_itself() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_what_was_planned_in_vain_is_found_to_be_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_what_was_planned_in_vain_is_found_to_be_nothing(server: Server, client: Client) -> None:
     client.says(f"delete {client.put(delay=1)}")
     client.put(ttr=1)
     client.says(f"bury {client.takes()} 0")
@@ -60,9 +56,7 @@ def test_what_was_planned_in_vain_is_found_to_be_nothing() -> None:
     assert counts(client) == {"ready": 0, "reserved": 0, "delayed": 0, "buried": 1}
 
 
-def test_the_earliest_of_all_that_can_happen_is_due() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_earliest_of_all_that_can_happen_is_due(server: Server, client: Client) -> None:
     client.put(delay=50)
     assert server.queue.next_due_ns() == server.now_ns + 50 * NS
     client.says("pause-tube default 40")
@@ -76,9 +70,7 @@ def test_the_earliest_of_all_that_can_happen_is_due() -> None:
     assert server.queue.next_due_ns() == server.now_ns + 20 * NS
 
 
-def test_a_tick_before_anything_is_due_changes_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_tick_before_anything_is_due_changes_nothing(server: Server, client: Client) -> None:
     job_id = client.put(delay=2)
     for _ in range(3):
         server.tick()
@@ -108,9 +100,7 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
-def test_delays_end_by_time_and_then_by_id() -> None:
-    server = Server()
-    client = server.connect()
+def test_delays_end_by_time_and_then_by_id(server: Server, client: Client) -> None:
     client.says("use crowd")
     for delay in (3, 1, 2, 1):
         client.put(delay=delay)
@@ -124,9 +114,7 @@ def test_delays_end_by_time_and_then_by_id() -> None:
     ]
 
 
-def test_the_longest_delay_can_be_waited_for() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_longest_delay_can_be_waited_for(server: Server, client: Client) -> None:
     job_id = client.put(delay=4294967295)
     server.pass_time(4294967294)
     assert state_of(client, job_id) == "delayed"
@@ -137,9 +125,7 @@ def test_the_longest_delay_can_be_waited_for() -> None:
 # Pauses.
 
 
-def test_a_pause_lasts_as_long_as_it_was_asked_for() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_pause_lasts_as_long_as_it_was_asked_for(server: Server, client: Client) -> None:
     client.put()
     client.says("pause-tube default 2")
     server.pass_time(2 - INSTANT)
@@ -190,9 +176,7 @@ def test_a_ttr_runs_from_the_reservation_and_gives_the_job_back() -> None:
     assert client.asks("stats")["job-timeouts"] == "1"
 
 
-def test_the_log_says_that_a_ttr_has_ended() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> None:
     client.put(ttr=1)
     client.takes()
     server.pass_time(1)
@@ -202,8 +186,7 @@ def test_the_log_says_that_a_ttr_has_ended() -> None:
 
 
 @pytest.mark.parametrize("ttr", [1, 2])
-def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(ttr: int) -> None:
-    server = Server()
+def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(server: Server, ttr: int) -> None:
     owners = [server.connect() for _ in range(400)]
     for owner in owners:
         owner.put(ttr=ttr)
@@ -216,8 +199,7 @@ def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(ttr: int) -> None
 # Slices: a large kick.
 
 
-def test_a_kick_of_one_slice_is_answered_at_once() -> None:
-    client = Server().connect()
+def test_a_kick_of_one_slice_is_answered_at_once(client: Client) -> None:
     bury_many(client, RUN_JOBS)
     assert client.says(f"kick {RUN_JOBS}") == f"KICKED {RUN_JOBS}"
 
@@ -249,9 +231,7 @@ def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() ->
     assert client.says("peek-buried") == f"FOUND {ids[bound]} 1\r\nx"
 
 
-def test_delayed_jobs_are_kicked_in_slices_too() -> None:
-    server = Server()
-    client = server.connect()
+def test_delayed_jobs_are_kicked_in_slices_too(server: Server, client: Client) -> None:
     for _ in range(RUN_JOBS + 50):
         client.put(delay=100)
     assert client.says("kick 4294967295") is None
@@ -259,9 +239,8 @@ def test_delayed_jobs_are_kicked_in_slices_too() -> None:
     assert client.hears() == f"KICKED {RUN_JOBS + 50}"
 
 
-def test_others_are_served_between_the_slices_of_a_kick() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: Client) -> None:
+    other = server.connect()
     bury_many(client, 2 * RUN_JOBS + 1)
     client.says("kick 4294967295")
     other.says("use elsewhere")
@@ -296,9 +275,8 @@ def test_a_kick_in_slices_counts_what_it_kicked_though_others_delete_meanwhile()
     assert client.hears() == f"KICKED {RUN_JOBS + 3}"
 
 
-def test_a_kick_in_slices_goes_on_when_its_client_has_left() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_a_kick_in_slices_goes_on_when_its_client_has_left(server: Server, client: Client) -> None:
+    other = server.connect()
     bury_many(client, RUN_JOBS + 10)
     client.says("kick 4294967295")
     client.leaves()
@@ -306,8 +284,7 @@ def test_a_kick_in_slices_goes_on_when_its_client_has_left() -> None:
     assert counts(other)["ready"] == RUN_JOBS + 10
 
 
-def test_two_kicks_in_slices_take_turns() -> None:
-    server = Server()
+def test_two_kicks_in_slices_take_turns(server: Server) -> None:
     clients = [server.connect(), server.connect()]
     for at, client in enumerate(clients):
         client.says(f"use t{at}")
@@ -323,8 +300,7 @@ def test_two_kicks_in_slices_take_turns() -> None:
     assert [client.hears() for client in clients] == [f"KICKED {3 * RUN_JOBS - 1}"] * 2
 
 
-def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr() -> None:
-    server = Server()
+def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr(server: Server) -> None:
     client, others, worker = server.connect(), server.connect(), server.connect()
     ids = bury_many(client, RUN_JOBS + 1)
     client.says("kick 4294967295")
@@ -339,8 +315,7 @@ def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr() -> None:
 # Slices: the end of a session with many jobs.
 
 
-def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices() -> None:
-    server = Server()
+def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, 2 * SLICE_JOBS + 1)
     owner.leaves()
@@ -357,8 +332,7 @@ def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_a_session_that_ends_with_few_jobs_is_gone_at_once() -> None:
-    server = Server()
+def test_a_session_that_ends_with_few_jobs_is_gone_at_once(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, SLICE_JOBS - 1)
     owner.leaves()
@@ -367,8 +341,7 @@ def test_a_session_that_ends_with_few_jobs_is_gone_at_once() -> None:
     assert owner.session.number not in server.queue.state.sessions
 
 
-def test_others_are_served_while_a_session_ends() -> None:
-    server = Server()
+def test_others_are_served_while_a_session_ends(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     ids = hold_many(owner, 2 * SLICE_JOBS)
     owner.leaves()
@@ -379,8 +352,7 @@ def test_others_are_served_while_a_session_ends() -> None:
     assert counts(other)["ready"] == len(ids) - 2
 
 
-def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr() -> None:
-    server = Server()
+def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, SLICE_JOBS + 10, ttr=1)
     owner.leaves()
@@ -392,8 +364,7 @@ def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr() -> 
     assert counts(other)["ready"] == SLICE_JOBS + 10
 
 
-def test_who_waits_gets_jobs_of_a_session_that_ends() -> None:
-    server = Server()
+def test_who_waits_gets_jobs_of_a_session_that_ends(server: Server) -> None:
     owner, worker = server.connect(), server.connect()
     ids = hold_many(owner, SLICE_JOBS + 1)
     worker.says("reserve")
@@ -418,9 +389,7 @@ def test_who_gets_a_job_from_a_late_slice_of_a_sessions_end_has_the_whole_ttr() 
 # Slices: much that is due at once.
 
 
-def test_delays_that_end_together_end_in_slices() -> None:
-    server = Server()
-    client = server.connect()
+def test_delays_that_end_together_end_in_slices(server: Server, client: Client) -> None:
     for _ in range(2 * SLICE_JOBS + 1):
         client.put(delay=9)
     server.stall(9)
@@ -433,9 +402,7 @@ def test_delays_that_end_together_end_in_slices() -> None:
     assert server.queue.next_due_ns() == server.now_ns + 60 * NS
 
 
-def test_one_slice_of_delays_ends_in_one_tick() -> None:
-    server = Server()
-    client = server.connect()
+def test_one_slice_of_delays_ends_in_one_tick(server: Server, client: Client) -> None:
     for _ in range(SLICE_JOBS):
         client.put(delay=9)
     server.stall(9)
@@ -443,8 +410,7 @@ def test_one_slice_of_delays_ends_in_one_tick() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_ttrs_that_end_together_end_in_slices() -> None:
-    server = Server()
+def test_ttrs_that_end_together_end_in_slices(server: Server) -> None:
     owner = server.connect()
     hold_many(owner, 2 * SLICE_JOBS + 1, ttr=9)
     server.stall(9)
@@ -456,8 +422,7 @@ def test_ttrs_that_end_together_end_in_slices() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_timeouts_that_end_together_end_in_slices() -> None:
-    server = Server()
+def test_timeouts_that_end_together_end_in_slices(server: Server) -> None:
     workers = [server.connect() for _ in range(SLICE_JOBS + 1)]
     for worker in workers:
         assert worker.says("reserve-with-timeout 9") is None
@@ -467,8 +432,7 @@ def test_timeouts_that_end_together_end_in_slices() -> None:
     assert {worker.hears() for worker in workers} == {"TIMED_OUT"}
 
 
-def test_all_kinds_of_work_share_one_tick_and_none_of_them_starves() -> None:
-    server = Server()
+def test_all_kinds_of_work_share_one_tick_and_none_of_them_starves(server: Server) -> None:
     owner, asker, worker = server.connect(), server.connect(), server.connect()
     owner.says("tube-policy default max-age=10 dead-letter=dead")
     count = 10 * DEAD_SLICE_JOBS

@@ -35,9 +35,7 @@ def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
     assert put(client) == "INSERTED 3", "which asked for nothing"
 
 
-def test_a_tube_is_kept_while_a_key_of_it_is_remembered() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_tube_is_kept_while_a_key_of_it_is_remembered(server: Server, client: Client) -> None:
     client.says("use mail")
     put(client, "idp:k:9")
     client.says("delete 1")
@@ -111,8 +109,7 @@ def batch(queue: WorkQueue, session: Session, *keys: bytes) -> str:
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_there_are_so_many_keys_at_most(past: int) -> None:
-    server = Server()
+def test_there_are_so_many_keys_at_most(server: Server, past: int) -> None:
     server.queue.state.unique.most = 4
     client = server.connect()
     put(client, "idp:a")
@@ -130,8 +127,7 @@ def test_there_are_so_many_keys_at_most(past: int) -> None:
     assert put(client, "idp:e") == "INSERTED 6"
 
 
-def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
-    server = Server()
+def test_a_log_that_cannot_begin_a_segment_takes_no_tags(server: Server) -> None:
     server.log.budget = Budget(has_segment=False, is_short=True)
     client = server.connect()
     assert put(client) == "OUT_OF_MEMORY"
@@ -139,8 +135,7 @@ def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
     assert not server.log.has_extensions
 
 
-def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them() -> None:
-    server = Server()
+def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them(server: Server) -> None:
     budget = server.log.budget = Budget(has_segment=False)
     client = server.connect()
     assert client.says("put 0 0 60 1 idp:k", b"x") is None

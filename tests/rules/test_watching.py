@@ -6,7 +6,7 @@ import pytest
 
 from beanstalk_twisted.jobs.figures import TUBE_BYTES, WAITERS_BYTES, WATCH_BYTES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
-from tests.rules.conversation import Server
+from tests.rules.conversation import Client, Server
 
 
 @pytest.mark.parametrize("words", ["", " 3"], ids=["watch", "watch with a weight"])
@@ -28,8 +28,7 @@ def test_so_many_tubes_are_watched_and_the_next_is_refused_and_not_made(words: s
 # Tubes that come and go.
 
 
-def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists() -> None:
-    client = Server().connect()
+def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists(client: Client) -> None:
     for tube in ("2026-11-29", "123", "null", "1.2.3"):
         client.says(f"watch {tube}")
     items = '- default\n- "2026-11-29"\n- "123"\n- "null"\n- 1.2.3\n'
@@ -37,8 +36,7 @@ def test_a_name_that_looks_like_a_number_or_a_date_is_quoted_in_lists() -> None:
     assert client.says("list-tubes") == f"OK {len(items) + 4}\r\n---\n{items}"
 
 
-def test_a_tube_that_is_no_longer_used_or_watched_is_gone_with_its_counters() -> None:
-    client = Server().connect()
+def test_a_tube_that_is_no_longer_used_or_watched_is_gone_with_its_counters(client: Client) -> None:
     client.says("use a")
     client.says(f"delete {client.put()}")
     client.says("pause-tube a 100")
@@ -54,10 +52,9 @@ def test_a_tube_that_is_no_longer_used_or_watched_is_gone_with_its_counters() ->
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_very_many_tubes(
-    more: int,
+    server: Server, client: Client, more: int
 ) -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+    other = server.connect()
     for number in range(SLICE_TUBES - 1 + more):
         client.says(f"watch {number}")
     client.leaves()
@@ -68,8 +65,7 @@ def test_others_are_served_between_the_slices_of_the_end_of_one_that_watches_ver
     assert other.lists("list-tubes") == ["default", "elsewhere"]
 
 
-def test_what_is_watched_and_waited_for_counts_as_memory_until_it_ends() -> None:
-    server = Server()
+def test_what_is_watched_and_waited_for_counts_as_memory_until_it_ends(server: Server) -> None:
     state, other = server.queue.state, server.connect()
     before = state.memory_bytes
     client = server.connect()

@@ -21,8 +21,7 @@ def bury(client: Client, *, pri: int = 0, buried_pri: int = 0) -> int:
 # put
 
 
-def test_a_put_is_logged_whole() -> None:
-    server = Server()
+def test_a_put_is_logged_whole(server: Server) -> None:
     server.connect()
     client = server.connect()
     client.says("use work")
@@ -38,8 +37,7 @@ def test_a_put_is_logged_whole() -> None:
     ]  # fmt: skip
 
 
-def test_the_largest_numbers_fit() -> None:
-    client = Server().connect()
+def test_the_largest_numbers_fit(client: Client) -> None:
     client.put(pri=4294967295, delay=4294967295, ttr=4294967295)
     stats = client.asks("stats-job 1")
     assert [stats[name] for name in ("pri", "delay", "ttr", "time-left")] == ["4294967295"] * 4
@@ -47,8 +45,7 @@ def test_the_largest_numbers_fit() -> None:
 
 @pytest.mark.parametrize("delay", [0, 1])
 @pytest.mark.parametrize("body", [b"", b"\r\n", b"\0", b"x" * 65535], ids=len)
-def test_a_body_comes_back_as_it_was(body: bytes, delay: int) -> None:
-    client = Server().connect()
+def test_a_body_comes_back_as_it_was(client: Client, body: bytes, delay: int) -> None:
     client.put(body, delay=delay)
     assert client.says("peek 1") == f"FOUND 1 {len(body)}\r\n{body.decode('latin-1')}"
     assert client.says("reserve-job 1") == f"RESERVED 1 {len(body)}\r\n{body.decode('latin-1')}"
@@ -65,24 +62,10 @@ def test_a_body_that_never_comes_uses_up_an_id_and_makes_no_job() -> None:
     assert other.asks("stats")["total-jobs"] == "1"
 
 
-def test_a_server_that_drains_refuses_puts_and_does_all_else() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    server.queue.puts.is_draining = True
-    assert client.says("put 0 0 1 1", b"x") == "DRAINING"
-    assert client.takes() == 1
-    assert client.says("release 1 0 0") == "RELEASED"
-    server.queue.puts.is_draining = False
-    assert client.put() == 3, "the refused one used up an id"
-
-
 # delete
 
 
-def test_a_deleted_job_never_comes_back() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_deleted_job_never_comes_back(server: Server, client: Client) -> None:
     delayed, held = client.put(delay=1), client.put(ttr=1)
     client.takes()
     for job_id in (delayed, held):
@@ -96,9 +79,7 @@ def test_a_deleted_job_never_comes_back() -> None:
 # release, bury, touch: only for the holder
 
 
-def test_touch_changes_nothing_but_the_deadline() -> None:
-    server = Server()
-    client = server.connect()
+def test_touch_changes_nothing_but_the_deadline(server: Server, client: Client) -> None:
     client.put(ttr=10)
     client.takes()
     before = client.asks("stats-job 1")
@@ -112,9 +93,7 @@ def test_touch_changes_nothing_but_the_deadline() -> None:
 # kick
 
 
-def test_jobs_buried_in_one_instant_keep_their_order() -> None:
-    server = Server()
-    client = server.connect()
+def test_jobs_buried_in_one_instant_keep_their_order(server: Server, client: Client) -> None:
     ids = [bury(client) for _ in range(5)]
     images = [server.log.images(job_id)[-1] for job_id in ids]
     times = [image.deadline_ns for image in images]
@@ -137,8 +116,7 @@ def test_kick_moves_no_more_than_was_asked_for_or_is_there(bound: str, kicked: i
 
 
 @pytest.mark.parametrize("job_id", [0, 2, 18446744073709551615])
-def test_a_job_that_is_not_there_cannot_be_looked_at(job_id: int) -> None:
-    client = Server().connect()
+def test_a_job_that_is_not_there_cannot_be_looked_at(client: Client, job_id: int) -> None:
     client.put()
     assert client.says(f"peek {job_id}") == "NOT_FOUND"
 
@@ -160,9 +138,7 @@ def test_the_jobs_of_a_connection_that_ends_are_ready_again_with_nothing_counted
     assert image.connection == 0
 
 
-def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
-    server = Server()
-    client = server.connect()
+def test_jobs_come_back_in_the_order_they_were_reserved(server: Server, client: Client) -> None:
     for pri in (3, 1, 2):
         client.put(pri=pri)
     for job_id in (2, 1, 3):
@@ -173,8 +149,7 @@ def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
     assert back == [2, 1, 3]
 
 
-def test_connections_are_numbered_from_1_and_no_number_is_given_twice() -> None:
-    server = Server()
+def test_connections_are_numbered_from_1_and_no_number_is_given_twice(server: Server) -> None:
     numbers = []
     for _ in range(3):
         client = server.connect()
@@ -267,9 +242,7 @@ def test_a_reply_about_the_connection_or_the_process_waits_for_nothing(line: str
     assert Waits().lsn(line) == 0
 
 
-def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_timeout_or_a_warning_waits_for_nothing(server: Server, client: Client) -> None:
     client.put(ttr=3)
     client.takes()
     for line, reply in (("reserve-with-timeout 1", "TIMED_OUT"), ("reserve", "DEADLINE_SOON")):
@@ -279,9 +252,7 @@ def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
         assert client.last is not None and client.last[1] == 0
 
 
-def test_a_large_kick_waits_for_its_last_record() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_large_kick_waits_for_its_last_record(server: Server, client: Client) -> None:
     for _ in range(RUN_JOBS + 1):
         client.put(delay=9)
     assert client.says(f"kick {RUN_JOBS + 1}") is None
@@ -291,9 +262,7 @@ def test_a_large_kick_waits_for_its_last_record() -> None:
     assert client.last[1] == server.log.committed_lsn() == len(server.log.records)
 
 
-def test_a_refused_put_waits_for_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_refused_put_waits_for_nothing(server: Server, client: Client) -> None:
     client.put()
     server.queue.puts.is_draining = True
     client.says("put 0 0 1 1", b"x")

@@ -134,7 +134,7 @@ class Scenes(Everything):
             self.put(number, tube, [(0, 0, 100, "", "", "", "", "")] * 5, True)
             self.pass_time(1)
         if self.anybody:
-            self.reserve_batch(number, 20)
+            self.reserve_batch(number, 20, "")
 
     def end_group(self, number: int, tube: str) -> None:
         """Delete the jobs of a group, one by one, while another one waits for it."""

@@ -10,14 +10,13 @@ hypothesis has a profile of its own, in which every run does the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -27,38 +26,25 @@ from hypothesis.stateful import (
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
-from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.bulk import RUN_JOBS
-from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
+from tests.jobs.test_table import FIELDS
 from tests.model.commands import STATES, Commands
-from tests.model.queue import FOREVER, TICKS
-from tests.model.queue import Job as Known
+from tests.model.queue import FOREVER, TICKS, Job
 from tests.rules.conversation import NS, START_NS, Client, Server
+from tests.stateful.drawing import CLIENTS, PLACE, PRIORITIES, TUBE, WHO, ids_of
+from tests.stateful.words import Words
 
 EXAMPLES = 4 * settings().max_examples
 STEPS = 60
-CLIENTS = 3
 TICK_NS = NS // TICKS
 
-TUBES = ("default", "a", "b")
-PRIORITIES = st.sampled_from([0, 1, 1023, 1024, 4294967295])
-DELAYS = st.sampled_from([0, 0, 0, 1, 2, 5])
-TTRS = st.sampled_from([0, 1, 2, 3, 10])
-BODIES = st.binary(max_size=3)
-TUBE = st.sampled_from(TUBES)
-JOBS = st.tuples(TUBE, PRIORITIES, DELAYS, TTRS, BODIES)
-WHO = st.integers(0, CLIENTS - 1)
-PLACE = st.integers(0, 40)
-
-A_JOB = Job(1, b"", None, (0,) * 16)
-FIELDS = [
-    name for name in dir(A_JOB) if not name.startswith("_") and not callable(getattr(A_JOB, name))
-]
-"""All that a job has; not `__slots__`, which a compiled class does not have."""
-assert {"body", "holder", "tube_id"} <= set(FIELDS)
+JOBS = st.tuples(
+    TUBE, PRIORITIES, st.sampled_from([0, 0, 0, 1, 2, 5]), st.sampled_from([0, 1, 2, 3, 10]),
+    st.binary(max_size=3),
+)  # fmt: skip
 
 
 def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
@@ -81,7 +67,7 @@ def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:
     return jobs | tubes | {"counts": counts, "urgent": state.urgent}
 
 
-class Clients(RuleBasedStateMachine):
+class Clients(Words):
     """Clients, and the queue that they expect."""
 
     def __init__(self) -> None:
@@ -91,50 +77,25 @@ class Clients(RuleBasedStateMachine):
         self.clients = [self.server.connect() for _ in range(CLIENTS)]
         self.next_id = 1
 
-    # What can be chosen.
-
-    @property
-    def anybody(self) -> bool:
-        """Whether a client may say something."""
-        return any(not peer.is_blocked for peer in self.model.peers)
-
-    def idle(self, number: int) -> int:
-        """Give a client that may say something, this one if it may."""
-        free = [at for at, peer in enumerate(self.model.peers) if not peer.is_blocked]
-        return free[number % len(free)]
-
-    def pick(self, place: int, *states: str) -> int:
-        """Give a job, mostly one in these states, now and then one that is not there."""
-        jobs = self.model.jobs
-        fitting = [job_id for job_id, job in jobs.items() if job.state in states]
-        ids = fitting * 3 + list(jobs) + [self.next_id]
-        return ids[place % len(ids)]
-
-    def pick_held(self, number: int, place: int) -> tuple[int, int]:
-        """Give a client and a job that is mostly its own."""
-        job_id = self.pick(place, "reserved")
-        job = self.model.jobs.get(job_id)
-        is_idle = job is not None and job.holder >= 0
-        if job is not None and is_idle and not self.model.peers[job.holder].is_blocked:
-            number = job.holder if place % 4 else number
-        return self.idle(number), job_id
-
     # What is expected.
 
-    def check_lsn(self, number: int, reply: str) -> None:
-        """Expect a reply that names a job to wait for that job's newest committing record."""
-        word, _, rest = reply.partition(" ")
-        last = self.clients[number].last
-        if word in ("INSERTED", "RESERVED", "FOUND"):
-            assert last is not None
-            assert last[1] == self.server.log.committed_lsn(int(rest.split()[0]))
-
-    def tell(self, number: int, line: str, expected: str, body: bytes = b"") -> None:
-        """Send a command, and expect this reply, none if it is empty."""
-        reply = self.clients[number].says(line, body)
-        assert ("" if reply is None else f"{reply}\r\n") == expected
-        self.check_lsn(number, expected)
+    def talk(self, number: int, request: str, answer: Callable[[str], str]) -> None:
+        line, _, body = request.partition("\r\n")
+        self.model.step += 1
+        reply = self.clients[number].says(line, body.removesuffix("\r\n").encode("latin-1"))
+        heard = "" if reply is None else f"{reply}\r\n"
+        assert heard == answer(heard)
+        self.check_lsn(number, heard)
         self.check()
+
+    def check_lsn(self, number: int, reply: str) -> None:
+        """Expect a reply that names jobs to wait for their newest committing records."""
+        word, _, rest = reply.partition(" ")
+        if word in ("INSERTED", "RESERVED", "FOUND", "RESERVED_BATCH"):
+            ids = ids_of(reply) or ([] if word == "RESERVED_BATCH" else [int(rest.split()[0])])
+            last = self.clients[number].last
+            assert last is not None
+            assert last[1] == max(map(self.server.log.committed_lsn, ids), default=0)
 
     def check(self) -> None:
         """Expect those who wait to hear what the model says."""
@@ -151,9 +112,9 @@ class Clients(RuleBasedStateMachine):
     def clients_come(self, watched: list[set[str]]) -> None:
         for number, tubes in enumerate(watched):
             for tube in sorted(tubes):
-                self.watch(number, tube)
+                self.watch(number, tube, 1)
             if "default" not in tubes:
-                self.ignore(number, "default")
+                self.watch(number, "default", 0)
 
     @rule(number=WHO)
     def another_client_comes_for_one(self, number: int) -> None:
@@ -178,7 +139,7 @@ class Clients(RuleBasedStateMachine):
         self.model.peers[number].late += self.model.end_wait(number)
         self.check()
         if not self.clients[number].session.is_busy:
-            self.tell(number, "cancel-reserve", "CANCELLED\r\n")
+            self.talk(number, "cancel-reserve\r\n", lambda heard: "CANCELLED\r\n")
 
     # Commands.
 
@@ -186,19 +147,7 @@ class Clients(RuleBasedStateMachine):
     @rule(number=WHO, tube=TUBE)
     def use(self, number: int, tube: str) -> None:
         number = self.idle(number)
-        self.tell(number, f"use {tube}", self.model.use(number, tube))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE)
-    def watch(self, number: int, tube: str) -> None:
-        number = self.idle(number)
-        self.tell(number, f"watch {tube}", self.model.watch(number, tube))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE)
-    def ignore(self, number: int, tube: str) -> None:
-        number = self.idle(number)
-        self.tell(number, f"ignore {tube}", self.model.ignore(number, tube))
+        self.talk(number, f"use {tube}\r\n", lambda heard: self.model.use(number, tube))
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, jobs=st.lists(JOBS, min_size=1, max_size=4))
@@ -211,136 +160,44 @@ class Clients(RuleBasedStateMachine):
 
     def put_one(self, number: int, pri: int, delay: int, ttr: int, body: bytes) -> None:
         """Put a job into the used tube."""
-        text = body.decode("latin-1")
-        job = Known(self.next_id, "", pri, delay, ttr or 1, text)
+        job = Job(self.next_id, "", pri, delay, ttr or 1, body.decode("latin-1"))
         self.next_id += 1
-        expected = self.model.put(number, [job], is_batch=False)
-        self.tell(number, f"put {pri} {delay} {ttr} {len(body)}", expected, body)
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, timeout=st.sampled_from([None, 0, 1, 2, 5]))
-    def reserve(self, number: int, timeout: int | None) -> None:
-        number = self.idle(number)
-        line = "reserve" if timeout is None else f"reserve-with-timeout {timeout}"
-        self.model.step += 1
-        self.tell(number, line, self.model.reserve(number, timeout))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def reserve_job(self, number: int, place: int) -> None:
-        number, job_id = self.idle(number), self.pick(place, "ready", "delayed", "buried")
-        self.tell(number, f"reserve-job {job_id}", self.model.reserve_job(number, job_id))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def delete(self, number: int, place: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        expected = self.model.delete(number, [job_id], is_batch=False)
-        self.tell(number, f"delete {job_id}", expected)
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, count=st.integers(1, 4), timeout=st.sampled_from([None, 0]))
-    def reserve_batch(self, number: int, count: int, timeout: int | None) -> None:
-        number = self.idle(number)
-        line = f"reserve-batch {count}" + ("" if timeout is None else f" {timeout}")
-        if timeout is not None and not self.model.choices(number):
-            self.tell(number, line, self.model.reserve(number, 0))
-            return
-        held = list(self.clients[number].session.reserved)
-        self.tell(number, line, self.model.reserve_batch(number, count))
-        client = self.clients[number]
-        taken = [job_id for job_id in client.session.reserved if job_id not in held]
-        assert client.last is not None
-        assert client.last[1] == max(map(self.server.log.committed_lsn, taken), default=0)
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, places=st.lists(PLACE, min_size=1, max_size=5))
-    def delete_batch(self, number: int, places: list[int]) -> None:
-        """Delete a few jobs, some of them perhaps twice."""
-        number = self.idle(number)
-        ids = [self.pick(place, "reserved", "ready", "buried") for place in places]
-        expected = self.model.delete(number, ids, is_batch=True)
-        self.tell(number, f"delete-batch {' '.join(map(str, ids))}", expected)
-        last = self.clients[number].last
-        assert last is not None and last[1] >= max(map(self.server.log.committed_lsn, ids))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, pri=PRIORITIES, delay=DELAYS)
-    def release(self, number: int, place: int, pri: int, delay: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        expected = self.model.release(number, job_id, pri, delay)
-        self.tell(number, f"release {job_id} {pri} {delay}", expected)
+        self.talk(
+            number, f"put {pri} {delay} {ttr} {len(body)}\r\n{job.body}\r\n",
+            lambda heard: self.model.put(number, [job], is_batch=False),
+        )  # fmt: skip
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, place=PLACE, pri=PRIORITIES)
     def take_and_bury(self, number: int, place: int, pri: int) -> None:
         """Put a job aside that nobody holds, if there is one."""
         number, job_id = self.idle(number), self.pick(place, "ready", "delayed")
-        self.tell(number, f"reserve-job {job_id}", self.model.reserve_job(number, job_id))
-        self.tell(number, f"bury {job_id} {pri}", self.model.bury(number, job_id, pri))
+        self.take_and_bury_it(number, job_id, pri)
 
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, pri=PRIORITIES)
-    def bury(self, number: int, place: int, pri: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        self.tell(number, f"bury {job_id} {pri}", self.model.bury(number, job_id, pri))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def touch(self, number: int, place: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        self.tell(number, f"touch {job_id}", self.model.touch(number, job_id))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, bound=st.integers(0, 3))
-    def kick(self, number: int, bound: int) -> None:
-        number = self.idle(number)
-        self.tell(number, f"kick {bound}", self.model.kick(number, bound))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def kick_job(self, number: int, place: int) -> None:
-        number, job_id = self.idle(number), self.pick(place, "buried", "delayed")
-        self.tell(number, f"kick-job {job_id}", self.model.kick_job(job_id))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE, which=st.sampled_from(["ready", "delayed", "buried", ""]))
-    def flush_tube(self, number: int, tube: str, which: str) -> None:
-        """Delete what nobody holds, or what is in one state."""
-        number = self.idle(number)
-        if len(self.model.of(tube)) >= SLICE_JOBS or not self.is_at_rest():
-            return  # Others may act between slices: tests/rules/bulk/test_flushes.py.
-        expected = self.model.flush(tube, which)
-        self.tell(number, f"flush-tube {tube} {which}".strip(), expected)
+    def take_and_bury_it(self, number: int, job_id: int, pri: int) -> None:
+        self.talk(
+            number, f"reserve-job {job_id}\r\n",
+            lambda heard: self.model.reserve_job(number, job_id),
+        )  # fmt: skip
+        self.talk(
+            number, f"bury {job_id} {pri}\r\n", lambda heard: self.model.bury(number, job_id, pri)
+        )
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, place=PLACE)
     def peek(self, number: int, place: int) -> None:
         number, job_id = self.idle(number), self.pick(place)
-        self.tell(number, f"peek {job_id}", self.model.peek(job_id))
+        self.talk(number, f"peek {job_id}\r\n", lambda heard: self.model.peek(job_id))
         for state in ("ready", "delayed", "buried"):
-            self.tell(number, f"peek-{state}", self.model.peek_state(number, state))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE, seconds=st.sampled_from([0, 1, 3, 10]))
-    def pause_tube(self, number: int, tube: str, seconds: int) -> None:
-        number = self.idle(number)
-        self.tell(number, f"pause-tube {tube} {seconds}", self.model.pause(tube, seconds))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, seconds=st.sampled_from([0, 3, 8]))
-    def wait_job(self, number: int, place: int, seconds: int) -> None:
-        number, job_id = self.idle(number), self.pick(place, "reserved", "delayed")
-        self.tell(
-            number, f"wait-job {job_id} {seconds}", self.model.wait_job(number, job_id, seconds)
-        )
+            expected = self.model.peek_state(number, state)
+            self.talk(number, f"peek-{state}\r\n", lambda heard, said=expected: said)
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, tube=TUBE)
     def stats_tube(self, number: int, tube: str) -> None:
         number = self.idle(number)
         if tube not in self.model.tubes():
-            self.tell(number, f"stats-tube {tube}", "NOT_FOUND\r\n")
+            self.talk(number, f"stats-tube {tube}\r\n", lambda heard: "NOT_FOUND\r\n")
             return
         stats = self.clients[number].asks(f"stats-tube {tube}")
         for state in STATES:
@@ -417,10 +274,6 @@ class Clients(RuleBasedStateMachine):
             assert peer.waits and job in self.model.open_jobs(peer.watched)
             assert self.model.take(job, number) == reply
         peer.hears("")
-
-    def is_at_rest(self) -> bool:
-        """Whether no large work is under way."""
-        return True
 
     def expect_a_slice(self) -> None:
         """Expect the next slice of large work to have been done."""
@@ -539,10 +392,8 @@ class ClientsOfACrowd(Clients):
     def a_crowd_is_buried_and_kicked(self) -> None:
         self.use(0, "a")
         for number in range(RUN_JOBS + 20):
-            job_id = self.next_id
             self.put_one(0, number % 3, delay=9, ttr=2, body=b"x")
-            self.tell(0, f"reserve-job {job_id}", self.model.reserve_job(0, job_id))
-            self.tell(0, f"bury {job_id} 1", self.model.bury(0, job_id, 1))
+            self.take_and_bury_it(0, self.next_id - 1, 1)
         self.expect_a_large_kick(0, "buried", RUN_JOBS + 20)
 
     @precondition(lambda self: self.is_at_rest() and self.anybody)
@@ -555,7 +406,9 @@ class ClientsOfACrowd(Clients):
         if count > RUN_JOBS:
             self.expect_a_large_kick(number, state, count)
         else:
-            self.tell(number, "kick 4294967295", self.model.kick(number, count))
+            self.talk(
+                number, "kick 4294967295\r\n", lambda heard: self.model.kick(number, count)
+            )  # fmt: skip
 
     def idle(self, number: int) -> int:
         return self.free()[number % len(self.free())]

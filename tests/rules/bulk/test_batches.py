@@ -72,9 +72,7 @@ LARGE: Final = 60_000
 """Bytes of a body."""
 
 
-def test_large_jobs_are_deleted_at_once() -> None:
-    server = Server()
-    client = server.connect()
+def test_large_jobs_are_deleted_at_once(server: Server, client: Client) -> None:
     jobs = BATCH_SLICE_BYTES // LARGE + 2
     ids = [client.put(bytes(LARGE)) for _ in range(jobs)]
     assert client.says(delete(ids)) == f"DELETED_BATCH {jobs} 0"
@@ -83,9 +81,7 @@ def test_large_jobs_are_deleted_at_once() -> None:
     assert client.last[1] == server.log.committed_lsn()
 
 
-def test_the_largest_deletion_is_whole() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_largest_deletion_is_whole(server: Server, client: Client) -> None:
     client.says("use mail")
     puts(client, MAX_BATCH_JOBS - 1)
     client.says("use default")
@@ -142,9 +138,7 @@ def test_the_first_job_of_a_batch_that_waits_for_its_turn_is_reserved_at_once() 
     assert batch(client.hears())[0] == 1
 
 
-def test_a_deletion_goes_on_when_its_client_has_gone() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_deletion_goes_on_when_its_client_has_gone(server: Server, client: Client) -> None:
     ids = puts(client, BATCH_SLICE_JOBS + 1)
     for _ in ids:
         client.takes()
@@ -213,8 +207,7 @@ def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
     assert client.hears() == "RESERVED 1 1\r\nx"
 
 
-def test_a_half_close_ends_the_wait_but_no_batch() -> None:
-    server = Server()
+def test_a_half_close_ends_the_wait_but_no_batch(server: Server) -> None:
     client, other, producer = server.connect(), server.connect(), server.connect()
     client.says("reserve-batch 2 60")
     other.says("reserve-batch 2 60")
@@ -227,9 +220,8 @@ def test_a_half_close_ends_the_wait_but_no_batch() -> None:
     assert client.hears() is None
 
 
-def test_who_leaves_while_its_batch_grows_gives_all_back() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
+def test_who_leaves_while_its_batch_grows_gives_all_back(server: Server, client: Client) -> None:
+    producer = server.connect()
     count = len(puts(producer, 3 * BATCH_SLICE_JOBS))
     assert client.says(f"reserve-batch {count}") is None
     server.tick()
@@ -240,9 +232,8 @@ def test_who_leaves_while_its_batch_grows_gives_all_back() -> None:
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"]) == (str(count), "0")
 
 
-def test_who_leaves_with_the_first_job_gives_it_back() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
+def test_who_leaves_with_the_first_job_gives_it_back(server: Server, client: Client) -> None:
+    producer = server.connect()
     client.says("reserve-batch 2 60")
     puts(producer, 2)
     client.leaves()
@@ -293,17 +284,14 @@ def test_a_slice_ends_with_so_many_bytes_too(size: int, jobs: int) -> None:
 @pytest.mark.parametrize(
     ("size", "is_at_once"), [(AT_ONCE_BYTES, True), (AT_ONCE_BYTES + 1, False)]
 )
-def test_a_large_answer_is_delivered(size: int, is_at_once: bool) -> None:
-    client = Server().connect()
+def test_a_large_answer_is_delivered(client: Client, size: int, is_at_once: bool) -> None:
     puts(client, 1, b"x" * size)
     reply = client.says("reserve-batch 1")
     assert (reply is not None) is is_at_once
     assert batch(reply if is_at_once else client.hears()) == [1]
 
 
-def test_on_a_full_disk_jobs_are_reserved_and_deleted() -> None:
-    server = Server()
-    client = server.connect()
+def test_on_a_full_disk_jobs_are_reserved_and_deleted(server: Server, client: Client) -> None:
     ids = puts(client, BATCH_SLICE_JOBS + 1)
     server.log.budget = full_disk()
     assert client.says(f"reserve-batch {len(ids)}") is None

@@ -193,8 +193,7 @@ def buried(client: Client, count: int) -> list[int]:
     return ids
 
 
-def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go() -> None:
-    server = Server()
+def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go(server: Server) -> None:
     client, workers = server.connect(), [server.connect() for _ in range(3)]
     ids = buried(client, 20)
     for worker in workers:
@@ -206,9 +205,8 @@ def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go() -> No
     assert kinds == [Kind.KICK, Kind.RESERVE] * 3 + [Kind.KICK] * 17
 
 
-def test_a_kick_in_a_paused_tube_serves_nobody() -> None:
-    server = Server()
-    client, worker = server.connect(), server.connect()
+def test_a_kick_in_a_paused_tube_serves_nobody(server: Server, client: Client) -> None:
+    worker = server.connect()
     ids = buried(client, 20)
     worker.says("reserve")
     client.says("pause-tube default 9")

@@ -59,8 +59,7 @@ def compare(server: Server, client: Client, part: tuple[tuple[str, str | None], 
     return names
 
 
-def test_every_answer_is_byte_for_byte_what_the_real_server_gave() -> None:
-    server = Server()
+def test_every_answer_is_byte_for_byte_what_the_real_server_gave(server: Server) -> None:
     # What varies from process to process is set to what the real one had.
     server.facts = FACTS._replace(version=VERSION)
     server.connect().leaves()
@@ -91,8 +90,7 @@ def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, 
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
-def test_what_the_process_knows_is_shown_as_it_knows_it() -> None:
-    server = Server()
+def test_what_the_process_knows_is_shown_as_it_knows_it(server: Server) -> None:
     server.facts = FACTS._replace(
         pid=1, version="0.1", utime_us=1_000_007, stime_us=12_345_678_901, uptime_s=99,
         binlog_oldest=3, binlog_current=5, binlog_migrated=7, binlog_written=11,
@@ -148,18 +146,16 @@ SAID = {
 
 @pytest.mark.parametrize(("line", "counter"), SAID.items())
 def test_a_command_is_counted_under_its_own_name_also_when_it_finds_nothing(
-    line: str, counter: str
+    server: Server, client: Client, line: str, counter: str
 ) -> None:
-    server = Server()
-    client, asking = server.connect(), server.connect()
+    asking = server.connect()
     client.says(line, b"x")
     stats = asking.asks("stats")
     assert {key for key in COUNTERS if stats[key] != "0"} == {counter, "cmd-stats"}
     assert stats[counter] == stats["cmd-stats"] == "1"
 
 
-def test_reserve_job_and_kick_job_are_not_counted() -> None:
-    client = Server().connect()
+def test_reserve_job_and_kick_job_are_not_counted(client: Client) -> None:
     client.says("reserve-job 99")
     client.says("kick-job 99")
     stats = client.asks("stats")
@@ -176,8 +172,7 @@ def connections(client: Client) -> tuple[str, ...]:
     return tuple(stats[name] for name in (*names, "total-connections"))
 
 
-def test_connections_are_counted_while_they_last_and_in_total() -> None:
-    server = Server()
+def test_connections_are_counted_while_they_last_and_in_total(server: Server) -> None:
     asking = server.connect()
     assert connections(asking) == ("1", "0", "0", "0", "1")
     server.connect().leaves()
@@ -207,8 +202,7 @@ def test_who_reserves_is_a_worker_as_long_as_it_is_connected(line: str, is_worke
     assert connections(asking)[2] == "0"
 
 
-def test_who_has_put_is_a_producer_as_long_as_it_is_connected() -> None:
-    server = Server()
+def test_who_has_put_is_a_producer_as_long_as_it_is_connected(server: Server) -> None:
     asking, client = server.connect(), server.connect()
     client.put()
     client.put()
@@ -217,16 +211,14 @@ def test_who_has_put_is_a_producer_as_long_as_it_is_connected() -> None:
     assert connections(asking)[1] == "0"
 
 
-def test_who_put_in_vain_is_a_producer_too() -> None:
-    server = Server()
+def test_who_put_in_vain_is_a_producer_too(server: Server) -> None:
     asking, client = server.connect(), server.connect()
     server.queue.puts.is_draining = True
     client.says("put 0 0 1 1", b"x")
     assert connections(asking)[1] == "1"
 
 
-def test_tubes_are_counted() -> None:
-    client = Server().connect()
+def test_tubes_are_counted(client: Client) -> None:
     client.says("use a")
     client.says("watch b")
     assert client.asks("stats")["current-tubes"] == "3"
@@ -257,10 +249,8 @@ def test_seconds_left_are_cut_to_whole_ones(passed: float, left: str) -> None:
 
 @pytest.mark.parametrize(("overdue", "left"), [(0.5, "0"), (1, "-1"), (1.9, "-1"), (2, "-2")])
 def test_seconds_of_what_is_overdue_are_negative_and_cut_toward_0(
-    overdue: float, left: str
+    server: Server, client: Client, overdue: float, left: str
 ) -> None:
-    server = Server()
-    client = server.connect()
     client.put(ttr=10)
     client.takes()
     server.now_ns += round((10 + overdue) * 1e9)
@@ -277,9 +267,7 @@ def test_age_runs_from_the_put_line_and_the_delay_from_the_whole_body() -> None:
     assert (stats["age"], stats["time-left"]) == ("3", "10")
 
 
-def test_the_file_of_a_job_is_the_segment_that_has_its_body() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_file_of_a_job_is_the_segment_that_has_its_body(server: Server, client: Client) -> None:
     client.put()
     server.log.begin_segment([])
     client.put()
