@@ -1,10 +1,5 @@
 """The ledger of promises: what clients have sent and were told, and what a queue may therefore say
-and have.
-
-Where one client knows all that happens, the `Model` says what must be there, and `outcomes` what
-may be of a command that was not answered.  Clients that share their jobs note events in a `Ledger`.
-Each of their puts has a body of its own, so a job can be told from all others whatever its id.  All
-times are of one clock that never goes back, taken when the client sends or has read.
+and have: `outcomes` where one client knows all that happens, a `Ledger` where clients share jobs.
 """
 
 from __future__ import annotations
@@ -241,7 +236,9 @@ class Promised:
 
 
 class Ledger:
-    """What clients that share their jobs know together.
+    """What clients that share their jobs know together.  Each put has a body of its own, so a job
+    can be told from all others whatever its id.  All times are of one clock that never goes back,
+    taken when a client sends or has read.
 
     :ivar jobs: those whose ids were told, by id; ``puts`` all that were sent, by body.
     :ivar history: for `check`.

@@ -51,17 +51,6 @@ def test_a_flush_takes_parked_jobs_too_while_workers_go_on() -> None:
     assert (sum(server.queue.state.counts.values()), server.queue.state.tagged) == (0, 0)
 
 
-def test_many_watched_tubes_hear_of_the_job_that_may_go() -> None:
-    _, a, b = two()
-    for number in range(300):
-        b.says(f"watch t{number}")
-    a.says("use t7")
-    first, second = put(a, "con:k"), put(a, "con:k")
-    assert [takes(b), takes(b)] == [first, None]
-    b.says(f"delete {first}")
-    assert [takes(b), takes(b)] == [second, None]
-
-
 @pytest.mark.parametrize("mode", ["weighted", "weighted-fair"])
 def test_the_modes_of_weights_keep_to_the_limit(mode: str) -> None:
     _, a, b = two()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES, EXTENSIONS
-from tests.rules.conversation import Client, Server
+from tests.rules.conversation import Server
 
 
 def test_capabilities_are_the_rows_of_the_table_and_the_tags() -> None:
@@ -13,11 +13,3 @@ def test_capabilities_are_the_rows_of_the_table_and_the_tags() -> None:
     assert [name.decode() for name in CAPABILITIES] == names
     listed = "".join(f"- {yaml.item(name.encode()).decode()}\n" for name in names)
     assert Server().connect().says("capabilities") == f"OK {len(listed) + 4}\r\n---\n{listed}"
-
-
-def test_a_drained_server_takes_jobs_again(client: Client) -> None:
-    assert client.says("drain") == "DRAINING"
-    assert client.says("put 0 0 60 1", b"x") == "DRAINING"
-    assert "draining: true" in str(client.says("stats"))
-    assert client.says("undrain") == "NOT_DRAINING"
-    assert client.says("put 0 0 60 1", b"x") == "INSERTED 2"

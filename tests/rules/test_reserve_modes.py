@@ -207,21 +207,6 @@ def test_the_mode_of_each_connection_is_listed() -> None:
     assert "weighted" not in str(other.says("list-connections"))
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_connections_that_reserve_once_leave_no_tube_out(mode: str) -> None:
-    server, _, other = serving(mode, a=1)
-    fill(other, 1, "a", "b")
-    had = Counter[str]()
-    for _ in range(100):
-        worker = server.connect()
-        worker.says("watch a")
-        worker.says("watch b 2")
-        worker.says(f"reserve-mode {mode}")
-        had += reserves(worker, 1)
-        worker.leaves()
-    assert had["a"] >= 15 and had["b"] >= 50
-
-
 def test_the_same_commands_have_the_same_answers() -> None:
     def run() -> list[str]:
         _, worker, other = serving("weighted", a=3, b=5, c=7)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS, RUN_JOBS
@@ -183,17 +181,6 @@ def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> No
     image = server.log.images()[-1]
     assert (image.kind, image.state, image.reason) == (Kind.TTR_EXPIRED, State.READY, Reason.TTR)
     assert (image.timeouts, image.connection, image.ts_ns) == (1, 0, server.now_ns)
-
-
-@pytest.mark.parametrize("ttr", [1, 2])
-def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(server: Server, ttr: int) -> None:
-    owners = [server.connect() for _ in range(400)]
-    for owner in owners:
-        owner.put(ttr=ttr)
-        owner.takes()
-    server.pass_time(ttr)
-    assert counts(owners[0]) == {"ready": 400, "reserved": 0, "delayed": 0, "buried": 0}
-    assert server.queue.next_due_ns() is None
 
 
 # Slices: a large kick.

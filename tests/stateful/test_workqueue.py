@@ -1,10 +1,6 @@
-"""Several clients do what comes to their mind, and time passes; the queue keeps its word.
-
-The `Model` says beforehand what every command must answer.  After each step the queue is compared
-with it, with a state that was made from the recorded records alone, and with itself.
-
-``--hypothesis-profile`` scales it: four times the profile's ``max_examples`` are tried.  Under CI
-hypothesis has a profile of its own, in which every run does the same.
+"""Several clients do what comes to their mind, and time passes; the queue keeps its word: as the
+model says, as its own records say, and within itself.  ``--hypothesis-profile`` scales it: four
+times the profile's ``max_examples`` are tried.
 """
 
 from __future__ import annotations
@@ -26,11 +22,11 @@ from hypothesis.stateful import (
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, State
 from beanstalk_twisted.binlog.records.others import Counters, Pause, TubeDef
+from beanstalk_twisted.jobs.job import Job as HeldJob
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.rules.bulk import RUN_JOBS
-from tests.jobs.test_table import FIELDS
 from tests.model.commands import STATES, Commands
 from tests.model.queue import FOREVER, TICKS, Job
 from tests.rules.conversation import NS, START_NS, Client, Server
@@ -45,6 +41,14 @@ JOBS = st.tuples(
     TUBE, PRIORITIES, st.sampled_from([0, 0, 0, 1, 2, 5]), st.sampled_from([0, 1, 2, 3, 10]),
     st.binary(max_size=3),
 )  # fmt: skip
+
+
+A_JOB = HeldJob(1, b"", None, (0,) * 16)
+FIELDS = [
+    name for name in dir(A_JOB) if not name.startswith("_") and not callable(getattr(A_JOB, name))
+]
+"""All that a job has; not `__slots__`, which a compiled class does not have."""
+assert {"body", "holder", "tube_id"} <= set(FIELDS)
 
 
 def snapshot(state: QueueState, now_ns: int) -> dict[str, Any]:

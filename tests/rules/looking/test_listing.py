@@ -57,12 +57,6 @@ def ids(client: Client, asked: str) -> list[int]:
     return [job_id for each in pages(client, asked, 3) for job_id in each]
 
 
-def bury(client: Client, job_id: int) -> None:
-    """Put a job aside."""
-    client.says(f"reserve-job {job_id}")
-    client.says(f"bury {job_id} 7")
-
-
 def test_a_job_is_shown_with_all_that_there_is_to_say(server: Server, client: Client) -> None:
     worker = server.connect()
     client.put(b"four", pri=5, delay=9, ttr=20)
@@ -87,27 +81,6 @@ def test_a_job_is_shown_with_all_that_there_is_to_say(server: Server, client: Cl
     }
 
 
-def test_each_state_has_its_order(server: Server, client: Client) -> None:
-    worker = server.connect()
-    ready = [client.put(pri=pri) for pri in (5, 4294967295, 0, 5)]
-    delayed = [client.put(delay=delay) for delay in (9, 5, 9)]
-    held = [client.put() for _ in range(4)]
-    buried = [client.put() for _ in range(3)]
-    for job_id in reversed(buried):
-        bury(client, job_id)
-    for who, job_id in zip((worker, client, worker, client), reversed(held), strict=True):
-        who.says(f"reserve-job {job_id}")
-    known = {
-        "ready": [ready[2], ready[0], ready[3], ready[1]],
-        "reserved": [held[0], held[2], held[1], held[3]],
-        "delayed": [delayed[1], delayed[0], delayed[2]],
-        "buried": buried[::-1],
-    }
-    for state, order in known.items():
-        assert ids(client, f"default {state}") == order
-    assert ids(client, "default all") == [each for state in STATES for each in known[state]]
-
-
 @pytest.mark.parametrize("state", ["ready", "all"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1000])
 def test_only_a_page_that_has_more_behind_it_has_a_cursor(state: str, limit: int) -> None:
@@ -115,14 +88,6 @@ def test_only_a_page_that_has_more_behind_it_has_a_cursor(state: str, limit: int
     jobs = [client.put() for _ in range(4)]
     expected = [jobs[at : at + limit] for at in range(0, 4, limit)]
     assert pages(client, f"default {state}", limit) == expected
-
-
-def test_a_page_may_have_jobs_of_several_states(client: Client) -> None:
-    jobs = [client.put(), client.put(), client.put(delay=9), client.put()]
-    bury(client, jobs[3])
-    client.says(f"reserve-job {jobs[1]}")
-    assert pages(client, "default all", 2) == [jobs[:2], jobs[2:]]
-    assert pages(client, "default all", 3) == [jobs[:3], jobs[3:]]
 
 
 def test_a_page_has_so_many_jobs_at_most(client: Client) -> None:
