@@ -118,6 +118,17 @@ def test_the_last_id_of_32_bits_is_used_and_then_those_that_are_free() -> None:
     assert made == [(1 << 32) - 1, 2, 4]
 
 
+def test_who_has_waited_longest_is_first() -> None:
+    tube = Tube(1, DEFAULT)
+    sessions = [waiting_session(number, tube) for number in range(1, 7)]
+    order = []
+    while (session := tube.first_waiter()) is not None:
+        order.append(session)
+        stop_waiting(session, tube)
+    assert order == sessions
+    assert tube.waiting == 0
+
+
 def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> None:
     tube = Tube(1, DEFAULT)
     patient = waiting_session(1, tube)

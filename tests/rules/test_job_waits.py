@@ -64,6 +64,15 @@ def test_nothing_is_due_when_nobody_waits_any_more(server: Server, worker: Clien
 # Who goes.
 
 
+def test_who_leaves_is_forgotten_and_others_wait_on(server: Server, worker: Client) -> None:
+    leaving, staying = waiting(server, 1), waiting(server, 1)
+    leaving.leaves()
+    assert list(server.queue.state.awaited) == [1]
+    worker.says("delete 1")
+    assert staying.hears() == "DELETED"
+    assert server.queue.state.awaited == {}
+
+
 def test_a_large_kick_is_no_wait(server: Server) -> None:
     client = server.connect()
     for _ in range(2001):

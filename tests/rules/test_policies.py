@@ -736,6 +736,20 @@ def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads
     check_totals(server.queue)
 
 
+def test_tubes_whose_policies_come_together_are_counted_together() -> None:
+    server, client = a_server()
+    for tube in ("a", "b"):
+        client.says(f"use {tube}")
+        for _ in range(SMALL_TUBE + 1):
+            client.put(b"12")
+    server.queue.policies.declare(DeclaredPolicies([("*", {"max-age": "9"})]), server.now_ns)
+    server.finish_slices()
+    check_totals(server.queue)
+    server.pass_time(9)
+    server.finish_slices()
+    assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
+
+
 def check_totals(queue: WorkQueue) -> None:
     """Compare what totals say with the jobs that there are."""
     for tube in queue.state.tubes.in_order:

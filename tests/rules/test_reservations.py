@@ -98,6 +98,20 @@ def test_a_plain_reserve_waits_for_ever(server: Server) -> None:
     assert worker.hears() is None
 
 
+def test_the_timeout_of_an_earlier_wait_does_not_end_a_later_one() -> None:
+    server = Server()
+    (worker,) = waiting(server, 1, "reserve-with-timeout 2")
+    producer = server.connect()
+    job_id = producer.put()
+    assert worker.hears() is not None
+    worker.says(f"delete {job_id}")
+    worker.says("reserve-with-timeout 10")
+    server.pass_time(9)
+    assert worker.hears() is None
+    server.pass_time(1)
+    assert worker.hears() == "TIMED_OUT"
+
+
 def test_a_job_that_is_ready_in_the_instant_of_the_timeout_wins(server: Server) -> None:
     server.connect().put(delay=2)
     (worker,) = waiting(server, 1, "reserve-with-timeout 2")
