@@ -62,7 +62,7 @@ class Journal:
         wanted = self._chance.choice(
             [self._put] * (3 if len(self.model.jobs) < self._most_jobs else 0)
             + [self._reserve, self._release, self._bury, self._touch, self._kick_job, self._kick]
-            + [self._delete, self._delete]
+            + [self._return, self._delete, self._delete, self._cancel]
         )
         return wanted() or self._put()
 
@@ -93,6 +93,14 @@ class Journal:
         pri, delay = self._chance.randrange(4), self._chance.choice([0, LONG_S])
         request = b"release %d %d %d\r\n" % (job_id, pri, delay)
         return Step(request, lambda model: model.release(0, job_id, pri, delay))
+
+    def _return(self) -> Step | None:
+        job_id = self._any("reserved")
+        if job_id is None:
+            return None
+        delay = self._chance.choice([0, LONG_S])
+        request = b"return-job %d %d\r\n" % (job_id, delay)
+        return Step(request, lambda model: model.return_job(0, job_id, delay))
 
     def _bury(self) -> Step | None:
         job_id = self._any("reserved")
@@ -126,6 +134,12 @@ class Journal:
         return Step(
             b"delete %d\r\n" % job_id, lambda model: model.delete(0, [job_id], is_batch=False)
         )
+
+    def _cancel(self) -> Step | None:
+        job_id = self._any("ready", "reserved", "buried", "delayed")
+        if job_id is None:
+            return None
+        return Step(b"cancel-job %d\r\n" % job_id, lambda model: model.cancel_job(job_id))
 
     # What has come of it.
 
