@@ -65,7 +65,12 @@ FLAWS: Final = {
             Parts(methods=does_not_wait(word)), "the log ends with LSN"
         )
         for word in (
-            "move-job", "update-job", "kick-dead", "tube-policy", "cancel-job", "return-job"
+            "move-job",
+            "update-job",
+            "kick-dead",
+            "tube-policy",
+            "cancel-job",
+            "return-job",
         )
     },
     # docs/binlog-format.md, "Writing": 1 to 3.
