@@ -158,7 +158,7 @@ export function jobPage({ live, words: [id] }) {
       h("button", { type: "button", disabled: isHeld, on: { click: () => moveJob(job, refresh) } }, "Move"),
       h("button", { type: "button", disabled: isHeld, on: { click: () => editJob(job, refresh) } }, "Edit"),
       h("button", { type: "button", class: "danger", disabled: isHeld, on: { click: () => deleteJob(job, toTube) } }, "Delete"),
-      h("button", { type: "button", class: "danger", disabled: !isHeld, on: { click: () => cancelJob(job, toTube) } }, "Cancel"));
+      h("button", { type: "button", class: "danger", disabled: !isHeld, on: { click: () => cancelJob(job, toTube) } }, "Cancel job"));
   }
 
   return { title: `Job ${id}`, element: h("div", {}, heading, note, tools, facts, body), shown: refresh, refresh };
