@@ -43,7 +43,6 @@ def workload(**changes: Any) -> Workload:
 
 
 def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
-    """Make one round of it."""
     outcomes = {
         "ours": [Outcome({CPU.key: ours_us})], "beanstalkd": [Outcome({CPU.key: theirs_us})],
     }  # fmt: skip
@@ -51,13 +50,11 @@ def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
 
 
 def twice(ours_us: float, theirs_us: float) -> Result:
-    """Make two rounds that are alike."""
     outcomes = result(ours_us, theirs_us).outcomes
     return Result(workload(), {side: rounds * 2 for side, rounds in outcomes.items()})
 
 
 def printed(**changes: Any) -> str:
-    """Print what the load generator would."""
     content: dict[str, Any] = {
         "commands": 9, "cycles": 3, "puts": 4, "wrong": 0, "wall_s": 0.5, "commands_per_s": 18.0,
         "server": {"cpu_us_per_command": 7.5, "memory_kb_before": 100, "memory_kb_after": 108},
@@ -65,9 +62,6 @@ def printed(**changes: Any) -> str:
         "memory_kb": [], "first_wrong": "",
     }  # fmt: skip
     return json.dumps(content | changes)
-
-
-# Statistics.
 
 
 def test_the_ratio_is_the_median_of_the_rounds_and_not_of_the_values() -> None:
@@ -112,9 +106,6 @@ def test_without_a_target_or_a_figure_nothing_is_judged() -> None:
     assert verdict(CPU, Target(1.0), math.nan, is_optimised=True) == "unknown"
 
 
-# What the load generator says.
-
-
 def test_a_run_is_read_off() -> None:
     figures, memory, _ = parse_outcome(printed())
     assert (figures[CPU.key], figures[RATE.key], figures["p99_us"]) == (7.5, 18.0, 8.0)
@@ -156,9 +147,6 @@ def test_a_replay_that_is_lost_in_the_noise_of_starts_has_no_figure(full_s: floa
     assert verdict(REPLAY, Target(1.5), figures[REPLAY.key], is_optimised=True) == "unknown"
 
 
-# The rows.
-
-
 def test_names_are_told_apart_and_every_load_can_be_written() -> None:
     assert len({each.name for each in WORKLOADS}) == len(WORKLOADS)
     for each in WORKLOADS:
@@ -196,9 +184,6 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
 def test_servers_take_turns_at_being_first() -> None:
     names = [[side.name for side in order(SIDES, round_)] for round_ in range(3)]
     assert names == [["ours", "beanstalkd"], ["beanstalkd", "ours"], ["ours", "beanstalkd"]]
-
-
-# The table.
 
 
 def test_a_line_shows_medians_ratio_spread_and_target() -> None:
@@ -292,11 +277,7 @@ def test_numbers_have_three_digits_that_count(value: float, shown: str) -> None:
     assert tables.number(value) == shown
 
 
-# The page and the files.
-
-
 def report(quick: bool = False) -> publishing.Report:
-    """Make one of one line."""
     lines = [result(19.0, 10.0)]
     return publishing.Report("make bench", "2026-01-02", MACHINE, quick, 3, lines)
 
@@ -368,9 +349,6 @@ def test_what_is_published_has_no_plots_of_an_earlier_run(tmp_path: Path) -> Non
     assert [each.name for each in folder.iterdir()] == ["memory.svg"]
     assert "memory.svg" in page.read_text()
     assert "log.svg" not in page.read_text()
-
-
-# The machine.
 
 
 def test_the_head_says_where_a_server_is_from_that_is_not_of_this_checkout() -> None:

@@ -15,8 +15,6 @@ from benchmarks.speed.__main__ import PYTHON, command_of, main, options
 from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
 from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
 
-# What is asked for.
-
 
 def test_a_whole_run_of_two_rounds_can_be_published() -> None:
     assert options(["--publish", "--rounds", "2"]).publish
@@ -62,7 +60,6 @@ def test_a_folder_that_cannot_be_written_into_is_refused(
 
 
 def script(path: Path, *lines: str) -> str:
-    """Write a program in the shell's language."""
     path.write_text("\n".join(["#!/bin/sh", *lines]))
     path.chmod(0o755)
     return str(path)
@@ -120,9 +117,6 @@ def test_a_server_is_named_from_the_checkout_where_it_is_in_there() -> None:
     assert (
         elsewhere(ROOT / "build" / "venv" / "beanstalk_twisted") == "build/venv/beanstalk_twisted"
     )
-
-
-# Signals.
 
 
 def test_a_signal_that_comes_while_a_process_is_started_waits_until_it_has_an_owner() -> None:

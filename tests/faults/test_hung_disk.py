@@ -28,7 +28,6 @@ HANGS = Rule("sync", "hang")
 
 
 def put(connection: Connection, body: bytes) -> None:
-    """Send a job."""
     connection.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 

@@ -39,7 +39,6 @@ def needed_kb(tmp_path: Path) -> int:
 
 
 def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
-    """Start a server under a limit."""
     command = ours_at_once("-p0", "-z", "20000000", *options, "-b", tmp_path / "log")
     return ServerProcess(["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", *command], tmp_path)
 

@@ -18,20 +18,17 @@ ANSWER = b"USING default\r\n"
 
 
 def refusing() -> int:
-    """Find a port at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     return port
 
 
 def serve(line: socket.socket) -> None:
-    """Answer each command as if it were `list-tube-used`."""
     while line.recv(1 << 16):
         line.sendall(ANSWER)
 
 
 def line_to(*ports: int) -> Connection:
-    """Connect to one queue at these ports."""
     return connect(Address.parse(f"beanstalk://{','.join(f'127.0.0.1:{port}' for port in ports)}"))
 
 

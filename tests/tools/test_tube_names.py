@@ -11,7 +11,6 @@ ALPHABET = st.sampled_from([bytes((code,)) for code in range(256)])
 
 
 def is_right_for_the_server(name: bytes) -> bool:
-    """What the server says to it."""
     try:
         return bool(grammar.TUBE.convert(name))
     except grammar.ParseError:

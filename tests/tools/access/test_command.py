@@ -15,7 +15,6 @@ from binlog_tools.queue.cli.commands import cli
 
 
 def call(*words: object, typed: str = "") -> Result:
-    """Call the command."""
     return CliRunner().invoke(cli, [*map(str, words)], input=typed)
 
 
@@ -77,7 +76,6 @@ def test_a_token_that_cannot_be_written_or_is_not_made_is_told(tmp_path: Path) -
 
 
 def file_of(tmp_path: Path, text: str) -> Path:
-    """Write a file."""
     path = tmp_path / "access.toml"
     path.write_text(text)
     return path

@@ -118,7 +118,6 @@ def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> N
 
 
 def finished() -> Scribe:
-    """A segment with two jobs, and its seal."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"body 1"))
     scribe.write(put(2, b"body 2"))

@@ -33,13 +33,11 @@ EVERY_KIND = GOLDEN / "v1-every-kind"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Ours, without a log."""
     with ServerProcess(ours("-p", "0"), tmp_path) as process:
         process.connect().close()
         yield process
@@ -92,7 +90,6 @@ def test_import_of_an_export_warns_of_nothing(log: Path, tmp_path: Path) -> None
 
 
 def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]
-    """Call it."""
     address = f"127.0.0.1:{server.port()}"
     return run("replay", log, "--to", address, "--journal", log.parent / "journal", *options)
 

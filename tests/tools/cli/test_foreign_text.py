@@ -29,7 +29,6 @@ OF_TERMINALS = set("\n\r\x1b")
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log whose tube and bodies are harmful."""
     scribe = Scribe(opening=[TubeDef(1, HARM.encode(), T0)])
     scribe.write(put(1, BODY), put(2, BODY), Pause(1, 60, T0, T0 + 10**18), delete(2))
     return written(tmp_path_factory.mktemp("harmful") / "log", scribe.files())

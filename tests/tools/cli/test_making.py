@@ -18,7 +18,6 @@ EVERY_KIND = GOLDEN / "v1-every-kind"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
@@ -188,7 +187,6 @@ def test_filter_wants_to_know_what_and_where(options: tuple[str, ...], log: Path
 
 @pytest.fixture
 def deleted(tmp_path: Path) -> Path:
-    """A log with deleted jobs."""
     return written(tmp_path / "deleted", small_log().files())
 
 

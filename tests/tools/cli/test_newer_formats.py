@@ -57,7 +57,6 @@ EACH_COMMAND = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server for `replay`."""
     folder = tmp_path_factory.mktemp("server")
     with ServerProcess(ours_at_once("-p", 0), folder) as process:
         yield f"127.0.0.1:{process.port()}"

@@ -12,7 +12,6 @@ from tests.tools.folders import written
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log of five segments and ten jobs."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 11):
         scribe.write(put(n, b"x" * 1400))
@@ -22,13 +21,11 @@ def log(tmp_path: Path) -> Path:
 
 
 def archived_name(segment: Path) -> str:
-    """What an archive calls it."""
     first_lsn = int.from_bytes(segment.read_bytes()[24:32], "little")
     return f"{parse_segment_name(segment.name)}-{first_lsn}.tql"
 
 
 def called_as_in_an_archive(log: Path, seq: int) -> Path:
-    """One segment under that name."""
     segment = log / segment_name(seq)
     return segment.rename(log / archived_name(segment))
 

@@ -24,7 +24,6 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 

@@ -70,7 +70,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def jobs_in(path: Path) -> list[int]:
-    """The jobs that a server would load."""
     return [job.job_id for job in load(open_source(str(path))).jobs()]
 
 

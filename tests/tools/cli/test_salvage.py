@@ -21,7 +21,6 @@ ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
 
 def sound() -> Files:
-    """Three segments with a job in each."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"))
     scribe.write(put(2, b"y" * 3000))
@@ -43,7 +42,6 @@ def damaged() -> Files:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A damaged log."""
     return written(tmp_path / "log", damaged())
 
 
@@ -136,9 +134,6 @@ def test_a_directory_that_is_not_empty_is_not_written_to(log: Path, tmp_path: Pa
     assert contents(full) == {"x": b""}
 
 
-# What it has to be told.
-
-
 def test_a_missing_segment_is_named_with_the_command_that_goes_on(tmp_path: Path) -> None:
     path = written(tmp_path / "a log", {name: raw for name, raw in sound().items() if name != TWO})
     result = run("salvage", path, "-o", tmp_path / "new")
@@ -224,9 +219,6 @@ def test_sound_frames_that_say_what_cannot_be_are_no_sound_log(tmp_path: Path) -
     assert result.exit_code == 3
     assert rows(result)[0][0] == "place"
     assert "job state 77 is unknown" in rows(result)[0][-1]
-
-
-# In place.
 
 
 def test_in_place_keeps_the_original_segments(log: Path) -> None:

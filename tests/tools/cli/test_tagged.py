@@ -39,7 +39,6 @@ def path(tmp_path: Path) -> Path:
 
 
 def chosen(path: Path, *options: str) -> list[int]:
-    """The ids of the jobs that are listed."""
     return [int(row[0]) for row in rows(run("jobs", path, *options))]
 
 

@@ -22,7 +22,6 @@ OF_A_LOG = ["clock", "directory", "file system", "space", "disk"]
 
 
 def doctor(*words: object) -> Result:
-    """Call it."""
     return CliRunner().invoke(cli, ["doctor", *map(str, words)])
 
 

@@ -19,7 +19,6 @@ from tests.tools.folders import archived, contents
 
 
 def verify(path: str) -> Verdict:
-    """A store in a directory."""
     return archives.verify(RealDirectory(path))
 
 
@@ -29,7 +28,6 @@ def stores_of(path: Path) -> list[str]:
 
 
 def five_segments() -> Files:
-    """A log of five finished segments."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 11):
         scribe.write(put(n, b"x" * 1400))
@@ -55,12 +53,10 @@ def _cut(raw: bytes) -> bytes:
 
 
 def names_in(path: Path) -> list[str]:
-    """The files, in order."""
     return sorted((each.name for each in path.iterdir()), key=lambda n: int(n.split("-")[0]))
 
 
 def kinds(verdict: Verdict) -> list[tuple[str, str]]:
-    """What is wrong, and where."""
     return [(flaw.kind, flaw.file) for flaw in verdict.flaws]
 
 

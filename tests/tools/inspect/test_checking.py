@@ -152,11 +152,7 @@ def test_exchanged_names_are_told_and_no_segment_is_called_corrupt(tmp_path: Pat
     assert [row.name for row in finding.segments] == [TWO, ONE, THREE]
 
 
-# Of what a server starts in spite of.
-
-
 def seen(finding: Finding) -> list[tuple[str, str | None, int | None]]:
-    """What a sound log is told of."""
     assert (finding.exit_code, finding.verdict[:6]) == (SOUND, "sound:")
     return [(trouble.kind, trouble.file, trouble.offset) for trouble in finding.troubles]
 

@@ -24,7 +24,6 @@ def log_of(path: Path, *jobs: StoredJob) -> Loaded:
 
 
 def compared(tmp_path: Path, one: list[StoredJob], two: list[StoredJob]) -> list[Difference]:
-    """What differs."""
     a, b = log_of(tmp_path / "a", *one), log_of(tmp_path / "b", *two)
     return list(compare_logs(a, b, EVERYTHING))
 

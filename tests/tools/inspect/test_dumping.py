@@ -45,18 +45,15 @@ EVERYTHING = Selection()
 
 
 def dumped(path: Path, selection: Selection = EVERYTHING) -> list[Entry]:
-    """The records that are shown."""
     found = entries(open_source(str(path)), selection)
     return [each for each in found if isinstance(each, Entry)]
 
 
 def gaps(path: Path) -> list[Gap]:
-    """What cannot be read."""
     return [each for each in entries(open_source(str(path)), EVERYTHING) if isinstance(each, Gap)]
 
 
 def as_the_page_has_it(entry: Entry) -> dict[str, object]:
-    """A record by the names of the page."""
     named = zip(independent_reader.RECORD, entry.raw, strict=True)
     return {"lsn": entry.lsn, **dict(named), "data": entry.data, "tags": entry.tags}
 
@@ -159,7 +156,6 @@ def test_a_type_that_is_not_known_yet_is_shown(tmp_path: Path) -> None:
 
 
 def mixed() -> Files:
-    """Two segments, two tubes, all states."""
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
     scribe.write(put(1, b"a" * 500), put(2, b"b", tube_id=2))
     scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
@@ -196,7 +192,6 @@ def test_a_selection_chooses(chosen: Selection, lsns: list[int], tmp_path: Path)
 
 
 def opened(path: Path, bounds: Bounds) -> list[str]:
-    """The segments that are opened."""
     found = segments(open_source(str(path)), bounds)
     return [each.name for each in found if isinstance(each, OpenSegment)]
 

@@ -45,12 +45,10 @@ def followed(path: Path, *steps: Callable[[], object], first: int = 0) -> list[E
 
 
 def lsns(seen: list[Entry | Gap]) -> list[int]:
-    """The numbers of the records."""
     return [each.lsn for each in seen if isinstance(each, Entry)]
 
 
 def scribe_in(path: Path, segment_bytes: int = 8192) -> Scribe:
-    """A server's log in a real folder."""
     path.mkdir()
     return Scribe(RealDirectory(str(path)), opening=[DEFAULT_TUBE], segment_bytes=segment_bytes)
 

@@ -44,12 +44,10 @@ ONE = f"{1:020d}.tql"
 
 @cache
 def spoken(seed: int, with_compaction: bool = False) -> Spoken:
-    """A log with a history."""
     return Conversation(seed, with_compaction).say(60)
 
 
 def as_seen(job: StoredJob, size: int) -> tuple[object, ...]:
-    """A job as `conversation.seen` describes it."""
     counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
     assert size == len(job.body)
     return (job.tube, job.state, job.priority, job.delay_s, job.ttr_s, counts, job.body)
@@ -228,9 +226,6 @@ def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
         "deadline": "2025-11-20T12:01:30.000000000Z", "left_s": 60, "reserves": 1, "timeouts": 2,
         "releases": 3, "buries": 4, "kicks": 5, "bytes": 4, "tags": None,
     }  # fmt: skip
-
-
-# One job.
 
 
 def words_of(path: Path, job_id: int, now_ns: int = T0) -> list[str]:

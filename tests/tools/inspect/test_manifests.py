@@ -75,7 +75,6 @@ class Folder:
 
 @pytest.fixture(params=["directory", "objects"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    """Without a manifest."""
     return Folder(tmp_path if request.param == "directory" else None)
 
 

@@ -30,7 +30,6 @@ ONE, TWO = (f"{n:020d}.tql" for n in (1, 2))
 
 
 def measured(path: Path) -> Stats:
-    """Count it."""
     return measure(open_source(str(path)))
 
 
@@ -121,7 +120,6 @@ def test_the_oldest_job_is_the_one_that_was_put_first(tmp_path: Path) -> None:
 
 
 def log_of_nothing() -> Files:
-    """A log without jobs."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write()
     return scribe.files()
@@ -150,7 +148,6 @@ def test_how_many_jobs_there_were_is_told_over_time(tmp_path: Path) -> None:
 
 
 def distinct(depth: Depth) -> list[int]:
-    """The numbers, without those that only last."""
     return [jobs for jobs, _ in groupby(depth.jobs)]
 
 

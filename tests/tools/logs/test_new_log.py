@@ -55,7 +55,6 @@ def made(
     *jobs: StoredJob, floors: Floors = NO_FLOORS, segment_bytes: int = 8192,
     pauses: tuple[StoredPause, ...] = (), flags: int = 0, origin: Origin = ORIGIN,
 ) -> MemoryDirectory:  # fmt: skip
-    """A log of these jobs."""
     directory = MemoryDirectory()
     maker = SegmentMaker(
         directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes, flags=flags,
@@ -70,7 +69,6 @@ def made(
 
 
 def found_in(directory: MemoryDirectory) -> list[StoredJob]:
-    """What a server would load."""
     return list(loaded_jobs(Survey(directory, quiet), T0))
 
 
@@ -259,9 +257,6 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
     for files in seen:
         assert all(independent_reader.read_segment(raw) for raw in files.values())
         assert replay.read(MemoryDirectory(files), quiet)
-
-
-# In a real folder.
 
 
 def test_the_name_is_given_last(tmp_path: Path) -> None:

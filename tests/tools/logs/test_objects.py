@@ -34,7 +34,6 @@ def spoken() -> Spoken:
 
 
 def stored(folder: Path) -> MemoryStore:
-    """What is in a directory, as objects."""
     store = MemoryStore("s3://b/x")
     for path in sorted(folder.rglob("*.tql")):
         store.objects[str(path.relative_to(folder))] = path.read_bytes()

@@ -25,7 +25,6 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Something like a log."""
     path = written(tmp_path / "log", {ONE: b"precious"})
     written(path / "quarantine", {"kept": b"precious"})
     return path

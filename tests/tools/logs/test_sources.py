@@ -175,7 +175,6 @@ class Compacting(Source):
     times = 1
 
     def read(self, name: str) -> Buffer:
-        """See `Source`."""
         if name == ONE and self.times:
             self.times -= 1
             raise FileNotFoundError(2, "gone", name)
@@ -206,12 +205,10 @@ class Written(Source):
     looks = 0
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        """See `Source`."""
         self.looks += 1
         return super().names(keeps_deleted)
 
     def read(self, name: str) -> Buffer:
-        """See `Source`."""
         raw = bytearray(super().read(name))
         if self.looks < 2:
             raw[len(raw.rstrip(b"\0")) - 20 :] = bytes(len(raw) - len(raw.rstrip(b"\0")) + 20)

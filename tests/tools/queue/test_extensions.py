@@ -27,7 +27,6 @@ from tests.tools.queue.lines import EXTENDED, MemoryLine, StockLine, filled, job
 
 
 def extensions_of(server: MemoryServer) -> Extensions:
-    """Ask a server what it has."""
     return Extensions(Queue(MemoryLine(server)))
 
 
@@ -69,9 +68,6 @@ def test_a_server_that_does_not_announce_a_command_is_not_sent_it(
 def test_limits_are_not_above_those_of_the_server() -> None:
     assert (MAX_BATCH_JOBS, MAX_LINE_BYTES) == (SERVER_BATCH_JOBS, SERVER_LINE_BYTES)
     assert MAX_BATCH_BYTES < SERVER_BATCH_BYTES
-
-
-# Lists.
 
 
 @pytest.mark.parametrize(
@@ -127,7 +123,6 @@ class Saying(MemoryLine):
     said: Reply
 
     def reply(self) -> Reply:
-        """See `Line`."""
         found = super().reply()
         return self.said if b"list-" in self.requests[-1] else found
 
@@ -147,9 +142,6 @@ def test_connections_are_described() -> None:
     server = filled("ready")
     (*_, own) = extensions_of(server).connections()
     assert own["using"] == "default" and own.number("reserved") == 0
-
-
-# Jobs.
 
 
 def test_a_tube_is_flushed_of_a_state_or_of_all() -> None:
@@ -187,9 +179,6 @@ def test_a_server_is_drained_and_undrained() -> None:
     Queue(MemoryLine(server)).put(b"", 0, 0, 1)
 
 
-# Waiting.
-
-
 class Waiting(MemoryLine):
     """A server on which something happens in each part of a wait."""
 
@@ -200,7 +189,6 @@ class Waiting(MemoryLine):
         self._memory = server
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         super().send(request)
         if request.startswith(b"wait-job"):
             self.waits.append(int(request.split()[2]))
@@ -211,7 +199,6 @@ class Waiting(MemoryLine):
 
 
 def waiting(server: MemoryServer, *happens: Callable[[], object]) -> Waiting:
-    """Make a connection of one that waits."""
     line = Waiting(server)
     line.happens = list(happens)
     return line

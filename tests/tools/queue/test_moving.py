@@ -35,7 +35,6 @@ from tests.tools.queue.lines import (
 def batch_mover(
     line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
 ) -> BatchMover:
-    """Make what moves into tube b."""
     queue = Queue(line)
     return BatchMover(queue, Extensions(queue), Mover(queue, b"b", keeps_buried), batch_jobs)
 
@@ -79,7 +78,6 @@ def moved_all(mover: Mover | BatchMover | DirectMover, state: str) -> list[int]:
 
 
 def others_in_a(server: MemoryServer) -> Queue:
-    """Connect somebody else, who puts into tube a."""
     queue = Queue(MemoryLine(server))
     queue.use(b"a")
     return queue
@@ -216,9 +214,6 @@ def test_jobs_that_the_server_will_not_take_stay_as_they_were(make: MakeMover, s
         assert (stats["delay"] == "500") == (state == "delayed")
 
 
-# One by one.
-
-
 def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() -> None:
     line = MemoryLine(filled("buried"))
     list(one_by_one(line).move_all(b"a", "buried", 1))
@@ -261,9 +256,6 @@ def test_what_is_put_before_it_counts_is_left_even_when_it_is_counted() -> None:
     assert mover.later == 5
 
 
-# In batches.
-
-
 def test_a_batch_is_deleted_when_it_was_put_and_not_before() -> None:
     line = MemoryLine(filled("ready"))
     moved_all(batch_mover(line, batch_jobs=2), "ready")
@@ -289,7 +281,6 @@ class NoRoomForTwo(MemoryLine):
     """A server that puts the body `1` neither in a batch nor alone, and does not move job 2."""
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         is_put = request.startswith((b"put-batch", b"put ")) and b"\r\n1\r\n" in request
         is_put = is_put and not request.startswith(b"put 4294967295")
         if is_put or request.startswith(b"move-job 2 "):
@@ -357,9 +348,6 @@ def test_what_is_needed_is_announced() -> None:
     assert can_batch(ours, b"a") and not can_batch(ours, b"a" * 200)
     assert not can_batch(stock, b"a")
     assert ours.has("move-job") and not stock.has("move-job")
-
-
-# By the server.
 
 
 @pytest.mark.parametrize("source", [b"a", b"a" * 200])

@@ -20,7 +20,6 @@ def single(line: MemoryLine, *states: str) -> TubePurge:
 
 
 def batched(line: MemoryLine, *states: str, batch_jobs: int = BATCH_JOBS) -> BatchPurge:
-    """Begin to empty tube a."""
     queue = Queue(line)
     return BatchPurge(queue, Extensions(queue), b"a", states, batch_jobs)
 
@@ -33,7 +32,6 @@ def purge(line: MemoryLine, batch_jobs: int | None, *states: str) -> TubePurge |
 
 
 def others(server: MemoryServer) -> Queue:
-    """Connect somebody else, who puts into tube a."""
     queue = Queue(MemoryLine(server))
     queue.use(b"a")
     return queue

@@ -65,7 +65,6 @@ def test_tubes_that_cannot_be_asked_about_are_left_out() -> None:
         """A server that lists a tube of a strange name."""
 
         def reply(self) -> Reply:
-            """See `Line`."""
             reply = super().reply()
             is_list = b"- default" in reply.data
             return reply._replace(data=b"---\n- a b\n- default\n") if is_list else reply

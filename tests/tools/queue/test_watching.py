@@ -78,7 +78,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def wakeup_fd() -> int:
-    """Give where the process writes of signals now."""
     found = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(found)
     return found
@@ -132,7 +131,6 @@ def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPatch) -
 
 
 def row(tube: str, ready: int = 0, **more: int) -> Row:
-    """A tube, idle but for what is named."""
     fields = {"reserved": 0, "delayed": 0, "buried": 0, "waiting": 0, "pause_s": 0, **more}
     return Row(tube, ready, puts_s=None, deletes_s=None, **fields)
 

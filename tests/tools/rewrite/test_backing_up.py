@@ -49,7 +49,6 @@ def nothing(done: int, total: int) -> None:
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """One of a log of two segments."""
     path = tmp_path_factory.mktemp("backup") / "bs.tar"
     source = open_source(str(ROTATED))
     back_up(source, source.survey(), str(path), nothing)
@@ -125,9 +124,6 @@ def test_what_is_appended_while_it_is_written_is_not_in_it(tmp_path: Path) -> No
     assert b"more" not in written
     assert backup.segments[-1].bytes == end
     assert written == raw.ljust(len(raw) + 4096, b"\0")[:end].ljust(len(raw) + 4096, b"\0")
-
-
-# Back-ups that are none.
 
 
 def refused(raw: bytes, folder: Path) -> str:
@@ -262,7 +258,6 @@ def test_a_tar_of_somebody_else_is_refused(
 
 
 def repacked(backup: bytes, change: Callable[[Any], None]) -> bytes:
-    """Change the manifest, and sum all up anew."""
     with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
         members = [(each.name, tarfile.REGTYPE, _read(tar, each)) for each in tar][:-1]
     manifest: Any = json.loads(members[-1][2])
@@ -344,9 +339,6 @@ def test_a_directory_that_is_not_empty_is_left_alone(backup: bytes, tmp_path: Pa
     assert result.exit_code == 4 and "not empty" in result.stderr
 
 
-# The drill.
-
-
 class Load:
     """A client that puts jobs and deletes most of them, so that segments come and go.
 
@@ -375,12 +367,10 @@ class Load:
         connection.close()
 
     def close(self) -> None:
-        """End it."""
         self._ends.set()
         self._thread.join(LIMIT_S)
 
     def keep(self, count: int) -> None:
-        """Wait until so many more are kept."""
         before = len(self.kept)
         waits = Event()
         while len(self.kept) < before + count and not self.is_lost:

@@ -32,13 +32,11 @@ from tests.tools.served import order_of_burial, served, started_on
 
 
 def lines_of(path: Path, selection: Selection = Selection()) -> list[bytes]:  # noqa: B008
-    """The lines of a log."""
     documents = export(load(open_source(str(path))), selection)
     return [json.dumps(document).encode() for document in documents]
 
 
 def imported(lines: list[bytes], path: Path, now_ns: int = T0) -> Written:
-    """A log of lines."""
     return import_lines(lines, str(path), 8192, now_ns)
 
 
@@ -277,11 +275,9 @@ class Endless(io.RawIOBase):
         self.read_bytes = 0
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Give as much as is asked for."""
         buffer[:] = b"x" * len(buffer)
         self.read_bytes += len(buffer)
         return len(buffer)

@@ -25,7 +25,6 @@ ALL = Selection()
 def planned(
     path: Path, *jobs: StoredJob, words: frozenset[str] = TAGS, chosen: Selection = ALL
 ) -> Plan:
-    """The plan for a log of these jobs."""
     files = files_of(made(*jobs, segment_bytes=1 << 20))
     return plan(open_source(str(written(path / "log", files))), chosen, T0, words)
 
@@ -40,7 +39,6 @@ def member(number: int, group: bytes, **more: Any) -> StoredJob:
 
 
 def order(wanted: Plan) -> list[tuple[int, bool]]:
-    """The jobs, and whether each is buried."""
     return [(each.job_id, each.is_buried) for each in wanted.jobs]
 
 

@@ -49,7 +49,6 @@ class FakeServer:
         self._replies: list[bytes] = []
 
     def plain(self, command: bytes) -> bytes:
-        """What a server says when all is well."""
         name = command.split()[0]
         if name == b"put":
             self.next_id += 1
@@ -59,7 +58,6 @@ class FakeServer:
         return {b"use": b"USING x", b"bury": b"BURIED", b"pause-tube": b"PAUSED"}[name]
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         while request:
             line, _, request = request.partition(b"\r\n")
             if line.startswith(b"put "):
@@ -69,7 +67,6 @@ class FakeServer:
             self._replies.append(self.answer(line))
 
     def reply(self) -> Reply:
-        """See `Line`."""
         if self.breaks_after is not None:
             if not self.breaks_after:
                 raise Lost(104, "gone", "fake:1")
@@ -91,7 +88,6 @@ def journal_in(path: Path, target: str = "fake:1") -> Journal:
 
 
 def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
-    """Put all, at `T0`."""
     return Putter(server, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
 
 
@@ -150,9 +146,6 @@ def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> No
         b"reserve-job 1003", b"bury 1003 1024",
     ]  # fmt: skip
     assert (outcome.put, outcome.buried) == (3, 2)
-
-
-# Tags.
 
 
 def test_tags_stand_on_the_line_if_the_server_announces_them(tmp_path: Path) -> None:
@@ -286,9 +279,6 @@ def test_jobs_are_chosen(tmp_path: Path) -> None:
     assert [each.job_id for each in chosen.jobs] == [2, 3]
 
 
-# Breaking off and going on.
-
-
 def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path) -> None:
     tricky = b"x\r\ndelete 1\r\nuse y"
     wanted = log_of(
@@ -305,12 +295,10 @@ def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path)
 
 
 def ids_put(server: FakeServer) -> list[bytes]:
-    """The bodies that were put."""
     return [line.split(b"|")[1] for line in server.heard if line.startswith(b"put")]
 
 
 def numbered(tmp_path: Path, count: int) -> Plan:
-    """Jobs whose bodies are their ids."""
     return log_of(tmp_path, *(job(n, b"%d" % n) for n in range(1, count + 1)))
 
 
@@ -456,9 +444,6 @@ def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path)
     putter = Putter(FakeServer(), journal_in(tmp_path), lambda: now[0], sleep, rate)
     putter.run(numbered(tmp_path, count))
     assert (now[0] - T0) / NS == pytest.approx(seconds, rel=0.01)
-
-
-# Real servers.
 
 
 @pytest.mark.parametrize("command", [ours, theirs])

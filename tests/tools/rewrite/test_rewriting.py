@@ -30,7 +30,6 @@ LATER = time.time_ns() + 1000 * NS
 
 
 def loaded_log(path: Path) -> Loaded:
-    """Look at a log."""
     return load(open_source(str(path)))
 
 
@@ -73,11 +72,7 @@ def test_a_damaged_log_is_not_compacted(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# Filter.
-
-
 def job(job_id: int, **changes: object) -> StoredJob:
-    """A job that was put at `T0`."""
     plain = StoredJob(job_id, b"default", State.READY, 1024, 0, 60, T0, 0, b"hello")
     return plain._replace(**changes)  # type: ignore[arg-type]
 
@@ -115,11 +110,7 @@ def test_a_filtered_log_has_the_others(keeps: bool, tmp_path: Path) -> None:
     assert outcome.dropped == len(before) - len(expected)
 
 
-# Merge.
-
-
 def two_logs(tmp_path: Path) -> tuple[Path, Path]:
-    """Two servers' logs, whose ids are the same."""
     first = written(tmp_path / "a", Conversation(5).say(40).files)
     second = written(tmp_path / "b", Conversation(6).say(40).files)
     return first, second

@@ -49,13 +49,11 @@ def compacted(path: Path, new: Path) -> None:
 
 
 def exchanged(path: Path, new: Path) -> None:
-    """`export` and `import`."""
     lines = [json.dumps(each).encode() for each in export(loaded(path), Selection())]
     import_lines(lines, str(new), 8192, time.time_ns())
 
 
 def brought_back(path: Path, new: Path) -> None:
-    """`salvage`."""
     assert run("salvage", path, "-o", new).exit_code in (0, 1)
 
 

@@ -39,7 +39,6 @@ SEEDS = range(12)
 
 
 def loaded(path: Path) -> Loaded:
-    """Look at a log."""
     return load(open_source(str(path)), wall_ns=NOW)
 
 
@@ -212,11 +211,7 @@ def test_a_deleted_job_comes_back_with_its_tags() -> None:
     assert (back.tags.unique_key, back.tags.dead_from) == (b"key", b"default")
 
 
-# Lines that are imported.
-
-
 def imported(path: Path, *lines: object) -> tuple[list[StoredJob], list[StoredKey]]:
-    """The jobs and keys of these lines."""
     import_lines([json.dumps(line).encode() for line in lines], str(path), 8192, NOW)
     return left_in(loaded(path))[:2]
 

@@ -89,7 +89,6 @@ def test_what_compaction_has_deleted_is_counted_and_in_the_archive(tmp_path: Pat
 
 
 def small_log() -> Scribe:
-    """Four jobs, deleted at different times."""
     from beanstalk_twisted.binlog.records.others import TubeDef
 
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
@@ -184,8 +183,6 @@ def test_an_older_body_does_not_come_back_for_a_damaged_one(tmp_path: Path) -> N
     assert len(deleted.gaps) == 1
 
 
-# What damage may hide.
-
 TWO, THREE = (f"{number:020d}.tql" for number in (2, 3))
 BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 5)
 
@@ -208,7 +205,6 @@ def changed_log(*hidden: JobImage, is_sealed: bool) -> Scribe:
 
 
 def with_spoilt_frame(scribe: Scribe, name: str, at: int) -> Files:
-    """A frame of a segment all zeros."""
     files = scribe.files()
     frame = batches_of(files, name)[at]
     start, end = frame["offset"], frame["offset"] + frame["frame_len"]

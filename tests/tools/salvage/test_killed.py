@@ -37,7 +37,6 @@ def log_of(segments: int, first: int = 1) -> Files:
 
 
 def damaged_log() -> Files:
-    """A log in which one body is damaged."""
     files = log_of(3)
     return edited(files, names_of(files)[1], lambda raw: flipped(raw, 5000))
 

@@ -38,7 +38,6 @@ class Damage(NamedTuple):
 
 @st.composite
 def damages(draw: st.DrawFn, files: Files) -> Damage:
-    """Any damage to one of the files."""
     name = draw(st.sampled_from(names_of(files)))
     size = len(files[name])
     start = draw(st.integers(0, size - 1))

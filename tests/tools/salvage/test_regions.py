@@ -80,7 +80,6 @@ def _is_in_a_hole(found: Salvaged, full: Full) -> bool:
 
 
 def see_that_places_are_in_order(found: Salvaged, files: Files) -> None:
-    """Each within its segment, none within another."""
     for places in found.report.salvage.places, found.report.salvage.holes:
         reached: dict[str, int] = {}
         for place in places:
@@ -92,7 +91,6 @@ def see_that_places_are_in_order(found: Salvaged, files: Files) -> None:
 
 
 def headers_of(files: Files) -> Iterator[Bytes]:
-    """The header of each frame that has records."""
     for name in names_of(files):
         for frame in batches_of(files, name):
             yield Bytes(name, frame["offset"], frame["offset"] + 64)

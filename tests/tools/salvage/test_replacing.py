@@ -36,12 +36,10 @@ def make_new_log(path: Path, count: int) -> None:
 
 
 def survey_of(path: Path) -> Survey:
-    """What a server that starts sees."""
     return Survey(RealDirectory(str(path)), quiet)
 
 
 def bodies_of(survey: Survey) -> list[bytes]:
-    """The jobs that it would load."""
     return [job.body for job in loaded_jobs(survey, survey.small.time_ns)]
 
 

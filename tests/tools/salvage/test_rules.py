@@ -38,11 +38,7 @@ from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 
 def update(job_id: int, body: bytes) -> JobImage:
-    """Another body."""
     return put(job_id, body)._replace(kind=Kind.UPDATE, priority=7)
-
-
-# Certain.
 
 
 def test_a_job_whose_newest_record_stands_behind_the_damage_is_certain() -> None:
@@ -120,9 +116,6 @@ def test_a_name_of_a_tube_is_taken_from_a_frame_with_a_damaged_body() -> None:
     found = salvaged(with_bad_heap(files, ONE, b"first body"))
     assert found.judgements.keys() == {1}
     assert found.jobs[2].tube == b"mail"
-
-
-# Doubtful.
 
 
 def test_a_job_whose_newest_record_stands_before_a_hole_may_have_been_deleted() -> None:
@@ -368,9 +361,6 @@ def test_jobs_that_are_set_aside_keep_their_order() -> None:
     assert [job.body for job in sorted(aside, key=lambda job: job.deadline_ns)] == bodies
 
 
-# Lost.
-
-
 def test_a_job_whose_body_is_in_a_hole_is_lost_and_listed() -> None:
     files = killed([put(1, b"")], [image(Kind.BURY, 1, state=State.BURIED)], [put(2)])
     found = salvaged(with_bad_records(files, ONE, 1))
@@ -391,9 +381,6 @@ def test_ids_that_may_have_been_given_out_in_a_hole_are_not_given_again() -> Non
     files = killed([put(1)], [put(2), put(3), put(4)], [put(5)])
     found = salvaged(with_bad_records(files, ONE, 2))
     assert found.report.salvage.floors.next_job_id >= 6 + 3
-
-
-# Torn.
 
 
 def test_a_torn_tail_makes_nothing_doubtful() -> None:
@@ -426,9 +413,6 @@ def test_a_hole_at_the_end_that_was_confirmed_makes_all_doubtful() -> None:
     assert (found.verdict, found.judgements[1].why) == ("damaged", Why.DELETED)
     (hole,) = found.report.salvage.holes
     assert (hole.first_lsn, hole.is_open) == (3, True)
-
-
-# Small state.
 
 
 def test_pauses_in_force_are_kept_in_their_newest_form() -> None:

@@ -37,8 +37,6 @@ from tests.tools.salvage.damaging import (
 from tests.tools.salvage.logs import ONE, THREE, TWO
 from tests.tools.salvage.salvaged import EVERYTHING, salvaged
 
-# Headers and whole segments.
-
 
 def test_a_damaged_header_is_not_passed_over_unasked() -> None:
     files = edited(three_segments(), TWO, lambda raw: flipped(raw, 90))
@@ -134,9 +132,6 @@ def test_a_segment_of_which_nothing_is_left_is_one_hole() -> None:
     assert found.report.hidden > 3
 
 
-# Files that contradict each other.
-
-
 def test_a_copy_under_another_name_is_refused_and_named() -> None:
     files = three_segments()
     files["00000000000000000007.tql"] = flipped(files[TWO], 5000)
@@ -201,9 +196,6 @@ def test_records_of_a_newer_version_are_refused() -> None:
     scribe.write(Counters(0, T0, {}))
     with pytest.raises(Incompatible, match="record type 41"):
         salvaged(with_record_byte(scribe.directory, 0, 41))  # type: ignore[arg-type]
-
-
-# What is no longer part of the log.
 
 
 def test_nothing_comes_back_from_a_trimmed_segment() -> None:

@@ -29,7 +29,6 @@ LONG = b"a long body " * 250
 
 
 def found_bodies(found: Salvaged) -> dict[bytes, Why]:
-    """What was set aside, and why."""
     return {
         job.body: found.judgements[job.job_id].why
         for job in found.jobs.values()
@@ -38,12 +37,8 @@ def found_bodies(found: Salvaged) -> dict[bytes, Why]:
 
 
 def record_of(files: Files, body: bytes) -> Bytes:
-    """Where the record of a body stands."""
     (full,) = [each for each in full_records(files) if each.body == body]
     return full.record
-
-
-# The heap is sound, a record is not.
 
 
 @pytest.mark.one_in(7)
@@ -144,9 +139,6 @@ def test_a_spoilt_copy_of_a_job_that_is_dead_elsewhere_is_saved() -> None:
     (copy,) = [each for each in full_records(files) if each.job_id == 2 and each.data.name == TWO]
     spoilt = overwritten(files, Bytes(TWO, copy.record.start, copy.record.start + 4), inverted)
     assert b"two" in found_bodies(salvaged(spoilt))
-
-
-# The header of a frame is gone.
 
 
 @pytest.mark.parametrize("position", [1, 2, 3])

@@ -35,7 +35,6 @@ Change = tuple[Bytes, Files]
 
 @cache
 def known_of(name: str) -> Known:
-    """The jobs of a log."""
     return known(LOGS[name]())
 
 
@@ -97,7 +96,6 @@ def flips(files: Files, stride: int = 1) -> Iterator[Change]:
 
 
 def cuts(files: Files) -> Iterator[Change]:
-    """Each file cut at each byte."""
     for name in names_of(files):
         size = len(files[name])
         for at in places(files[name]):
@@ -125,7 +123,6 @@ def ones(block: bytes) -> bytes:
 
 
 def noise(block: bytes) -> bytes:
-    """Anything."""
     return random.Random(len(block)).randbytes(len(block))
 
 

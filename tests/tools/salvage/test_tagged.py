@@ -23,7 +23,6 @@ TAGS = Tags(unique_key=b"some-key", unique_s=KEPT_S, group=b"some-group")
 
 
 def scribe() -> Scribe:
-    """A log with extensions."""
     return Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
 
 

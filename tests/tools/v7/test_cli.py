@@ -43,7 +43,6 @@ NEVER_NS = 4 * 10**18
 
 
 def their_log(path: Path, *contents: bytes, first: int = 3) -> Path:
-    """A directory of beanstalkd."""
     path.mkdir()
     (path / "lock").touch(0o600)
     for number, content in enumerate(contents, start=first):
@@ -70,11 +69,7 @@ def state_of(path: Path) -> object:
 
 
 def loaded(path: Path) -> dict[int, StoredJob]:
-    """The jobs that a server of ours loads."""
     return {job.job_id: job for job in loaded_jobs(open_source(str(path)).survey(), T0)}
-
-
-# Import.
 
 
 def test_a_dry_run_says_what_is_there_and_makes_nothing(tmp_path: Path) -> None:
@@ -267,9 +262,6 @@ def test_people_are_told_of_one_file_and_one_job_as_of_one(tmp_path: Path) -> No
     assert f"{tmp_path / 'ours'}: 1 job (" in said and "written: 1 file, " in said
 
 
-# Export.
-
-
 def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> Path:
     with NewLog(str(path), Origin("test"), pauses=[pause] if pause else []) as log:
         for job in jobs:
@@ -279,7 +271,6 @@ def our_log(path: Path, *jobs: StoredJob, pause: StoredPause | None = None) -> P
 
 
 def job(job_id: int, state: State = State.READY, body: bytes = b"hello") -> StoredJob:
-    """A job of ours."""
     return StoredJob(job_id, b"default", state, 7, 0, 60, T0, T0 + job_id, body)
 
 

@@ -41,7 +41,6 @@ class Made:
         self.files[self.name] += bytes(count)
 
     def concerned(self, name: str, start: int, end: int) -> set[int]:
-        """The jobs that speak in these bytes."""
         return {
             job_id for where, at, upto, job_id in self.places
             if where == name and at < end and start < upto
@@ -85,7 +84,6 @@ def without(log: Made, name: str, cut: int) -> dict[str, bytes]:
 
 
 def all_of(found: Survivors) -> None:
-    """Ask everything that an import asks."""
     jobs = list(stored_jobs(found, T0 + 10**6 * NS))
     assert len({job.job_id for job in jobs}) == len(jobs)
     assert all(1 <= job.job_id < found.next_job_id for job in jobs)

@@ -50,12 +50,8 @@ def walked(content: bytes) -> EXPECTED_WALK:
 
 
 def only_skipped(content: bytes) -> Skipped:
-    """The one thing that was skipped."""
     (skipped,) = (each for each in walk(content, V7) if isinstance(each, Skipped))
     return skipped
-
-
-# Names.
 
 
 def test_names_are_numbers_without_leading_zeros() -> None:
@@ -71,9 +67,6 @@ def test_names_are_numbers_without_leading_zeros() -> None:
 
 def test_files_count_in_the_order_of_their_numbers() -> None:
     assert list(files_of(["binlog.10", "binlog.9", "lock", "binlog.100"])) == [9, 10, 100]
-
-
-# Which kind of file it is.
 
 
 def test_the_version_says_the_layout() -> None:
@@ -114,7 +107,6 @@ I386_7 = struct.pack("<i", 7) + FIXED_386.pack(*fields(1, b"hello")) + b"hello\r
 
 
 def i386(version: bytes, length: str, fixed: str, unit: int) -> bytes:
-    """A put as a 32-bit beanstalkd writes it."""
     values = [v // unit if at in (2, 3, 5, 6) else v for at, v in enumerate(fields(1, b"hello"))]
     return version + struct.pack(length, 4) + b"tube" + struct.pack(fixed, *values) + b"hello\r\n"
 
@@ -132,9 +124,6 @@ def i386(version: bytes, length: str, fixed: str, unit: int) -> bytes:
 def test_files_of_other_machines_are_told_from_damage(content: bytes, machine: str) -> None:
     opened = open_file(content + bytes(1000))
     assert (opened.layout, opened.machine) == (None, machine)
-
-
-# Walking.
 
 
 def test_records_come_in_order_and_zeros_are_the_end() -> None:

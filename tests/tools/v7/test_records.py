@@ -36,19 +36,16 @@ def worked_example() -> bytes:
 
 
 def decoded(raw: bytes, at: int = 0) -> Record | Incomplete | Damage:
-    """Decode a record of version 7."""
     return decode(raw, at, len(raw), V7)
 
 
 def why(raw: bytes) -> str:
-    """Why it cannot be right."""
     found = decoded(raw)
     assert isinstance(found, Damage), found
     return found.why
 
 
 def is_right(raw: bytes) -> bool:
-    """Whether it can be right."""
     return isinstance(decoded(raw), Record)
 
 

@@ -25,7 +25,6 @@ U32 = 2**32 - 1
 
 
 def stored(job_id: int, state: State = State.READY, **changes: object) -> StoredJob:
-    """A job of ours."""
     deadline_ns = {State.DELAYED: NOW_NS + 5 * NS, State.BURIED: NOW_NS - job_id}.get(state, 0)
     job = StoredJob(job_id, b"default", state, 7, 5, 60, T0, deadline_ns, b"hello")
     return job._replace(**changes)  # type: ignore[arg-type]
@@ -35,7 +34,6 @@ def exported(
     jobs: list[StoredJob], file_bytes: int = MIN_FILE_BYTES, next_job_id: int = 0,
     log_ns: int = NOW_NS,
 ) -> tuple[dict[str, bytes], Tally, Exported]:  # fmt: skip
-    """The files that these jobs become."""
     directory, tally = MemoryDirectory(), Tally()
     last = max((job.job_id for job in jobs), default=0)
     made = export_jobs(
@@ -65,7 +63,6 @@ TIMES = st.integers(0, 4 * 10**18)
 
 @st.composite
 def jobs_of_ours(draw: st.DrawFn) -> list[StoredJob]:
-    """Living jobs, ascending by id."""
     ids = draw(st.sets(st.integers(1, 50) | st.integers(1, 2**62), max_size=12))
     jobs = []
     for at, job_id in enumerate(sorted(ids)):
@@ -220,7 +217,6 @@ def test_a_spool_that_cannot_be_written_leaves_nothing_open() -> None:
         """Its disk is full."""
 
         def before(self, operation: str, name: str) -> None:
-            """Refuse to write."""
             if operation == "write" and name == SPOOL:
                 raise OSError(28, "No space left on device")
 

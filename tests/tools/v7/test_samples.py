@@ -46,13 +46,11 @@ BURIED_ORDER = {"v112-basic": {"delta": [16, 14, 17, 15]}}
 
 
 def expected(name: str) -> dict[str, Any]:
-    """What the real server says."""
     said: dict[str, Any] = json.loads((SAMPLES / name / "expected.json").read_text())
     return said
 
 
 def survivors(name: str) -> Survivors:
-    """What we find."""
     return Survivors(RealDirectory(str(SAMPLES / name)), lambda done, total: None)
 
 
@@ -75,7 +73,6 @@ def as_said(found: Survivors, now_ns: int) -> dict[int, dict[str, Any]]:
 
 
 def checked_jobs(said: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Its jobs as they should be here."""
     jobs = {job["id"]: {k: v for k, v in job.items() if k != "file"} for job in said["jobs"]}
     for job in jobs.values():
         # It counts a burial with each start.

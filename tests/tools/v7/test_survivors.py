@@ -34,21 +34,16 @@ from tests.tools.v7.theirs import (
 
 
 def states(found: Survivors) -> dict[int, int]:
-    """The states of all jobs, as they come."""
     jobs = [*found.ready_and_delayed(), *found.buried()]
     assert len(jobs) == len(found.jobs)
     return {job.fields.job_id: job.fields.state for job in jobs}
 
 
 def doubtful(found: Survivors) -> list[tuple[int, bytes]]:
-    """The ids and bodies of the doubtful jobs."""
     jobs = list(found.doubtful())
     assert len(jobs) == found.doubtful_jobs
     assert all(job.tube == LOST_AND_FOUND and job.fields.state == BURIED for job in jobs)
     return [(job.fields.job_id, found.body(job)) for job in jobs]
-
-
-# Sound directories.
 
 
 def test_the_newest_record_of_a_job_holds() -> None:
@@ -128,9 +123,6 @@ def test_an_id_that_was_given_again_is_the_new_job() -> None:
     assert states(found) == {1: BURIED}
 
 
-# Order of buried jobs.
-
-
 def test_buried_jobs_are_in_the_order_of_their_burial() -> None:
     jobs = [full(job_id) for job_id in (1, 2, 3)]
     found = read(file_7(*jobs, short(3, BURIED), short(1, BURIED), short(2, BURIED)))
@@ -161,9 +153,6 @@ def test_a_job_that_was_kicked_is_not_buried() -> None:
     assert buried(found) == [] and found.jobs[1].fields.kicks == 1
 
 
-# Gaps.
-
-
 def test_a_missing_file_in_the_middle_is_a_gap_and_one_at_the_beginning_is_not() -> None:
     found = read({f"binlog.{n}": file_7(full(n)) for n in (3, 4, 6, 10)})
     assert found.gaps == [(5, 5), (7, 9)]
@@ -177,9 +166,6 @@ def test_a_missing_file_in_the_middle_is_a_gap_and_one_at_the_beginning_is_not()
 def test_a_gap_of_any_width_takes_no_time() -> None:
     found = read({"binlog.1": file_7(), f"binlog.{10**18}": file_7()})
     assert found.gaps == [(2, 10**18 - 1)]
-
-
-# Damage.
 
 
 def test_a_file_that_was_only_begun_is_torn() -> None:
@@ -259,9 +245,6 @@ def test_two_doubtful_jobs_with_one_id_are_both_kept() -> None:
     assert doubtful(found) == [(2, b"a"), (4, b"b")]
 
 
-# Records that contradict each other.
-
-
 @pytest.mark.parametrize("state", [0, READY, BURIED])
 def test_a_record_whose_id_was_damaged_changes_no_other_job(state: int) -> None:
     """It was one of job 2."""
@@ -316,9 +299,6 @@ def test_a_copy_with_another_time_of_creation_is_the_same_job() -> None:
     assert kinds(found) == ["contradicts"]
 
 
-# Other machines and versions.
-
-
 def test_a_file_of_another_machine_is_not_called_damaged() -> None:
     found = read({"binlog.1": file_7(full(1)), "binlog.2": b"\0\0\0\7" + bytes(100)})
     assert found.findings.machine == "it was written on a big-endian machine"
@@ -329,9 +309,6 @@ def test_a_version_that_nobody_knows_is_reported_and_its_records_are_read() -> N
     found = read(b"\x08\0\0\0" + full(1) + full(2))
     assert sorted(found.jobs) == [1, 2]
     assert kinds(found) == ["damaged"] and found.findings.verdict == "damaged"
-
-
-# Bounds.
 
 
 def test_findings_are_listed_up_to_a_limit_and_all_counted() -> None:
@@ -352,8 +329,6 @@ def test_progress_goes_up_to_all_of_it() -> None:
     assert told == sorted(told) and told[-1] == (size, size)
     assert len(bodies(found)) == 39, "more files than are mapped at once"
 
-
-# Behind damage, a record is not read at the wrong place.
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda raw: bytes(len(raw)),

@@ -55,17 +55,14 @@ class Server:
         return result.stdout
 
     def result(self, *words: object, typed: bytes = b"") -> Result:
-        """Call it."""
         environment = {"BEANSTALK_SERVER": self.address}
         return CliRunner().invoke(cli, list(map(str, words)), input=typed, env=environment)
 
     def documents(self, *words: object, **options: Any) -> list[dict[str, Any]]:
-        """Call it, and read its JSON."""
         lines = self.run(*words, "--json", **options).splitlines()
         return [json.loads(line) for line in lines]
 
     def start(self, *words: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        """Begin a process of it."""
         return subprocess.Popen(
             [sys.executable, "-c", MAIN, *map(str, words)], text=True, stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -82,7 +79,6 @@ class Server:
         return done.returncode, done.stderr
 
     def state(self, job: object) -> str:
-        """Say in which state a job is."""
         (stats,) = self.documents("stats", "--job", job)
         return str(stats["state"])
 
@@ -114,7 +110,6 @@ def on_a_terminal(
 
 
 def read_to_the_end(screen: int) -> bytes:
-    """Read what a process shows until it ends."""
     shown = b""
     try:
         while part := os.read(screen, 1 << 16):
@@ -123,9 +118,6 @@ def read_to_the_end(screen: int) -> bytes:
         pass  # A terminal ends like this.
     os.close(screen)
     return shown
-
-
-# put
 
 
 @pytest.mark.exhaustive
@@ -246,9 +238,6 @@ def test_a_server_that_goes_ends_put_though_the_input_goes_on(tmp_path: Path) ->
     assert process.wait(timeout=LIMIT_S) == 4
     assert "; 1 job put, and up to 0 more may be\n" in process.stderr.read()
     process.stdin.close()
-
-
-# reserve
 
 
 def test_a_reservation_alone_makes_no_sense_and_is_refused(server: Server) -> None:
@@ -430,9 +419,6 @@ def test_contradictions_are_refused(server: Server, words: list[str], message: s
     assert message in result.stderr
 
 
-# Jobs
-
-
 def test_peek_looks_at_the_first_of_a_state(server: Server) -> None:
     for state, options in (("ready", ()), ("delayed", ("-d", 99))):
         server.run("put", "-t", "look", state, *options)
@@ -572,7 +558,6 @@ def test_on_a_terminal_it_asks_first(server: Server, typed: bytes, code: int, le
 
 
 def see_that_it_is_refused(words: str, message: str) -> None:
-    """Run a command line that is wrong usage."""
     result = CliRunner().invoke(cli, words.split())
     assert result.exit_code == 2
     assert message in result.stderr
@@ -664,9 +649,6 @@ def test_a_signal_lets_move_finish_the_job_in_hand(
         assert found[f"current-jobs-{state}"] == wanted
         assert sum(found[f"current-jobs-{each}"] for each in STATES) == wanted
         server.run("delete", "-t", tube, "--all", "--yes", "--state", state)
-
-
-# Tubes
 
 
 def test_tubes_are_listed_with_their_numbers(server: Server) -> None:
@@ -870,9 +852,6 @@ def test_what_is_not_there_is_named(server: Server, words: str, message: str) ->
     assert message in result.stderr
 
 
-# The shell.
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_complete_subcommands_and_options(shell: str) -> None:
@@ -894,9 +873,6 @@ def test_a_shell_can_complete_subcommands_and_options(shell: str) -> None:
         assert all(each in found for each in wanted), (words, found)
 
 
-# The server.
-
-
 def test_the_server_may_stand_before_the_subcommand_or_behind_it(server: Server) -> None:
     nowhere, there = "127.0.0.1:1", server.address
     for words, environment, code in (
@@ -913,9 +889,6 @@ def test_the_server_may_stand_before_the_subcommand_or_behind_it(server: Server)
     ):
         result = CliRunner().invoke(cli, words, env={"BEANSTALK_SERVER": environment})
         assert result.exit_code == code, (words, environment, result.output)
-
-
-# Ends.
 
 
 def test_without_a_server_it_ends_with_4() -> None:

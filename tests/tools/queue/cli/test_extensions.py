@@ -71,14 +71,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(running)
 
 
-# promote
-
-
 def test_a_server_that_is_not_replicated_hands_nothing_over(server: Server) -> None:
     server.run("promote", code=4)
-
-
-# list
 
 
 def test_the_jobs_of_a_tube_are_listed(server: Server) -> None:
@@ -196,9 +190,6 @@ def test_connections_are_shown_in_a_table(server: Server) -> None:
     user.close()
 
 
-# flush
-
-
 def test_a_tube_is_flushed_and_what_is_reserved_stays(server: Server) -> None:
     jobs = filled(server, "flushed")
     worker = Connection(server.process.port())
@@ -245,9 +236,6 @@ def test_on_a_terminal_flush_asks_first(
     assert server.documents("stats", "-t", tube)[0]["current-jobs-buried"] == left
 
 
-# wait
-
-
 def begin_wait(server: Server, job: object, *form: str) -> subprocess.Popen[str]:
     """Begin to wait for the end of a job, and see that the server knows it."""
     heard = Server(server.process)
@@ -292,9 +280,6 @@ def test_a_wait_can_be_interrupted(server: Server) -> None:
     assert ended(process) == (130, "")
 
 
-# drain, undrain
-
-
 def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:
     assert server.run("drain") == "new jobs are refused\n"
     result = server.result("put", "-t", "drained", "x")
@@ -303,9 +288,6 @@ def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:
     assert server.documents("undrain") == [{"v": 1, "draining": False}]
     assert server.run("undrain") == "new jobs are taken\n"
     server.run("put", "-t", "drained", "x")
-
-
-# put in batches
 
 
 def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
@@ -415,9 +397,6 @@ def test_a_batch_that_is_refused_is_told_with_its_lines(tmp_path: Path) -> None:
         )
 
 
-# move and delete in batches
-
-
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
 def test_many_jobs_are_moved_and_deleted(server: Server, state: str) -> None:
     source, target = f"many-{state}", f"moved-{state}"
@@ -503,9 +482,6 @@ def test_a_job_whose_unique_key_is_taken_is_left_and_the_others_moved(server: Se
     assert server.run("list", "keys-here").split()[0] == str(taken)
 
 
-# edit
-
-
 def test_of_a_job_that_is_given_what_stays_is_as_it_was(server: Server) -> None:
     job = server.run("put", "-t", "edited", "-p", 9, "-d", 500, "--ttr", 70, "old").strip()
     assert server.run("edit", job, "--pri", 3) == ""
@@ -549,9 +525,6 @@ def test_what_cannot_be_edited_is_told(server: Server) -> None:
     assert result.exit_code == 4
     assert "JOB_TOO_BIG: the body is larger than the max-job-size of the s" in result.stderr
     see_that_it_is_refused("edit 5", "say what to change")
-
-
-# policy
 
 
 def test_a_policy_is_set_shown_and_removed(server: Server) -> None:
@@ -617,9 +590,6 @@ def test_without_a_limit_in_a_policy_all_that_may_be_full_is_named(tmp_path: Pat
         server.run("put", "--unique", "a", "x")
         result = server.result("put", "--unique", "b", "x")
         assert result.exit_code == 4 and result.stderr.endswith(f"beanstalk: {NO_ROOM}\n")
-
-
-# dead
 
 
 def dead_of(server: Server, tube: str, count: int) -> list[int]:
@@ -756,9 +726,6 @@ def test_on_a_terminal_kicking_dead_letters_asks_first(server: Server) -> None:
     os.write(screen, b"n\n")
     assert b"nothing was kicked" in read_to_the_end(screen)
     assert process.wait(timeout=LIMIT_S) == 1 and server.state(str(job)) == "buried"
-
-
-# A real beanstalkd.
 
 
 @pytest.fixture(scope="module")

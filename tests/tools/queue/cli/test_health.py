@@ -22,7 +22,6 @@ def server_port(tmp_path: Path) -> Iterator[int]:
 
 
 def health(port: int, *options: str) -> Result:
-    """Ask how the server at a port is."""
     return CliRunner().invoke(cli, ["-s", f"127.0.0.1:{port}", "health", *options])
 
 

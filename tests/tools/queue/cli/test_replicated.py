@@ -102,9 +102,6 @@ def run(*words: object, ports: tuple[int, ...]) -> Result:
 HANDS_OVER = b"HANDING_OVER b:1\r\n"
 
 
-# promote
-
-
 @pytest.mark.parametrize("name", ["", "two words", "\u00e9"])
 def test_what_is_no_name_of_a_standby_is_wrong_usage_and_nothing_is_sent(name: str) -> None:
     with told(answers(HANDS_OVER)) as server:
@@ -174,9 +171,6 @@ def test_of_one_host_alone_nobody_sees_who_takes_over() -> None:
         result = run("promote", ports=(a.port,))
     assert result.exit_code == 0
     assert result.stdout.startswith("handed over to b:1; give all hosts of the queue")
-
-
-# health
 
 
 def test_health_tells_how_replication_is() -> None:

@@ -39,7 +39,6 @@ class TlsServer:
         self.trusting = f"{self.address}:trustRoots={folder}"
 
     def call(self, *words: str, address: str = "", typed: bytes = b"") -> Result:
-        """Call the command."""
         environment = {"BEANSTALK_SERVER": address or self.trusting}
         return CliRunner().invoke(cli, list(words), input=typed, env=environment)
 
@@ -48,7 +47,6 @@ class TlsServer:
 def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[TlsServer]:
-    """Run it."""
     folder, pem = tmp_path_factory.mktemp("tls"), certificates.server
     port = free_ports(1)[0]
     listen = f"ssl:{port}:interface=127.0.0.1:privateKey={pem}:certKey={pem}"
