@@ -33,7 +33,7 @@ def test_compact_says_what_it_has_written(log: Path, tmp_path: Path) -> None:
     assert document["bytes_before"] > document["bytes"]
 
 
-@pytest.mark.parametrize("command", ["compact", "merge"])
+@pytest.mark.parametrize("command", ["compact", "merge", "export-v7"])
 def test_a_directory_that_is_not_empty_is_not_written_to(
     command: str, log: Path, tmp_path: Path
 ) -> None:
@@ -253,7 +253,7 @@ def test_what_was_filtered_out_can_be_merged_back(log: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "words",
-    [("compact",), ("merge",), ("salvage",), ("filter", "--drop", "--job", "1")],
+    [("compact",), ("merge",), ("salvage",), ("export-v7",), ("filter", "--drop", "--job", "1")],
     ids=lambda words: words[0],
 )
 def test_a_log_that_is_made_beside_a_running_server_is_made_with_a_warning(

@@ -151,12 +151,6 @@ def test_the_exit_code_is_that_of_the_source_and_what_is_intact_is_imported(
     assert loaded(tmp_path / "ours")[1].body == b"hello"
 
 
-def test_a_doubtful_job_is_buried_in_lost_and_found(tmp_path: Path) -> None:
-    run("import-v7", their_log(tmp_path / "theirs", *DAMAGED), "-o", tmp_path / "ours")
-    job = loaded(tmp_path / "ours")[2]
-    assert (job.tube, job.state, job.body) == (b"lost+found", State.BURIED, b"two")
-
-
 def test_a_gap_is_refused_unless_it_is_accepted(tmp_path: Path) -> None:
     source = their_log(tmp_path / "theirs", file_7(full(1)), file_7(full(2)), file_7(full(3)))
     (source / "binlog.4").unlink()
@@ -198,15 +192,6 @@ def test_a_log_of_ours_needs_no_import_and_what_to_run_is_said(
         assert f"binlog-inspect {command} {log}" in result.stderr
     assert "runs on it" not in result.stderr
     assert not (tmp_path / "new").exists()
-
-
-def test_a_directory_in_use_is_4(tmp_path: Path) -> None:
-    source = their_log(tmp_path / "theirs", *SOUND)
-    with held(source) as pid:
-        result = run("import-v7", source, "-o", tmp_path / "ours")
-        assert result.exit_code == 4
-        assert f"a beanstalkd runs on it (process {pid})" in result.stderr
-    assert run("import-v7", source, "-o", tmp_path / "ours").exit_code == 0
 
 
 def test_a_new_log_never_replaces_anything(tmp_path: Path) -> None:
@@ -301,14 +286,6 @@ def test_an_export_makes_files_and_changes_nothing_of_its_source(tmp_path: Path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["ours", "theirs"]
 
 
-def test_an_export_beside_a_running_server_is_made_with_a_warning(tmp_path: Path) -> None:
-    log = our_log(tmp_path / "ours", job(1))
-    with held(log) as pid:
-        result = run("export-v7", log, "-o", tmp_path / "theirs")
-    assert result.exit_code == 0
-    assert f"a server runs on it (process {pid})" in result.stderr
-
-
 def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
     pause = StoredPause(b"alpha", 3600, NEVER_NS)
     log = our_log(tmp_path / "ours", job(1, body=bytes(65_534)), pause=pause)
@@ -348,18 +325,3 @@ def test_a_torn_log_is_exported_with_1_and_a_damaged_one_is_not(tmp_path: Path) 
     assert damaged.exit_code == 3
     assert "damaged binlog" in damaged.stderr
     assert sorted(each.name for each in tmp_path.iterdir()) == ["torn"]
-
-
-def test_an_export_never_replaces_anything(tmp_path: Path) -> None:
-    log = our_log(tmp_path / "ours", job(1))
-    assert run("export-v7", log, "-o", log).exit_code == 2
-    assert run("export-v7", log, "-o", tmp_path / "theirs").exit_code == 0
-    again = run("export-v7", log, "-o", tmp_path / "theirs")
-    assert again.exit_code == 4 and "it is not empty" in again.stderr
-
-
-@pytest.mark.parametrize("command", ["import-v7", "export-v7"])
-def test_help_has_examples_and_the_exit_codes(command: str) -> None:
-    said = run(command, "-h").stdout
-    assert f"binlog-inspect {command} /var/lib/" in said
-    assert "Exit codes: 0 sound, 1 torn" in said

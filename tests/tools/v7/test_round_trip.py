@@ -114,11 +114,6 @@ def test_buried_jobs_stand_in_the_files_in_the_order_of_their_burial() -> None:
     assert SPOOL not in files
 
 
-def test_no_job_is_an_empty_log() -> None:
-    files, _, _ = exported([])
-    assert files == {"binlog.1": b"\7\0\0\0"}
-
-
 def test_files_are_not_larger_than_asked_for_and_no_record_is_divided() -> None:
     jobs = [stored(job_id, body=b"b" * 500) for job_id in range(1, 40)]
     files, _, _ = exported(jobs)
@@ -194,13 +189,6 @@ def test_the_highest_id_that_an_import_takes_comes_back() -> None:
     files, _, _ = exported([stored(1)], next_job_id=highest + 1)
     assert read(files).next_job_id == highest + 1
     assert read(files).findings.verdict == "sound"
-
-
-def test_ids_go_on_where_they_were() -> None:
-    files, _, _ = exported([stored(3)], next_job_id=4)
-    assert len(files["binlog.1"]) == 102, "nothing has to be said"
-    files, _, _ = exported([stored(3)], next_job_id=5)
-    assert read(files).next_job_id == 5 and list(again(files)) == [3]
 
 
 def test_a_log_ahead_of_the_wall_clock_keeps_what_remains_of_delays_and_ages() -> None:

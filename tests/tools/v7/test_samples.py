@@ -123,14 +123,3 @@ def test_what_the_real_server_loses_is_as_it_was_when_it_lived() -> None:
     assert [(job["id"], job["body_sha256"], job["pri"]) for job in said] == [
         (job["id"], job["body_sha256"], job["pri"]) for job in ours.values()
     ]
-
-
-def test_a_missing_file_is_named() -> None:
-    found = survivors("v112-gaps-and-strays")
-    assert found.gaps == [(5, 5)]
-
-
-def test_samples_are_of_both_versions() -> None:
-    versions = {(SAMPLES / name / "binlog.1").read_bytes()[0] for name in NAMES
-                if (SAMPLES / name / "binlog.1").exists()}  # fmt: skip
-    assert versions == {5, 7, 8}

@@ -29,7 +29,6 @@ from tests.tools.v7.theirs import (
     kinds,
     read,
     short,
-    wholes,
 )
 
 
@@ -76,12 +75,6 @@ def test_files_are_read_in_the_order_of_their_numbers() -> None:
     assert found.counts.files == 2
 
 
-def test_other_names_are_left_alone() -> None:
-    strays = {"binlog.9x": b"stray", "binlog.foo": b"", "lock": b"", "other": b"x"}
-    found = read({"binlog.3": file_7(full(1)), **strays})
-    assert found.findings.verdict == "sound" and found.counts.files == 1
-
-
 def test_reserved_jobs_are_ready() -> None:
     copy = full(1, state=RESERVED, deadline=T0 + 60 * NS, reserves=1)
     found = read({"binlog.1": file_7(full(1), full(2)), "binlog.2": file_7(copy)})
@@ -104,16 +97,6 @@ def test_a_job_whose_body_is_in_no_file_is_reported() -> None:
     ]  # fmt: skip
     assert found.findings.verdict == "damaged"
     assert bodies(found) == {3: b"hello"}
-
-
-def test_versions_may_be_mixed() -> None:
-    files = {
-        "binlog.1": file_5(full_5(1, b"one"), full_5(2, b"two")),
-        "binlog.2": file_7(short(1, BURIED, b"one"), gone(2, b"two"), full(3, b"three")),
-    }
-    found = read(files)
-    assert found.findings.verdict == "sound"
-    assert states(found) == {1: BURIED, 3: READY}
 
 
 def test_an_id_that_was_given_again_is_the_new_job() -> None:
@@ -146,11 +129,6 @@ def test_a_copy_keeps_its_place_when_its_original_is_gone() -> None:
         full(9, state=BURIED), full(1, state=BURIED),
     )  # fmt: skip
     assert buried(read({"binlog.7": content})) == [9, 2, 1, 3]
-
-
-def test_a_job_that_was_kicked_is_not_buried() -> None:
-    found = read(file_7(full(1), short(1, BURIED), short(1, READY, kicks=1)))
-    assert buried(found) == [] and found.jobs[1].fields.kicks == 1
 
 
 def test_a_missing_file_in_the_middle_is_a_gap_and_one_at_the_beginning_is_not() -> None:
@@ -220,95 +198,66 @@ def test_a_doubtful_job_has_fields_that_any_log_can_hold() -> None:
     assert job.fields.ttr_ns == DOUBTFUL_TTR_S * NS
 
 
-def test_a_doubtful_job_gets_a_new_id_if_its_own_cannot_be() -> None:
-    found = read(file_7(full(0, b"zero"), full(1 << 63, b"huge", created=T0), full(7)))
-    assert doubtful(found) == [(8, b"zero"), (9, b"huge")]
-    assert found.next_job_id == 10
+LATER = T0 + 4_000_000
+"""When job 4 was put."""
+
+HELLO = b"hello"
 
 
-def test_a_doubtful_job_that_is_deleted_later_is_gone() -> None:
-    found = read(file_7(full(1), full(2, state=9), gone(2)))
-    assert doubtful(found) == [] and sorted(found.jobs) == [1]
-    other = gone(2, created=T0)
-    assert doubtful(read(file_7(full(2, state=9), other, full(3)))) == [(2, b"hello")]
+@pytest.mark.parametrize(
+    ("records", "living", "doubts", "found"),
+    [
+        # A record of job 4 that says that it is of job 1: it changes no other job.
+        *(([full(1), full(2), short(1, state, created=LATER)], {1: HELLO, 2: HELLO}, [],
+           ["contradicts"]) for state in (0, READY, BURIED)),
+        # What never changes of a job is another.
+        *(([full(1), short(1, BURIED, **changes)], {1: HELLO}, [], ["contradicts"])
+          for changes in ({"ttr": 61 * NS}, {"body_size": 8}, {"created": T0})),
+        # A put of 4 that says 2, and one of 2 that says 4 and is met first.
+        ([full(1), full(2, b"two"), full(3), full(2, b"four", created=LATER), full(5)],
+         {1: HELLO, 2: b"two", 3: HELLO, 5: HELLO}, [(6, b"four")], ["contradicts"]),
+        ([full(1), full(4, b"two", created=T0 + 2_000_000), full(3), full(4, b"four"),
+          short(4, BURIED, b"four")],
+         {1: HELLO, 3: HELLO, 4: b"four"}, [(5, b"two")], ["contradicts"]),
+        # Copies that differ: neither body is lost, and the older one has the id.
+        ([full(1), full(1, b"he\0\0o", state=BURIED)], {1: HELLO}, [(2, b"he\0\0o")],
+         ["contradicts"]),
+        ([full(1), full(1, b"longer"), gone(1)], {}, [(2, b"longer")], ["contradicts"]),
+        ([full(1, created=T0 - NS), full(1), gone(1)], {}, [], ["contradicts"]),
+        # Doubtful jobs: with an id that cannot be, deleted later, with another one's deletion,
+        # copies of jobs that are there, and two with one id.
+        ([full(0, b"zero"), full(1 << 63, b"huge", created=T0), full(7)], {7: HELLO},
+         [(8, b"zero"), (9, b"huge")], ["damaged", "damaged"]),
+        ([full(1), full(2, state=9), gone(2)], {1: HELLO}, [], ["damaged"]),
+        ([full(2, state=9), gone(2, created=T0), full(3)], {3: HELLO}, [(2, HELLO)],
+         ["damaged"]),
+        ([full(1), full(1, state=9), full(2)], {1: HELLO, 2: HELLO}, [], ["damaged"]),
+        ([full(1, state=9), full(1), full(2)], {1: HELLO, 2: HELLO}, [], ["damaged"]),
+        ([full(2, b"a", state=9), full(2, b"b", state=9), full(3)], {3: HELLO},
+         [(2, b"a"), (4, b"b")], ["damaged", "damaged"]),
+    ],
+    ids=[
+        "deletion of another", "record of another", "burial of another", "other ttr", "other size",
+        "other time", "put of a later job", "put of an earlier job", "copy with another body",
+        "longer copy", "earlier copy", "impossible ids", "doubtful and deleted",
+        "doubtful beside another deletion", "doubtful copy", "doubtful original", "two with one id",
+    ],
+)  # fmt: skip
+def test_what_contradicts_takes_no_other_jobs_place_and_costs_no_body(
+    records: list[bytes], living: dict[int, bytes], doubts: list[tuple[int, bytes]],
+    found: list[str],
+) -> None:  # fmt: skip
+    read_back = read(file_7(*records))
+    assert bodies(read_back) == living and doubtful(read_back) == doubts
+    assert kinds(read_back) == found and read_back.findings.verdict == "damaged"
+    highest = max([*living, *(job_id for job_id, _ in doubts), 0])
+    assert read_back.next_job_id > highest
 
 
-def test_a_doubtful_copy_of_a_job_that_is_there_is_not_kept() -> None:
-    for records in ((full(1), full(1, state=9)), (full(1, state=9), full(1))):
-        found = read(file_7(*records, full(2)))
-        assert doubtful(found) == [] and sorted(found.jobs) == [1, 2]
-        assert kinds(found) == ["damaged"]
-
-
-def test_two_doubtful_jobs_with_one_id_are_both_kept() -> None:
-    found = read(file_7(full(2, b"a", state=9), full(2, b"b", state=9), full(3)))
-    assert doubtful(found) == [(2, b"a"), (4, b"b")]
-
-
-@pytest.mark.parametrize("state", [0, READY, BURIED])
-def test_a_record_whose_id_was_damaged_changes_no_other_job(state: int) -> None:
-    """It was one of job 2."""
-    wrong = short(1, state, created=T0 + 2_000_000)
-    found = read(file_7(full(1), full(2), wrong))
-    assert wholes(found) == wholes(read(file_7(full(1), full(2))))
-    assert kinds(found) == ["contradicts"] and found.findings.verdict == "damaged"
-
-
-@pytest.mark.parametrize("changes", [{"ttr": 61 * NS}, {"body_size": 8}, {"created": T0}])
-def test_a_record_has_what_never_changes_of_its_job(changes: dict[str, Any]) -> None:
-    found = read(file_7(full(1), short(1, BURIED, **changes)))
-    assert states(found) == {1: READY}
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_put_whose_id_was_damaged_takes_no_other_jobs_place() -> None:
-    """It was 4; it says 2."""
-    wrong = full(2, b"four", created=T0 + 4_000_000)
-    found = read(file_7(full(1), full(2, b"two"), full(3), wrong, full(5)))
-    assert bodies(found) == {1: b"hello", 2: b"two", 3: b"hello", 5: b"hello"}
-    assert doubtful(found) == [(6, b"four")]
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_put_whose_damaged_id_is_met_first_takes_no_other_jobs_place() -> None:
-    """It was 2; it says 4."""
-    wrong = full(4, b"two", created=T0 + 2_000_000)
-    found = read(file_7(full(1), wrong, full(3), full(4, b"four"), short(4, BURIED, b"four")))
-    assert bodies(found) == {1: b"hello", 3: b"hello", 4: b"four"}
-    assert states(found)[4] == BURIED
-    assert doubtful(found) == [(5, b"two")]
-
-
-def test_of_two_copies_that_differ_the_older_body_stays_and_neither_is_lost() -> None:
+def test_a_change_of_a_copy_counts_though_its_body_does_not() -> None:
     copy = full(1, b"he\0\0o", state=BURIED)
-    found = read({"binlog.1": file_7(full(1)), "binlog.2": file_7(copy)})
-    assert bodies(found) == {1: b"hello"} and states(found) == {1: BURIED}
-    assert doubtful(found) == [(2, b"he\0\0o")]
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_copy_that_differs_in_length_is_still_deleted_with_its_job() -> None:
-    files = {"binlog.1": file_7(full(1)), "binlog.2": file_7(full(1, b"longer"), gone(1))}
-    found = read(files)
-    assert found.jobs == {} and doubtful(found) == [(2, b"longer")]
-
-
-def test_a_copy_with_another_time_of_creation_is_the_same_job() -> None:
-    found = read(file_7(full(1, created=T0 - NS), full(1), gone(1)))
-    assert found.jobs == {} and doubtful(found) == []
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_file_of_another_machine_is_not_called_damaged() -> None:
-    found = read({"binlog.1": file_7(full(1)), "binlog.2": b"\0\0\0\7" + bytes(100)})
-    assert found.findings.machine == "it was written on a big-endian machine"
-    assert kinds(found) == ["foreign"]
-
-
-def test_a_version_that_nobody_knows_is_reported_and_its_records_are_read() -> None:
-    found = read(b"\x08\0\0\0" + full(1) + full(2))
-    assert sorted(found.jobs) == [1, 2]
-    assert kinds(found) == ["damaged"] and found.findings.verdict == "damaged"
+    assert states(read({"binlog.1": file_7(full(1)), "binlog.2": file_7(copy)})) == {1: BURIED}
+    assert states(read(file_7(full(1), short(1, BURIED, ttr=61 * NS)))) == {1: READY}
 
 
 def test_findings_are_listed_up_to_a_limit_and_all_counted() -> None:
