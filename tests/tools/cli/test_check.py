@@ -99,11 +99,6 @@ def test_of_several_logs_the_worst_counts() -> None:
     assert run("check", *paths, GOLDEN / "v1-damaged").exit_code == 3
 
 
-def test_quiet_says_nothing() -> None:
-    result = run("check", "-q", GOLDEN / "v1-damaged")
-    assert (result.exit_code, result.output) == (3, "")
-
-
 def test_of_a_directory_without_a_log_it_says_so(tmp_path: Path) -> None:
     result = run("check", tmp_path)
     assert (result.exit_code, result.stdout) == (4, "")

@@ -147,13 +147,6 @@ def test_parquet_needs_a_file() -> None:
     assert "name a file with -o" in result.stderr
 
 
-def test_output_goes_to_a_file(tmp_path: Path) -> None:
-    target = tmp_path / "records"
-    result = run("dump", EVERY_KIND, "-o", target)
-    assert result.stdout == ""
-    assert target.read_text() == run("dump", EVERY_KIND).stdout
-
-
 def test_a_frame_is_shown() -> None:
     result = run("dump", EVERY_KIND / ONE, "--frame", "0x1000")
     assert result.exit_code == 0

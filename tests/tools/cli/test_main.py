@@ -71,13 +71,6 @@ def _end(words: list[str]) -> int:
     return min([n for n, word in enumerate(words) if word in ("|", "&&", ">", ";")] + [len(words)])
 
 
-def test_help_lists_every_command() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    listed = result.stdout.split("Commands:")[1].split()
-    assert [name for name in COMMANDS if name not in listed] == []
-
-
 def test_help_names_the_exit_codes() -> None:
     text = " ".join(run("--help").stdout.split())
     assert "0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read" in text
@@ -104,31 +97,6 @@ def test_a_reader_that_goes_away_ends_it_silently() -> None:
     os.close(write_end)
     assert done.stderr == b""
     assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
-
-
-@pytest.mark.exhaustive
-def test_the_console_script_ends_as_the_commands_do() -> None:
-    torn, damaged = str(GOLDEN / "v1-torn"), str(GOLDEN / "v1-damaged")
-    ends = {("check", torn): 1, ("check", "/nope"): 2, ("check", damaged): 3, ("--help",): 0}
-    for arguments, code in ends.items():
-        done = subprocess.run([sys.executable, "-c", MAIN, *arguments], capture_output=True)
-        assert done.returncode == code, done.stderr
-
-
-def test_an_interrupt_is_130() -> None:
-    path = str(GOLDEN / "v1-every-kind")
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "dump", path, "--follow"], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.split("\t")[2] == "seal":
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in err
 
 
 INTERRUPTED_IMPORT = """

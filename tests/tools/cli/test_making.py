@@ -33,7 +33,7 @@ def test_compact_says_what_it_has_written(log: Path, tmp_path: Path) -> None:
     assert document["bytes_before"] > document["bytes"]
 
 
-@pytest.mark.parametrize("command", ["compact", "merge", "export-v7"])
+@pytest.mark.parametrize("command", ["compact", "merge", "salvage", "export-v7"])
 def test_a_directory_that_is_not_empty_is_not_written_to(
     command: str, log: Path, tmp_path: Path
 ) -> None:

@@ -116,22 +116,9 @@ def test_the_clean_log_is_sound_and_the_damaged_one_as_it_was(log: Path, tmp_pat
     assert jobs_by_tube(tmp_path / "new") == {"default": 4, "lost+found": 1}
 
 
-def test_a_sound_log_can_be_written_too(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", sound())
-    assert run("salvage", path, "-o", tmp_path / "new").exit_code == 0
-    assert jobs_by_tube(tmp_path / "new") == {"default": 4}
-
-
 def test_doubtful_jobs_can_be_dropped(log: Path, tmp_path: Path) -> None:
     run("salvage", log, "-o", tmp_path / "new", "--doubtful", "drop")
     assert jobs_by_tube(tmp_path / "new") == {"default": 2, "lost+found": 1}
-
-
-def test_a_directory_that_is_not_empty_is_not_written_to(log: Path, tmp_path: Path) -> None:
-    full = written(tmp_path / "full", {"x": b""})
-    result = run("salvage", log, "-o", full)
-    assert result.exit_code == 4
-    assert contents(full) == {"x": b""}
 
 
 def test_a_missing_segment_is_named_with_the_command_that_goes_on(tmp_path: Path) -> None:

@@ -55,13 +55,6 @@ def test_the_largest_tubes_are_shown() -> None:
     assert len(everything) == 2
 
 
-def test_several_logs_come_one_behind_the_other() -> None:
-    result = run("stats", ROTATED, GOLDEN / "v1-torn")
-    assert [row[1] for row in rows(result) if row[0] == "log"] == [
-        str(ROTATED), str(GOLDEN / "v1-torn"),
-    ]  # fmt: skip
-
-
 def test_a_damaged_log_is_refused() -> None:
     result = run("stats", GOLDEN / "v1-damaged")
     assert (result.exit_code, result.stdout) == (3, "")

@@ -10,9 +10,7 @@ from binlog_tools.inspect.measuring import FIELDS, Difference, compare_logs
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import Selection, StoredJob
-from binlog_tools.rewrite.rewriting import rewrite
 from tests.binlog.scribe import NS, T0, files_of
-from tests.tools.conversation import Conversation
 from tests.tools.folders import written
 from tests.tools.logs.test_new_log import job, made
 
@@ -26,14 +24,6 @@ def log_of(path: Path, *jobs: StoredJob) -> Loaded:
 def compared(tmp_path: Path, one: list[StoredJob], two: list[StoredJob]) -> list[Difference]:
     a, b = log_of(tmp_path / "a", *one), log_of(tmp_path / "b", *two)
     return list(compare_logs(a, b, EVERYTHING))
-
-
-def test_a_log_does_not_differ_from_its_compaction(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", Conversation(1).say(60).files)
-    a = load(open_source(str(path)))
-    rewrite(a, str(tmp_path / "new"), "compact")
-    b = load(open_source(str(tmp_path / "new")))
-    assert list(compare_logs(a, b, EVERYTHING)) == []
 
 
 def test_jobs_of_one_side_only_are_told(tmp_path: Path) -> None:

@@ -181,36 +181,6 @@ def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
     assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
 
 
-def test_the_end_as_a_point_is_the_log_as_it_stands(tmp_path: Path) -> None:
-    story = spoken(2)
-    path = written(tmp_path / "log", story.files)
-    assert past(path, END) == story.last
-
-
-def test_jobs_are_chosen_by_id_tube_and_state(tmp_path: Path) -> None:
-    story = spoken(3)
-    path = written(tmp_path / "log", story.files)
-    chosen = Selection(tubes=frozenset({b"mail"}), states=frozenset({State.READY}))
-    found = PastJobs(open_source(str(path)), END).jobs(chosen, with_bodies=False)
-    ids = [job.job_id for job, _ in found]
-    expected = [n for n, job in story.last.items() if job[0] == b"mail" and job[1] is State.READY]
-    assert ids == sorted(expected) != []
-
-
-def test_a_torn_tail_is_left_out() -> None:
-    found = chosen_jobs(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
-    assert [job.job_id for job in found] == [1]
-    assert list(past(GOLDEN / "v1-torn", END)) == [1]
-
-
-def test_a_damaged_log_is_refused_as_a_server_refuses_it() -> None:
-    source = open_source(str(GOLDEN / "v1-damaged"))
-    with pytest.raises(Damaged):
-        load(source)
-    with pytest.raises(Damaged):
-        PastJobs(source, END)
-
-
 def test_pauses_in_force_are_told() -> None:
     source = open_source(str(GOLDEN / "v1-every-kind"))
     paused = load(source, wall_ns=T0).pauses()

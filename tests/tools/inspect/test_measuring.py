@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import Kind, State
 from binlog_tools.console.wording import BARS
 from binlog_tools.inspect.measuring import (
@@ -14,14 +13,12 @@ from binlog_tools.inspect.measuring import (
     NAMED_PINS,
     Depth,
     Stats,
-    TubeStats,
     chart,
     measure,
 )
 from binlog_tools.logs.opening import open_source
 from binlog_tools.logs.stored import TYPE_NAMES
 from tests.binlog import independent_reader
-from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, delete, image, put
 from tests.tools.conversation import Conversation
 from tests.tools.folders import written
@@ -170,15 +167,6 @@ def test_a_log_of_one_moment_has_one_step(tmp_path: Path) -> None:
     assert (depth.jobs, depth.step_s) == ([2], 0)
 
 
-def test_states_are_told_in_one_order(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write()
-    path = written(tmp_path / "log", scribe.files())
-    assert list(measured(path).states) == ["ready", "reserved", "delayed", "buried"]
-    fields = TubeStats._fields
-    assert fields[2:6] == ("ready", "reserved", "delayed", "buried")
-
-
 def test_jobs_from_before_the_log_begins_are_counted_in(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(image(Kind.COPY, 1, body=b""), image(Kind.COPY, 2, body=b""))
@@ -208,16 +196,6 @@ def test_the_moments_that_are_told_have_a_limit(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_chart_shows_the_most_of_each_time(jobs: list[int], width: int, bars: str) -> None:
     assert chart(Depth(0, 0, jobs), width) == bars
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_the_golden_logs_are_counted(name: str) -> None:
-    if name == "v1-damaged":
-        with pytest.raises(Damaged):
-            measured(GOLDEN / name)
-        return
-    jobs = independent_reader.jobs_of(independent_reader.read_log(read_golden(name))["records"])
-    assert measured(GOLDEN / name).jobs == len(jobs)
 
 
 def test_what_compaction_would_leave_is_near_what_it_leaves(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Writing a log anew: a server serves exactly what was put in."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import State
@@ -257,43 +255,6 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
     for files in seen:
         assert all(independent_reader.read_segment(raw) for raw in files.values())
         assert replay.read(MemoryDirectory(files), quiet)
-
-
-def test_the_name_is_given_last(tmp_path: Path) -> None:
-    path = tmp_path / "new"
-    with NewLog(str(path), ORIGIN) as log:
-        log.add(job())
-        assert not path.exists()
-        written = log.finish()
-    assert written.path == str(path)
-    assert os.listdir(tmp_path) == ["new"]
-    assert os.listdir(path) == [ONE]
-    survey = Survey(RealDirectory(str(path)), quiet)
-    assert list(loaded_jobs(survey, T0)) == [job()]
-
-
-def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), NewLog(str(tmp_path / "new"), ORIGIN) as log:
-        log.add(job())
-        raise ZeroDivisionError
-    assert os.listdir(tmp_path) == []
-
-
-def test_an_empty_directory_will_do_and_a_full_one_will_not(tmp_path: Path) -> None:
-    path = tmp_path / "new"
-    path.mkdir()
-    with NewLog(str(path), ORIGIN) as log:
-        log.finish()
-    with pytest.raises(OSError, match="name a new directory"), NewLog(str(path), ORIGIN):
-        raise AssertionError
-    assert os.listdir(tmp_path) == ["new"]
-
-
-def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "new.part").mkdir()
-    with pytest.raises(FileExistsError, match="remove it and run again"):
-        NewLog(str(tmp_path / "new"), ORIGIN)
-    assert os.listdir(tmp_path) == ["new.part"]
 
 
 def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:

@@ -138,20 +138,6 @@ def test_a_list_that_makes_no_sense_ends(text: bytes) -> None:
         list(Extensions(Queue(line)).pages(b"a", "all"))
 
 
-def test_connections_are_described() -> None:
-    server = filled("ready")
-    (*_, own) = extensions_of(server).connections()
-    assert own["using"] == "default" and own.number("reserved") == 0
-
-
-def test_a_tube_is_flushed_of_a_state_or_of_all() -> None:
-    server = filled("delayed")
-    asked = extensions_of(server)
-    assert asked.flush(b"a", "buried") == 0
-    assert asked.flush(b"a", "delayed") == 3
-    assert asked.flush(b"nowhere", "all") == 0
-
-
 def test_a_batch_is_put_and_deleted() -> None:
     server = MemoryServer()
     asked = extensions_of(server)
@@ -167,16 +153,6 @@ def test_a_batch_is_put_and_deleted() -> None:
 def test_a_batch_whose_jobs_are_not_named_makes_no_sense(data: bytes) -> None:
     with pytest.raises(Lost, match="what became of 2 jobs"):
         inserted_ids(Reply((b"INSERTED_BATCH", b"2"), data), 2)
-
-
-def test_a_server_is_drained_and_undrained() -> None:
-    server = MemoryServer()
-    asked = extensions_of(server)
-    asked.drain()
-    with pytest.raises(Refused, match="DRAINING"):
-        Queue(MemoryLine(server)).put(b"", 0, 0, 1)
-    asked.undrain()
-    Queue(MemoryLine(server)).put(b"", 0, 0, 1)
 
 
 class Waiting(MemoryLine):

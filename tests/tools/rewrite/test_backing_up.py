@@ -40,7 +40,7 @@ from tests.tools.folders import contents
 ROTATED = GOLDEN / "v1-rotated"
 SEGMENTS = {name: raw for name, raw in contents(ROTATED).items() if name.endswith(".tql")}
 EMPTY = b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": 0, "segments": []}'
-SOUND = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"]
+READABLE = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions", "v1-torn"]
 
 
 def nothing(done: int, total: int) -> None:
@@ -55,7 +55,7 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", READABLE)
 def test_a_restored_log_has_the_same_jobs(name: str, tmp_path: Path) -> None:
     written = run("backup", GOLDEN / name, "-o", tmp_path / "bs.tar")
     assert written.exit_code == 0, written.stderr
@@ -64,13 +64,6 @@ def test_a_restored_log_has_the_same_jobs(name: str, tmp_path: Path) -> None:
     assert run("check", tmp_path / "bs").exit_code == 0
     assert run("diff", GOLDEN / name, tmp_path / "bs").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bs", "bs.tar"]
-
-
-def test_of_a_torn_log_the_good_part_is_written(tmp_path: Path) -> None:
-    assert run("backup", GOLDEN / "v1-torn", "-o", tmp_path / "bs.tar").exit_code == 0
-    assert run("restore", tmp_path / "bs.tar", "-o", tmp_path / "bs").exit_code == 0
-    assert run("check", tmp_path / "bs").exit_code == 0
-    assert run("diff", GOLDEN / "v1-torn", tmp_path / "bs").exit_code == 0
 
 
 def test_a_damaged_log_is_refused_and_the_last_back_up_stays(tmp_path: Path) -> None:
@@ -234,27 +227,26 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("member", "said"),
+    ("raw", "said"),
     [
-        (("../" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
-        (("/" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
-        ((segment_name(1), tarfile.SYMTYPE, b""), "is no file"),
-        ((segment_name(1), tarfile.DIRTYPE, b""), "is no file"),
-        (("LOCK", tarfile.REGTYPE, b"x"), "is no segment"),
-        ((MANIFEST, tarfile.SYMTYPE, b""), "is no file"),
-        ((MANIFEST, tarfile.REGTYPE, b"{}"), "another version"),
-        ((MANIFEST, tarfile.REGTYPE, b"[]"), ""),
-        ((MANIFEST, tarfile.REGTYPE, b"{"), ""),
-        ((MANIFEST, tarfile.REGTYPE, b'{"v": 1}'), "another version"),
-        ((MANIFEST, tarfile.REGTYPE, EMPTY), f"ends without {SEAL}"),
-        ((SEAL, tarfile.REGTYPE, b"x"), "is no segment"),
-        ((segment_name(1), tarfile.REGTYPE, b"x"), f"ends without {MANIFEST}"),
+        *((tar_of((name, kind, raw)), said) for name, kind, raw, said in (
+            ("../" + segment_name(1), tarfile.REGTYPE, b"x", "is no segment"),
+            ("/" + segment_name(1), tarfile.REGTYPE, b"x", "is no segment"),
+            (segment_name(1), tarfile.SYMTYPE, b"", "is no file"),
+            (segment_name(1), tarfile.DIRTYPE, b"", "is no file"),
+            ("LOCK", tarfile.REGTYPE, b"x", "is no segment"),
+            (MANIFEST, tarfile.SYMTYPE, b"", "is no file"),
+            (MANIFEST, tarfile.REGTYPE, b'{"v": 1}', "another version"),
+            (MANIFEST, tarfile.REGTYPE, EMPTY, f"ends without {SEAL}"),
+            (SEAL, tarfile.REGTYPE, b"x", "is no segment"),
+            (segment_name(1), tarfile.REGTYPE, b"x", f"ends without {MANIFEST}"),
+        )),
+        (tar_of(*[(segment_name(1), tarfile.REGTYPE, b"x")] * 2), "is there twice"),
+        (tar_of((MANIFEST, tarfile.REGTYPE, EMPTY), is_sealed=True), "names no segments"),
     ],
-)
-def test_a_tar_of_somebody_else_is_refused(
-    member: tuple[str, bytes, bytes], said: str, tmp_path: Path
-) -> None:
-    assert said in refused(tar_of(member), tmp_path)
+)  # fmt: skip
+def test_a_tar_of_somebody_else_is_refused(raw: bytes, said: str, tmp_path: Path) -> None:
+    assert said in refused(raw, tmp_path)
 
 
 def repacked(backup: bytes, change: Callable[[Any], None]) -> bytes:
@@ -278,11 +270,6 @@ def test_a_manifest_of_another_log_is_refused(
 ) -> None:
     raw = repacked(backup, lambda manifest: manifest.update(changes))
     assert "another store or other LSNs" in refused(raw, tmp_path)
-
-
-def test_one_without_segments_is_refused(tmp_path: Path) -> None:
-    raw = tar_of((MANIFEST, tarfile.REGTYPE, EMPTY), is_sealed=True)
-    assert "names no segments" in refused(raw, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -325,11 +312,6 @@ def test_a_manifest_that_is_none_is_refused(content: bytes, said: str, tmp_path:
     answer = refused(tar_of(member), tmp_path)
     assert "no whole back-up" in answer
     assert said in answer
-
-
-def test_a_segment_twice_is_refused(tmp_path: Path) -> None:
-    member = (segment_name(1), tarfile.REGTYPE, b"x")
-    assert "is there twice" in refused(tar_of(member, member), tmp_path)
 
 
 def test_a_directory_that_is_not_empty_is_left_alone(backup: bytes, tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.errors import Damaged, LockHeld
+from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.replay import read
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason
 from binlog_tools.inspect.checking import SOUND, check
@@ -30,7 +29,7 @@ from tests.binlog.scribe import (
 )
 from tests.storage.test_opening import Started
 from tests.tools.conversation import Conversation, seen
-from tests.tools.folders import contents, stats, written
+from tests.tools.folders import contents, written
 from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import served, started_on
 
@@ -93,17 +92,6 @@ def test_where_there_is_nothing_to_drop_nothing_is_written(tmp_path: Path) -> No
     assert (nothing.jobs, nothing.left, nothing.kept_at) == (0, 2, "")
     after = {n: raw for n, raw in contents(path).items() if n not in ("LOCK", "lock")}
     assert after == before
-
-
-def test_while_a_server_runs_nothing_is_done(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", read_golden("v1-rotated"))
-    server = RealDirectory(str(path))
-    server.lock("a server")
-    before = stats(path)
-    with pytest.raises(LockHeld):
-        drop_in_place(str(path), MAIL)
-    assert stats(path) == before
-    server.close()
 
 
 def test_what_a_run_that_was_killed_has_left_is_no_obstacle(tmp_path: Path) -> None:

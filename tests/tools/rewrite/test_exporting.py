@@ -74,14 +74,6 @@ def test_an_export_says_names_that_no_client_may_use_and_an_import_refuses_them(
         imported(lines, tmp_path / "new")
 
 
-def test_jobs_are_chosen(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", Conversation(1).say(40).files)
-    lines = lines_of(path, Selection(tubes=frozenset({b"mail"})))
-    jobs = [json.loads(line) for line in lines if json.loads(line)["kind"] == "job"]
-    assert {each["tube"] for each in jobs} == {"mail"}
-    assert len(jobs) == sum(each[0] == b"mail" for each in served(path, LATER).values())
-
-
 def test_a_body_is_enough(tmp_path: Path) -> None:
     imported([b'{"body": "hello"}', b"", b'{"body": "world", "tube": "mail"}\n'], tmp_path / "new")
     jobs = served(tmp_path / "new", T0)

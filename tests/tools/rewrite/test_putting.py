@@ -10,7 +10,6 @@ from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Lost, Reply, parse_stats
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
 from binlog_tools.rewrite.put_plans import Plan, plan
 from binlog_tools.rewrite.putting import (
@@ -238,14 +237,6 @@ def test_a_job_that_waits_for_one_whose_key_is_taken_is_held_in_a_second_run_too
         journal.close()
 
 
-def test_a_job_that_waits_for_what_is_there_is_not_held(tmp_path: Path) -> None:
-    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
-    jobs = [job(1, b"a", tags=Tags(group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
-    journal = journal_in(tmp_path)
-    put_all(log_of(tmp_path, *jobs, words=TAGS), FakeServer(), journal)
-    assert journal.held == set()
-
-
 def test_a_buried_job_that_somebody_takes_is_told(tmp_path: Path) -> None:
     wanted = log_of(tmp_path, job(1, state=State.BURIED, deadline_ns=T0))
     server = FakeServer()
@@ -272,13 +263,6 @@ def test_a_paused_tube_is_paused_before_its_first_job(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_jobs_are_chosen(tmp_path: Path) -> None:
-    log_of(tmp_path, *(job(n) for n in range(1, 6)))
-    source = open_source(str(tmp_path / "log"))
-    chosen = plan(source, Selection(jobs=Numbers([Span(2, 3)])), T0)
-    assert [each.job_id for each in chosen.jobs] == [2, 3]
-
-
 def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path) -> None:
     tricky = b"x\r\ndelete 1\r\nuse y"
     wanted = log_of(
@@ -300,14 +284,6 @@ def ids_put(server: FakeServer) -> list[bytes]:
 
 def numbered(tmp_path: Path, count: int) -> Plan:
     return log_of(tmp_path, *(job(n, b"%d" % n) for n in range(1, count + 1)))
-
-
-def test_a_second_run_puts_nothing_twice(tmp_path: Path) -> None:
-    wanted = numbered(tmp_path, 10)
-    put_all(wanted, FakeServer(), journal_in(tmp_path))
-    again = FakeServer()
-    assert put_all(wanted, again, journal_in(tmp_path)) == Put(0, 10, 0, [], [])
-    assert again.heard == []
 
 
 @pytest.mark.parametrize("answers", [0, 1, WINDOW_JOBS - 1, WINDOW_JOBS, WINDOW_JOBS + 1, 150])
@@ -479,14 +455,3 @@ def test_a_real_server_has_the_jobs_afterwards(
                     line.reply()
                 buried = order_of_burial(path, LATER, name)
                 assert kicked == [journal.done[old_id] for old_id in buried]
-
-
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(Lost) as problem:
-        Connection("127.0.0.1", port)
-    assert problem.value.filename == f"127.0.0.1:{port}"

@@ -144,11 +144,6 @@ def test_dropping_in_place_leaves_the_others_as_they_are(seed: int, tmp_path: Pa
     assert headers(path)[-1] == (1, EXTENSIONS)
 
 
-def test_a_log_without_extensions_is_as_before(tmp_path: Path) -> None:
-    log_of(tmp_path / "log", [job(1), job(2)])
-    assert headers(tmp_path / "log") == [(0, 0)]
-
-
 def test_the_segments_from_the_first_extension_on_say_so(tmp_path: Path) -> None:
     jobs = [job(1, b"x" * 5000), HOLDER._replace(job_id=2), job(3, b"x" * 5000), job(4)]
     log_of(tmp_path / "log", jobs)

@@ -1,6 +1,5 @@
 """Deleted jobs whose bodies are still there."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from binlog_tools.logs.stored import LOST_AND_FOUND, Selection
 from binlog_tools.rewrite.undeleting import (
     Deleted,
     find_deleted,
-    into_files,
     into_log,
     restored,
 )
@@ -115,11 +113,6 @@ def test_deletions_are_chosen(chosen: Selection, ids: list[int], tmp_path: Path)
     assert [job.job_id for job in found_in(path, chosen).jobs] == ids
 
 
-def test_a_deletion_without_a_body_is_counted(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", small_log().files())
-    assert found_in(path).without_body == 1
-
-
 def test_jobs_come_back_as_they_were_but_nobody_has_them_reserved(tmp_path: Path) -> None:
     path = written(tmp_path / "log", small_log().files())
     source = open_source(str(path))
@@ -139,19 +132,6 @@ def test_a_log_of_them_can_be_served(tmp_path: Path) -> None:
     }  # fmt: skip
     assert started_on(tmp_path / "new", LATER).queue.state.next_job_id == 5
     assert log.first_lsn == open_source(str(path)).survey().segments[-1].ending.next_lsn
-
-
-def test_bodies_as_files_have_an_index(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", small_log().files())
-    folder = tmp_path / "bodies"
-    assert into_files(open_source(str(path)), found_in(path), str(folder)) == 3
-    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
-    assert [entry["job"] for entry in index] == [1, 2, 3]
-    for entry, body in zip(index, (b"one", b"two", b"three"), strict=True):
-        assert (folder / entry["file"]).read_bytes() == body
-        assert entry["v"] == 1
-    with pytest.raises(OSError, match="name a new directory"):
-        into_files(open_source(str(path)), found_in(path), str(folder))
 
 
 def test_behind_damage_one_goes_on_and_it_is_told(tmp_path: Path) -> None:

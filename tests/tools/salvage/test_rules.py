@@ -53,18 +53,6 @@ def test_a_job_whose_newest_record_stands_behind_the_damage_is_certain() -> None
     )  # fmt: skip
 
 
-def test_a_job_that_was_deleted_behind_the_damage_stays_deleted() -> None:
-    files = killed([put(1), put(2)], [image(Kind.KICK, 1)], [delete(1)])
-    assert salvaged(with_bad_records(files, ONE, 2)).jobs.keys() == {2}
-
-
-def test_reserved_jobs_are_ready_and_keep_their_counters() -> None:
-    files = killed([put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED, reserves=3,
-                                    deadline_ns=T0 + NS)])  # fmt: skip
-    job = salvaged(files).jobs[1]
-    assert (job.state, job.deadline_ns, job.reserves) == (State.READY, 0, 3)
-
-
 def test_an_older_copy_of_a_body_is_as_good() -> None:
     files = killed([put(1, b"first body")], [put(1, b"first body")._replace(kind=Kind.COPY)])
     at = files[ONE].rindex(b"first body")
@@ -94,15 +82,6 @@ def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
     found = salvaged(with_bad_records({**scribe.files(), TWO: files}, TWO, 0))
     assert found.jobs.keys() == {1, 3}
     assert (found.jobs[1].body, found.judgements) == (b"the body", {})
-
-
-def test_a_name_of_a_tube_is_taken_from_any_segment() -> None:
-    files = killed(
-        [MAIL, put(1, tube_id=2)], [put(2, FILL)], [put(3)], opening=(DEFAULT_TUBE, MAIL)
-    )
-    for index in range(len(batches_of(files, TWO))):
-        found = salvaged(with_bad_records(files, TWO, index))
-        assert found.jobs[1].tube == b"mail"
 
 
 def test_a_name_of_a_tube_is_taken_from_a_seal() -> None:

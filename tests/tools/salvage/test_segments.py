@@ -46,15 +46,6 @@ def test_a_damaged_header_is_not_passed_over_unasked() -> None:
     assert caught.value.options == ["--rebuild-header"]
 
 
-@pytest.mark.parametrize("name", [ONE, TWO, THREE])
-def test_a_damaged_header_costs_no_job(name: str) -> None:
-    files = edited(three_segments(), name, lambda raw: bytes(4096) + raw[4096:])
-    found = salvaged(files, Consent(may_rebuild=True))
-    assert (found.verdict, found.judgements) == ("damaged", {})
-    assert found.jobs == salvaged(three_segments()).jobs
-    assert found.report.salvage.rebuilt == [name]
-
-
 def frames_of_another_log(first_lsn: int, count: int) -> bytes:
     """What somebody may put into the body of a job who queues pieces of logs."""
     fake = Scribe(opening=[DEFAULT_TUBE], salt=77, position=FIRST._replace(first_lsn=first_lsn))
