@@ -101,11 +101,6 @@ def test_damage_is_told_on_stderr_and_by_the_exit_code() -> None:
     )
 
 
-def test_several_logs_come_one_behind_the_other() -> None:
-    result = run("dump", GOLDEN / "v1-rotated", EVERY_KIND, "--type", "delete")
-    assert [row[3] for row in rows(result)] == ["1", "7"]
-
-
 def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     target = tmp_path / "log.parquet"

@@ -45,12 +45,6 @@ def test_a_directory_that_is_not_empty_is_not_written_to(
     assert not (tmp_path / "full.part").exists()
 
 
-def test_the_log_itself_is_not_a_place_to_write_to(log: Path) -> None:
-    before = contents(log)
-    assert run("compact", log, "-o", log).exit_code == 2
-    assert contents(log) == before
-
-
 @pytest.mark.parametrize("command", ["compact", "merge"])
 def test_a_damaged_log_is_refused(command: str, tmp_path: Path) -> None:
     result = run(command, GOLDEN / "v1-damaged", "-o", tmp_path / "new")

@@ -112,14 +112,6 @@ def test_check_has_a_verdict_of_its_own(field: str, which: str, tmp_path: Path) 
     assert document["at_risk"] == {"jobs": 0, "perhaps": 0, "is_all": True}
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_salvage_refuses_each_of_them(field: str, tmp_path: Path) -> None:
-    log = written(tmp_path / "log", newer_log(field, "the last"))
-    result = run("salvage", log, "-o", tmp_path / "new", "--rebuild-header")
-    assert (result.exit_code, result.stdout) == (78, "")
-    assert FIELDS[field][3] in result.stderr and WRITER in result.stderr
-
-
 def test_damage_in_a_log_of_a_newer_version_is_not_judged(tmp_path: Path) -> None:
     files = newer_log("format 2", "the last")
     name = sorted(files)[0]

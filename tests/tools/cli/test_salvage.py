@@ -90,12 +90,6 @@ def test_a_body_before_the_damaged_one_is_named_with_its_job(tmp_path: Path) -> 
     assert "the newest body of job 1 is damaged; this is the one before" in shown
 
 
-def test_of_a_sound_log_there_is_nothing_to_write() -> None:
-    sound = GOLDEN / "v1-rotated"
-    assert "nothing was written: there is nothing to mend" in on_a_terminal("salvage", sound)
-    assert "next" not in {row[0] for row in rows(run("salvage", sound))}
-
-
 def test_json_and_the_report_say_everything(log: Path, tmp_path: Path) -> None:
     (document,) = documents(run("salvage", "--json", log, "--report", tmp_path / "report.json"))
     assert document["verdict"] == "damaged"

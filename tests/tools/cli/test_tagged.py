@@ -259,14 +259,6 @@ def test_what_merge_takes_off_is_told(path: Path, tmp_path: Path) -> None:
     assert lines[-1][1:] == [str(tmp_path / "b"), "mail", "max-jobs=7 rate=2"]
 
 
-def test_an_export_of_an_earlier_version_is_imported(tmp_path: Path) -> None:
-    lines = run("export", GOLDEN / "v1-every-kind").stdout
-    assert '"tags"' not in lines
-    (tmp_path / "jobs.jsonl").write_text(lines)
-    result = run("import", tmp_path / "jobs.jsonl", "-o", tmp_path / "new")
-    assert (result.exit_code, result.stderr) == (0, "")
-
-
 def test_unknown_tags_are_told_and_passed_over(tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"body": "x", "tags": {"group": "g", "colour": "red"}}\n')
     result = run("import", tmp_path / "jobs.jsonl", "-o", tmp_path / "new")

@@ -9,13 +9,11 @@ from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Flaw, Verdict
-from binlog_tools.logs.quantities import Span
 from binlog_tools.logs.sources import NoLog
 from tests.binlog import independent_reader
-from tests.binlog.make_golden import STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, T0, UUID, Files, Scribe, flipped, put
 from tests.tools.conversation import Conversation
-from tests.tools.folders import archived, contents
+from tests.tools.folders import archived
 
 
 def verify(path: str) -> Verdict:
@@ -71,22 +69,6 @@ def test_all_that_a_server_ever_wrote_is_whole(seed: int, tmp_path: Path) -> Non
     assert verdict.spans[0].first == 1
     assert verdict.records == verdict.spans[0].last
     assert verdict.segments == len(spoken.archive)
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_golden_logs_in_an_archive(name: str, tmp_path: Path) -> None:
-    files = read_golden(name)
-    before = store(tmp_path, files)
-    listing = contents(before)
-    verdict = verify(str(before))
-    assert contents(before) == listing
-    records = independent_reader.read_log(files)["records"]
-    if name in ("v1-torn", "v1-damaged"):
-        assert [flaw.kind for flaw in verdict.flaws] == ["damaged"]
-        return
-    assert verdict._replace(manifest={}) == Verdict(
-        str(before), len(files), len(records), [Span(1, len(records))], [], {}
-    )
 
 
 def test_an_archive_may_begin_anywhere(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from binlog_tools.inspect.checking import (
     SOUND,
     TORN,
     Finding,
-    SegmentRow,
     Trouble,
     check,
 )
@@ -57,17 +56,6 @@ def three_segments() -> Files:
     scribe.mark()
     assert list(scribe.files()) == [ONE, TWO, THREE]
     return scribe.files()
-
-
-def test_a_sound_log_is_listed(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1, b"x" * 4000))
-    scribe.write(put(2))
-    scribe.mark()
-    rows = [SegmentRow(ONE, 1, 3, 2, 8584), SegmentRow(TWO, 4, 5, 2, 4400)]
-    verdict = "sound: 5 records, durable to LSN 5"
-    expected = Finding(str(tmp_path / "log"), SOUND, verdict, [], rows, 5, 5)
-    assert checked(scribe.files(), tmp_path) == expected
 
 
 def test_a_torn_tail_is_said_to_cost_nothing_that_was_promised(tmp_path: Path) -> None:
@@ -236,14 +224,6 @@ def test_a_state_that_does_not_exist_is_told(tmp_path: Path) -> None:
     assert (finding.exit_code, finding.troubles[0].what) == (DAMAGED, "job state 9 is unknown")
 
 
-def test_all_jobs_that_are_concerned_are_named(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 20)
-    scribe.write(*(image(Kind.KICK, n) for n in range(1, 1502)))
-    (trouble,) = checked(scribe.files(), tmp_path).troubles
-    assert trouble.jobs == tuple(range(1, 1502))
-    assert trouble.what.startswith("1501 jobs have state")
-
-
 def test_every_single_flipped_byte_of_a_log_is_found_or_is_the_padding(tmp_path: Path) -> None:
     """Torn or damaged, as the server has it; and the place on the map is the right one."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
@@ -279,13 +259,6 @@ def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:
     assert (finding.exit_code, [t.kind for t in finding.troubles]) == (DAMAGED, ["corrupt"])
     found = Salvage(source, is_whole=False, is_archive=source.is_archive)
     assert found.verdict == "damaged"
-
-
-def test_one_segment_alone_is_checked(tmp_path: Path) -> None:
-    files = three_segments()
-    path = written(tmp_path, {TWO: flipped(files[TWO], 5000)}) / TWO
-    finding = check(open_source(str(path)))
-    assert [(t.kind, t.file) for t in finding.troubles] == [("corrupt", TWO)]
 
 
 def test_the_last_record_that_was_durable_is_damage_and_no_torn_tail(tmp_path: Path) -> None:

@@ -99,17 +99,6 @@ def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) 
     assert lsns(seen) == [1, 2, 3, 4, 5, 6]
 
 
-def test_each_record_is_where_it_is_said_to_be(tmp_path: Path) -> None:
-    scribe = scribe_in(tmp_path / "log")
-    scribe.write(put(1, b"one"))
-    seen = followed(tmp_path / "log", lambda: scribe.write(put(2, b"two"), put(3, b"three")))
-    raw = scribe.files()[ONE]
-    for entry in seen:
-        base_lsn = int.from_bytes(raw[entry.offset + 24 : entry.offset + 32], "little")
-        assert isinstance(entry, Entry)
-        assert base_lsn in (entry.lsn, entry.lsn - 1)
-
-
 def test_segments_that_are_deleted_before_one_has_seen_them_are_told(tmp_path: Path) -> None:
     path = tmp_path / "log"
     scribe = scribe_in(path)

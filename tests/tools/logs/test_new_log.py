@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from binlog_tools.logs.new_log import (
     NO_FLOORS,
     Floors,
+    NewDirectory,
     NewLog,
     Origin,
     OriginSource,
@@ -92,15 +93,6 @@ def test_a_server_serves_exactly_these_jobs() -> None:
     assert second is not None and second.state is State.BURIED
 
 
-def test_a_new_log_is_sound_for_the_other_reader_too() -> None:
-    log = independent_reader.read_log(files_of(made(*JOBS)))
-    assert log["verdict"] == "sound"
-    jobs = independent_reader.jobs_of(log["records"])
-    assert {job_id: fields["body"] for job_id, fields in jobs.items()} == {
-        each.job_id: each.body for each in JOBS
-    }
-
-
 def test_a_log_of_no_jobs_is_a_log() -> None:
     directory = made(floors=Floors(last_lsn=99, next_job_id=17))
     assert found_in(directory) == []
@@ -116,10 +108,6 @@ def test_numbers_begin_above_those_of_the_logs_it_was_made_from() -> None:
     assert Started(directory).queue.state.next_job_id == 100
 
 
-def test_the_floor_of_the_ids_is_above_the_jobs_themselves() -> None:
-    assert Started(made(job(41))).queue.state.next_job_id == 42
-
-
 def test_each_segment_says_that_a_tool_made_it_and_from_what() -> None:
     files = files_of(made(*(job(n, b"x" * 3000) for n in range(1, 6)), flags=IMPORTED))
     assert len(files) > 1
@@ -133,11 +121,6 @@ def test_each_segment_says_that_a_tool_made_it_and_from_what() -> None:
         ]
     first = files[ONE][:SEGMENT_HEADER_BYTES]
     assert decode_description(first) == headers(files)[0]["description"]
-
-
-def test_two_logs_never_have_the_same_store() -> None:
-    first, second = (files_of(made(job()))[ONE] for _ in range(2))
-    assert headers({ONE: first})[0]["store_uuid"] != headers({ONE: second})[0]["store_uuid"]
 
 
 def test_as_many_sources_are_named_as_there_is_room_for() -> None:
@@ -261,3 +244,43 @@ def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a tube's name has 1 to 200 bytes"):
         NewLog(str(tmp_path / "new"), Origin("test"), pauses=[StoredPause(b"", 1, T0)])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_has_its_name_when_it_is_published(tmp_path: Path) -> None:
+    with NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
+        new.publish()
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")] == ["new", "new/file"]
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        raise ZeroDivisionError
+    with NewDirectory(str(tmp_path / "new")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_directory_may_be_taken_and_a_full_one_not(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    with NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        new.publish()
+    with pytest.raises(OSError, match="it is not empty; name a new directory"):
+        NewDirectory(str(tmp_path / "new"))
+
+
+def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "new.part").mkdir()
+    with pytest.raises(OSError, match="left behind by a run that did not end"):
+        NewDirectory(str(tmp_path / "new"))
+    assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
+
+
+def test_the_name_that_was_given_is_told_where_its_folder_is_not_there(tmp_path: Path) -> None:
+    wanted = str(tmp_path / "nowhere" / "new")
+    with pytest.raises(FileNotFoundError, match="should be in is not there") as caught:
+        NewDirectory(wanted)
+    assert caught.value.filename == wanted

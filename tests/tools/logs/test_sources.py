@@ -7,7 +7,6 @@ import pytest
 
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (
-    SEGMENT_HEADER_BYTES,
     TRAILER_MAGIC,
     segment_name,
 )
@@ -41,13 +40,6 @@ def test_a_survey_of_a_directory_is_the_servers_and_touches_nothing(
     assert survey.problems == theirs.problems
     assert survey.segments == theirs.segments
     assert stats(path) == before
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_it_reads_what_is_in_the_files_also_where_they_are_not_finished(name: str) -> None:
-    source = open_source(str(GOLDEN / name))
-    read = {seg: bytes(source.read(seg)) for seg in source.segment_names().values()}
-    assert read == read_golden(name)
 
 
 def test_a_copy_of_an_unfinished_segment_is_whole(tmp_path: Path) -> None:
@@ -191,12 +183,6 @@ def test_a_log_that_a_server_compacts_is_looked_at_again(times: int, is_read: bo
     else:
         with pytest.raises(FileNotFoundError):
             source.survey()
-
-
-def test_a_header_is_read_without_the_rest() -> None:
-    source = open_source(str(GOLDEN / "v1-rotated"))
-    assert len(source.header_bytes(ONE)) == SEGMENT_HEADER_BYTES
-    assert getattr(source.header(TWO), "seq", None) == 2
 
 
 class Written(Source):

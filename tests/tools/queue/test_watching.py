@@ -23,7 +23,6 @@ from binlog_tools.queue.watching import (
     View,
     chart,
     colour_of,
-    filtered,
     keyboard,
     ordered,
     pressed,
@@ -169,12 +168,6 @@ def test_keys_of_more_characters_are_passed_over() -> None:
     assert pressed(View(), "\x1b[A") == View()
     typing = View(filter="ma", is_typing=True)
     assert pressed(typing, "\x1b[3~") == typing
-
-
-def test_tubes_are_filtered_by_part_of_their_names() -> None:
-    found = [row("mail"), row("image"), row("e-mail.de")]
-    assert [each.tube for each in filtered(found, "mail")] == ["mail", "e-mail.de"]
-    assert filtered(found, "") == found
 
 
 def test_tubes_are_ordered_by_a_column_and_equal_ones_by_name() -> None:

@@ -131,22 +131,6 @@ def test_buried_jobs_come_last_in_their_order_and_nobody_gets_them_before(tmp_pa
     assert (outcome.put, outcome.buried) == (3, 2)
 
 
-def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> None:
-    wanted = log_of(
-        tmp_path, job(1, b"a", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"g")),
-        job(2, b"b", state=State.BURIED, deadline_ns=T0), job(3, b"c", tags=Tags(group=b"g")),
-    )  # fmt: skip
-    assert (wanted.left_out, wanted.waiting) == ({"grp:": 1, "aft:": 1}, 1)
-    server = FakeServer()
-    outcome = put_all(wanted, server, journal_in(tmp_path))
-    assert server.heard == [
-        b"reserve-job 0", b"put 1024 0 60 1|c", b"put 1024 %d 60 1|b" % GUARD_S,
-        b"put 1024 %d 60 1|a" % GUARD_S, b"reserve-job 1002", b"bury 1002 1024",
-        b"reserve-job 1003", b"bury 1003 1024",
-    ]  # fmt: skip
-    assert (outcome.put, outcome.buried) == (3, 2)
-
-
 def test_tags_stand_on_the_line_if_the_server_announces_them(tmp_path: Path) -> None:
     tagged = [
         job(1, b"a", tags=Tags(b"u", 9, b"c", 2, b"g")),
