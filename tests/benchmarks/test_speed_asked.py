@@ -16,16 +16,6 @@ from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
 from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
 
 
-def test_a_whole_run_of_two_rounds_can_be_published() -> None:
-    assert options(["--publish", "--rounds", "2"]).publish
-    assert options(["--publish"]).publish
-
-
-def test_a_quick_run_has_a_folder_of_its_own() -> None:
-    assert options([]).output != options(["--quick"]).output
-    assert options(["--quick", "--output", "x"]).output == Path("x")
-
-
 @pytest.mark.parametrize(
     ("words", "command"),
     [

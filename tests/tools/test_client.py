@@ -15,7 +15,6 @@ from binlog_tools.client import (
     Connection,
     Lost,
     Reply,
-    parse_stats,
     tube_request,
 )
 from binlog_tools.tube_names import NoTube
@@ -94,12 +93,6 @@ def test_every_request_that_names_a_tube_is_made_in_one_place() -> None:
     sources = list(package.rglob("*.py"))
     assert len(sources) > 100
     assert [each for each in sources if written.search(each.read_text())] == []
-
-
-def test_the_servers_small_yaml_is_read() -> None:
-    assert parse_stats(b'---\nid: 7\ntube: "mail"\nstate: ready\n') == {
-        b"id": b"7", b"tube": b"mail", b"state": b"ready",
-    }  # fmt: skip
 
 
 def test_whether_an_answer_has_come_is_known_without_waiting() -> None:

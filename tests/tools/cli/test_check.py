@@ -92,27 +92,6 @@ def test_without_rich_a_terminal_gets_a_plain_table() -> None:
     assert "─" not in shown
 
 
-def test_of_several_logs_the_worst_counts() -> None:
-    paths = [GOLDEN / name for name in ("v1-torn", "v1-rotated")]
-    result = run("check", *paths)
-    assert result.exit_code == 1
-    assert [row[2] for row in rows(result) if row[0] == "log"] == list(map(str, paths))
-    assert run("check", *paths, GOLDEN / "v1-damaged").exit_code == 3
-
-
-def test_of_a_directory_without_a_log_it_says_so(tmp_path: Path) -> None:
-    result = run("check", tmp_path)
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert result.stderr == f"binlog-inspect: {tmp_path}: there is no log here\n"
-
-
-def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> None:
-    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
-    result = run("check", tmp_path)
-    assert result.exit_code == 3
-    assert f"import-v7 {tmp_path} -o" in result.stdout
-
-
 def finished() -> Scribe:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"body 1"))

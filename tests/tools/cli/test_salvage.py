@@ -157,23 +157,6 @@ def test_files_that_contradict_each_other_need_a_choice(tmp_path: Path) -> None:
     assert run("salvage", path, "--prefer", "nonsense").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("/nonexistent",), ("--in-place", "-o", "x", "/"), ("--accept-gap", "x", "/"),
-     ("--doubtful", "perhaps", "/"), ("--in-place", __file__)],
-)  # fmt: skip
-def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
-    assert run("salvage", *arguments).exit_code == 2
-
-
-def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
-    assert run("salvage", tmp_path).exit_code == 4
-    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
-    result = run("salvage", tmp_path)
-    assert result.exit_code in (3, 4)
-    assert result.stderr.startswith("binlog-inspect: ")
-
-
 def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
     tmp_path: Path,
 ) -> None:

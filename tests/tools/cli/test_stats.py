@@ -55,11 +55,6 @@ def test_the_largest_tubes_are_shown() -> None:
     assert len(everything) == 2
 
 
-def test_a_damaged_log_is_refused() -> None:
-    result = run("stats", GOLDEN / "v1-damaged")
-    assert (result.exit_code, result.stdout) == (3, "")
-
-
 def test_a_stdout_that_is_not_utf_8_gets_digits_for_bars_and_json_that_can_be_read(
     tmp_path: Path,
 ) -> None:

@@ -225,27 +225,6 @@ def test_a_file_that_is_not_byte_for_byte_its_segment_is_not_whole(
     assert (verdict.spans, verdict.records) == (whole.spans, whole.records)
 
 
-def test_every_byte_of_a_trailer_counts(tmp_path: Path) -> None:
-    path = store(tmp_path, five_segments())
-    name = names_in(path)[1]
-    raw = (path / name).read_bytes()
-    for at in range(len(raw) - 40, len(raw)):
-        (path / name).write_bytes(flipped(raw, at))
-        assert not verify(str(path)).is_whole, at
-
-
-def test_what_a_crash_has_ended_has_nothing_behind_its_last_frame(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1))
-    path = store(tmp_path, scribe.files())
-    assert verify(str(path)).is_whole
-    (name,) = names_in(path)
-    with (path / name).open("ab") as file:
-        file.write(bytes(8))
-    (flaw,) = verify(str(path)).flaws
-    assert "8 bytes stand behind the end" in flaw.what
-
-
 def test_a_seal_that_says_nothing_is_named(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1), Seal(T0, b""))

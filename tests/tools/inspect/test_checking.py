@@ -84,16 +84,6 @@ def test_every_damaged_place_is_on_the_map(tmp_path: Path) -> None:
         assert trouble.first_lsn <= trouble.last_lsn < trouble.first_lsn + 4
 
 
-@pytest.mark.parametrize("name", [ONE, TWO, THREE])
-def test_each_flipped_bit_of_a_header_names_the_way_to_rebuild_it(
-    name: str, tmp_path: Path
-) -> None:
-    finding = checked(edited(three_segments(), name, lambda raw: flipped(raw, 70)), tmp_path)
-    headers = [t for t in finding.troubles if t.kind == "header"]
-    assert [(t.file, t.offset, t.end) for t in headers] == [(name, 0, 4096)]
-    assert "--rebuild-header" in headers[0].mend
-
-
 def test_exchanged_names_are_told_and_no_segment_is_called_corrupt(tmp_path: Path) -> None:
     files = three_segments()
     finding = checked({**files, ONE: files[TWO], TWO: files[ONE]}, tmp_path)
@@ -240,14 +230,6 @@ def test_every_single_flipped_byte_of_a_log_is_found_or_is_the_padding(tmp_path:
         for trouble in finding.troubles:
             assert trouble.offset is not None and trouble.end is not None
             assert trouble.offset <= offset < trouble.end
-
-
-def test_an_archive_is_checked_from_where_it_begins(tmp_path: Path) -> None:
-    files = three_segments()
-    del files[ONE]
-    root = archived(tmp_path / "archive", files)
-    finding = check(open_source(str(root)))
-    assert (finding.exit_code, len(finding.segments)) == (SOUND, 2)
 
 
 def test_nothing_is_torn_in_an_archive(tmp_path: Path) -> None:

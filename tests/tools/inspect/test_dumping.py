@@ -221,15 +221,6 @@ def test_damage_is_told_where_it_is_and_the_rest_is_shown(tmp_path: Path) -> Non
     assert gaps(path) == [Gap(ONE, second, 5, 6, why)]
 
 
-@pytest.mark.parametrize("offset", [0, 8, 16, 24, 40, 63])
-def test_behind_a_frame_without_its_header_reading_goes_on(offset: int, tmp_path: Path) -> None:
-    files = mixed()
-    second = next(e.offset for e in dumped(written(tmp_path / "whole", files)) if e.lsn == 5)
-    path = written(tmp_path / "log", edited(files, ONE, lambda raw: flipped(raw, second + offset)))
-    assert [(gap.first_lsn, gap.next_lsn) for gap in gaps(path)] == [(5, 6)]
-    assert len(dumped(path)) == 12
-
-
 def test_a_segment_without_a_header_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "log", edited(mixed(), ONE, lambda raw: flipped(raw, 50)))
     assert [gap.why for gap in gaps(path)] == ["the header's checksum is wrong"]
@@ -246,14 +237,6 @@ def test_a_frame_that_stands_twice_or_is_left_out_is_told(tmp_path: Path) -> Non
     assert [entry.lsn for entry in dumped(twice)] == [10, 11, 12, 13]
     out = written(tmp_path / "out", {TWO: raw[:first] + rest}) / TWO
     assert [(gap.first_lsn, gap.next_lsn) for gap in gaps(out)] == [(10, 13)]
-
-
-def test_a_segment_that_is_cut_short_is_told(tmp_path: Path) -> None:
-    files = mixed()
-    end = int.from_bytes(files[TWO][40:48], "little")
-    path = written(tmp_path / "log", edited(files, ONE, lambda raw: raw[: end - 8]))
-    (gap,) = gaps(path)
-    assert (gap.first_lsn, gap.next_lsn) == (9, None)
 
 
 @pytest.mark.parametrize(

@@ -214,16 +214,6 @@ def test_all_that_happened_to_a_job_is_told() -> None:
     assert told[-1] == "buried for 1m5s"
 
 
-def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
-    conversation = spoken(1)
-    path = written(tmp_path / "log", conversation.files)
-    busy = history_of(open_source(str(path)), 3, T0)
-    lsns = [event.entry.lsn for event in busy.events]
-    assert lsns == sorted(set(lsns))
-    assert all(event.entry.raw[5] == 3 or event.entry.raw[0] == 51 for event in busy.events)
-    assert all(event.since_ns >= 0 for event in busy.events)
-
-
 def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     held = {"state": State.RESERVED, "deadline_ns": T0 + 60 * NS}
@@ -265,10 +255,6 @@ def test_a_dead_letter_that_is_kicked_is_told_apart_from_a_job_that_is_moved(
         "anew",
         "moved into default by connection 7, ready",
     ]
-
-
-def test_of_a_job_without_a_record_nothing_is_told() -> None:
-    assert words_of(GOLDEN / "v1-every-kind", 99) == ["the log has no record of it"]
 
 
 def test_state_without_a_body_and_a_delay_that_is_over_are_told(tmp_path: Path) -> None:

@@ -93,21 +93,6 @@ def test_a_server_serves_exactly_these_jobs() -> None:
     assert second is not None and second.state is State.BURIED
 
 
-def test_a_log_of_no_jobs_is_a_log() -> None:
-    directory = made(floors=Floors(last_lsn=99, next_job_id=17))
-    assert found_in(directory) == []
-    assert Started(directory).queue.state.next_job_id == 17
-
-
-def test_numbers_begin_above_those_of_the_logs_it_was_made_from() -> None:
-    directory = made(job(3), floors=Floors(last_lsn=4711, next_job_id=100, time_ns=T0 + NS))
-    survey = Survey(directory, quiet)
-    assert survey.segments[0].header.first_lsn == 4712
-    assert survey.small.next_job_id == 100
-    assert survey.small.time_ns == T0 + NS
-    assert Started(directory).queue.state.next_job_id == 100
-
-
 def test_each_segment_says_that_a_tool_made_it_and_from_what() -> None:
     files = files_of(made(*(job(n, b"x" * 3000) for n in range(1, 6)), flags=IMPORTED))
     assert len(files) > 1

@@ -135,12 +135,6 @@ def test_where_there_is_no_segment_of_an_archive_there_is_none(name: str, why: s
         folders_in(store, "s3://b/x?a=b")
 
 
-def test_a_wrong_url_is_wrong_usage() -> None:
-    refused = run("check", "s3://key:word@b")
-    assert refused.exit_code == 2
-    assert "credentials belong in the environment" in refused.output
-
-
 @pytest.mark.exhaustive
 def test_commands_read_urls(tmp_path: Path) -> None:
     folder = archived(tmp_path, spoken().archive)

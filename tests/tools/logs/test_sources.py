@@ -144,14 +144,6 @@ def test_two_files_of_the_same_segment_are_refused(tmp_path: Path) -> None:
         open_sources([str(path / "a"), str(path / "b")])
 
 
-def test_a_directory_and_files_are_two_logs(tmp_path: Path) -> None:
-    files = read_golden("v1-rotated")
-    path = written(tmp_path / "log", files)
-    other = written(tmp_path / "other", files)
-    sources = open_sources([str(path), str(other / ONE)])
-    assert [source.is_partial for source in sources] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [("7-4.tql", ArchivedName(7, 4)), ("0007-0004.tql", ArchivedName(7, 4)), (ONE, None),

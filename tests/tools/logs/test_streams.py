@@ -218,32 +218,6 @@ def test_a_stream_without_a_log(payloads: tuple[bytes, ...]) -> None:
         source_of(*payloads)
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [("nats://127.0.0.1", "is its name"), ("nats://u:hunter2@127.0.0.1/q", "creds=FILE")],
-)
-def test_a_url_that_is_wrong_is_wrong_usage(url: str, says: str) -> None:
-    result = run("check", url)
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert "hunter2" not in result.stderr
-
-
-def test_a_stream_is_no_archive() -> None:
-    result = run("archive-verify", "nats://127.0.0.1/q")
-    assert result.exit_code == 4
-    assert "no archive" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["compact", "salvage", "dump"])
-def test_a_stream_is_not_written_and_what_fills_one_is_said(command: str, tmp_path: Path) -> None:
-    folder = str(in_a_directory(tmp_path / "log", spoken().files))
-    result = run(command, folder, "-o", "nats://127.0.0.1/q")
-    assert result.exit_code == 2
-    assert "a stream is written by a server alone" in result.stderr
-    assert "beanstalk-twisted --binlog DIR --replicate URL" in result.stderr
-
-
 def test_half_of_the_credentials_of_a_nats_user_is_told_beside_what_went_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -65,18 +65,6 @@ def test_what_was_dropped_is_kept_in_the_quarantine(tmp_path: Path) -> None:
     assert drop_in_place(str(path), again).kept_at.endswith("filtered-2")
 
 
-def test_the_segments_that_were_there_are_not_changed(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1), put(2))
-    scribe.finish()
-    path = written(tmp_path / "log", scribe.files())
-    drop_in_place(
-        str(path), Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
-    )
-    after = {name: raw for name, raw in contents(path).items() if name in scribe.files()}
-    assert after == scribe.files()
-
-
 def test_the_deletions_are_events_of_an_administrator(tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(2).say(40).files)
     count = drop_in_place(str(path), MAIL).jobs

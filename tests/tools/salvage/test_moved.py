@@ -85,18 +85,6 @@ def test_bodies_behind_a_change_within_their_frame_are_found(
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
-def test_bodies_whose_records_were_moved_are_found(count: int) -> None:
-    """Between the first record of the frame and the second."""
-    files = two_segments()
-    at = batches_of(files, ONE)[3]["offset"] + 64 + 80
-    found = salvaged(with_more(files, ONE, at, count))
-    sound = salvaged(files)
-    for job_id in (4, 5, 6):
-        assert found.jobs[job_id].body == sound.jobs[job_id].body
-        assert found.judgements[job_id].why is Why.RECORD
-
-
-@pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("place", ["array", "heap"])
 def test_bodies_of_a_frame_without_a_header_are_found_behind_a_change(
     place: str, count: int

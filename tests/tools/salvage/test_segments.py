@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import Counters
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.hidden import Why
@@ -23,7 +22,6 @@ from tests.binlog.scribe import (
     edited,
     files_of,
     flipped,
-    image,
     put,
 )
 from tests.storage.test_opening import Started
@@ -110,19 +108,6 @@ def test_missing_segments_are_asked_for_as_ranges() -> None:
     assert caught.value.options == ["--accept-gap 2-8"]
 
 
-def test_a_hole_between_segments_lists_what_had_its_body_there() -> None:
-    files = killed([put(1), put(9, FILL)], [put(2), put(8, FILL)], [image(Kind.KICK, 2)])
-    found = salvaged({name: raw for name, raw in files.items() if name != TWO})
-    assert [each.job_id for each in found.report.lost] == [2]
-
-
-def test_a_segment_of_which_nothing_is_left_is_one_hole() -> None:
-    files = edited(three_segments(), TWO, lambda raw: b"")
-    found = salvaged(files)
-    assert found.jobs.keys() == {1, 9, 3}
-    assert found.report.hidden > 3
-
-
 def test_a_copy_under_another_name_is_refused_and_named() -> None:
     files = three_segments()
     files["00000000000000000007.tql"] = flipped(files[TWO], 5000)
@@ -148,14 +133,6 @@ def test_exchanged_names_need_no_option() -> None:
     found = salvaged({**files, ONE: files[TWO], TWO: files[ONE]}, Consent())
     assert found.jobs == salvaged(files).jobs
     assert (found.verdict, found.judgements) == ("damaged", {})
-
-
-def test_the_copy_may_be_the_right_one() -> None:
-    sound = three_segments()
-    files = edited(sound, TWO, lambda raw: raw[:5000])
-    files["00000000000000000007.tql"] = sound[TWO]
-    consent = EVERYTHING._replace(prefer=frozenset({"00000000000000000007.tql"}))
-    assert salvaged(files, consent).jobs == salvaged(sound).jobs
 
 
 def test_a_segment_of_another_store_is_refused_and_can_be_left_out() -> None:

@@ -173,12 +173,6 @@ def test_a_log_of_another_machine_is_4_with_a_hint(tmp_path: Path) -> None:
     assert not (tmp_path / "ours").exists()
 
 
-def test_a_directory_without_such_a_log_is_4(tmp_path: Path) -> None:
-    result = run("import-v7", tmp_path)
-    assert result.exit_code == 4
-    assert "there is no log here" in result.stderr
-
-
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_log_of_ours_needs_no_import_and_what_to_run_is_said(
     is_held: bool, tmp_path: Path
@@ -220,12 +214,6 @@ def test_sizes_have_limits(
     source = theirs if command == "import-v7" else our_log(tmp_path / "ours")
     for size, code in ((least, 0), (most, 0), (least - 1, 2), (most + 1, 2), ("x", 2)):
         assert run(command, source, option, str(size)).exit_code == code, size
-
-
-@pytest.mark.parametrize("command", ["import-v7", "export-v7"])
-def test_wrong_usage_is_2(command: str, tmp_path: Path) -> None:
-    for arguments in ((), ("/nonexistent",), (str(tmp_path), str(tmp_path)), ("--fix", "/")):
-        assert run(command, *arguments).exit_code == 2
 
 
 def test_people_get_sentences(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from tests.tools.v7.theirs import (
     VERSION_5,
     VERSION_7,
     fields,
-    file_5,
     file_7,
     full,
     full_5,
@@ -64,18 +63,6 @@ def test_names_are_numbers_without_leading_zeros() -> None:
     assert file_number(file_name(17)) == 17
 
 
-def test_the_version_says_the_layout() -> None:
-    assert open_file(file_7(full(1))) == (V7, "", "")
-    assert open_file(file_5(full_5(1))) == (V5, "", "")
-    assert open_file(file_7()) == open_file(file_7(zeros=4092)) == (V7, "", "")
-
-
-@pytest.mark.parametrize("content", [b"", b"\7", b"\7\0\0", bytes(3), bytes(4), bytes(4096)])
-def test_a_file_without_a_version_holds_nothing(content: bytes) -> None:
-    assert open_file(content).layout is None
-    assert not open_file(content).machine
-
-
 def test_a_wrong_version_hides_no_record() -> None:
     for raw in (b"\x08\0\0\0", b"\5\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0"):
         opened = open_file(raw + full(1) + full(2))
@@ -92,10 +79,6 @@ def test_a_wrong_version_and_a_damaged_first_record_hide_no_other() -> None:
 def test_a_file_of_something_else_is_not_read() -> None:
     opened = open_file(b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(5000))
     assert opened.layout is None and "nobody knows" in opened.problem and not opened.machine
-
-
-def test_a_damaged_first_record_does_not_change_the_kind() -> None:
-    assert open_file(file_7(full(1)[:-2] + b"xx", full(2))) == (V7, "", "")
 
 
 I386_7 = struct.pack("<i", 7) + FIXED_386.pack(*fields(1, b"hello")) + b"hello\r\n"
@@ -121,36 +104,10 @@ def test_files_of_other_machines_are_told_from_damage(content: bytes, machine: s
     assert (opened.layout, opened.machine) == (None, machine)
 
 
-def test_records_come_in_order_and_zeros_are_the_end() -> None:
-    content = file_7(full(1), full(2, b""), gone(1))
-    expected = [("full", 1), ("full", 2), ("short", 1)]
-    for zeros in (0, 1, 83, 84, 4096, (1 << 20) + 1):
-        assert walked(content + bytes(zeros)) == expected
-    assert walked(file_7()) == walked(file_7(zeros=100)) == []
-
-
 def test_where_the_zeros_begin_is_found_across_chunks() -> None:
     for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20):
         assert content_end(b"x" * size + bytes(5 << 19)) == size
     assert content_end(b"") == 0
-
-
-@pytest.mark.parametrize("zeros", [0, 1, 5000])
-def test_a_record_that_was_not_finished_is_torn(zeros: int) -> None:
-    record = full(2, b"not all of it")
-    for size in range(1, len(record)):
-        content = file_7(full(1), record[:size], zeros=zeros)
-        assert walked(content) == [("full", 1), ("torn", len(content) - 4 - len(full(1)))], size
-
-
-def test_a_body_of_zeros_is_torn_and_not_a_body() -> None:
-    torn = full(2, b"hello")[:-7]
-    skipped = only_skipped(file_7(full(1), torn, zeros=4000))
-    assert (skipped.why, skipped.job_id, skipped.rest) == ("", 2, None)
-
-
-def test_a_wrong_end_of_a_body_at_the_end_is_damage() -> None:
-    assert walked(file_7(full(1), full(2)[:-1] + b"x", zeros=50))[-1][0] == "damaged"
 
 
 DAMAGED: Sequence[tuple[str, bytes]] = [

@@ -1,22 +1,17 @@
 """From our log to theirs and back."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beanstalk_twisted.binlog.records.jobs import State
-from binlog_tools.logs.new_log import NewLog, Origin
-from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.stored import StoredJob, loaded_jobs
-from binlog_tools.v7.conversion import Exported, Tally, export_jobs, import_log, stored_jobs
+from binlog_tools.logs.stored import StoredJob
+from binlog_tools.v7.conversion import Exported, Tally, export_jobs, stored_jobs
 from binlog_tools.v7.files import DEFAULT_MAX_BODY_SIZE, MIN_FILE_BYTES, SPOOL
 from binlog_tools.v7.records import MAX_BODY_SIZE
-from binlog_tools.v7.survivors import Survivors
 from tests.binlog.memory import MemoryDirectory
-from tests.binlog.scribe import quiet
 from tests.sampling import share
 from tests.tools.v7.theirs import NS, T0, read
 
@@ -105,13 +100,6 @@ def test_every_job_comes_back_as_it_was(
     order = sorted((job for job in back.values() if job.state is State.BURIED),
                    key=lambda job: job.deadline_ns)  # fmt: skip
     assert [job.job_id for job in order] == [j.job_id for j in jobs if j.state is State.BURIED]
-
-
-def test_buried_jobs_stand_in_the_files_in_the_order_of_their_burial() -> None:
-    jobs = [stored(job_id, State.BURIED) for job_id in (1, 2, 3)]
-    files, _, _ = exported([*jobs, stored(4), stored(5, State.DELAYED)])
-    assert [job.fields.job_id for job in read(files).buried()] == [3, 2, 1]
-    assert SPOOL not in files
 
 
 def test_files_are_not_larger_than_asked_for_and_no_record_is_divided() -> None:
@@ -210,29 +198,3 @@ def test_a_spool_that_cannot_be_written_leaves_nothing_open() -> None:
 
     with pytest.raises(OSError, match="No space"):
         export_jobs([stored(1, State.BURIED)], Full(), Tally(), next_job_id=2, log_ns=0, wall_ns=0)
-
-
-def test_there_and_back_through_our_own_log(tmp_path: Path) -> None:
-    jobs = [
-        stored(1), stored(2, State.DELAYED), stored(3, State.BURIED), stored(9, State.BURIED),
-        stored(12, tube=b"other", body=bytes(range(256)), reserves=1, timeouts=2, releases=3,
-               buries=4, kicks=5),
-    ]  # fmt: skip
-    with NewLog(str(tmp_path / "ours"), Origin("test"), now_ns=NOW_NS) as log:
-        for job in jobs:
-            log.add(job)
-        log.finish()
-    survey = open_source(str(tmp_path / "ours")).survey()
-    files, _, _ = exported(list(loaded_jobs(survey, NOW_NS)))
-    found = Survivors(MemoryDirectory(files), quiet)
-    done = import_log(found, str(tmp_path / "back"), NOW_NS, quiet)
-    assert done.loaded == done.written.jobs == len(jobs)
-    survey = open_source(str(tmp_path / "back")).survey()
-    back = list(loaded_jobs(survey, NOW_NS))
-    buried = sorted((job for job in back if job.state is State.BURIED), key=lambda j: j.deadline_ns)
-    assert [job.job_id for job in buried] == [9, 3]
-    assert [job._replace(deadline_ns=0) for job in back] == [
-        job._replace(deadline_ns=0) for job in jobs
-    ]
-    assert back[1].deadline_ns == jobs[1].deadline_ns
-    assert survey.small.next_job_id == 13

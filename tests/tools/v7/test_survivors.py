@@ -15,7 +15,6 @@ from tests.tools.v7.theirs import (
     DELAYED,
     NS,
     READY,
-    RESERVED,
     T0,
     VERSION_7,
     bodies,
@@ -45,41 +44,10 @@ def doubtful(found: Survivors) -> list[tuple[int, bytes]]:
     return [(job.fields.job_id, found.body(job)) for job in jobs]
 
 
-def test_the_newest_record_of_a_job_holds() -> None:
-    changed: dict[str, Any] = {
-        "pri": 3,
-        "delay": 9 * NS,
-        "deadline": T0 + NS,
-        "releases": 2,
-        "buries": 1,
-    }
-    found = read(file_7(full(1), short(1, BURIED, buries=1), short(1, DELAYED, **changed)))
-    assert found.findings.verdict == "sound"
-    job = found.jobs[1].fields
-    assert (job.state, job.priority, job.delay_ns, job.releases, job.buries) == (
-        DELAYED, 3, 9 * NS, 2, 1,
-    )  # fmt: skip
-    assert (job.deadline_ns, bodies(found)) == (T0 + NS, {1: b"hello"})
-
-
-def test_deleted_jobs_are_gone_and_their_ids_are_not_given_again() -> None:
-    found = read(file_7(full(1), full(2), gone(2), zeros=100))
-    assert bodies(found) == {1: b"hello"}
-    assert found.next_job_id == 3
-    assert (found.counts.deleted, found.counts.full, found.counts.short) == (1, 2, 1)
-
-
 def test_files_are_read_in_the_order_of_their_numbers() -> None:
     found = read({"binlog.9": file_7(full(1)), "binlog.10": file_7(gone(1))})
     assert found.jobs == {} and found.findings.verdict == "sound"
     assert found.counts.files == 2
-
-
-def test_reserved_jobs_are_ready() -> None:
-    copy = full(1, state=RESERVED, deadline=T0 + 60 * NS, reserves=1)
-    found = read({"binlog.1": file_7(full(1), full(2)), "binlog.2": file_7(copy)})
-    assert states(found) == {1: READY, 2: READY}
-    assert found.states() == {"ready": 2, "delayed": 0, "buried": 0}
 
 
 def test_a_short_record_without_a_full_one_is_counted_only_if_its_job_was_deleted() -> None:
@@ -104,14 +72,6 @@ def test_an_id_that_was_given_again_is_the_new_job() -> None:
     found = read(file_7(gone(1), full(1, b"again", **later), short(1, BURIED, b"again", **later)))
     assert found.findings.verdict == "sound"
     assert states(found) == {1: BURIED}
-
-
-def test_buried_jobs_are_in_the_order_of_their_burial() -> None:
-    jobs = [full(job_id) for job_id in (1, 2, 3)]
-    found = read(file_7(*jobs, short(3, BURIED), short(1, BURIED), short(2, BURIED)))
-    assert buried(found) == [3, 1, 2]
-    again = file_7(*jobs, short(1, BURIED), short(2, BURIED), short(1, READY), short(1, BURIED))
-    assert buried(read(again)) == [2, 1]
 
 
 def test_a_copy_of_a_buried_job_keeps_its_place() -> None:
@@ -161,12 +121,6 @@ def test_a_torn_copy_does_not_cost_the_older_good_one(torn: bytes) -> None:
     assert found.findings.verdict == "torn"
     assert states(found) == {1: READY, 2: READY}
     assert bodies(found)[1] == b"hello"
-
-
-def test_a_torn_put_is_no_job_but_keeps_its_id() -> None:
-    found = read(file_7(full(1), full(2)[:-3], zeros=100))
-    assert sorted(found.jobs) == [1]
-    assert found.next_job_id == 3
 
 
 def test_a_damaged_body_is_no_job_and_costs_no_other() -> None:

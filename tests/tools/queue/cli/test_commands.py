@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import pty
@@ -32,7 +31,6 @@ from tests.server_process import LIMIT_S, Connection, ServerProcess, theirs
 
 MAX_JOB_BYTES = 100_000
 STATES = ("ready", "reserved", "delayed", "buried")
-ROOT = Path(__file__).parents[4]
 MAIN = "from binlog_tools.queue.cli.main import main; main()"
 
 
@@ -858,65 +856,6 @@ def test_an_interrupt_ends_it_with_130(server: Server) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=LIMIT_S)
     assert waiting.returncode == 130
-
-
-INTERRUPTED_IMPORT = """
-import os, signal, sys
-from importlib import import_module
-from importlib.abc import MetaPathFinder
-
-class Interrupt(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == wanted:
-            os.kill(os.getpid(), signal.SIGINT)
-
-wanted, script = sys.argv.pop(1), sys.argv.pop(1)
-main = import_module(script).main
-sys.meta_path.insert(0, Interrupt())
-main()
-"""
-
-
-@pytest.mark.one_in(5)
-@pytest.mark.parametrize(
-    ("script", "module"),
-    [
-        ("binlog_tools.queue.cli.main", "click"),
-        ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.commands"),
-        ("binlog_tools.queue.cli.main", "binlog_tools.queue.cli.tubes"),
-        ("beanstalk_twisted.work", "click"),
-        ("beanstalk_twisted.work", "twisted.internet"),
-        ("beanstalk_twisted.work", "beanstalk_twisted.worker.service"),
-    ],
-)
-def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(
-    script: str, module: str
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT, module, script, "stats", "-h"],
-        capture_output=True, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-@pytest.mark.parametrize("script", ["binlog_tools.queue.cli.main", "beanstalk_twisted.work"])
-def test_little_is_imported_before_an_interrupt_is_answered(script: str) -> None:
-    code = f"import sys; before = set(sys.modules); import {script};"
-    code += "print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    names = {
-        "_signal", "binlog_tools", "binlog_tools.console", "binlog_tools.console.interrupts",
-        "binlog_tools.queue", "binlog_tools.queue.cli", "beanstalk_twisted", script,
-    }  # fmt: skip
-    assert set(eval(done.stdout)) <= names
-
-
-def test_the_console_scripts_are_those_that_answer_interrupts() -> None:
-    scripts = configparser.ConfigParser()
-    scripts.read(ROOT / "setup.cfg")
-    points = scripts["options.entry_points"]["console_scripts"].split("\n")
-    assert "beanstalk = binlog_tools.queue.cli.main:main" in points
-    assert "beanstalk-work = beanstalk_twisted.work:main" in points
 
 
 @pytest.mark.exhaustive

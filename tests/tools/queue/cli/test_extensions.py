@@ -147,16 +147,6 @@ def test_a_tube_without_such_jobs_is_told(server: Server) -> None:
     assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
 
 
-@pytest.mark.parametrize("columns", [80, 140])
-def test_a_list_fits_the_terminal(server: Server, columns: int) -> None:
-    server.run("put", "-t", "drawn-list", "x")
-    screen, process = on_a_terminal(server, "list", "drawn-list", columns=columns)
-    shown = read_to_the_end(screen).decode()
-    assert process.wait(timeout=LIMIT_S) == 0
-    assert "state" in shown and "connection" in shown and "size" in shown
-    assert ("kicks" in shown) == (columns == 140)
-
-
 def test_connections_are_shown_in_a_table(server: Server) -> None:
     server.run("put", "-t", "used", "x")
     user = Connection(server.process.port())
@@ -246,13 +236,6 @@ def test_a_job_that_is_buried_is_told_too(server: Server) -> None:
     assert ended(process) == (3, "BURIED\n")
     outcome = {"v": 1, "id": job, "outcome": "BURIED"}
     assert server.documents("wait", job, code=3) == [outcome]
-
-
-def test_a_wait_can_be_interrupted(server: Server) -> None:
-    job = server.run("put", "-t", "interrupted-wait", "x").strip()
-    process = begin_wait(server, job)
-    process.send_signal(signal.SIGINT)
-    assert ended(process) == (130, "")
 
 
 def test_a_server_is_drained_and_takes_jobs_again(server: Server) -> None:

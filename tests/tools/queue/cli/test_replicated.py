@@ -110,35 +110,36 @@ def test_what_is_no_name_of_a_standby_is_wrong_usage_and_nothing_is_sent(name: s
     assert server.heard == []
 
 
-def test_a_refusal_says_why_in_the_words_of_the_server() -> None:
-    why = "no standby d is there, but b:1, c:1"
-    with told(answers(b"CANNOT_HAND_OVER %s\r\n" % why.encode())) as server:
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"CANNOT_HAND_OVER no standby d is there, but b:1, c:1\r\n",
+         "no standby d is there, but b:1, c:1"),
+        (b"CANNOT_HAND_OVER\r\n", "its log says why"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why_in_the_words_of_the_server(reply: bytes, why: str) -> None:
+    with told(answers(reply)) as server:
         result = run("promote", "d", ports=(server.port,))
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr == f"beanstalk: promote d: not handed over: {why}\n"
     assert b"promote d" in server.heard
 
 
-def test_a_server_that_gives_no_reason_has_it_in_its_log() -> None:
-    with told(answers(b"CANNOT_HAND_OVER\r\n")) as server:
-        result = run("promote", ports=(server.port,))
-    assert result.stderr == "beanstalk: promote: not handed over: its log says why\n"
-
-
-def test_who_takes_over_is_waited_for_and_named_with_the_pause() -> None:
-    with told(answers(HANDS_OVER)) as a, told(answers(changes={"name": '"b:1"'})) as b:
-        result = run("promote", ports=(a.port, b.port))
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.startswith("b:1 is active; the pause was ")
-
-
-def test_another_one_than_was_named_may_take_over() -> None:
-    with told(answers(HANDS_OVER)) as a, told(answers(changes={"name": '"c:1"'})) as c:
-        result = run("promote", "--json", ports=(a.port, c.port))
-    assert result.exit_code == 0, result.stderr
-    said = json.loads(result.stdout)
-    assert (said["handed_over_to"], said["active"]) == ("b:1", "c:1")
-    assert said["pause_s"] >= 0
+@pytest.mark.parametrize("active", ["b:1", "c:1"], ids=["the one that was named", "another one"])
+def test_who_takes_over_is_waited_for_and_named_with_the_pause(active: str) -> None:
+    changes = {"name": f'"{active}"'}
+    for options in ((), ("--json",)):
+        with told(answers(HANDS_OVER)) as a, told(answers(changes=changes)) as other:
+            result = run("promote", *options, ports=(a.port, other.port))
+        assert result.exit_code == 0, result.stderr
+        if options:
+            said = json.loads(result.stdout)
+            assert (said["handed_over_to"], said["active"]) == ("b:1", active)
+            assert said["pause_s"] >= 0
+        else:
+            told_of = f"{active} is active{'' if active == 'b:1' else ', instead of b:1'}"
+            assert result.stdout.startswith(f"{told_of}; the pause was ")
 
 
 def test_who_has_handed_over_may_go_on_and_that_is_an_error() -> None:
@@ -149,21 +150,16 @@ def test_who_has_handed_over_may_go_on_and_that_is_an_error() -> None:
     assert "b:1 did not take over: a:1 goes on, after " in result.stderr
 
 
-def test_that_nobody_is_active_in_time_is_an_error() -> None:
+@pytest.mark.parametrize("parts", [True, False])
+def test_that_nobody_is_active_in_time_is_an_error(parts: bool) -> None:
     with told(answers(HANDS_OVER)) as a:
+        if not parts:
+            a.parts.clear()
         result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
-    assert result.exit_code == 4
-    assert "handed over to b:1; nobody is active after 0.3 s" in result.stderr
-
-
-def test_a_server_that_does_not_part_is_not_waited_for_longer() -> None:
-    with told(answers(HANDS_OVER)) as a:
-        a.parts.clear()
-        result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
-        assert not a.parts.is_set()
+        assert a.parts.is_set() is parts
         a.parts.set()
     assert result.exit_code == 4
-    assert "nobody is active after 0.3 s" in result.stderr
+    assert "handed over to b:1; nobody is active after 0.3 s" in result.stderr
 
 
 def test_of_one_host_alone_nobody_sees_who_takes_over() -> None:
@@ -184,23 +180,19 @@ def test_health_tells_how_replication_is() -> None:
         assert said["replication"]["stream-copies-current"] == "2"
 
 
-def test_health_names_the_standbys_that_are_not_in_sync() -> None:
-    with told(answers(changes={"standbys-not-in-sync": '"c:1"'})) as server:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"standbys-not-in-sync": '"c:1"'},
+         "2 standbys (b:1, c:1), not in sync: c:1, up to 2 messages behind; the stream"),
+        ({"stream-problems": '"it was purged"'}, "led by n1\nit was purged\n"),
+        (UNKNOWN, "replicated: a:1 is active, no standby; the stream answers\n"),
+    ],
+)  # fmt: skip
+def test_health_tells_what_is_known_and_no_more(changes: dict[str, object], said: str) -> None:
+    with told(answers(changes=changes)) as server:
         result = run("health", ports=(server.port,))
-    words = "2 standbys (b:1, c:1), not in sync: c:1, up to 2 messages behind; the stream"
-    assert words in result.stdout
-
-
-def test_health_shows_what_was_changed_of_the_stream() -> None:
-    with told(answers(changes={"stream-problems": '"it was purged"'})) as server:
-        result = run("health", ports=(server.port,))
-    assert result.exit_code == 0 and result.stdout.endswith("led by n1\nit was purged\n")
-
-
-def test_health_says_no_more_than_is_known() -> None:
-    with told(answers(changes=UNKNOWN)) as server:
-        result = run("health", ports=(server.port,))
-    assert result.stdout.endswith("replicated: a:1 is active, no standby; the stream answers\n")
+    assert result.exit_code == 0 and said in result.stdout
 
 
 def test_that_the_stream_is_silent_is_why_there_is_no_answer() -> None:
