@@ -67,9 +67,7 @@ def content(log: Path) -> dict[str, bytes]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("bits", [0o500, 0o000])
-def test_a_directory_that_may_not_be_used_is_refused_with_73_and_left_as_it_is(
-    bits: int, tmp_path: Path
-) -> None:
+def test_a_forbidden_directory_is_refused_and_left_as_it_is(bits: int, tmp_path: Path) -> None:
     log, crowd = log_with_jobs(tmp_path)
     before = content(log)
     with mode(log, bits):

@@ -91,9 +91,7 @@ def check_upgrade(debian: DebianRoot, package: Path) -> None:
     assert (debian.path / LOG).stat().st_mode & 0o777 == 0o700
 
 
-def test_the_package_is_installed_used_and_gone_without_a_trace(
-    debian: DebianRoot, package: Path
-) -> None:
+def test_the_package_leaves_no_trace(debian: DebianRoot, package: Path) -> None:
     before = debian.files()
     install(debian, package)
     check_files(debian)

@@ -58,9 +58,7 @@ def test_big_bodies_come_and_go(plain: int, certificates: Certificates) -> None:
 
 
 @pytest.mark.parametrize("newest", [True, False], ids=["1.3", "1.2"])
-def test_a_server_that_asks_for_a_certificate(
-    plain: int, certificates: Certificates, newest: bool
-) -> None:
+def test_a_certificate_is_asked_for(plain: int, certificates: Certificates, newest: bool) -> None:
     context = server_context(
         certificates.server, certificates.ca, certificates.revocations, newest=newest
     )
@@ -83,9 +81,7 @@ def test_a_server_that_asks_for_a_certificate(
             assert said == f"{file}: the server refuses our certificate: {why}"
 
 
-def test_a_certificate_that_is_wrong_is_told_in_one_line(
-    plain: int, certificates: Certificates
-) -> None:
+def test_a_wrong_certificate_is_told_in_one_line(plain: int, certificates: Certificates) -> None:
     ca = f"ca={certificates.ca}"
     cases = {
         certificates.expired: "the server's certificate has expired on ",

@@ -29,9 +29,7 @@ def test_sealed_segments_are_a_sound_log_and_their_manifest_tells_of_each(tmp_pa
 
 
 @pytest.mark.exhaustive
-def test_a_bucket_begins_with_the_files_of_folders_and_counts_what_is_asked_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_counts_its_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     (tmp_path / "x").write_bytes(b"abc")

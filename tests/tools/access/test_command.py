@@ -123,9 +123,7 @@ def test_limits_are_shown_of_all_and_with_an_answer(tmp_path: Path) -> None:
         ("", 0o602, ["nobody may do anything", "Run chmod go-w"]),
     ],
 )
-def test_what_can_hardly_be_meant_is_told(
-    tmp_path: Path, text: str, mode: int, said: list[str]
-) -> None:
+def test_doubtful_rules_are_told(tmp_path: Path, text: str, mode: int, said: list[str]) -> None:
     path = file_of(tmp_path, text)
     path.chmod(mode)
     result = call("access", "check", path)

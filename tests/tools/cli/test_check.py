@@ -101,9 +101,7 @@ def finished() -> Scribe:
     return scribe
 
 
-def test_the_frames_of_a_segment_are_those_that_can_be_read_behind_damage_too(
-    tmp_path: Path,
-) -> None:
+def test_frames_behind_damage_are_counted(tmp_path: Path) -> None:
     files = finished().files()
     whole = documents(run("check", "--json", written(tmp_path / "whole", files)))[0]["segments"][0]
     spoilt = edited(files, ONE, lambda raw: flipped(raw, raw.index(b"body 1")))

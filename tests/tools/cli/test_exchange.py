@@ -164,9 +164,7 @@ def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path)
         assert b"current-jobs-ready: 2" in process.connect().ask(b"stats\r\n")
 
 
-def test_replay_tells_of_a_job_that_is_buried_as_one_that_it_waits_for_was_refused(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_replay_buries_a_job_whose_group_was_refused(server: ServerProcess, tmp_path: Path) -> None:
     log_of(tmp_path / "log", [
         job(1, b"m", tags=Tags(b"K", group=b"a")),
         job(2, b"w", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"a")),
@@ -245,9 +243,7 @@ def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_replay_gives_a_server_no_commands_that_a_log_holds(
-    tmp_path: Path, server: ServerProcess
-) -> None:
+def test_replay_sends_no_commands_out_of_a_log(tmp_path: Path, server: ServerProcess) -> None:
     jobs = [job(1, b"first"), job(2, b"evil", tube=b"x\r\ndelete 1\r\nuse y"),
             *(job(n, b"lost", tube=b"a b") for n in (3, 4)), job(5, b"last")]  # fmt: skip
     log = written(tmp_path / "strange", files_of(made(*jobs)))
@@ -270,9 +266,7 @@ def test_replay_gives_a_server_no_commands_that_a_log_holds(
 
 
 @pytest.mark.exhaustive
-def test_replay_that_is_interrupted_leaves_nothing_uncertain(
-    tmp_path: Path, server: ServerProcess
-) -> None:
+def test_an_interrupted_replay_is_certain(tmp_path: Path, server: ServerProcess) -> None:
     lines = "".join(json.dumps({"body": str(n)}) + "\n" for n in range(2000))
     CliRunner().invoke(cli, ["import", "-", "-o", str(tmp_path / "many")], input=lines)
     journal = tmp_path / "journal"
@@ -346,9 +340,7 @@ def test_archive_verify(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "code"), [(1030, 2), (1031, 0)])
-def test_a_line_that_is_too_long_is_named_and_nothing_is_written(
-    limit: int, code: int, tmp_path: Path
-) -> None:
+def test_a_line_that_is_too_long_is_named(limit: int, code: int, tmp_path: Path) -> None:
     path, new = tmp_path / "jobs.jsonl", tmp_path / "new"
     path.write_text('{"body": "short"}\n{"body": "' + 1019 * "x" + '"}')
     result = run("import", path, "-o", new, "--max-line", str(limit))

@@ -47,9 +47,7 @@ ON_A_TERMINAL = {
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", ON_A_TERMINAL.values(), ids=ON_A_TERMINAL)
-def test_a_terminal_obeys_nothing_that_is_in_a_log(
-    log: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_a_terminal_obeys_no_log(log: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     other = written(tmp_path / "other", scribe.files())

@@ -34,9 +34,7 @@ def test_compact_says_what_it_has_written(log: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["compact", "merge", "salvage", "export-v7"])
-def test_a_directory_that_is_not_empty_is_not_written_to(
-    command: str, log: Path, tmp_path: Path
-) -> None:
+def test_a_full_directory_is_not_written_to(command: str, log: Path, tmp_path: Path) -> None:
     full = written(tmp_path / "full", {"mine": b"precious"})
     result = run(command, log, "-o", full)
     assert result.exit_code == 4
@@ -165,9 +163,7 @@ def test_undelete_writes_a_log_or_files(deleted: Path, tmp_path: Path) -> None:
     assert both.exit_code == 2
 
 
-def test_a_log_and_what_was_made_of_it_have_the_same_jobs_and_are_not_merged(
-    log: Path, tmp_path: Path
-) -> None:
+def test_a_log_is_not_merged_with_what_was_made_of_it(log: Path, tmp_path: Path) -> None:
     small, smaller, new = tmp_path / "small", tmp_path / "smaller", tmp_path / "new"
     run("compact", log, "-o", small)
     run("compact", log, "-o", smaller)
@@ -195,9 +191,7 @@ def test_what_was_filtered_out_can_be_merged_back(log: Path, tmp_path: Path) -> 
     [("compact",), ("merge",), ("salvage",), ("export-v7",), ("filter", "--drop", "--job", "1")],
     ids=lambda words: words[0],
 )
-def test_a_log_that_is_made_beside_a_running_server_is_made_with_a_warning(
-    words: tuple[str, ...], log: Path, tmp_path: Path
-) -> None:
+def test_a_running_server_is_warned_of(words: tuple[str, ...], log: Path, tmp_path: Path) -> None:
     command, *options = words
     with held(log) as pid:
         result = run(command, log, *options, "-o", tmp_path / "new")

@@ -96,9 +96,7 @@ def test_a_report_has_no_place_in_the_new_log(log: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("call", "kind"), CALLS)
-def test_no_output_changes_a_log_that_is_read(
-    call: str, kind: str, log: Path, tmp_path: Path
-) -> None:
+def test_no_output_changes_its_source(call: str, kind: str, log: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(log)
     before = contents(log)
     outputs = [log / "new", tmp_path / "link" / "new", log / ONE]
@@ -300,9 +298,7 @@ def modes(path: Path) -> set[tuple[bool, int]]:
 
 @pytest.mark.usefixtures("open_umask")
 @pytest.mark.parametrize("name", WRITERS)
-def test_whatever_the_umask_only_the_owner_may_read_what_is_written(
-    name: str, tmp_path: Path
-) -> None:
+def test_only_the_owner_may_read_what_is_written(name: str, tmp_path: Path) -> None:
     result = run(*WRITERS[name], "-o", tmp_path / "new")
     assert (tmp_path / "new").exists(), result.output
     assert modes(tmp_path / "new") <= {(False, 0o600), (True, 0o700)}

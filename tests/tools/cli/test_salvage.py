@@ -157,9 +157,7 @@ def test_files_that_contradict_each_other_need_a_choice(tmp_path: Path) -> None:
     assert run("salvage", path, "--prefer", "nonsense").exit_code == 2
 
 
-def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
-    tmp_path: Path,
-) -> None:
+def test_the_next_job_id_counts_what_was_set_aside(tmp_path: Path) -> None:
     """The id in the damaged record is far from all that were given out."""
     files = sound()
     (at,) = (each.record.start + 8 + 6 for each in full_records(files) if each.body == b"three")

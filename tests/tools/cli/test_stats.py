@@ -55,9 +55,7 @@ def test_the_largest_tubes_are_shown() -> None:
     assert len(everything) == 2
 
 
-def test_a_stdout_that_is_not_utf_8_gets_digits_for_bars_and_json_that_can_be_read(
-    tmp_path: Path,
-) -> None:
+def test_a_stdout_in_ascii_gets_digits_and_escapes(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text('{"body": "gr\u00fc\u00df \U0001f41d"}\n')
     assert run("import", tmp_path / "jobs", "-o", tmp_path / "log").exit_code == 0
     told = in_ascii("stats", ROTATED).splitlines()

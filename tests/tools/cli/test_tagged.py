@@ -50,9 +50,7 @@ def chosen(path: Path, *options: str) -> list[int]:
         (("--tag", "grp", "--tag", "con"), [1, 2]), (("--tag", "grp", "--dead"), []),
     ],
 )  # fmt: skip
-def test_jobs_are_chosen_by_their_tags(
-    options: tuple[str, ...], ids: list[int], path: Path
-) -> None:
+def test_jobs_are_chosen_by_tags(options: tuple[str, ...], ids: list[int], path: Path) -> None:
     assert chosen(path, *options) == ids
     exported = [each for each in documents(run("export", path, *options)) if each["kind"] == "job"]
     assert [each["job"] for each in exported] == ids

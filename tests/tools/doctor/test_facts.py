@@ -149,9 +149,7 @@ MOUNTS = """\
         ("/var/lib/over/bs", "nfs4"),
     ],
 )  # fmt: skip
-def test_the_file_system_is_that_of_the_last_mount_above(
-    path: str, kind: str, tmp_path: Path
-) -> None:
+def test_the_file_system_is_that_of_the_last_mount(path: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTS)
     assert facts.filesystem(path, tmp_path / "mountinfo") == kind
     assert facts.filesystem(path, tmp_path / "none") == ""

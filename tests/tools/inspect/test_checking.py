@@ -106,9 +106,7 @@ def seen(finding: Finding) -> list[tuple[str, str | None, int | None]]:
     [lambda raw: flipped(raw, len(raw) - 30), lambda raw: raw[:-3], lambda raw: raw[:-40],
      lambda raw: raw[:-40] + bytes(40)],
 )  # fmt: skip
-def test_a_trailer_that_is_not_as_it_was_is_noted(
-    change: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
+def test_a_changed_trailer_is_noted(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
     files = three_segments()
     noted = [("note", ONE, len(files[ONE]) - 40)]
     assert seen(checked(edited(files, ONE, change), tmp_path)) == noted

@@ -60,9 +60,7 @@ def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_jobs_are_those_that_a_server_loads(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_jobs_are_those_a_server_loads(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     conversation = Conversation(seed, with_compaction)
     path = written(tmp_path / "log", conversation.say(60).files)
     now_ns = T0 + 100_000 * NS
@@ -75,9 +73,7 @@ def test_the_jobs_are_those_that_a_server_loads(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
-    seed: int, tmp_path: Path
-) -> None:
+def test_at_each_moment_the_jobs_are_those_that_were_there(seed: int, tmp_path: Path) -> None:
     story = spoken(seed)
     path = written(tmp_path / "log", story.files)
     for lsn in sorted(story.snapshots)[::4]:
@@ -93,9 +89,7 @@ def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_an_archive_tells_of_every_moment_what_a_compacted_log_cannot(
-    seed: int, tmp_path: Path
-) -> None:
+def test_an_archive_tells_of_every_moment(seed: int, tmp_path: Path) -> None:
     story = spoken(seed, with_compaction=True)
     assert story.archive.keys() - story.files.keys()
     root = archived(tmp_path / "archive", story.archive)
@@ -104,9 +98,7 @@ def test_an_archive_tells_of_every_moment_what_a_compacted_log_cannot(
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
-def test_a_compacted_log_tells_nothing_false_of_an_earlier_moment(
-    seed: int, tmp_path: Path
-) -> None:
+def test_a_compacted_log_tells_nothing_false_of_the_past(seed: int, tmp_path: Path) -> None:
     story = spoken(seed, with_compaction=True)
     path = written(tmp_path / "log", story.files)
     told = 0
@@ -152,9 +144,7 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
 
 @pytest.mark.parametrize("before", [[], [image(Kind.RELEASE, 2)]])
 @pytest.mark.parametrize("kind", [Kind.MOVE, Kind.UPDATE])
-def test_a_job_that_was_changed_since_was_another_one_before(
-    kind: Kind, before: list[JobImage], tmp_path: Path
-) -> None:
+def test_a_job_was_another_before(kind: Kind, before: list[JobImage], tmp_path: Path) -> None:
     scribe = Scribe(
         position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE],
         has_extensions=True,
@@ -228,9 +218,7 @@ def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     assert past(after, END)[1][1] is State.READY
 
 
-def test_a_job_that_was_too_old_is_told_apart_from_one_that_somebody_deleted(
-    tmp_path: Path,
-) -> None:
+def test_an_expired_job_is_told_apart_from_a_deleted_one(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1), put(2), delete(1, reason=Reason.EXPIRED, connection=0), delete(2))
     path = written(tmp_path / "log", scribe.files())
@@ -238,9 +226,7 @@ def test_a_job_that_was_too_old_is_told_apart_from_one_that_somebody_deleted(
     assert words_of(path, 2)[1] == "deleted by connection 7"
 
 
-def test_a_dead_letter_that_is_kicked_is_told_apart_from_a_job_that_is_moved(
-    tmp_path: Path,
-) -> None:
+def test_a_kicked_dead_letter_is_told_apart_from_a_moved_job(tmp_path: Path) -> None:
     dead = Tags(dead_from=b"default", dead_reason=Reason.EXPIRED, dead_at_ns=T0)
     moved = {"body": b"hello", "tags": dead, "state": State.BURIED}
     scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)

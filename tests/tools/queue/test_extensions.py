@@ -51,9 +51,7 @@ def test_our_server_announces_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_server_that_does_not_announce_a_command_is_not_sent_it(
-    call: Callable[[Extensions], object],
-) -> None:
+def test_only_announced_commands_are_sent(call: Callable[[Extensions], object]) -> None:
     line = StockLine(MemoryServer())
     asked = Extensions(Queue(line))
     assert asked.words == frozenset() and not asked.has("drain")
@@ -77,9 +75,7 @@ def test_limits_are_not_above_those_of_the_server() -> None:
         (2, 1000, [["1", "2"]]), (3, 2, [["1", "2"], ["3"]]), (1, 1, [["1"]]),
     ],
 )  # fmt: skip
-def test_jobs_are_listed_page_by_page(
-    most: int | None, page_jobs: int, pages: list[list[str]]
-) -> None:
+def test_jobs_come_in_pages(most: int | None, page_jobs: int, pages: list[list[str]]) -> None:
     asked = extensions_of(filled("delayed"))
     assert ids(asked.pages(b"a", "delayed", most, page_jobs)) == pages
     assert list(asked.pages(b"a", "ready")) == [[]]

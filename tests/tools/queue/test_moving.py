@@ -85,9 +85,7 @@ def others_in_a(server: MemoryServer) -> Queue:
 
 @EACH_MOVER
 @pytest.mark.parametrize("state", STATES)
-def test_all_jobs_of_a_state_are_moved_with_what_they_are(
-    make: MakeMover, batch_jobs: int, state: str
-) -> None:
+def test_all_jobs_of_a_state_are_moved(make: MakeMover, batch_jobs: int, state: str) -> None:
     server = filled(state)
     server.advance(100.5)
     line = MemoryLine(server)
@@ -102,9 +100,7 @@ def test_all_jobs_of_a_state_are_moved_with_what_they_are(
 
 
 @EACH_MOVER
-def test_a_count_is_kept_and_buried_jobs_may_be_made_ready(
-    make: MakeMover, batch_jobs: int
-) -> None:
+def test_a_count_is_kept_and_buried_jobs_are_kicked(make: MakeMover, batch_jobs: int) -> None:
     server = filled("buried")
     mover = make(MemoryLine(server), keeps_buried=False, batch_jobs=batch_jobs)
     assert len(list(moving(mover, b"a", "buried", 2))) == 2
@@ -142,7 +138,7 @@ def test_it_ends_however_quickly_others_put(make: MakeMover) -> None:
 
 
 @pytest.mark.parametrize("make", [batch_mover, direct_mover])
-def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him(make: MakeMover) -> None:
+def test_a_job_that_a_worker_takes_is_left(make: MakeMover) -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
     assert moved_all(make(Raced(server, worker)), "ready") == [1, 3]
@@ -222,9 +218,7 @@ def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() ->
 
 @pytest.mark.parametrize("is_paused", [False, True])
 @pytest.mark.parametrize("state", ["ready", "delayed"])
-def test_it_stops_at_a_job_that_was_put_since_and_stands_before_the_rest(
-    state: str, is_paused: bool
-) -> None:
+def test_it_stops_at_a_later_job_before_the_rest(state: str, is_paused: bool) -> None:
     server = filled(state)
     other = others_in_a(server)
     if is_paused:
@@ -302,9 +296,7 @@ def test_of_a_batch_that_is_refused_the_jobs_before_the_reason_are_moved(state: 
 
 @pytest.mark.parametrize("make", [batch_mover, direct_mover])
 @pytest.mark.parametrize("ends_early", [False, True])
-def test_a_server_without_room_is_told_behind_what_was_moved(
-    make: MakeMover, ends_early: bool
-) -> None:
+def test_a_server_without_room_is_told_at_the_end(make: MakeMover, ends_early: bool) -> None:
     going: Iterator[list[Moved]] = make(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
     assert [each.old for each in next(going)] == ([1, 3] if make is direct_mover else [1])
     with pytest.raises(Refused, match="the server says OUT_OF_MEMORY"):

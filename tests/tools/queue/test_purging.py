@@ -44,9 +44,7 @@ EACH_WAY = pytest.mark.parametrize("batch_jobs", [None, BATCH_JOBS])
     ("batch_jobs", "steps"), [(None, [1, 2, 3]), (1, [1, 1, 1]), (2, [2, 1]), (200, [3])]
 )
 @pytest.mark.parametrize("state", STATES)
-def test_the_jobs_of_a_state_are_deleted_and_no_others(
-    state: str, batch_jobs: int | None, steps: list[int]
-) -> None:
+def test_only_jobs_of_a_state_go(state: str, batch_jobs: int | None, steps: list[int]) -> None:
     server = filled(state)
     queue = others(server)
     queue.use(b"b")
@@ -103,9 +101,7 @@ def test_what_comes_while_somebody_is_asked_stays() -> None:
 
 
 @pytest.mark.parametrize(("batch_jobs", "steps"), [(None, [1, 3]), (BATCH_JOBS, [2])])
-def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him(
-    batch_jobs: int | None, steps: list[int]
-) -> None:
+def test_a_job_that_a_worker_takes_is_left(batch_jobs: int | None, steps: list[int]) -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
 
@@ -123,9 +119,7 @@ def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him(
 
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("batch_jobs", [None, 2])
-def test_wherever_it_breaks_off_the_rest_is_as_it_was(
-    batch_jobs: int | None, is_heard: bool
-) -> None:
+def test_where_it_breaks_off_the_rest_stays(batch_jobs: int | None, is_heard: bool) -> None:
     for breaks_at in count(1 if batch_jobs is None else 2):
         server = filled("buried")
         line = MemoryLine(server)

@@ -111,9 +111,7 @@ def test_a_signal_that_came_before_the_wait_ends_it(terminal: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_ends_the_process_leaves_the_terminal_first(
-    terminal: int, number: signal.Signals
-) -> None:
+def test_a_signal_leaves_the_terminal_first(terminal: int, number: signal.Signals) -> None:
     before, wakeup = signal.getsignal(number), wakeup_fd()
     with pytest.raises(SystemExit) as ended, keyboard():
         signal.raise_signal(number)

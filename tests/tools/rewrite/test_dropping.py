@@ -38,9 +38,7 @@ MAIL = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps_chosen=False
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_jobs_are_gone_and_all_else_is_as_it_was(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_only_the_jobs_are_gone(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     spoken = Conversation(seed, with_compaction).say(60)
     path = written(tmp_path / "log", spoken.files)
     before = served(path, LATER)

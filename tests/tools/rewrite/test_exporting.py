@@ -64,9 +64,7 @@ def test_bodies_that_are_no_text_and_strange_tubes_survive(tmp_path: Path) -> No
     assert served(tmp_path / "new", LATER) == served(path, LATER)
 
 
-def test_an_export_says_names_that_no_client_may_use_and_an_import_refuses_them(
-    tmp_path: Path,
-) -> None:
+def test_an_import_refuses_names_that_no_client_may_use(tmp_path: Path) -> None:
     path = written(tmp_path / "log", files_of(made(job(1), job(3, tube=b"caf\xe9 1"))))
     lines = lines_of(path)
     assert json.loads(lines[-1])["tube_base64"] == "Y2Fm6SAx"
@@ -155,9 +153,7 @@ GOOD: dict[str, Any] = {"body": "x"}
         (b'{"body": "", "created": 5}', "created: 5 is no time"),
     ],
 )  # fmt: skip
-def test_a_line_that_cannot_be_meant_is_named_and_nothing_is_written(
-    line: bytes, why: str, tmp_path: Path
-) -> None:
+def test_a_wrong_line_is_named_and_not_written(line: bytes, why: str, tmp_path: Path) -> None:
     with pytest.raises(WrongLine, match=r"^line 2: ") as problem:
         imported([b'{"kind": "log"}', line], tmp_path / "new")
     assert why in str(problem.value)
@@ -203,9 +199,7 @@ def test_what_is_imported_has_numbers_that_an_export_of_it_can_say(tmp_path: Pat
 @pytest.mark.parametrize(
     ("field", "most"), [("last_lsn", MAX_GIVEN - 2), ("next_job_id", MAX_GIVEN), ("time", None)]
 )
-def test_a_log_that_leaves_no_room_for_what_comes_is_refused(
-    field: str, most: int | None, tmp_path: Path
-) -> None:
+def test_a_log_without_room_is_refused(field: str, most: int | None, tmp_path: Path) -> None:
     fits: object = most or "2100-01-01T00:00:00Z"
     more: object = most + 1 if most else "2100-01-01T00:00:00.000000001Z"
     imported([json.dumps({"kind": "log", field: fits}).encode()], tmp_path / "new")

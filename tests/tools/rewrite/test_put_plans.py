@@ -130,9 +130,7 @@ def of_tubes(
     return [each.tube for each in policies_], [each.key for each in keys], lost[0], lost[1]
 
 
-def test_keys_and_policies_go_where_they_are_announced_and_are_counted_elsewhere(
-    tmp_path: Path,
-) -> None:
+def test_keys_and_policies_go_where_they_are_announced(tmp_path: Path) -> None:
     assert of_tubes(tmp_path, RULES) == ([b"mail"], [b"k"], 0, 0)
     assert of_tubes(tmp_path, RULES, words=TAGS) == ([], [b"k"], 1, 0)
     assert of_tubes(tmp_path, RULES, words=frozenset()) == ([], [], 1, 1)

@@ -156,9 +156,7 @@ def test_a_job_whose_key_is_there_already_is_told_and_tried_again(tmp_path: Path
 
 
 @pytest.mark.parametrize(("state", "is_buried"), [(b"DELAYED", True), (b"DELETED", False)])
-def test_a_job_that_may_have_come_is_found_by_its_key(
-    state: bytes, is_buried: bool, tmp_path: Path
-) -> None:
+def test_an_uncertain_job_is_found_by_key(state: bytes, is_buried: bool, tmp_path: Path) -> None:
     wanted = log_of(
         tmp_path, job(1, tags=Tags(b"u"), state=State.BURIED, deadline_ns=T0), words=TAGS
     )
@@ -205,9 +203,7 @@ def test_a_job_that_waits_for_a_refused_one_is_buried(tmp_path: Path) -> None:
     assert journal_in(tmp_path).held == {1}
 
 
-def test_a_job_that_waits_for_one_whose_key_is_taken_is_held_in_a_second_run_too(
-    tmp_path: Path,
-) -> None:
+def test_a_job_whose_group_was_refused_is_held_in_a_second_run(tmp_path: Path) -> None:
     waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
     jobs = [job(1, b"a", tags=Tags(b"u", group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
     wanted = log_of(tmp_path, *jobs, words=TAGS)
@@ -271,9 +267,7 @@ def numbered(tmp_path: Path, count: int) -> Plan:
 
 
 @pytest.mark.parametrize("answers", [0, 1, WINDOW_JOBS - 1, WINDOW_JOBS, WINDOW_JOBS + 1, 150])
-def test_after_a_lost_connection_only_what_was_not_answered_is_uncertain(
-    answers: int, tmp_path: Path
-) -> None:
+def test_only_what_was_not_answered_is_uncertain(answers: int, tmp_path: Path) -> None:
     wanted = numbered(tmp_path, 200)
     server = FakeServer()
     server.breaks_after = answers
@@ -361,9 +355,7 @@ def test_a_journal_of_another_log_or_server_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
-def test_a_journal_whose_end_was_being_written_is_read_up_to_there(
-    cut: int, tmp_path: Path
-) -> None:
+def test_a_journal_that_was_cut_is_read_up_to_there(cut: int, tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.note({"sent": [1, 2]})
     journal.note({"put": 1, "as": 7})
@@ -407,9 +399,7 @@ def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", [ours, theirs])
-def test_a_real_server_has_the_jobs_afterwards(
-    command: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_a_real_server_has_the_jobs(command: Callable[..., list[str]], tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(1).say(60).files)
     jobs = served(path, LATER)
     wanted = plan(open_source(str(path)), Selection(), LATER)

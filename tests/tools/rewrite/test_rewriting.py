@@ -32,9 +32,7 @@ def loaded_log(path: Path) -> Loaded:
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_compacting_changes_nothing_for_a_server(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_compacting_changes_nothing(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     spoken = Conversation(seed, with_compaction).say(60)
     path, new = written(tmp_path / "log", spoken.files), tmp_path / "new"
     before = stats(path)

@@ -86,9 +86,7 @@ def exchanged(path: Path, new: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_history_is_read_as_it_was_told_and_compacting_keeps_all(
-    seed: int, tmp_path: Path
-) -> None:
+def test_a_history_is_read_and_compacted_as_it_was_told(seed: int, tmp_path: Path) -> None:
     told = History(seed).tell(150)
     assert told.left[0] and told.left[1]
     compacted(written(tmp_path / "log", told.files), tmp_path / "new")
@@ -166,9 +164,7 @@ def test_each_kind_of_extension_is_told_in_the_header(what: str, tmp_path: Path)
     assert headers(tmp_path / "log") == [(1, EXTENSIONS)]
 
 
-def test_dropping_the_last_tagged_job_makes_a_log_that_older_versions_may_go_on_with(
-    tmp_path: Path,
-) -> None:
+def test_without_its_last_tagged_job_older_versions_read_a_log(tmp_path: Path) -> None:
     log_of(tmp_path / "log", [job(1, tags=Tags(group=b"group")), job(2)])
     chosen = Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
     drop_in_place(str(tmp_path / "log"), chosen)
@@ -264,9 +260,7 @@ WRONG += [
 
 
 @pytest.mark.parametrize(("line", "field"), WRONG)
-def test_wrong_tags_keys_and_policies_are_refused(
-    line: dict[str, object], field: str, tmp_path: Path
-) -> None:
+def test_wrong_tags_are_refused(line: dict[str, object], field: str, tmp_path: Path) -> None:
     with pytest.raises(WrongLine, match=f"line 1: {field}: "):
         imported(tmp_path / "log", {"body": "x", **line})
     assert not (tmp_path / "log").exists()
@@ -350,7 +344,7 @@ def brought_back(path: Path, new: Path) -> None:
 
 
 @pytest.mark.parametrize("through", [compacted, exchanged, brought_back])
-def test_a_server_goes_on_with_tags_and_keys(
+def test_a_server_keeps_tags_and_keys(
     through: Callable[[Path, Path], None], tmp_path: Path
 ) -> None:
     path, new = server_log(tmp_path / "log"), tmp_path / "new"

@@ -206,9 +206,7 @@ def test_a_body_that_damage_may_have_changed_is_doubtful(kind: Kind, tmp_path: P
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-def test_only_a_seal_proves_that_damage_hides_no_other_body(
-    is_sealed: bool, tmp_path: Path
-) -> None:
+def test_only_a_seal_proves_a_body(is_sealed: bool, tmp_path: Path) -> None:
     scribe = changed_log(image(Kind.KICK, 1), is_sealed=is_sealed)
     path = written(tmp_path / "log", with_spoilt_frame(scribe, TWO, 1))
     [found] = found_in(path).jobs

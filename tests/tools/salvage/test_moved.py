@@ -86,9 +86,7 @@ def test_bodies_behind_a_change_within_their_frame_are_found(
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("place", ["array", "heap"])
-def test_bodies_of_a_frame_without_a_header_are_found_behind_a_change(
-    place: str, count: int
-) -> None:
+def test_bodies_of_a_frame_without_a_header_are_found(place: str, count: int) -> None:
     files = two_segments()
     start = batches_of(files, ONE)[3]["offset"]
     at = start + 64 + 80 if place == "array" else files[ONE].index(b"fivefive")

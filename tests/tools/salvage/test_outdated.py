@@ -250,9 +250,7 @@ def certain_by_the_seals(truth: Truth, files: Files) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_no_job_is_certain_that_is_not_as_it_was(
-    seed: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And none is doubtful that the seals prove."""
     folder = tmp_path_factory.getbasetemp()
     truth = truth_of(seed, folder)
@@ -282,9 +280,7 @@ def test_no_job_is_certain_that_is_not_as_it_was(
     assert certain["proven"] and certain["outdated?"], certain
 
 
-def test_no_deleted_job_is_certain_that_is_not_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     whys: Counter[str | None] = Counter()
     for seed in range(1, 5):

@@ -121,9 +121,7 @@ def test_the_headers_of_any_two_neighbouring_frames_are_gone(name: str) -> None:
 @pytest.mark.one_in(5)
 @EACH_LOG
 @pytest.mark.parametrize("byte", [1643, 80])
-def test_the_header_of_a_segment_and_any_64_bytes_of_its_frames_are_damaged(
-    name: str, byte: int
-) -> None:
+def test_the_header_and_any_64_bytes_of_a_segment_are_damaged(name: str, byte: int) -> None:
     sweep = Regions(name)
     for segment in names_of(sweep.files):
         header = Bytes(segment, byte, byte + 1)

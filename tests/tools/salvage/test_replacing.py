@@ -47,9 +47,7 @@ def bodies_of(survey: Survey) -> list[bytes]:
 @pytest.mark.parametrize("first", [1, 3])
 @pytest.mark.parametrize("old", [1, 2, 3])
 @pytest.mark.parametrize("new", [1, 2, 3])
-def test_a_server_never_starts_on_a_part_of_it(
-    old: int, new: int, first: int, tmp_path: Path
-) -> None:
+def test_no_server_starts_on_a_part_of_it(old: int, new: int, first: int, tmp_path: Path) -> None:
     """Interrupted after each step: it is refused, or is the whole of the old or of the new log."""
     for done in range(30):
         path = written(tmp_path / str(done), old_log(old, first))

@@ -216,9 +216,7 @@ def test_of_a_frame_that_stands_twice_the_better_one_is_taken() -> None:
 
 
 @pytest.mark.parametrize("gone", [(THREE,), (TWO, THREE)], ids=["one", "two"])
-def test_newest_segments_of_which_nothing_can_be_read_may_have_deleted_any_job(
-    gone: tuple[str, ...],
-) -> None:
+def test_unreadable_newest_segments_may_have_deleted_any_job(gone: tuple[str, ...]) -> None:
     files = {k: bytes(len(raw)) if k in gone else raw for k, raw in three_segments().items()}
     found = salvaged(files, EVERYTHING)
     assert found.verdict == "damaged"

@@ -44,9 +44,7 @@ def record_of(files: Files, body: bytes) -> Bytes:
 @pytest.mark.one_in(7)
 @pytest.mark.parametrize("byte", range(80))
 @pytest.mark.parametrize("bodies", [[LONG], [b"before", LONG, b"behind"]], ids=["one", "three"])
-def test_a_body_is_saved_whichever_byte_of_its_record_is_damaged(
-    bodies: list[bytes], byte: int
-) -> None:
+def test_a_body_is_saved_whichever_byte_is_damaged(bodies: list[bytes], byte: int) -> None:
     batch = [put(number, body) for number, body in enumerate(bodies, 1)]
     files = killed(batch, [put(9)])
     at = record_of(files, LONG).start + byte

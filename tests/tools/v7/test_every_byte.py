@@ -153,9 +153,7 @@ def test_a_cut_at_any_place_leaves_all_that_was_whole(log: Made, zeros: int) -> 
 @EACH_LOG
 @pytest.mark.parametrize("size", [16, 64, 300])
 @pytest.mark.parametrize("noise", [False, True], ids=["zeros", "noise"])
-def test_an_overwritten_block_costs_no_job_that_it_does_not_speak_of(
-    log: Made, size: int, noise: bool
-) -> None:
+def test_an_overwritten_block_costs_no_other_job(log: Made, size: int, noise: bool) -> None:
     random = Random(size)
     for name, content in log.files.items():
         for at in one_in(SHARE, range(4, len(content) - size, 5)):

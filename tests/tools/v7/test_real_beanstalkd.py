@@ -320,9 +320,7 @@ class Talk:
 
 
 @pytest.mark.parametrize(("seed", "segment"), [(1, 4096), (2, 601), (3, 20_000)])
-def test_we_have_what_it_has_after_a_kill_and_it_has_that_back(
-    tmp_path: Path, seed: int, segment: int
-) -> None:
+def test_both_have_the_same_jobs_after_a_kill(tmp_path: Path, seed: int, segment: int) -> None:
     """Three times killed, so there are zeros at the end of files, and jobs were moved."""
     real_beanstalkd()
     source = tmp_path / "source"

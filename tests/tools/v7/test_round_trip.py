@@ -82,9 +82,7 @@ def jobs_of_ours(draw: st.DrawFn) -> list[StoredJob]:
 
 @settings(max_examples=share(60), deadline=None)
 @given(jobs_of_ours(), st.integers(MIN_FILE_BYTES, 12_000), st.integers(0, 3))
-def test_every_job_comes_back_as_it_was(
-    jobs: list[StoredJob], file_bytes: int, more_ids: int
-) -> None:
+def test_every_job_comes_back(jobs: list[StoredJob], file_bytes: int, more_ids: int) -> None:
     next_job_id = max((job.job_id for job in jobs), default=0) + 1 + more_ids
     files, tally, _ = exported(jobs, file_bytes, next_job_id)
     found = read(files)

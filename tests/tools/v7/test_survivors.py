@@ -244,9 +244,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("spoilt", SPOILT)
 @pytest.mark.parametrize("version", [7, 5])
-def test_a_job_whose_fields_look_like_the_end_of_another_record_is_found(
-    version: int, spoilt: str
-) -> None:
+def test_a_job_that_looks_like_the_end_of_another_is_found(version: int, spoilt: str) -> None:
     """With priority 0 a delay may be taken for a ttr, some bytes before the record itself."""
     make_file, make, end = (file_7, full, gone) if version == 7 else (file_5, full_5, gone_5)
     damaged = SPOILT[spoilt](end(1))

@@ -166,9 +166,7 @@ def test_thousands_of_lines_are_put_in_their_order(server: Server) -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=str)
-def test_each_line_is_answered_while_the_next_is_waited_for(
-    server: Server, form: list[str]
-) -> None:
+def test_each_line_is_answered_before_the_next(server: Server, form: list[str]) -> None:
     process = server.start("put", "-t", "slowly", "-l", *form, stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
     for body in ("a", "b"):
@@ -185,9 +183,7 @@ def test_each_line_is_answered_while_the_next_is_waited_for(
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
-def test_a_signal_ends_put_with_the_numbers_of_all_it_has_sent(
-    server: Server, number: signal.Signals
-) -> None:
+def test_a_signal_ends_put_with_all_its_numbers(server: Server, number: signal.Signals) -> None:
     tube = f"stopped-{number}"
     process = server.start("put", "-t", tube, "-l", stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
@@ -241,9 +237,7 @@ def test_a_server_that_goes_ends_put_though_the_input_goes_on(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("option", "state"), [("--release", "ready"), ("--bury", "buried"), ("--delete", None)], ids=str
 )
-def test_a_job_is_shown_and_then_given_back_buried_or_deleted(
-    server: Server, option: str, state: str | None
-) -> None:
+def test_a_job_is_shown_and_then_ended(server: Server, option: str, state: str | None) -> None:
     tube = f"then{option}"
     job = server.run("put", "-t", tube, "-p", 9, "x").strip()
     assert server.run("reserve", "-t", tube, "--release") == "x\n"
@@ -328,9 +322,7 @@ def test_a_command_need_not_read_its_input(server: Server, size: int, command: s
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
-def test_a_signal_ends_the_command_with_all_it_has_started_and_gives_the_job_back(
-    server: Server, number: signal.Signals
-) -> None:
+def test_a_signal_ends_the_command_and_its_children(server: Server, number: signal.Signals) -> None:
     tube = f"signal-{number}"
     job = server.run("put", "-t", tube, "x").strip()
     process = server.start("reserve", "-t", tube, "--exec", "sleep 600 & echo $!; wait; echo no")
@@ -377,9 +369,7 @@ def test_a_command_that_finishes_its_job_in_spite_of_a_signal_has_done_it(server
 
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (35, "signal 35")])
-def test_a_command_that_a_signal_ends_gives_its_job_back(
-    server: Server, number: int, name: str
-) -> None:
+def test_a_killed_command_gives_its_job_back(server: Server, number: int, name: str) -> None:
     tube = f"killed-{number}"
     job = server.run("put", "-t", tube, "x").strip()
     result = server.result("reserve", "-t", tube, "--exec", f"kill -{number} $$")
@@ -578,9 +568,7 @@ def test_jobs_are_moved_into_another_tube(server: Server, state: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
 @pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
-def test_a_signal_lets_move_finish_the_job_in_hand(
-    server: Server, state: str, number: signal.Signals
-) -> None:
+def test_a_signal_lets_move_finish(server: Server, state: str, number: signal.Signals) -> None:
     source, target = f"half-{state}-{number}", f"other-{state}-{number}"
     delay = 500 if state == "delayed" else 0
     count = 400
@@ -903,9 +891,7 @@ def test_a_server_that_talks_nonsense_is_told(words: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("command", "ended"), [("true", 0), ("exit 3", 3)])
-def test_a_server_that_goes_away_while_a_command_runs_leaves_its_job_in_doubt(
-    command: str, ended: int
-) -> None:
+def test_a_server_that_goes_away_leaves_a_job_in_doubt(command: str, ended: int) -> None:
     stats = b"---\ntube: default\nreserves: 1\nttr: 60\npri: 9\n"
     said = {
         b"reserve-with-timeout": b"RESERVED 7 1\r\nx\r\n",

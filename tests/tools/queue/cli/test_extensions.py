@@ -191,9 +191,7 @@ def test_without_a_terminal_nothing_is_flushed_unless_yes_is_said(server: Server
 
 
 @pytest.mark.parametrize(("typed", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 2)])
-def test_on_a_terminal_flush_asks_first(
-    server: Server, typed: bytes, code: int, left: int
-) -> None:  # fmt: skip
+def test_flush_asks_on_a_terminal(server: Server, typed: bytes, code: int, left: int) -> None:
     tube = f"flush-{code}"
     filled(server, tube)
     words, question = f"flush {tube} --state buried", f"Delete 2 buried jobs of {tube}?"
@@ -547,9 +545,7 @@ def test_dead_letters_are_shown_and_kicked(server: Server) -> None:
     assert [server.state(str(job)) for job in there] == ["ready", "ready"]
 
 
-def test_dead_letters_that_were_kicked_where_they_go_are_told_and_can_be_moved_back(
-    server: Server,
-) -> None:
+def test_dead_letters_that_were_kicked_elsewhere_are_told(server: Server) -> None:
     server.run("policy", "astray", "max-reserves=2", "dead-letter=limbo")
     server.run("policy", "astray-too", "max-reserves=1", "dead-letter=limbo")
     dead_of(server, "astray-too", 1)
@@ -676,9 +672,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Rel
         ("undrain --json", "undrain; it takes new jobs again when it was started anew\n"),
     ],
 )
-def test_a_beanstalkd_is_asked_what_it_has_and_nothing_else(
-    real: tuple[Server, Relay], words: str, said: str
-) -> None:
+def test_a_beanstalkd_is_asked_first(real: tuple[Server, Relay], words: str, said: str) -> None:
     server, listener = real
     listener.sent.clear()
     result = server.result(*words.split())
@@ -688,9 +682,7 @@ def test_a_beanstalkd_is_asked_what_it_has_and_nothing_else(
     assert listener.sent == ["capabilities"]
 
 
-def test_a_beanstalkd_never_gets_a_command_that_it_does_not_have(
-    real: tuple[Server, Relay],
-) -> None:
+def test_a_beanstalkd_gets_only_commands_that_it_has(real: tuple[Server, Relay]) -> None:
     server, listener = real
     listener.sent.clear()
     for state in ("ready", "delayed", "buried"):

@@ -78,9 +78,7 @@ def test_what_is_of_tls_alone_is_no_answer(server: TlsServer) -> None:
             assert not line.is_answered()  # A ticket for the next session came before.
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(
-    server: TlsServer, certificates: Certificates
-) -> None:
+def test_an_unknown_certificate_is_refused(server: TlsServer, certificates: Certificates) -> None:
     where = server.address.removeprefix("tls:")
     for address in (server.address, f"tls://{where}?ca={certificates.other_roots}"):
         refused = server.call("stats", address=address)

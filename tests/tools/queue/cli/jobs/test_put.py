@@ -30,9 +30,7 @@ HALF = b"x" * (MAX_BATCH_BYTES // 2)
     ],
     ids=lambda value: str(len(value)),
 )
-def test_lines_are_divided_within_the_limits_in_their_order(
-    bodies: list[bytes], divided: list[tuple[str, int]]
-) -> None:
+def test_lines_are_divided_in_order(bodies: list[bytes], divided: list[tuple[str, int]]) -> None:
     requests = list(Batches(5, 6, 7, LARGEST)(bodies))
     found = [(each.sent.split(b" ")[0].decode(), len(each.sizes)) for each in requests]
     assert found == divided
