@@ -50,11 +50,14 @@ class Owned(NamedTuple):
     parts: list[Bytes]
     names: list[list[Bytes]]
 
-    def is_outside(self, region: Bytes) -> bool:
+    def is_outside(self, regions: Iterable[Bytes]) -> bool:
         """Whether all that is needed of it is outside."""
-        if any(part.touches(region) for part in self.parts):
+        if any(part.touches(region) for part in self.parts for region in regions):
             return False
-        return any(not any(part.touches(region) for part in name) for name in self.names)
+        return any(
+            not any(part.touches(region) for part in name for region in regions)
+            for name in self.names
+        )
 
 
 class Known(NamedTuple):
