@@ -67,16 +67,6 @@ def test_files_that_hold_nothing_of_a_log_are_no_log(content: bytes, tmp_path: P
     assert run("check", path).exit_code == 3, "frames are something"
 
 
-def test_json_says_the_same() -> None:
-    path = GOLDEN / "v1-damaged"
-    result = run("check", "--json", path)
-    (document,) = documents(result)
-    assert (result.exit_code, document["verdict"], document["log"]) == (3, "damaged", str(path))
-    (trouble,) = document["troubles"]
-    assert (trouble["file"], trouble["offset"], trouble["first_lsn"]) == (ONE, 4096, 1)
-    assert trouble["jobs"] == [1]
-
-
 def test_a_terminal_gets_a_table_and_sentences() -> None:
     shown = on_a_terminal("check", GOLDEN / "v1-damaged")
     assert "first LSN" in shown

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import csv
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -79,13 +78,6 @@ def test_a_path_is_no_markup_of_a_progress_bar(log: Path, tmp_path: Path) -> Non
 
 def test_raw_is_for_a_body(log: Path) -> None:
     assert run("jobs", log, "--raw").exit_code == 2
-
-
-def test_json_says_the_same_to_programs(log: Path) -> None:
-    lines = run("export", log).stdout.splitlines()
-    job = next(each for each in map(json.loads, lines) if each["kind"] == "job")
-    assert job["tube"] == HARM
-    assert all(line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\t=1", "\r=1"])

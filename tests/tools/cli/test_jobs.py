@@ -38,14 +38,6 @@ def test_a_pipe_gets_the_fields_of_each_job() -> None:
     )  # fmt: skip
 
 
-def test_json_says_the_same() -> None:
-    first, second = documents(run("jobs", "--json", EVERY_KIND))
-    assert (first["job"], first["tube"], first["state"]) == (8, "mail", "buried")
-    assert (second["job"], second["bytes"]) == (9, 256)
-    assert "body" not in first
-    assert list(first)[1:] == [name for name in COLUMNS if name != "body"]
-
-
 def test_bodies_are_shown_when_asked_for() -> None:
     first, second = documents(run("jobs", "--json", "--bodies", "hex", EVERY_KIND))
     assert (first["body_hex"], second["body_hex"]) == ("", bytes(range(256)).hex())

@@ -112,15 +112,6 @@ def test_check_has_a_verdict_of_its_own(field: str, which: str, tmp_path: Path) 
     assert document["at_risk"] == {"jobs": 0, "perhaps": 0, "is_all": True}
 
 
-def test_damage_in_a_log_of_a_newer_version_is_not_judged(tmp_path: Path) -> None:
-    files = newer_log("format 2", "the last")
-    name = sorted(files)[0]
-    files[name] = files[name][:4100]
-    log = written(tmp_path / "log", files)
-    assert run("check", log).exit_code == 78
-    assert run("jobs", log).exit_code == 78
-
-
 def test_a_header_of_another_major_version_may_have_no_writer(tmp_path: Path) -> None:
     """Its fields may mean something else."""
     files = newer_log("format 2", "all")

@@ -220,15 +220,6 @@ def test_the_command_that_goes_on_repeats_what_was_said(tmp_path: Path) -> None:
     assert new.exists() and report.exists()
 
 
-def test_a_segment_that_was_copied_to_a_higher_number_makes_no_gap(tmp_path: Path) -> None:
-    files = sound()
-    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": files[TWO]})
-    result = run("check", path)
-    assert result.exit_code == 3
-    assert "its header says that it is segment 2" in result.stdout
-    assert "missing" not in result.stdout and "--accept-gap" not in result.stdout
-
-
 def test_in_place_needs_the_server_to_be_down(log: Path) -> None:
     before = contents(log)
     server = RealDirectory(str(log))

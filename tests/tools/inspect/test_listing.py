@@ -171,13 +171,6 @@ def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
     assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
 
 
-def test_pauses_in_force_are_told() -> None:
-    source = open_source(str(GOLDEN / "v1-every-kind"))
-    paused = load(source, wall_ns=T0).pauses()
-    assert [(pause.tube, pause.seconds) for pause in paused] == [(b"mail", 5)]
-    assert load(source, wall_ns=T0 + 6 * NS).pauses() == []
-
-
 def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
     job = StoredJob(7, b"mail", State.DELAYED, 5, 90, 60, T0, T0 + 90 * NS, b"body", 1, 2, 3, 4, 5)
     assert fields_of_job(job, 4, T0 + 30 * NS) == {

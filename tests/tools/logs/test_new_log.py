@@ -145,13 +145,6 @@ def test_segments_end_at_their_size_and_each_names_its_tubes() -> None:
                 assert record["tube_id"] in named
 
 
-def test_many_tubes_do_not_make_a_segment_for_each_job() -> None:
-    jobs = [job(n, tube=b"tube-%04d" % n) for n in range(1, 400)]
-    directory = made(*jobs)
-    assert found_in(directory) == jobs
-    assert len(files_of(directory)) < 20
-
-
 def test_pauses_stand_in_every_segment() -> None:
     pause = StoredPause(b"mail", 3600, T0 + 1800 * NS)
     directory = made(*(job(n, b"x" * 3000) for n in range(1, 6)), pauses=(pause,))

@@ -16,10 +16,8 @@ from binlog_tools.logs.opening import open_source, open_sources
 from binlog_tools.logs.sources import (
     COPY_BYTES,
     HELD_SEGMENTS,
-    ArchivedName,
     NoLog,
     Source,
-    parse_archived_name,
 )
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Scribe, put, quiet
@@ -138,15 +136,6 @@ def test_two_files_of_the_same_segment_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "loose", {"a": raw, "b": raw})
     with pytest.raises(OSError, match="two of these files are the same segment"):
         open_sources([str(path / "a"), str(path / "b")])
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("7-4.tql", ArchivedName(7, 4)), ("0007-0004.tql", ArchivedName(7, 4)), (ONE, None),
-     ("7-4.tql.part", None), ("x-4.tql", None)],
-)  # fmt: skip
-def test_names_in_an_archive(name: str, said: ArchivedName | None) -> None:
-    assert parse_archived_name(name) == said
 
 
 class Compacting(Source):

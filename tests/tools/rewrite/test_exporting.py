@@ -109,14 +109,6 @@ def test_jobs_without_an_id_get_one_above_those_before_and_above_the_log(tmp_pat
     }  # fmt: skip
 
 
-def test_a_pause_is_in_force(tmp_path: Path) -> None:
-    pause = b'{"kind": "pause", "tube": "mail", "seconds": 9, "until": "2025-11-20T12:00:09Z"}'
-    imported([pause, b'{"tube": "mail", "body": ""}'], tmp_path / "new")
-    tube = started_on(tmp_path / "new", T0).queue.state.tubes.find(b"mail")
-    assert tube is not None
-    assert tube.pause_until_ns == T0 + 9 * NS
-
-
 GOOD: dict[str, Any] = {"body": "x"}
 
 

@@ -74,13 +74,6 @@ def test_the_first_frame_behind_a_damaged_header_may_have_damaged_records() -> N
     assert LONG in found_bodies(salvaged(spoilt))
 
 
-def test_the_bodies_of_two_records_that_are_gone_are_saved_in_one_piece() -> None:
-    files = killed([put(1, b"before"), put(2, b"two-"), put(3, b"three"), put(4, b"behind")])
-    start = record_of(files, b"two-").start
-    found = salvaged(overwritten(files, Bytes(ONE, start, start + 160), zeros))
-    assert found_bodies(found) == dict.fromkeys([b"before", b"two-three", b"behind"], Why.RECORD)
-
-
 def test_the_name_of_a_tube_is_no_body() -> None:
     files = killed([put(1)], [TubeDef(3, b"name of a tube", T0), put(2, b"a body")])
     at = files[ONE].index(b"name of a tube") - 160 + 72
