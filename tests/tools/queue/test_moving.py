@@ -296,11 +296,13 @@ def test_of_a_batch_that_is_refused_the_jobs_before_the_reason_are_moved(state: 
 
 @pytest.mark.parametrize("make", [batch_mover, direct_mover])
 @pytest.mark.parametrize("ends_early", [False, True])
-def test_a_server_without_room_is_told_at_the_end(make: MakeMover, ends_early: bool) -> None:
-    going: Iterator[list[Moved]] = make(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
+def test_a_server_without_room_is_told_at_the_end(
+    make: Callable[[MemoryLine], BatchMover | DirectMover], ends_early: bool
+) -> None:
+    going = make(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
     assert [each.old for each in next(going)] == ([1, 3] if make is direct_mover else [1])
     with pytest.raises(Refused, match="the server says OUT_OF_MEMORY"):
-        going.close() if ends_early else next(going)  # type: ignore[attr-defined]
+        going.close() if ends_early else next(going)
 
 
 def test_a_job_whose_ttr_ends_meanwhile_and_that_another_reserves_is_told() -> None:

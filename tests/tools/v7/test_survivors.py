@@ -156,6 +156,7 @@ LATER = T0 + 4_000_000
 """When job 4 was put."""
 
 HELLO = b"hello"
+NEVER_CHANGES: list[dict[str, Any]] = [{"ttr": 61 * NS}, {"body_size": 8}, {"created": T0}]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ HELLO = b"hello"
            ["contradicts"]) for state in (0, READY, BURIED)),
         # What never changes of a job is another.
         *(([full(1), short(1, BURIED, **changes)], {1: HELLO}, [], ["contradicts"])
-          for changes in ({"ttr": 61 * NS}, {"body_size": 8}, {"created": T0})),
+          for changes in NEVER_CHANGES),
         # A put of 4 that says 2, and one of 2 that says 4 and is met first.
         ([full(1), full(2, b"two"), full(3), full(2, b"four", created=LATER), full(5)],
          {1: HELLO, 2: b"two", 3: HELLO, 5: HELLO}, [(6, b"four")], ["contradicts"]),
