@@ -23,6 +23,7 @@ from binlog_tools.queue.watching import (
     View,
     chart,
     colour_of,
+    coloured,
     keyboard,
     ordered,
     pressed,
@@ -210,3 +211,8 @@ def test_the_last_looks_are_remembered_and_tubes_that_are_gone_forgotten() -> No
 )
 def test_what_somebody_should_look_at_has_a_colour(found: Row, colour: str) -> None:
     assert colour_of(found) == colour
+
+
+def test_colours_are_those_of_a_terminal() -> None:
+    assert coloured("mail", "red") == "\x1b[31mmail\x1b[0m"
+    assert coloured("mail", "") == "mail"

@@ -1,5 +1,6 @@
 """Deleted jobs whose bodies are still there."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from binlog_tools.logs.stored import LOST_AND_FOUND, Selection
 from binlog_tools.rewrite.undeleting import (
     Deleted,
     find_deleted,
+    into_files,
     into_log,
     restored,
 )
@@ -243,3 +245,16 @@ def test_records_beside_a_damaged_body_count(tmp_path: Path) -> None:
     assert [(each.job_id, each.doubt) for each in deleted.jobs] == [(1, None)]
     [(_, job)] = restored(open_source(str(path)), deleted)
     assert (job.state, deleted.without_body) == (State.BURIED, 1)
+
+
+def test_bodies_as_files_have_an_index(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    folder = tmp_path / "bodies"
+    assert into_files(open_source(str(path)), found_in(path), str(folder)) == 3
+    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    assert [entry["job"] for entry in index] == [1, 2, 3]
+    for entry, body in zip(index, (b"one", b"two", b"three"), strict=True):
+        assert (folder / entry["file"]).read_bytes() == body
+        assert entry["v"] == 1
+    with pytest.raises(OSError, match="name a new directory"):
+        into_files(open_source(str(path)), found_in(path), str(folder))
