@@ -19,7 +19,6 @@ NO_COMPILER = "gcc is not installed, so no load generator can be built"
 
 
 def said(commands: int, server_s: float, share: float) -> dict[str, object]:
-    """What a load generator says."""
     return {
         "commands": commands, "commands_per_s": commands / 2.0,
         "server": {"cpu_s": server_s, "cpu_share": share}, "client": {"cpu_s": 0.001},
@@ -44,15 +43,7 @@ def test_a_line_has_medians_and_the_median_ratio_of_processor_times() -> None:
     assert len(head.strip("|").split("|")) == len(cells)
 
 
-def test_one_round_has_no_spread() -> None:
-    sums = [{"rate": 10.0, "server_us": 5.0, "generator_us": 1.0, "busy": 0.5}]
-    line = table([{"load": "x", "processes": {"1": sums, "2": sums}}], 2).splitlines()[-1]
-    assert "| 1.00 | - |" in line
-
-
-def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_missing_interpreter_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--python", "/nope"]) == 2
     said = capsys.readouterr().err
     assert "--python /nope: No such file or directory" in said

@@ -15,18 +15,6 @@ from benchmarks.speed.__main__ import PYTHON, command_of, main, options
 from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
 from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
 
-# What is asked for.
-
-
-def test_a_whole_run_of_two_rounds_can_be_published() -> None:
-    assert options(["--publish", "--rounds", "2"]).publish
-    assert options(["--publish"]).publish
-
-
-def test_a_quick_run_has_a_folder_of_its_own() -> None:
-    assert options([]).output != options(["--quick"]).output
-    assert options(["--quick", "--output", "x"]).output == Path("x")
-
 
 @pytest.mark.parametrize(
     ("words", "command"),
@@ -46,9 +34,7 @@ def test_the_command_has_all_options_that_change_what_comes_out(words: str, comm
     assert command_of(options(["--python", str(PYTHON), *shlex.split(words)])) == command
 
 
-def test_a_folder_that_cannot_be_written_into_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_read_only_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for folder in ("/proc/x", str(tmp_path / "file")):
         assert main(["--output", folder]) == 2
@@ -62,7 +48,6 @@ def test_a_folder_that_cannot_be_written_into_is_refused(
 
 
 def script(path: Path, *lines: str) -> str:
-    """Write a program in the shell's language."""
     path.write_text("\n".join(["#!/bin/sh", *lines]))
     path.chmod(0o755)
     return str(path)
@@ -89,9 +74,7 @@ def test_an_interpreter_that_is_none_is_refused_with_what_it_said(tmp_path: Path
         ("", 0, False),
     ],
 )  # fmt: skip
-def test_an_interpreter_built_with_a_profile_is_told_by_its_code(
-    configured: str, apart_bytes: int, told: bool
-) -> None:
+def test_a_build_with_a_profile_is_known(configured: str, apart_bytes: int, told: bool) -> None:
     assert is_optimised(configured, apart_bytes) is told
 
 
@@ -122,9 +105,6 @@ def test_a_server_is_named_from_the_checkout_where_it_is_in_there() -> None:
     )
 
 
-# Signals.
-
-
 def test_a_signal_that_comes_while_a_process_is_started_waits_until_it_has_an_owner() -> None:
     steps: list[str] = []
     before = signal.getsignal(signal.SIGINT)
@@ -136,9 +116,7 @@ def test_a_signal_that_comes_while_a_process_is_started_waits_until_it_has_an_ow
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_all_blocks_and_gives_the_code_that_shells_use(
-    number: signal.Signals, code: int
-) -> None:
+def test_a_signal_ends_with_the_code_that_shells_use(number: signal.Signals, code: int) -> None:
     left: list[str] = []
 
     def work() -> int:

@@ -91,7 +91,6 @@ class FaultyDisk:
         }
 
     def serve(self, *options: object) -> ServerProcess:
-        """Start our server with its log there."""
         command = ours_at_once("-p0", "-b", self.log, *options)
         return ServerProcess(command, self._folder, self.environment)
 
@@ -103,7 +102,6 @@ class FaultyDisk:
         written.rename(self._rules)
 
     def calls(self) -> list[Call]:
-        """All calls that have ended, in order."""
         fields = (line.split() for line in self._trace.read_text().splitlines())
         return [
             Call(call, int(serial), name, int(result), int(error))

@@ -39,12 +39,10 @@ class Mounted:
 
 
 def small_tmpfs(at: Path, size: str) -> Mounted:
-    """One in memory."""
     return Mounted(at, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
 
 
 def small_ext4(at: Path, image: Path) -> Mounted:
-    """One in a file."""
     with image.open("wb") as file:
         file.truncate(32 << 20)
     try:
@@ -55,6 +53,5 @@ def small_ext4(at: Path, image: Path) -> Mounted:
 
 
 def run(*command: str) -> None:
-    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr.strip()

@@ -54,9 +54,7 @@ def check_on_a_sound_disk(disk: FaultyDisk, crowd: Crowd) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_write_that_finds_no_space_is_no_error_and_is_done_again(
-    tmp_path: Path,
-) -> None:
+def test_a_write_without_space_is_done_again(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     with disk.serve("-s", SEGMENT_BYTES) as server:
         connection = server.connect()
@@ -104,9 +102,7 @@ def test_a_read_is_made_again(tmp_path: Path) -> None:
         assert "body-read-failed" not in server.ended()[1]
 
 
-def test_a_write_that_never_ends_otherwise_ends_the_server_as_a_disk_that_hangs(
-    tmp_path: Path,
-) -> None:
+def test_a_write_that_is_never_done_ends_the_server(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     with disk.serve("--fsync-timeout", 1) as server:
         connection = server.connect()
@@ -146,9 +142,7 @@ def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("call", ["rename", "syncdir"])
-def test_an_error_of_the_directory_itself_ends_the_server_with_74(
-    call: str, tmp_path: Path
-) -> None:
+def test_an_error_of_the_directory_ends_it_with_74(call: str, tmp_path: Path) -> None:
     disk, crowd = FaultyDisk(tmp_path), Crowd()
     with disk.serve("-s", SEGMENT_BYTES) as server:
         crowd.work(server)
@@ -162,9 +156,7 @@ def test_an_error_of_the_directory_itself_ends_the_server_with_74(
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("call", ["write", "sync"])
-def test_no_reply_is_given_for_what_could_not_be_written_or_synced(
-    call: str, tmp_path: Path
-) -> None:
+def test_no_reply_is_given_without_write_and_sync(call: str, tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     with disk.serve() as server:
         connection, other = server.connect(), server.connect()
@@ -196,9 +188,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_all_of_them(tmp_path: Path
     check_on_a_sound_disk(disk, crowd)
 
 
-def test_a_read_that_ends_before_a_bad_page_is_tried_again_and_no_body_is_lost(
-    tmp_path: Path,
-) -> None:
+def test_a_read_that_ends_before_a_bad_page_is_tried_again(tmp_path: Path) -> None:
     """The kernel gives what stands before the page, and says that it is bad when it is asked
     again.
     """

@@ -28,7 +28,6 @@ HANGS = Rule("sync", "hang")
 
 
 def put(connection: Connection, body: bytes) -> None:
-    """Send a job."""
     connection.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))
 
 
@@ -148,9 +147,7 @@ def frozen(mount: Path) -> Iterator[None]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fsync", [("-f", 0), ("-f", 60_000), ("-F",)])
-def test_a_server_that_hangs_in_the_kernel_parts_from_its_clients_all_the_same(
-    tmp_path: Path, fsync: tuple[object, ...]
-) -> None:
+def test_a_hanging_server_parts_from_its_clients(tmp_path: Path, fsync: tuple[object, ...]) -> None:
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
     with small_ext4(tmp_path / "mount", tmp_path / "image") as mount:
@@ -205,9 +202,7 @@ def wait_until_stuck(server: ServerProcess) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_lone_clients_sync_that_hangs_holds_up_all_until_it_ends_the_server(
-    tmp_path: Path,
-) -> None:
+def test_a_lone_clients_sync_that_hangs_ends_the_server(tmp_path: Path) -> None:
     if shutil.which("fsfreeze") is None:
         pytest.skip("fsfreeze is not installed, so no file system can be made to hang")
     with quick_ext4(tmp_path) as mount:

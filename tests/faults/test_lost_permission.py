@@ -43,7 +43,6 @@ def mode(path: Path, bits: int) -> Iterator[None]:
 
 
 def assert_refused(server: ServerProcess, message: str) -> None:
-    """It has not started, and says why."""
     with server:
         status, said = server.ended()
     assert (status, message in said) == (73, True), said
@@ -52,7 +51,6 @@ def assert_refused(server: ServerProcess, message: str) -> None:
 
 
 def log_with_jobs(folder: Path) -> tuple[Path, Crowd]:
-    """Make one."""
     crowd, log = Crowd(), folder / "log"
     with serve(folder, log, "-s", 65536) as server:
         crowd.work(server)
@@ -69,9 +67,7 @@ def content(log: Path) -> dict[str, bytes]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("bits", [0o500, 0o000])
-def test_a_directory_that_may_not_be_used_is_refused_with_73_and_left_as_it_is(
-    bits: int, tmp_path: Path
-) -> None:
+def test_a_forbidden_directory_is_refused_and_left_as_it_is(bits: int, tmp_path: Path) -> None:
     log, crowd = log_with_jobs(tmp_path)
     before = content(log)
     with mode(log, bits):

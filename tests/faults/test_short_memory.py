@@ -39,7 +39,6 @@ def needed_kb(tmp_path: Path) -> int:
 
 
 def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
-    """Start a server under a limit."""
     command = ours_at_once("-p0", "-z", "20000000", *options, "-b", tmp_path / "log")
     return ServerProcess(["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", *command], tmp_path)
 
@@ -148,9 +147,7 @@ TUBES_OF_EACH = 9500
 
 
 @pytest.mark.exhaustive
-def test_where_memory_ends_all_the_same_a_connection_or_the_server_ends_and_says_so(
-    tmp_path: Path,
-) -> None:
+def test_where_memory_ends_a_connection_or_the_server_ends(tmp_path: Path) -> None:
     """Tubes are not refused, and each takes some.  Memory ends in a step that costs the server, or
     in one that costs the connection, and with it all that it has taken.
     """

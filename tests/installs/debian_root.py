@@ -67,11 +67,9 @@ class DebianRoot:
         return [*program, f"--userspec={user}:{group}", str(self.path), *map(str, words)]
 
     def run(self, *words: object, user: str = "root") -> str:
-        """Run a command in there that must succeed."""
         return done(*self.command(*words, user=user), DEBIAN_FRONTEND="noninteractive")
 
     def serve(self, *words: object, user: str) -> ServerProcess:
-        """Start a server in there."""
         return ServerProcess(self.command(*words, user=user), self.path)
 
     def files(self) -> set[str]:

@@ -114,7 +114,6 @@ def running(image: Image, volume: Path, cwd: Path) -> Iterator[ServerProcess]:
 
 
 def health(image: Image, volume: Path, port: int) -> subprocess.CompletedProcess[str]:
-    """Run the image's health check."""
     kind, *probe = image.config["Healthcheck"]["Test"]
     assert kind == "CMD"
     words = ["env", f"BEANSTALK_SERVER=127.0.0.1:{port}", *probe]

@@ -26,7 +26,6 @@ LOG = f"var/lib/{PACKAGE}"
 
 @pytest.fixture(scope="module")
 def package() -> Path:
-    """Build it as a packager does."""
     needs("dpkg-buildpackage", "dh", "mmdebstrap")
     done("make", "deb", cwd=ROOT)
     [built] = (ROOT / "dist").glob(f"{PACKAGE}_*.deb")
@@ -52,7 +51,6 @@ def as_the_unit_does(debian: DebianRoot) -> tuple[list[str], str]:
 
 
 def variables(path: Path) -> dict[str, str]:
-    """Read a file of variables."""
     lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
     return dict(line.split("=", 1) for line in lines)
 
@@ -66,7 +64,6 @@ def install(debian: DebianRoot, package: Path) -> None:
 
 
 def check_files(debian: DebianRoot) -> None:
-    """What came with the package can be used."""
     assert debian.run("dpkg", "--verify", PACKAGE) == ""
     for command in COMMANDS:
         assert debian.run(f"/usr/bin/{command}", "--version").split()
@@ -94,9 +91,7 @@ def check_upgrade(debian: DebianRoot, package: Path) -> None:
     assert (debian.path / LOG).stat().st_mode & 0o777 == 0o700
 
 
-def test_the_package_is_installed_used_and_gone_without_a_trace(
-    debian: DebianRoot, package: Path
-) -> None:
+def test_the_package_leaves_no_trace(debian: DebianRoot, package: Path) -> None:
     before = debian.files()
     install(debian, package)
     check_files(debian)

@@ -35,7 +35,6 @@ class Spoken:
 
     @property
     def last(self) -> dict[int, tuple[object, ...]]:
-        """The jobs at the end."""
         return self.snapshots[max(self.snapshots)]
 
 
@@ -75,7 +74,6 @@ class Conversation:
         self._note()
 
     def say(self, turns: int) -> Spoken:
-        """Go on for so many commits."""
         for turn in range(turns):
             for _ in range(self._random.randrange(1, 6)):
                 self._server.now_ns += self._random.randrange(1, 3000) * MS

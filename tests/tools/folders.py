@@ -7,7 +7,6 @@ from tests.binlog.scribe import UUID, Files
 
 
 def written(path: Path, files: Files) -> Path:
-    """Put files into a folder."""
     path.mkdir(parents=True, exist_ok=True)
     for name, raw in files.items():
         (path / name).write_bytes(raw)
@@ -15,7 +14,6 @@ def written(path: Path, files: Files) -> Path:
 
 
 def archived(path: Path, files: Files) -> Path:
-    """The same log as an archive has it."""
     segments = {name: raw for name, raw in files.items() if parse_segment_name(name) is not None}
     uuids = {raw[64:80] for raw in segments.values()}
     (uuid,) = uuids if len(uuids) == 1 else {UUID}
@@ -34,7 +32,6 @@ def stats(path: Path) -> list[tuple[str, int, int]]:
 
 
 def contents(path: Path) -> Files:
-    """All files below a folder."""
     return {
         str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
     }

@@ -95,9 +95,6 @@ def confine() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
 
 
-# The corpus.
-
-
 def load() -> dict[str, Files]:
     """Read the corpus: entries by their names, which begin with their kind."""
     entries: dict[str, Files] = {}
@@ -137,8 +134,6 @@ def seeds() -> Iterator[tuple[str, Files]]:
         if sum(map(len, files.values())) <= MAX_ENTRY_BYTES:
             yield "v7", files
 
-
-# Changes.
 
 NUMBERS: Final = (
     0, 1, 2, 7, 8, 63, 79, 80, 255, 4095, 4096, 65535, 1 << 24, (1 << 31) - 1, 1 << 31,
@@ -245,9 +240,6 @@ def _mend_backup(data: bytearray) -> None:
         data[at + 512 : at + 576] = digest
 
 
-# Growth.
-
-
 class Ways:
     """The ways that runs take through our code: pairs of lines of a function, one after the
     other.
@@ -297,7 +289,6 @@ def new_ways(
 
 
 def grow(seconds: float, chance: Chance) -> dict[str, Files]:
-    """Grow the corpus."""
     known: set[Any] = set()
     kept: dict[str, list[tuple[int, Files]]] = {kind: [] for kind in COMMANDS}
     old = [(kind_of(name), files) for name, files in load().items()] if CORPUS.exists() else []

@@ -12,7 +12,6 @@ Jobs = dict[int, tuple[object, ...]]
 
 
 def started_on(path: Path, now_ns: int) -> Started:
-    """A server on a copy of a log."""
     files = {name: raw for name, raw in contents(path).items() if name.endswith(".tql")}
     files = {name: raw for name, raw in files.items() if "/" not in name}
     return Started(MemoryDirectory(files), now_ns=now_ns)

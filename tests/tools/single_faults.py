@@ -126,8 +126,6 @@ def _segment(files: Files, name: str) -> Segment:
     return Segment(files, name, places, frozenset(Started(MemoryDirectory(dict(files))).jobs()))
 
 
-# The faults.
-
 _NOISE: Final = random.Random(1).randbytes(64)
 
 
@@ -168,9 +166,6 @@ FAULTS: Final[dict[str, Callable[[bytes, Place], bytes]]] = {
     "8 bytes taken out": _taken_out(8),
     "64 bytes of noise": _noise,
 }
-
-
-# What is said.
 
 
 def cells(segment: Segment, folder: Path) -> Iterator[tuple[str, str, Cell]]:
@@ -265,13 +260,11 @@ def alike(cells: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
 
 
 def published() -> str:
-    """What the page has."""
     text = PAGE.read_text()
     return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
 
 
 def main() -> None:
-    """Write the page anew."""
     with tempfile.TemporaryDirectory() as folder:
         found = {
             state: list(cells(segment, Path(folder) / str(number)))

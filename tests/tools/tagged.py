@@ -36,7 +36,6 @@ class Told:
 
     @property
     def left(self) -> Left:
-        """What a server would load."""
         jobs = [StoredJob.of(image, TUBES[image.tube_id]) for image in self.jobs.values()]
         keys = [StoredKey.of(key, TUBES[key.tube_id]) for key in self.keys.values()]
         policies = [
@@ -156,7 +155,6 @@ class History:
 
 
 def left_in(loaded: Loaded) -> Left:
-    """What a server would load from a log."""
     jobs = sorted(loaded.jobs())
     return jobs, sorted(loaded.remembered_keys()), sorted(loaded.policies())
 

@@ -81,9 +81,7 @@ print(result.exit_code, result.output)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_compressed_backup_is_not_unpacked(
-    tmp_path: Path, compress: Callable[[bytes], bytes]
-) -> None:
+def test_no_backup_is_unpacked(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     run("backup", GOLDEN / "v1-rotated", "-o", tmp_path / "sound")
     (tmp_path / "backup").write_bytes(compress((tmp_path / "sound").read_bytes()))
     assert run("restore", tmp_path / "sound", "-o", tmp_path / "out").exit_code == 0

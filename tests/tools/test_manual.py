@@ -21,14 +21,12 @@ MANUAL = (ROOT / "docs" / "inspect.md").read_text()
 
 
 def section(title: str) -> str:
-    """A part of the manual."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", MANUAL, re.S | re.M)
     assert found is not None, title
     return found[1]
 
 
 def named_in(text: str) -> set[str]:
-    """All that stands between backticks."""
     return set(re.findall(r"`([\w_-]+)`", text))
 
 

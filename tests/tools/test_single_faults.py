@@ -34,7 +34,6 @@ FINISHED, STOPPED, KILLED = (
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """All of it."""
     folder = tmp_path_factory.mktemp("faults")
     return {
         state: list(cells(segment, folder / str(number)))

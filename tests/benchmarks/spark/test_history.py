@@ -24,7 +24,6 @@ PLAN = Plan(jobs=1200, restarts=2, segment_bytes=1 << 15, fsync="never")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A small one."""
     return make(tmp_path_factory.mktemp("history") / "new", PLAN)
 
 
@@ -73,9 +72,7 @@ def test_a_history_has_a_kill_and_an_ordered_restart(made: Made, kinds: Counter[
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_background(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+def test_a_signal_ends_a_history_in_the_background(tmp_path: Path, how: signal.Signals) -> None:
     making = subprocess.Popen(
         ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable,
          "-m", "benchmarks.spark.history", str(tmp_path / "new"),
@@ -97,17 +94,13 @@ def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_
     assert verify(store).is_whole
 
 
-def test_a_history_is_never_made_over_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_history_replaces_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path)])
     assert "is there already" in capsys.readouterr().err
 
 
-def test_a_history_without_an_end_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_history_has_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path / "new"), "--jobs", "0"])
     assert "give --jobs or --seconds" in capsys.readouterr().err

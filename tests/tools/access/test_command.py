@@ -15,7 +15,6 @@ from binlog_tools.queue.cli.commands import cli
 
 
 def call(*words: object, typed: str = "") -> Result:
-    """Call the command."""
     return CliRunner().invoke(cli, [*map(str, words)], input=typed)
 
 
@@ -77,7 +76,6 @@ def test_a_token_that_cannot_be_written_or_is_not_made_is_told(tmp_path: Path) -
 
 
 def file_of(tmp_path: Path, text: str) -> Path:
-    """Write a file."""
     path = tmp_path / "access.toml"
     path.write_text(text)
     return path
@@ -125,9 +123,7 @@ def test_limits_are_shown_of_all_and_with_an_answer(tmp_path: Path) -> None:
         ("", 0o602, ["nobody may do anything", "Run chmod go-w"]),
     ],
 )
-def test_what_can_hardly_be_meant_is_told(
-    tmp_path: Path, text: str, mode: int, said: list[str]
-) -> None:
+def test_doubtful_rules_are_told(tmp_path: Path, text: str, mode: int, said: list[str]) -> None:
     path = file_of(tmp_path, text)
     path.chmod(mode)
     result = call("access", "check", path)

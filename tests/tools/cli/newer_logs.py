@@ -22,7 +22,6 @@ NEWER: Final = {"all": slice(None), "the last": slice(-1, None), "the first": sl
 
 
 def three_segments() -> Files:
-    """A log of this version."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"), put(2, b"two"))
     scribe.end_segment()
@@ -34,7 +33,6 @@ def three_segments() -> Files:
 
 
 def newer_log(field: str, which: str) -> Files:
-    """The same with later headers."""
     offset, pattern, value, _ = FIELDS[field]
     files = three_segments()
     for name in sorted(files)[NEWER[which]]:

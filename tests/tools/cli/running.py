@@ -17,12 +17,10 @@ MAIN = "from binlog_tools.cli.main import main; main()"
 
 
 def run(*arguments: str | Path) -> Result:
-    """Call it, its output going to a pipe."""
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def rows(result: Result) -> list[list[str]]:
-    """The fields of each line."""
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""``binlog-inspect check``."""
+"""``binlog-inspect check``, also of a directory into which somebody has copied from an archive."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.segments.format import parse_segment_name, segment_name
 from binlog_tools.logs.opening import open_source
 from tests.binlog.make_golden import GOLDEN, STORES
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, edited, flipped, image, put
@@ -66,16 +67,6 @@ def test_files_that_hold_nothing_of_a_log_are_no_log(content: bytes, tmp_path: P
     assert run("check", path).exit_code == 3, "frames are something"
 
 
-def test_json_says_the_same() -> None:
-    path = GOLDEN / "v1-damaged"
-    result = run("check", "--json", path)
-    (document,) = documents(result)
-    assert (result.exit_code, document["verdict"], document["log"]) == (3, "damaged", str(path))
-    (trouble,) = document["troubles"]
-    assert (trouble["file"], trouble["offset"], trouble["first_lsn"]) == (ONE, 4096, 1)
-    assert trouble["jobs"] == [1]
-
-
 def test_a_terminal_gets_a_table_and_sentences() -> None:
     shown = on_a_terminal("check", GOLDEN / "v1-damaged")
     assert "first LSN" in shown
@@ -91,34 +82,7 @@ def test_without_rich_a_terminal_gets_a_plain_table() -> None:
     assert "─" not in shown
 
 
-def test_of_several_logs_the_worst_counts() -> None:
-    paths = [GOLDEN / name for name in ("v1-torn", "v1-rotated")]
-    result = run("check", *paths)
-    assert result.exit_code == 1
-    assert [row[2] for row in rows(result) if row[0] == "log"] == list(map(str, paths))
-    assert run("check", *paths, GOLDEN / "v1-damaged").exit_code == 3
-
-
-def test_quiet_says_nothing() -> None:
-    result = run("check", "-q", GOLDEN / "v1-damaged")
-    assert (result.exit_code, result.output) == (3, "")
-
-
-def test_of_a_directory_without_a_log_it_says_so(tmp_path: Path) -> None:
-    result = run("check", tmp_path)
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert result.stderr == f"binlog-inspect: {tmp_path}: there is no log here\n"
-
-
-def test_of_a_log_of_beanstalkd_it_names_the_command_to_run(tmp_path: Path) -> None:
-    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
-    result = run("check", tmp_path)
-    assert result.exit_code == 3
-    assert f"import-v7 {tmp_path} -o" in result.stdout
-
-
 def finished() -> Scribe:
-    """A segment with two jobs, and its seal."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"body 1"))
     scribe.write(put(2, b"body 2"))
@@ -127,16 +91,7 @@ def finished() -> Scribe:
     return scribe
 
 
-def test_a_finished_segment_is_durable_to_its_end(tmp_path: Path) -> None:
-    raw = finished().files()[ONE]
-    path = written(tmp_path / "log", {ONE: raw})
-    (document,) = documents(run("check", "--json", path))
-    assert document["durable_lsn"] == document["segments"][0]["last_lsn"] == document["records"]
-
-
-def test_the_frames_of_a_segment_are_those_that_can_be_read_behind_damage_too(
-    tmp_path: Path,
-) -> None:
+def test_frames_behind_damage_are_counted(tmp_path: Path) -> None:
     files = finished().files()
     whole = documents(run("check", "--json", written(tmp_path / "whole", files)))[0]["segments"][0]
     spoilt = edited(files, ONE, lambda raw: flipped(raw, raw.index(b"body 1")))
@@ -196,9 +151,75 @@ def test_where_nothing_tells_which_jobs_are_at_risk_that_is_said(tmp_path: Path)
     assert "that cannot be named" in on_a_terminal("check", path)
 
 
-def test_a_sound_log_has_no_jobs_at_risk() -> None:
-    (document,) = documents(run("check", "--json", GOLDEN / "v1-rotated"))
-    assert document["at_risk"] == {"jobs": 0, "perhaps": 0, "is_all": True}
-    shown = on_a_terminal("check", GOLDEN / "v1-rotated")
-    assert "at risk" not in shown
-    assert shown.split("\r\n")[-2].startswith("sound: ")
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    scribe = Scribe(opening=[DEFAULT_TUBE])
+    for n in range(1, 11):
+        scribe.write(put(n, b"x" * 1400))
+    scribe.end_segment()
+    assert len(scribe.files()) == 5
+    return written(tmp_path / "log", scribe.files())
+
+
+def archived_name(segment: Path) -> str:
+    first_lsn = int.from_bytes(segment.read_bytes()[24:32], "little")
+    return f"{parse_segment_name(segment.name)}-{first_lsn}.tql"
+
+
+def called_as_in_an_archive(log: Path, seq: int) -> Path:
+    segment = log / segment_name(seq)
+    return segment.rename(log / archived_name(segment))
+
+
+def test_check_tells_of_a_file_from_an_archive_and_how_to_rename_it(log: Path) -> None:
+    copied = called_as_in_an_archive(log, 3)
+    result = run("check", log)
+    assert result.exit_code == 3
+    mend = f"mv {copied} {log / segment_name(3)}"
+    (foreign,) = [row for row in rows(result) if row[:2] == ["trouble", "foreign"]]
+    assert (foreign[2], foreign[-1]) == (copied.name, mend)
+    (missing,) = [row for row in rows(result) if row[:2] == ["trouble", "missing"]]
+    assert missing[2] == segment_name(3)
+    assert sum(row[0] == "segment" for row in rows(result)) == 4, "the others are read"
+    copied.rename(log / segment_name(3))
+    assert run("check", log).exit_code == 0
+
+
+def test_no_command_makes_a_log_of_that_one_file_alone(log: Path, tmp_path: Path) -> None:
+    copied = called_as_in_an_archive(log, 3)
+    commands: list[list[str | Path]]
+    commands = [["jobs", log], ["compact", log, "-o", tmp_path / "new"], ["export", log]]
+    for command in commands:
+        result = run(*command)
+        assert (result.exit_code, result.stdout) == (3, ""), command
+        assert f"mv {copied} {log / segment_name(3)}" in result.stderr, command
+    assert not (tmp_path / "new").exists()
+
+
+def test_also_the_newest_segment_is_missed(log: Path) -> None:
+    copied = called_as_in_an_archive(log, 5)
+    (document,) = documents(run("check", "--json", log))
+    assert document["verdict"] == "damaged"
+    trouble, warning = document["troubles"]
+    assert (trouble["kind"], trouble["file"]) == ("foreign", copied.name)
+    assert (warning["kind"], warning["file"]) == ("warning", segment_name(4))
+    result = run("jobs", log)
+    assert result.exit_code == 0, "a server would start so, and warn"
+    assert f"mv {copied}" in result.stderr
+
+
+def test_a_copy_of_a_segment_that_is_there_does_no_harm_and_is_told(log: Path) -> None:
+    third = log / segment_name(3)
+    (log / archived_name(third)).write_bytes(third.read_bytes())
+    result = run("check", log)
+    assert result.exit_code == 0
+    assert "Segment 3 is there under its own name; move this file elsewhere." in result.stderr
+    assert len(rows(run("jobs", log))) == 10
+
+
+def test_of_many_such_files_the_first_are_named(log: Path) -> None:
+    for n in range(6, 20):
+        (log / f"{n}-{n}000.tql").write_bytes(b"")
+    warnings = run("jobs", log).stderr.splitlines()
+    assert len(warnings) == 6
+    assert warnings[-1].endswith("9 more files that are named so are left out")

@@ -101,11 +101,6 @@ def test_damage_is_told_on_stderr_and_by_the_exit_code() -> None:
     )
 
 
-def test_several_logs_come_one_behind_the_other() -> None:
-    result = run("dump", GOLDEN / "v1-rotated", EVERY_KIND, "--type", "delete")
-    assert [row[3] for row in rows(result)] == ["1", "7"]
-
-
 def test_parquet_has_the_same_rows(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     target = tmp_path / "log.parquet"
@@ -141,64 +136,6 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_parquet_needs_a_file() -> None:
-    result = run("dump", EVERY_KIND, "--format", "parquet")
-    assert result.exit_code == 2
-    assert "name a file with -o" in result.stderr
-
-
-def test_output_goes_to_a_file(tmp_path: Path) -> None:
-    target = tmp_path / "records"
-    result = run("dump", EVERY_KIND, "-o", target)
-    assert result.stdout == ""
-    assert target.read_text() == run("dump", EVERY_KIND).stdout
-
-
-def test_a_frame_is_shown() -> None:
-    result = run("dump", EVERY_KIND / ONE, "--frame", "0x1000")
-    assert result.exit_code == 0
-    assert "a good frame, LSN 1 to 5" in result.stdout
-    assert run("dump", GOLDEN / "v1-rotated", "--frame", "2:4096").stdout.startswith(
-        f"{2:020d}.tql"
-    )
-
-
-@pytest.mark.parametrize(
-    ("log", "place", "why"),
-    [("v1-rotated", "4096", "say which: --frame SEQ:4096"), ("v1-rotated", "9:0", "no segment 9"),
-     ("v1-rotated", "x", "wants OFFSET"), ("v1-rotated", "2:", "wants OFFSET")],
-)  # fmt: skip
-def test_a_frame_that_cannot_be_meant_is_wrong_usage(log: str, place: str, why: str) -> None:
-    result = run("dump", GOLDEN / log, "--frame", place)
-    assert result.exit_code == 2
-    assert why in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("place", "why"),
-    [("0", "no frame: the segment's header; the next frame begins at 4096"),
-     ("4104", "no frame begins here: this is within the frame from 4096 to "),
-     ("6864", "no frame: the last one ends at 6"), ("99999999", "the file has "),
-     ("-8", "the file has ")],
-)  # fmt: skip
-def test_where_no_frame_begins_it_is_4_and_the_next_one_is_named(place: str, why: str) -> None:
-    result = run("dump", EVERY_KIND / ONE, f"--frame={place}")
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert f"{ONE}: offset {place}: {why}" in result.stderr
-
-
-def test_a_damaged_frame_is_shown_and_is_3() -> None:
-    result = run("dump", GOLDEN / "v1-damaged", "--frame", "4096")
-    assert result.exit_code == 3
-    assert "record 1, LSN 2, put" in result.stdout
-    assert "the checksum of its bodies is wrong; the next frame begins at 4424" in result.stderr
-
-
-def test_following_goes_with_one_log() -> None:
-    result = run("dump", "-f", EVERY_KIND, GOLDEN / "v1-torn")
-    assert result.exit_code == 2
-
-
 def test_it_follows_a_log_that_is_written(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.mkdir()
@@ -221,13 +158,6 @@ def test_it_follows_a_log_that_is_written(tmp_path: Path) -> None:
 
 def test_following_stops_at_its_limit() -> None:
     assert len(rows(run("dump", "-f", EVERY_KIND, "-n", "3"))) == 3
-
-
-@pytest.mark.parametrize("options", [("--json",), ("--format", "csv"), ("-n", "1"), ("-o", "x")])
-def test_a_frame_does_not_go_with_what_would_be_ignored(options: tuple[str, ...]) -> None:
-    result = run("dump", EVERY_KIND, "--frame", "4096", *options)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--frame does not go with -" in result.stderr
 
 
 def test_counters_are_an_object_in_json() -> None:

@@ -1,7 +1,6 @@
 """``export``, ``import``, ``replay``, ``diff`` and ``archive-verify`` as they are called."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -33,13 +32,11 @@ EVERY_KIND = GOLDEN / "v1-every-kind"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """Ours, without a log."""
     with ServerProcess(ours("-p", "0"), tmp_path) as process:
         process.connect().close()
         yield process
@@ -52,7 +49,7 @@ def test_export_writes_lines_that_import_reads(log: Path, tmp_path: Path) -> Non
     target = tmp_path / "jobs.jsonl"
     assert run("export", log, "-o", target).stdout == ""
     again = run("import", target, "-o", tmp_path / "new")
-    assert again.exit_code == 0
+    assert (again.exit_code, again.stderr) == (0, "")
     assert served(tmp_path / "new", LATER) == served(log, LATER)
     assert rows(again)[0][3] == str(tmp_path / "new")
 
@@ -85,14 +82,7 @@ def test_import_warns_once_of_fields_that_it_does_not_know(tmp_path: Path) -> No
     )
 
 
-def test_import_of_an_export_warns_of_nothing(log: Path, tmp_path: Path) -> None:
-    run("export", log, "-o", tmp_path / "jobs")
-    result = run("import", tmp_path / "jobs", "-o", tmp_path / "new")
-    assert (result.exit_code, result.stderr) == (0, "")
-
-
 def replay(log: Path, server: ServerProcess, *options: str | Path):  # type: ignore[no-untyped-def]
-    """Call it."""
     address = f"127.0.0.1:{server.port()}"
     return run("replay", log, "--to", address, "--journal", log.parent / "journal", *options)
 
@@ -174,19 +164,7 @@ def test_replay_tells_what_beanstalkd_does_not_get(tagged: Path, tmp_path: Path)
         assert b"current-jobs-ready: 2" in process.connect().ask(b"stats\r\n")
 
 
-@pytest.mark.exhaustive
-def test_replay_tells_of_a_key_that_is_there(tagged: Path, server: ServerProcess) -> None:
-    assert server.connect().ask(b"put 0 0 9 1 idp:key\r\nx\r\n").startswith(b"INSERTED 1")
-    result = replay(tagged, server)
-    assert result.exit_code == 4
-    assert "job 1 was not taken: job 1 of the server has its unique key (READY)" in result.stderr
-    # The job that waits for it must not go.
-    assert result.stdout == "3 jobs put, 2 of them buried\n" + OF_TUBES
-
-
-def test_replay_tells_of_a_job_that_is_buried_as_one_that_it_waits_for_was_refused(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_replay_buries_a_job_whose_group_was_refused(server: ServerProcess, tmp_path: Path) -> None:
     log_of(tmp_path / "log", [
         job(1, b"m", tags=Tags(b"K", group=b"a")),
         job(2, b"w", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"a")),
@@ -232,13 +210,6 @@ def test_replay_leaves_the_policy_that_a_server_has(tagged: Path, server: Server
 
 
 @pytest.mark.exhaustive
-def test_replay_chooses(log: Path, server: ServerProcess) -> None:
-    result = replay(log, server, "--tube", "mail")
-    count = sum(job[0] == b"mail" for job in served(log, LATER).values())
-    assert result.stdout.startswith(f"{count} jobs put")
-
-
-@pytest.mark.exhaustive
 def test_replay_asks_about_what_is_uncertain(log: Path, server: ServerProcess) -> None:
     jobs = served(log, LATER).keys()
     assert replay(log, server, "--job", str(max(jobs))).exit_code == 0
@@ -257,7 +228,6 @@ def test_replay_without_a_server_is_4(log: Path, tmp_path: Path) -> None:
     assert result.exit_code == 4
     assert "127.0.0.1:1: " in result.stderr
     assert not (tmp_path / "journal").exists(), "another log may go to this server"
-    assert run("replay", log, "--to", "nowhere:x").exit_code == 2
 
 
 @pytest.mark.exhaustive
@@ -273,9 +243,7 @@ def test_replay_of_jobs_that_are_too_large_tells_which(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_replay_gives_a_server_no_commands_that_a_log_holds(
-    tmp_path: Path, server: ServerProcess
-) -> None:
+def test_replay_sends_no_commands_out_of_a_log(tmp_path: Path, server: ServerProcess) -> None:
     jobs = [job(1, b"first"), job(2, b"evil", tube=b"x\r\ndelete 1\r\nuse y"),
             *(job(n, b"lost", tube=b"a b") for n in (3, 4)), job(5, b"last")]  # fmt: skip
     log = written(tmp_path / "strange", files_of(made(*jobs)))
@@ -298,9 +266,7 @@ def test_replay_gives_a_server_no_commands_that_a_log_holds(
 
 
 @pytest.mark.exhaustive
-def test_replay_that_is_interrupted_leaves_nothing_uncertain(
-    tmp_path: Path, server: ServerProcess
-) -> None:
+def test_an_interrupted_replay_is_certain(tmp_path: Path, server: ServerProcess) -> None:
     lines = "".join(json.dumps({"body": str(n)}) + "\n" for n in range(2000))
     CliRunner().invoke(cli, ["import", "-", "-o", str(tmp_path / "many")], input=lines)
     journal = tmp_path / "journal"
@@ -322,21 +288,6 @@ def test_replay_that_is_interrupted_leaves_nothing_uncertain(
     stats = client.ask(b"stats\r\n")
     client.close()
     assert b"current-jobs-ready: 2000\n" in stats
-
-
-@pytest.mark.exhaustive
-def test_the_journal_has_a_name_of_its_own(
-    log: Path, server: ServerProcess, tmp_path: Path
-) -> None:
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        run("replay", log, "--to", f"127.0.0.1:{server.port()}")
-    finally:
-        os.chdir(before)
-    assert os.listdir(folder) == [f"binlog-replay-127.0.0.1-{server.port()}.journal"]
 
 
 def test_diff_of_two_logs(log: Path, tmp_path: Path) -> None:
@@ -388,15 +339,8 @@ def test_archive_verify(tmp_path: Path) -> None:
     assert "segment 2 is missing" in shown
 
 
-def test_archive_verify_of_what_is_no_archive(tmp_path: Path) -> None:
-    result = run("archive-verify", tmp_path)
-    assert (result.exit_code, result.stdout) == (4, "")
-
-
 @pytest.mark.parametrize(("limit", "code"), [(1030, 2), (1031, 0)])
-def test_a_line_that_is_too_long_is_named_and_nothing_is_written(
-    limit: int, code: int, tmp_path: Path
-) -> None:
+def test_a_line_that_is_too_long_is_named(limit: int, code: int, tmp_path: Path) -> None:
     path, new = tmp_path / "jobs.jsonl", tmp_path / "new"
     path.write_text('{"body": "short"}\n{"body": "' + 1019 * "x" + '"}')
     result = run("import", path, "-o", new, "--max-line", str(limit))

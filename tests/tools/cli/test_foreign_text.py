@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import csv
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -29,7 +28,6 @@ OF_TERMINALS = set("\n\r\x1b")
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log whose tube and bodies are harmful."""
     scribe = Scribe(opening=[TubeDef(1, HARM.encode(), T0)])
     scribe.write(put(1, BODY), put(2, BODY), Pause(1, 60, T0, T0 + 10**18), delete(2))
     return written(tmp_path_factory.mktemp("harmful") / "log", scribe.files())
@@ -48,9 +46,7 @@ ON_A_TERMINAL = {
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", ON_A_TERMINAL.values(), ids=ON_A_TERMINAL)
-def test_a_terminal_obeys_nothing_that_is_in_a_log(
-    log: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_a_terminal_obeys_no_log(log: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     other = written(tmp_path / "other", scribe.files())
@@ -82,13 +78,6 @@ def test_a_path_is_no_markup_of_a_progress_bar(log: Path, tmp_path: Path) -> Non
 
 def test_raw_is_for_a_body(log: Path) -> None:
     assert run("jobs", log, "--raw").exit_code == 2
-
-
-def test_json_says_the_same_to_programs(log: Path) -> None:
-    lines = run("export", log).stdout.splitlines()
-    job = next(each for each in map(json.loads, lines) if each["kind"] == "job")
-    assert job["tube"] == HARM
-    assert all(line.isprintable() for line in lines)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\t=1", "\r=1"])

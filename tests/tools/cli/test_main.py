@@ -20,18 +20,6 @@ from tests.tools.cli.running import MAIN, run
 ONE = f"{1:020d}.tql"
 
 
-@pytest.mark.parametrize(
-    "arguments", [("check",), ("check", "/nonexistent"), ("chekc", "/"), ("check", "--fix", "/"),
-                  ("dump", "/", "--since", "yesterday"), ("dump", "/", "--job", "x"),
-                  ("dump", "/", "--type", "putt"), ("dump", "/", "--lsn", "9..1")],
-)  # fmt: skip
-def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "Usage: " in result.stderr
-
-
 def test_a_file_that_cannot_be_read_is_4() -> None:
     with TemporaryDirectory() as path:
         os.chmod(path, 0o755)
@@ -71,13 +59,6 @@ def _end(words: list[str]) -> int:
     return min([n for n, word in enumerate(words) if word in ("|", "&&", ">", ";")] + [len(words)])
 
 
-def test_help_lists_every_command() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    listed = result.stdout.split("Commands:")[1].split()
-    assert [name for name in COMMANDS if name not in listed] == []
-
-
 def test_help_names_the_exit_codes() -> None:
     text = " ".join(run("--help").stdout.split())
     assert "0 sound, 1 torn tail only, 2 wrong usage, 3 damaged, 4 cannot be read" in text
@@ -104,108 +85,6 @@ def test_a_reader_that_goes_away_ends_it_silently() -> None:
     os.close(write_end)
     assert done.stderr == b""
     assert done.returncode == -signal.SIGPIPE, "a shell shows 141"
-
-
-@pytest.mark.exhaustive
-def test_the_console_script_ends_as_the_commands_do() -> None:
-    torn, damaged = str(GOLDEN / "v1-torn"), str(GOLDEN / "v1-damaged")
-    ends = {("check", torn): 1, ("check", "/nope"): 2, ("check", damaged): 3, ("--help",): 0}
-    for arguments, code in ends.items():
-        done = subprocess.run([sys.executable, "-c", MAIN, *arguments], capture_output=True)
-        assert done.returncode == code, done.stderr
-
-
-def test_an_interrupt_is_130() -> None:
-    path = str(GOLDEN / "v1-every-kind")
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "dump", path, "--follow"], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.split("\t")[2] == "seal":
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in err
-
-
-INTERRUPTED_IMPORT = """
-import os, signal, sys
-from importlib.abc import MetaPathFinder
-import binlog_tools.cli.main
-
-class Interrupt(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == wanted:
-            os.kill(os.getpid(), signal.SIGINT)
-
-wanted = sys.argv.pop(1)
-sys.meta_path.insert(0, Interrupt())
-binlog_tools.cli.main.main()
-"""
-
-
-@pytest.mark.parametrize(
-    "module", ["binlog_tools.cli.commands", "click", "binlog_tools.cli.rewriting",
-               "binlog_tools.rewrite.undeleting"],
-)  # fmt: skip
-def test_an_interrupt_while_modules_are_imported_is_130_without_a_word(module: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT, module, "undelete", str(GOLDEN / "v1-torn"),
-         "--since", "0"], capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-def test_an_interrupt_that_comes_out_as_something_else_is_130_all_the_same() -> None:
-    code = """
-import os, signal
-from binlog_tools.cli import commands, main, options
-import click
-
-class Field:
-    def __set_name__(self, owner, name):
-        os.kill(os.getpid(), signal.SIGINT)
-
-@click.command("check", cls=options.Command)
-def command():
-    type("Record", (), {"field": Field()})
-
-commands.Commands.get_command = lambda self, ctx, name: command
-main.main()
-"""
-    done = subprocess.run([sys.executable, "-c", code, "check"], capture_output=True, text=True)
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
-
-
-def test_behind_nohup_an_interrupt_stays_ignored() -> None:
-    code = "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-    code += "import binlog_tools.console.interrupts as i; i.INTERRUPTS.end_at_once();"
-    code += "i.INTERRUPTS.tell_the_command(); os.kill(os.getpid(), signal.SIGINT); print('on')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "on\n")
-
-
-def test_an_interrupt_whose_exception_went_no_further_shows_in_the_exit_code() -> None:
-    # As one that comes in the middle of a ``__del__``.
-    code = "import sys; from binlog_tools.cli import commands;"
-    code += "sys.argv = ['binlog-inspect', '--version'];"
-    code += "commands.INTERRUPTS.have_come = True; sys.exit(commands.called())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 130, done.stderr
-
-
-def test_little_is_imported_before_an_interrupt_is_answered() -> None:
-    code = "import sys; before = set(sys.modules); import binlog_tools.cli.main;"
-    code += "print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    names = ["_signal", "binlog_tools", "binlog_tools.cli", "binlog_tools.console",
-             "binlog_tools.console.interrupts",
-             "binlog_tools.cli.main"]  # fmt: skip
-    assert set(eval(done.stdout)) <= set(names)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

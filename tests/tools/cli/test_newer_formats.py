@@ -57,7 +57,6 @@ EACH_COMMAND = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server for `replay`."""
     folder = tmp_path_factory.mktemp("server")
     with ServerProcess(ours_at_once("-p", 0), folder) as process:
         yield f"127.0.0.1:{process.port()}"
@@ -111,23 +110,6 @@ def test_check_has_a_verdict_of_its_own(field: str, which: str, tmp_path: Path) 
         NEWER[which]
     ]
     assert document["at_risk"] == {"jobs": 0, "perhaps": 0, "is_all": True}
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_salvage_refuses_each_of_them(field: str, tmp_path: Path) -> None:
-    log = written(tmp_path / "log", newer_log(field, "the last"))
-    result = run("salvage", log, "-o", tmp_path / "new", "--rebuild-header")
-    assert (result.exit_code, result.stdout) == (78, "")
-    assert FIELDS[field][3] in result.stderr and WRITER in result.stderr
-
-
-def test_damage_in_a_log_of_a_newer_version_is_not_judged(tmp_path: Path) -> None:
-    files = newer_log("format 2", "the last")
-    name = sorted(files)[0]
-    files[name] = files[name][:4100]
-    log = written(tmp_path / "log", files)
-    assert run("check", log).exit_code == 78
-    assert run("jobs", log).exit_code == 78
 
 
 def test_a_header_of_another_major_version_may_have_no_writer(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""Outputs as the commands take them, and the three streams of a process."""
+"""Outputs as the commands take them, who may read them, and the three streams of a process."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ import pytest
 
 from binlog_tools.cli import options
 from binlog_tools.cli.commands import COMMANDS, cli
+from binlog_tools.logs.outputs import growing_file
 from tests.binlog.make_golden import GOLDEN
 from tests.tools.cli.running import MAIN, rows, run
 from tests.tools.conversation import Conversation
@@ -24,7 +25,6 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log with a history."""
     return written(tmp_path / "log", Conversation(1).say(40).files)
 
 
@@ -96,9 +96,7 @@ def test_a_report_has_no_place_in_the_new_log(log: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("call", "kind"), CALLS)
-def test_no_output_changes_a_log_that_is_read(
-    call: str, kind: str, log: Path, tmp_path: Path
-) -> None:
+def test_no_output_changes_its_source(call: str, kind: str, log: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(log)
     before = contents(log)
     outputs = [log / "new", tmp_path / "link" / "new", log / ONE]
@@ -267,3 +265,57 @@ def test_an_stderr_that_cannot_be_written_changes_no_exit_code(
         env={**os.environ, "MAIN": MAIN}, stdout=subprocess.PIPE, timeout=60,
     )  # fmt: skip
     assert done.returncode == code
+
+
+LOG = GOLDEN / "v1.1-extensions"
+WRITERS: dict[str, list[str | Path]] = {
+    "backup": ["backup", LOG],
+    "export": ["export", LOG],
+    "dump": ["dump", LOG],
+    "body": ["jobs", LOG, "--body", "7"],
+    "compact": ["compact", LOG],
+    "merge": ["merge", LOG],
+    "filter": ["filter", LOG, "--drop", "--job", "7"],
+    "salvage": ["salvage", LOG],
+    "undelete": ["undelete", LOG, "--since", "0"],
+    "export-v7": ["export-v7", LOG],
+}
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """One that takes nothing away."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(path: Path) -> set[tuple[bool, int]]:
+    """Of a file, or a folder and all that is in it: whether it is a folder, and its rights."""
+    found = {path, *path.rglob("*")}
+    return {(each.is_dir(), each.stat().st_mode & 0o777) for each in found}
+
+
+@pytest.mark.usefixtures("open_umask")
+@pytest.mark.parametrize("name", WRITERS)
+def test_only_the_owner_may_read_what_is_written(name: str, tmp_path: Path) -> None:
+    result = run(*WRITERS[name], "-o", tmp_path / "new")
+    assert (tmp_path / "new").exists(), result.output
+    assert modes(tmp_path / "new") <= {(False, 0o600), (True, 0o700)}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_so_is_what_others_read_while_it_is_written(tmp_path: Path) -> None:
+    with growing_file(str(tmp_path / "new")):
+        assert modes(tmp_path / "new") == {(False, 0o600)}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_restored_imported_and_undeleted_ones_too(tmp_path: Path) -> None:
+    run("backup", LOG, "-o", tmp_path / "tar")
+    run("export", LOG, "-o", tmp_path / "lines")
+    run("restore", tmp_path / "tar", "-o", tmp_path / "restored")
+    run("import", tmp_path / "lines", "-o", tmp_path / "imported")
+    run("undelete", LOG, "--since", "0", "--files", tmp_path / "bodies")
+    for name in ("restored", "imported", "bodies"):
+        assert modes(tmp_path / name) == {(False, 0o600), (True, 0o700)}

@@ -21,7 +21,6 @@ ONE, TWO, THREE = (f"{n:020d}.tql" for n in (1, 2, 3))
 
 
 def sound() -> Files:
-    """Three segments with a job in each."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"one"))
     scribe.write(put(2, b"y" * 3000))
@@ -43,7 +42,6 @@ def damaged() -> Files:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A damaged log."""
     return written(tmp_path / "log", damaged())
 
 
@@ -92,12 +90,6 @@ def test_a_body_before_the_damaged_one_is_named_with_its_job(tmp_path: Path) -> 
     assert "the newest body of job 1 is damaged; this is the one before" in shown
 
 
-def test_of_a_sound_log_there_is_nothing_to_write() -> None:
-    sound = GOLDEN / "v1-rotated"
-    assert "nothing was written: there is nothing to mend" in on_a_terminal("salvage", sound)
-    assert "next" not in {row[0] for row in rows(run("salvage", sound))}
-
-
 def test_json_and_the_report_say_everything(log: Path, tmp_path: Path) -> None:
     (document,) = documents(run("salvage", "--json", log, "--report", tmp_path / "report.json"))
     assert document["verdict"] == "damaged"
@@ -118,25 +110,9 @@ def test_the_clean_log_is_sound_and_the_damaged_one_as_it_was(log: Path, tmp_pat
     assert jobs_by_tube(tmp_path / "new") == {"default": 4, "lost+found": 1}
 
 
-def test_a_sound_log_can_be_written_too(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", sound())
-    assert run("salvage", path, "-o", tmp_path / "new").exit_code == 0
-    assert jobs_by_tube(tmp_path / "new") == {"default": 4}
-
-
 def test_doubtful_jobs_can_be_dropped(log: Path, tmp_path: Path) -> None:
     run("salvage", log, "-o", tmp_path / "new", "--doubtful", "drop")
     assert jobs_by_tube(tmp_path / "new") == {"default": 2, "lost+found": 1}
-
-
-def test_a_directory_that_is_not_empty_is_not_written_to(log: Path, tmp_path: Path) -> None:
-    full = written(tmp_path / "full", {"x": b""})
-    result = run("salvage", log, "-o", full)
-    assert result.exit_code == 4
-    assert contents(full) == {"x": b""}
-
-
-# What it has to be told.
 
 
 def test_a_missing_segment_is_named_with_the_command_that_goes_on(tmp_path: Path) -> None:
@@ -181,26 +157,7 @@ def test_files_that_contradict_each_other_need_a_choice(tmp_path: Path) -> None:
     assert run("salvage", path, "--prefer", "nonsense").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("/nonexistent",), ("--in-place", "-o", "x", "/"), ("--accept-gap", "x", "/"),
-     ("--doubtful", "perhaps", "/"), ("--in-place", __file__)],
-)  # fmt: skip
-def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
-    assert run("salvage", *arguments).exit_code == 2
-
-
-def test_no_log_is_4_and_a_log_of_another_kind_is_3(tmp_path: Path) -> None:
-    assert run("salvage", tmp_path).exit_code == 4
-    (tmp_path / "binlog.1").write_bytes(b"\7\0\0\0")
-    result = run("salvage", tmp_path)
-    assert result.exit_code in (3, 4)
-    assert result.stderr.startswith("binlog-inspect: ")
-
-
-def test_the_next_job_id_counts_what_was_set_aside_under_a_new_one(
-    tmp_path: Path,
-) -> None:
+def test_the_next_job_id_counts_what_was_set_aside(tmp_path: Path) -> None:
     """The id in the damaged record is far from all that were given out."""
     files = sound()
     (at,) = (each.record.start + 8 + 6 for each in full_records(files) if each.body == b"three")
@@ -224,9 +181,6 @@ def test_sound_frames_that_say_what_cannot_be_are_no_sound_log(tmp_path: Path) -
     assert result.exit_code == 3
     assert rows(result)[0][0] == "place"
     assert "job state 77 is unknown" in rows(result)[0][-1]
-
-
-# In place.
 
 
 def test_in_place_keeps_the_original_segments(log: Path) -> None:
@@ -264,15 +218,6 @@ def test_the_command_that_goes_on_repeats_what_was_said(tmp_path: Path) -> None:
     assert words == ["salvage", str(path), "-o", str(new), *said, "--accept-gap", "2"]
     assert run(*words).exit_code == 3
     assert new.exists() and report.exists()
-
-
-def test_a_segment_that_was_copied_to_a_higher_number_makes_no_gap(tmp_path: Path) -> None:
-    files = sound()
-    path = written(tmp_path / "log", {**files, f"{7:020d}.tql": files[TWO]})
-    result = run("check", path)
-    assert result.exit_code == 3
-    assert "its header says that it is segment 2" in result.stdout
-    assert "missing" not in result.stdout and "--accept-gap" not in result.stdout
 
 
 def test_in_place_needs_the_server_to_be_down(log: Path) -> None:

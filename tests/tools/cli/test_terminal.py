@@ -34,7 +34,6 @@ class Logs:
         self.server = ""
 
     def log(self, name: str = "log", uuid: bytes = UUID) -> Path:
-        """Two jobs."""
         scribe = Scribe(position=FIRST._replace(store_uuid=uuid), opening=[DEFAULT_TUBE])
         scribe.write(put(1, b"one"), put(2, b"two"))
         return written(self.path / name, scribe.files())
@@ -44,23 +43,19 @@ class Logs:
         return written(self.path / "deleted", small_log().files())
 
     def archive(self) -> Path:
-        """A segment is missing in it."""
         files = five_segments()
         del files[segment_name(3)]
         return archived(self.path / "archive", files)
 
     def lines(self) -> Path:
-        """An export."""
         (self.path / "jobs.jsonl").write_text('{"body": "hello"}\n')
         return self.path / "jobs.jsonl"
 
     def backup(self) -> Path:
-        """A back-up of two jobs."""
         run("backup", self.log(), "-o", self.path / "bs.tar")
         return self.path / "bs.tar"
 
     def theirs(self) -> Path:
-        """A log of beanstalkd."""
         return written(self.path / "theirs", {"binlog.1": file_7(full(1), full(2))})
 
 
@@ -140,7 +135,6 @@ def test_a_terminal_is_shown_tables_without_rich(asked: str, tmp_path: Path) -> 
 
 
 def look_at(logs: Logs, asked: str, code: str) -> None:
-    """Call it, and compare."""
     words, expected, text = SHOWN[asked]
     exit_code, shown = ended_on_a_terminal(*words(logs), code=code)
     assert (exit_code, "Traceback" in shown) == (expected, False), shown

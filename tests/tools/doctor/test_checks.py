@@ -12,7 +12,7 @@ from beanstalk_twisted.daemon.command_line import BACKLOG
 from binlog_tools.doctor import checks, facts
 from binlog_tools.doctor.checks import Finding, Folder, ServerOptions, Syncs
 from tests.test_docs import table
-from tests.tools.doctor.test_command import OF_A_LOG, OF_EVERY_MACHINE, OF_FILES
+from tests.tools.doctor.test_facts import OF_A_LOG, OF_EVERY_MACHINE, OF_FILES
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,25 +1,38 @@
-"""Is an archive whole?"""
+"""Is an archive whole, and is what its manifest says so?"""
 
+import errno
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
+from beanstalk_twisted.binlog.archive_manifest import (
+    MANIFEST,
+    NAMES,
+    RECENT,
+    Manifest,
+    describe,
+    known_segments,
+)
+from beanstalk_twisted.binlog.directory import Readable, RealDirectory
 from beanstalk_twisted.binlog.records.others import Seal
 from binlog_tools.inspect import archives
 from binlog_tools.inspect.archives import Flaw, Verdict
-from binlog_tools.logs.quantities import Span
+from binlog_tools.logs.opening import ObjectFolder
 from binlog_tools.logs.sources import NoLog
 from tests.binlog import independent_reader
-from tests.binlog.make_golden import STORES, read_golden
+from tests.binlog.archiving.test_manifest import archived as archived_segments
+from tests.binlog.archiving.test_manifest import entries_of
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, T0, UUID, Files, Scribe, flipped, put
+from tests.object_storage.memory import MemoryStore
+from tests.tools.cli.running import rows, run
 from tests.tools.conversation import Conversation
-from tests.tools.folders import archived, contents
+from tests.tools.folders import archived, contents, written
 
 
 def verify(path: str) -> Verdict:
-    """A store in a directory."""
     return archives.verify(RealDirectory(path))
 
 
@@ -29,7 +42,6 @@ def stores_of(path: Path) -> list[str]:
 
 
 def five_segments() -> Files:
-    """A log of five finished segments."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     for n in range(1, 11):
         scribe.write(put(n, b"x" * 1400))
@@ -55,12 +67,10 @@ def _cut(raw: bytes) -> bytes:
 
 
 def names_in(path: Path) -> list[str]:
-    """The files, in order."""
     return sorted((each.name for each in path.iterdir()), key=lambda n: int(n.split("-")[0]))
 
 
 def kinds(verdict: Verdict) -> list[tuple[str, str]]:
-    """What is wrong, and where."""
     return [(flaw.kind, flaw.file) for flaw in verdict.flaws]
 
 
@@ -75,22 +85,6 @@ def test_all_that_a_server_ever_wrote_is_whole(seed: int, tmp_path: Path) -> Non
     assert verdict.spans[0].first == 1
     assert verdict.records == verdict.spans[0].last
     assert verdict.segments == len(spoken.archive)
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_golden_logs_in_an_archive(name: str, tmp_path: Path) -> None:
-    files = read_golden(name)
-    before = store(tmp_path, files)
-    listing = contents(before)
-    verdict = verify(str(before))
-    assert contents(before) == listing
-    records = independent_reader.read_log(files)["records"]
-    if name in ("v1-torn", "v1-damaged"):
-        assert [flaw.kind for flaw in verdict.flaws] == ["damaged"]
-        return
-    assert verdict._replace(manifest={}) == Verdict(
-        str(before), len(files), len(records), [Span(1, len(records))], [], {}
-    )
 
 
 def test_an_archive_may_begin_anywhere(tmp_path: Path) -> None:
@@ -247,30 +241,190 @@ def test_a_file_that_is_not_byte_for_byte_its_segment_is_not_whole(
     assert (verdict.spans, verdict.records) == (whole.spans, whole.records)
 
 
-def test_every_byte_of_a_trailer_counts(tmp_path: Path) -> None:
-    path = store(tmp_path, five_segments())
-    name = names_in(path)[1]
-    raw = (path / name).read_bytes()
-    for at in range(len(raw) - 40, len(raw)):
-        (path / name).write_bytes(flipped(raw, at))
-        assert not verify(str(path)).is_whole, at
-
-
-def test_what_a_crash_has_ended_has_nothing_behind_its_last_frame(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1))
-    path = store(tmp_path, scribe.files())
-    assert verify(str(path)).is_whole
-    (name,) = names_in(path)
-    with (path / name).open("ab") as file:
-        file.write(bytes(8))
-    (flaw,) = verify(str(path)).flaws
-    assert "8 bytes stand behind the end" in flaw.what
-
-
 def test_a_seal_that_says_nothing_is_named(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1), Seal(T0, b""))
     (flaw,) = verify(str(store(tmp_path, scribe.files()))).flaws
     what = "the seal before it says nothing; no record is missing"
     assert (flaw.kind, flaw.what.split(": ")[1]) == ("damaged", what)
+
+
+FOLDER = UUID.hex()
+
+
+class Folder:
+    """The folder of a store, in a directory or in object storage."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path and path / FOLDER
+        self.objects = MemoryStore()
+        self.segments = archived_segments()
+        self.entries = entries_of(self.segments)
+        for name, content in self.segments.items():
+            self.put(name, content)
+
+    def put(self, name: str, content: bytes) -> None:
+        if self.path is None:
+            self.objects.objects[f"{FOLDER}/{name}"] = content
+        else:
+            written(self.path, {name: content})
+
+    def remove(self, name: str) -> None:
+        if self.path is None:
+            del self.objects.objects[f"{FOLDER}/{name}"]
+        else:
+            (self.path / name).unlink()
+
+    @property
+    def store(self) -> Readable:
+        if self.path is None:
+            return ObjectFolder(self.objects, FOLDER)
+        return RealDirectory(str(self.path))
+
+    def verify(self) -> Verdict:
+        return archives.verify(self.store)
+
+    def files(self) -> Files:
+        return {name: bytes(self.store.read(name)) for name in self.store.names()}
+
+    def flaws(self) -> list[tuple[str, str]]:
+        return [(flaw.kind, f"{flaw.file}: {flaw.what}") for flaw in self.verify().flaws]
+
+
+@pytest.fixture(params=["directory", "objects"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
+    return Folder(tmp_path if request.param == "directory" else None)
+
+
+def test_an_archive_does_not_need_a_manifest(folder: Folder) -> None:
+    verdict = folder.verify()
+    assert verdict.is_whole and verdict.flaws == []
+    assert verdict.manifest == folder.entries
+
+
+def test_one_that_is_written_anew_speaks_of_every_segment(folder: Folder) -> None:
+    assert archives.write(folder.store, folder.verify().manifest) == [MANIFEST]
+    files = folder.files()
+    sizes = {name: len(content) for name, content in files.items()}
+    assert known_segments([files[MANIFEST]], sizes).keys() == folder.segments.keys()
+    assert {name: files[name] for name in folder.segments} == folder.segments
+    assert folder.flaws() == []
+
+
+def test_what_the_newest_ones_were_said_in_is_written_anew_too(folder: Folder) -> None:
+    folder.put(RECENT, Manifest(UUID, {1: folder.entries[2]}).encode())
+    assert archives.write(folder.store, folder.verify().manifest) == NAMES
+    assert folder.flaws() == []
+
+
+def test_segments_that_it_lacks_or_that_are_gone_make_it_stale(folder: Folder) -> None:
+    entries = dict(folder.entries)
+    first = next(iter(sorted(folder.segments)))
+    del entries[2]
+    folder.put(MANIFEST, Manifest(UUID, entries).encode())
+    folder.remove(first)
+    assert folder.flaws() == [
+        ("stale", f"{MANIFEST}: it speaks of 1 segment that cannot be read here, the first one is "
+                  f"1"),
+        ("stale", f"{MANIFEST}: it lacks 1 segment, the first one is 2"),
+    ]  # fmt: skip
+    assert folder.verify().is_whole, "this costs time only"
+
+
+def until_a_kill(folder: Folder) -> dict[int, bytes]:
+    """Leave what an archive has until the server that was started after a kill finishes a segment.
+
+    :return: the entries of these, as that server has written them.
+    """
+    names = list(folder.segments)
+    killed = next(
+        at for at, name in enumerate(names, 1)
+        if describe(partial(folder.store.read_part, name), len(folder.segments[name]), None) is None
+    )  # fmt: skip
+    for name in names[killed:]:
+        folder.remove(name)
+    return {seq: entry for seq, entry in folder.entries.items() if seq <= killed}
+
+
+def test_the_segment_in_which_a_server_was_killed_is_spoken_of(folder: Folder) -> None:
+    entries = until_a_kill(folder)
+    folder.put(RECENT, Manifest(UUID, entries).encode())
+    assert folder.flaws() == []
+    assert folder.verify().manifest == entries
+
+
+def test_the_end_of_the_segment_in_which_a_server_was_killed_is_compared(folder: Folder) -> None:
+    entries = until_a_kill(folder)
+    killed = max(entries)
+    wrong = bytearray(entries[killed])
+    wrong[24] ^= 1
+    folder.put(RECENT, Manifest(UUID, {**entries, killed: bytes(wrong)}).encode())
+    assert folder.flaws() == [("manifest", f"{RECENT}: what it says of segment {killed} is not so")]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (lambda raw: raw[:70], "it is cut off at 70 bytes"),
+        (lambda raw: flipped(raw, 70), "the checksum of its entries is wrong; it is not used"),
+    ],
+)
+def test_a_file_that_cannot_be_used_makes_it_stale(
+    spoil: Callable[[bytes], bytes], what: str, folder: Folder
+) -> None:
+    folder.put(MANIFEST, spoil(Manifest(UUID, folder.entries).encode()))
+    count = len(folder.segments)
+    assert folder.flaws() == [
+        ("stale", f"{MANIFEST}: {what}"),
+        ("stale", f"{MANIFEST}: it lacks {count} segments, the first one is 1"),
+    ]
+    assert folder.verify().is_whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_that_cannot_be_opened_is_told(name: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.path is not None
+    (folder.path / name / "something").mkdir(parents=True)
+    count = len(folder.segments)
+    lacking = ("stale", f"{name}: it lacks {count} segments, the first one is 1")
+    assert folder.flaws() == [
+        ("stale", f"{name}: it cannot be read: {os.strerror(errno.ENODEV)}; it is not used"),
+        lacking,
+    ]
+    (folder.path / name / "something").rmdir()
+    (folder.path / name).rmdir()
+    (folder.path / name).symlink_to("nowhere")
+    assert folder.flaws() == [
+        ("stale", f"{name}: it cannot be read: {os.strerror(errno.ELOOP)}; it is not used"),
+        lacking,
+    ]
+    assert folder.verify().is_whole
+
+
+def test_one_that_says_what_is_not_so_is_a_flaw(folder: Folder) -> None:
+    wrong = bytearray(folder.entries[1])
+    wrong[24] ^= 1
+    folder.put(MANIFEST, Manifest(UUID, {**folder.entries, 1: bytes(wrong)}).encode())
+    assert folder.flaws() == [("manifest", f"{MANIFEST}: what it says of segment 1 is not so")]
+    assert not folder.verify().is_whole
+
+
+def test_a_damaged_segment_is_not_spoken_of(folder: Folder) -> None:
+    first = next(iter(sorted(folder.segments)))
+    folder.put(first, flipped(folder.segments[first], 5000))
+    verdict = folder.verify()
+    assert not verdict.is_whole and 1 not in verdict.manifest and 2 in verdict.manifest
+
+
+def test_the_command_writes_it_and_nothing_else(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    before = contents(tmp_path)
+    folder.put(MANIFEST, b"")
+    result = run("archive-verify", tmp_path)
+    assert result.exit_code == 0
+    assert [row[:2] for row in rows(result)[1:]] == [["flaw", "stale"]] * 2
+    assert run("archive-verify", tmp_path, "--write-manifest").exit_code == 0
+    assert len(rows(run("archive-verify", tmp_path))) == 1
+    after = contents(tmp_path)
+    assert after.pop(f"{FOLDER}/{MANIFEST}") and after == before

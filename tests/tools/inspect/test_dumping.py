@@ -1,5 +1,5 @@
 """The records of a log as `dump` shows them, held against the reader that was written from the
-page.
+page; and one frame, byte by byte.
 """
 
 import base64
@@ -11,17 +11,21 @@ import pytest
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Kind, State
 from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.inspect.dumping import (
+    BYTES_PER_LINE,
+    MAX_HEAP_BYTES,
     Entry,
     Gap,
     body_fields,
     body_text,
     entries,
     fields_of,
+    hex_lines,
+    view_of,
 )
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.quantities import LATEST_NS, MAX_NUMBER, Numbers, Span, parse_time
+from binlog_tools.logs.quantities import MAX_NUMBER, Numbers, Span
 from binlog_tools.logs.reading import Bounds, OpenSegment, segments
-from binlog_tools.logs.stored import TYPE_NAMES, Selection, types_named
+from binlog_tools.logs.stored import Selection, types_named
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
@@ -45,18 +49,15 @@ EVERYTHING = Selection()
 
 
 def dumped(path: Path, selection: Selection = EVERYTHING) -> list[Entry]:
-    """The records that are shown."""
     found = entries(open_source(str(path)), selection)
     return [each for each in found if isinstance(each, Entry)]
 
 
 def gaps(path: Path) -> list[Gap]:
-    """What cannot be read."""
     return [each for each in entries(open_source(str(path)), EVERYTHING) if isinstance(each, Gap)]
 
 
 def as_the_page_has_it(entry: Entry) -> dict[str, object]:
-    """A record by the names of the page."""
     named = zip(independent_reader.RECORD, entry.raw, strict=True)
     return {"lsn": entry.lsn, **dict(named), "data": entry.data, "tags": entry.tags}
 
@@ -143,12 +144,6 @@ def test_a_job_is_chosen_together_with_the_key_that_it_has_left() -> None:
     assert types == [Kind.PUT, Kind.GROUP_ENDED, Kind.MOVE, Kind.DELETE, KEY]
 
 
-def test_every_type_of_the_page_has_a_name() -> None:
-    paths = (GOLDEN / "v1-every-kind", GOLDEN / "v1.1-extensions")
-    golden = {entry.raw[0] for path in paths for entry in dumped(path)}
-    assert golden == set(TYPE_NAMES)
-
-
 def test_a_type_that_is_not_known_yet_is_shown(tmp_path: Path) -> None:
     raw = bytearray(read_golden("v1-torn")[ONE])
     raw[4096 + 64] = 0x91
@@ -159,7 +154,6 @@ def test_a_type_that_is_not_known_yet_is_shown(tmp_path: Path) -> None:
 
 
 def mixed() -> Files:
-    """Two segments, two tubes, all states."""
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
     scribe.write(put(1, b"a" * 500), put(2, b"b", tube_id=2))
     scribe.write(image(Kind.RESERVE, 1, state=State.RESERVED))
@@ -196,7 +190,6 @@ def test_a_selection_chooses(chosen: Selection, lsns: list[int], tmp_path: Path)
 
 
 def opened(path: Path, bounds: Bounds) -> list[str]:
-    """The segments that are opened."""
     found = segments(open_source(str(path)), bounds)
     return [each.name for each in found if isinstance(each, OpenSegment)]
 
@@ -228,15 +221,6 @@ def test_damage_is_told_where_it_is_and_the_rest_is_shown(tmp_path: Path) -> Non
     assert gaps(path) == [Gap(ONE, second, 5, 6, why)]
 
 
-@pytest.mark.parametrize("offset", [0, 8, 16, 24, 40, 63])
-def test_behind_a_frame_without_its_header_reading_goes_on(offset: int, tmp_path: Path) -> None:
-    files = mixed()
-    second = next(e.offset for e in dumped(written(tmp_path / "whole", files)) if e.lsn == 5)
-    path = written(tmp_path / "log", edited(files, ONE, lambda raw: flipped(raw, second + offset)))
-    assert [(gap.first_lsn, gap.next_lsn) for gap in gaps(path)] == [(5, 6)]
-    assert len(dumped(path)) == 12
-
-
 def test_a_segment_without_a_header_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "log", edited(mixed(), ONE, lambda raw: flipped(raw, 50)))
     assert [gap.why for gap in gaps(path)] == ["the header's checksum is wrong"]
@@ -253,14 +237,6 @@ def test_a_frame_that_stands_twice_or_is_left_out_is_told(tmp_path: Path) -> Non
     assert [entry.lsn for entry in dumped(twice)] == [10, 11, 12, 13]
     out = written(tmp_path / "out", {TWO: raw[:first] + rest}) / TWO
     assert [(gap.first_lsn, gap.next_lsn) for gap in gaps(out)] == [(10, 13)]
-
-
-def test_a_segment_that_is_cut_short_is_told(tmp_path: Path) -> None:
-    files = mixed()
-    end = int.from_bytes(files[TWO][40:48], "little")
-    path = written(tmp_path / "log", edited(files, ONE, lambda raw: raw[: end - 8]))
-    (gap,) = gaps(path)
-    assert (gap.first_lsn, gap.next_lsn) == (9, None)
 
 
 @pytest.mark.parametrize(
@@ -287,9 +263,70 @@ def test_no_two_bodies_are_the_same_text(body: bytes, text: str) -> None:
     assert body_text(body, "text") == text
 
 
-def test_times_are_exact_and_read_back() -> None:
-    entry = dumped(GOLDEN / "v1-every-kind")[9]
-    deadline = str(fields_of(entry)["deadline"])
-    assert deadline == "2025-11-20T12:00:00.000000003Z"
-    assert parse_time(deadline, 0) == T0 + 3
-    assert LATEST_NS > T0
+ONE = f"{1:020d}.tql"
+
+
+def viewed(path: Path, offset: int) -> list[str]:
+    """The lines for a frame of the first segment."""
+    opened = next(segments(open_source(str(path))))
+    assert isinstance(opened, OpenSegment)
+    return list(view_of(opened, offset))
+
+
+def test_every_field_of_the_page_is_shown_with_what_it_says() -> None:
+    lines = viewed(GOLDEN / "v1-every-kind", 4096)
+    frame = independent_reader.read_frame(read_golden("v1-every-kind")[ONE], 4096, 0x5EED5EED)
+    assert frame is not None
+    end = 4096 + frame["frame_len"]
+    assert lines[0] == f"{ONE}: offset 4096: a good frame, LSN 1 to 5, ends at {end}"
+    said = [line.split() for line in lines]
+    header = said[3 : 3 + 14]
+    assert [words[2] for words in header] == ["magic", "hdr_crc", *independent_reader.FRAME]
+    assert {w[2]: int(w[3]) for w in header[2:]} == {
+        name: frame[name] for name in independent_reader.FRAME
+    }
+    first = next(n for n, line in enumerate(lines) if line.startswith("record 0, LSN 1, tube-def"))
+    fields = said[first + 1 : first + 21]
+    assert {w[2]: int(w[3]) for w in fields} == {
+        name: frame["records"][0][name] for name in independent_reader.RECORD
+    }
+    assert "default" in lines[-1]
+
+
+def test_a_spoilt_frame_is_shown_with_what_is_wrong() -> None:
+    lines = viewed(GOLDEN / "v1-damaged", 4096)
+    assert lines[0].endswith("the checksum of its bodies is wrong")
+    wrong = [n for n, line in enumerate(lines) if line.startswith("  !! the data of this record")]
+    assert len(wrong) == 1
+    assert any(line.startswith("record 1, LSN 2, put") for line in lines[: wrong[0]])
+
+
+def test_where_no_frame_is_the_bytes_are_shown_all_the_same() -> None:
+    lines = viewed(GOLDEN / "v1-every-kind", 4104)
+    assert lines[0].endswith("no frame begins here")
+    assert any(line.split()[2:3] == ["magic"] for line in lines)
+    assert not any(line.startswith("record") for line in lines)
+
+
+def test_an_offset_outside_the_file_is_told() -> None:
+    size = len(read_golden("v1-every-kind")[ONE])
+    assert "no frame fits at offset" in viewed(GOLDEN / "v1-every-kind", size - 63)[0]
+    assert "no frame fits at offset" in viewed(GOLDEN / "v1-every-kind", -1)[0]
+    assert "no frame fits" not in viewed(GOLDEN / "v1-every-kind", size - 64)[0]
+
+
+def test_of_large_bodies_only_the_beginning_is_shown(tmp_path: Path) -> None:
+    for size, note in ((MAX_HEAP_BYTES, ""), (MAX_HEAP_BYTES + 1, f", {MAX_HEAP_BYTES} shown")):
+        scribe = Scribe()
+        scribe.write(put(1, b"x" * size))
+        lines = viewed(written(tmp_path / str(size), scribe.files()), 4096)
+        heap = next(n for n, line in enumerate(lines) if line.startswith("heap"))
+        assert lines[heap] == f"heap, {size} bytes{note}"
+        assert len(lines) - heap - 1 == MAX_HEAP_BYTES // BYTES_PER_LINE
+
+
+def test_a_hex_dump_has_offsets_bytes_and_text() -> None:
+    assert list(hex_lines(b"0123456789abcdef\x00\xffz", 0, 19)) == [
+        "  00000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef",
+        "  00000010  00 ff 7a                                         ..z",
+    ]

@@ -45,12 +45,10 @@ def followed(path: Path, *steps: Callable[[], object], first: int = 0) -> list[E
 
 
 def lsns(seen: list[Entry | Gap]) -> list[int]:
-    """The numbers of the records."""
     return [each.lsn for each in seen if isinstance(each, Entry)]
 
 
 def scribe_in(path: Path, segment_bytes: int = 8192) -> Scribe:
-    """A server's log in a real folder."""
     path.mkdir()
     return Scribe(RealDirectory(str(path)), opening=[DEFAULT_TUBE], segment_bytes=segment_bytes)
 
@@ -99,17 +97,6 @@ def test_files_that_are_to_become_segments_are_not_shown_before(tmp_path: Path) 
     assert not (tmp_path / "log" / spare_name(1)).exists(), "it was used"
     assert [each.segment for each in seen] == [ONE] * 4 + [TWO] * 2
     assert lsns(seen) == [1, 2, 3, 4, 5, 6]
-
-
-def test_each_record_is_where_it_is_said_to_be(tmp_path: Path) -> None:
-    scribe = scribe_in(tmp_path / "log")
-    scribe.write(put(1, b"one"))
-    seen = followed(tmp_path / "log", lambda: scribe.write(put(2, b"two"), put(3, b"three")))
-    raw = scribe.files()[ONE]
-    for entry in seen:
-        base_lsn = int.from_bytes(raw[entry.offset + 24 : entry.offset + 32], "little")
-        assert isinstance(entry, Entry)
-        assert base_lsn in (entry.lsn, entry.lsn - 1)
 
 
 def test_segments_that_are_deleted_before_one_has_seen_them_are_told(tmp_path: Path) -> None:

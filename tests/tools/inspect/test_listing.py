@@ -44,12 +44,10 @@ ONE = f"{1:020d}.tql"
 
 @cache
 def spoken(seed: int, with_compaction: bool = False) -> Spoken:
-    """A log with a history."""
     return Conversation(seed, with_compaction).say(60)
 
 
 def as_seen(job: StoredJob, size: int) -> tuple[object, ...]:
-    """A job as `conversation.seen` describes it."""
     counts = (job.reserves, job.timeouts, job.releases, job.buries, job.kicks)
     assert size == len(job.body)
     return (job.tube, job.state, job.priority, job.delay_s, job.ttr_s, counts, job.body)
@@ -62,9 +60,7 @@ def past(path: Path, point: Point) -> dict[int, tuple[object, ...]]:
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_jobs_are_those_that_a_server_loads(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_jobs_are_those_a_server_loads(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     conversation = Conversation(seed, with_compaction)
     path = written(tmp_path / "log", conversation.say(60).files)
     now_ns = T0 + 100_000 * NS
@@ -77,9 +73,7 @@ def test_the_jobs_are_those_that_a_server_loads(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
-    seed: int, tmp_path: Path
-) -> None:
+def test_at_each_moment_the_jobs_are_those_that_were_there(seed: int, tmp_path: Path) -> None:
     story = spoken(seed)
     path = written(tmp_path / "log", story.files)
     for lsn in sorted(story.snapshots)[::4]:
@@ -95,9 +89,7 @@ def test_at_each_lsn_and_each_time_the_jobs_are_those_that_were_there(
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-def test_an_archive_tells_of_every_moment_what_a_compacted_log_cannot(
-    seed: int, tmp_path: Path
-) -> None:
+def test_an_archive_tells_of_every_moment(seed: int, tmp_path: Path) -> None:
     story = spoken(seed, with_compaction=True)
     assert story.archive.keys() - story.files.keys()
     root = archived(tmp_path / "archive", story.archive)
@@ -106,9 +98,7 @@ def test_an_archive_tells_of_every_moment_what_a_compacted_log_cannot(
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
-def test_a_compacted_log_tells_nothing_false_of_an_earlier_moment(
-    seed: int, tmp_path: Path
-) -> None:
+def test_a_compacted_log_tells_nothing_false_of_the_past(seed: int, tmp_path: Path) -> None:
     story = spoken(seed, with_compaction=True)
     path = written(tmp_path / "log", story.files)
     told = 0
@@ -154,9 +144,7 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
 
 @pytest.mark.parametrize("before", [[], [image(Kind.RELEASE, 2)]])
 @pytest.mark.parametrize("kind", [Kind.MOVE, Kind.UPDATE])
-def test_a_job_that_was_changed_since_was_another_one_before(
-    kind: Kind, before: list[JobImage], tmp_path: Path
-) -> None:
+def test_a_job_was_another_before(kind: Kind, before: list[JobImage], tmp_path: Path) -> None:
     scribe = Scribe(
         position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE],
         has_extensions=True,
@@ -183,43 +171,6 @@ def test_a_point_before_the_log_is_refused(tmp_path: Path) -> None:
     assert past(first, Point(time_ns=T0 - NS)) == {}, "nothing comes before LSN 1"
 
 
-def test_the_end_as_a_point_is_the_log_as_it_stands(tmp_path: Path) -> None:
-    story = spoken(2)
-    path = written(tmp_path / "log", story.files)
-    assert past(path, END) == story.last
-
-
-def test_jobs_are_chosen_by_id_tube_and_state(tmp_path: Path) -> None:
-    story = spoken(3)
-    path = written(tmp_path / "log", story.files)
-    chosen = Selection(tubes=frozenset({b"mail"}), states=frozenset({State.READY}))
-    found = PastJobs(open_source(str(path)), END).jobs(chosen, with_bodies=False)
-    ids = [job.job_id for job, _ in found]
-    expected = [n for n, job in story.last.items() if job[0] == b"mail" and job[1] is State.READY]
-    assert ids == sorted(expected) != []
-
-
-def test_a_torn_tail_is_left_out() -> None:
-    found = chosen_jobs(load(open_source(str(GOLDEN / "v1-torn"))), EVERYTHING)
-    assert [job.job_id for job in found] == [1]
-    assert list(past(GOLDEN / "v1-torn", END)) == [1]
-
-
-def test_a_damaged_log_is_refused_as_a_server_refuses_it() -> None:
-    source = open_source(str(GOLDEN / "v1-damaged"))
-    with pytest.raises(Damaged):
-        load(source)
-    with pytest.raises(Damaged):
-        PastJobs(source, END)
-
-
-def test_pauses_in_force_are_told() -> None:
-    source = open_source(str(GOLDEN / "v1-every-kind"))
-    paused = load(source, wall_ns=T0).pauses()
-    assert [(pause.tube, pause.seconds) for pause in paused] == [(b"mail", 5)]
-    assert load(source, wall_ns=T0 + 6 * NS).pauses() == []
-
-
 def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
     job = StoredJob(7, b"mail", State.DELAYED, 5, 90, 60, T0, T0 + 90 * NS, b"body", 1, 2, 3, 4, 5)
     assert fields_of_job(job, 4, T0 + 30 * NS) == {
@@ -228,9 +179,6 @@ def test_the_fields_of_a_job_say_what_is_left_and_how_old_it_is() -> None:
         "deadline": "2025-11-20T12:01:30.000000000Z", "left_s": 60, "reserves": 1, "timeouts": 2,
         "releases": 3, "buries": 4, "kicks": 5, "bytes": 4, "tags": None,
     }  # fmt: skip
-
-
-# One job.
 
 
 def words_of(path: Path, job_id: int, now_ns: int = T0) -> list[str]:
@@ -249,16 +197,6 @@ def test_all_that_happened_to_a_job_is_told() -> None:
     assert told[-1] == "buried for 1m5s"
 
 
-def test_each_record_of_the_job_is_an_event(tmp_path: Path) -> None:
-    conversation = spoken(1)
-    path = written(tmp_path / "log", conversation.files)
-    busy = history_of(open_source(str(path)), 3, T0)
-    lsns = [event.entry.lsn for event in busy.events]
-    assert lsns == sorted(set(lsns))
-    assert all(event.entry.raw[5] == 3 or event.entry.raw[0] == 51 for event in busy.events)
-    assert all(event.since_ns >= 0 for event in busy.events)
-
-
 def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     held = {"state": State.RESERVED, "deadline_ns": T0 + 60 * NS}
@@ -273,9 +211,7 @@ def test_a_reservation_that_a_start_has_ended_is_told(tmp_path: Path) -> None:
     assert past(after, END)[1][1] is State.READY
 
 
-def test_a_job_that_was_too_old_is_told_apart_from_one_that_somebody_deleted(
-    tmp_path: Path,
-) -> None:
+def test_an_expired_job_is_told_apart_from_a_deleted_one(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1), put(2), delete(1, reason=Reason.EXPIRED, connection=0), delete(2))
     path = written(tmp_path / "log", scribe.files())
@@ -283,9 +219,7 @@ def test_a_job_that_was_too_old_is_told_apart_from_one_that_somebody_deleted(
     assert words_of(path, 2)[1] == "deleted by connection 7"
 
 
-def test_a_dead_letter_that_is_kicked_is_told_apart_from_a_job_that_is_moved(
-    tmp_path: Path,
-) -> None:
+def test_a_kicked_dead_letter_is_told_apart_from_a_moved_job(tmp_path: Path) -> None:
     dead = Tags(dead_from=b"default", dead_reason=Reason.EXPIRED, dead_at_ns=T0)
     moved = {"body": b"hello", "tags": dead, "state": State.BURIED}
     scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
@@ -300,10 +234,6 @@ def test_a_dead_letter_that_is_kicked_is_told_apart_from_a_job_that_is_moved(
         "anew",
         "moved into default by connection 7, ready",
     ]
-
-
-def test_of_a_job_without_a_record_nothing_is_told() -> None:
-    assert words_of(GOLDEN / "v1-every-kind", 99) == ["the log has no record of it"]
 
 
 def test_state_without_a_body_and_a_delay_that_is_over_are_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a log consists of, counted again from what the other reader reads."""
+"""What a log consists of, counted again from what the other reader reads; and what differs."""
 
 from collections import Counter
 from itertools import groupby
@@ -6,31 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.console.wording import BARS
 from binlog_tools.inspect.measuring import (
     BUCKETS,
+    FIELDS,
     NAMED_PINS,
     Depth,
+    Difference,
     Stats,
-    TubeStats,
     chart,
+    compare_logs,
     measure,
 )
-from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.stored import TYPE_NAMES
+from binlog_tools.logs.opening import Loaded, load, open_source
+from binlog_tools.logs.quantities import Numbers, Span
+from binlog_tools.logs.stored import TYPE_NAMES, Selection, StoredJob
 from tests.binlog import independent_reader
-from tests.binlog.make_golden import GOLDEN, STORES, read_golden
-from tests.binlog.scribe import DEFAULT_TUBE, NS, Files, Scribe, delete, image, put
+from tests.binlog.scribe import DEFAULT_TUBE, NS, T0, Files, Scribe, delete, files_of, image, put
 from tests.tools.conversation import Conversation
 from tests.tools.folders import written
+from tests.tools.logs.test_new_log import job, made
 
 ONE, TWO = (f"{n:020d}.tql" for n in (1, 2))
 
 
 def measured(path: Path) -> Stats:
-    """Count it."""
     return measure(open_source(str(path)))
 
 
@@ -121,7 +123,6 @@ def test_the_oldest_job_is_the_one_that_was_put_first(tmp_path: Path) -> None:
 
 
 def log_of_nothing() -> Files:
-    """A log without jobs."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write()
     return scribe.files()
@@ -150,7 +151,6 @@ def test_how_many_jobs_there_were_is_told_over_time(tmp_path: Path) -> None:
 
 
 def distinct(depth: Depth) -> list[int]:
-    """The numbers, without those that only last."""
     return [jobs for jobs, _ in groupby(depth.jobs)]
 
 
@@ -171,15 +171,6 @@ def test_a_log_of_one_moment_has_one_step(tmp_path: Path) -> None:
     scribe.write(put(1, b""), put(2, b""), delete(1))
     depth = measured(written(tmp_path / "log", scribe.files())).depth
     assert (depth.jobs, depth.step_s) == ([2], 0)
-
-
-def test_states_are_told_in_one_order(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write()
-    path = written(tmp_path / "log", scribe.files())
-    assert list(measured(path).states) == ["ready", "reserved", "delayed", "buried"]
-    fields = TubeStats._fields
-    assert fields[2:6] == ("ready", "reserved", "delayed", "buried")
 
 
 def test_jobs_from_before_the_log_begins_are_counted_in(tmp_path: Path) -> None:
@@ -213,16 +204,6 @@ def test_a_chart_shows_the_most_of_each_time(jobs: list[int], width: int, bars: 
     assert chart(Depth(0, 0, jobs), width) == bars
 
 
-@pytest.mark.parametrize("name", STORES)
-def test_the_golden_logs_are_counted(name: str) -> None:
-    if name == "v1-damaged":
-        with pytest.raises(Damaged):
-            measured(GOLDEN / name)
-        return
-    jobs = independent_reader.jobs_of(independent_reader.read_log(read_golden(name))["records"])
-    assert measured(GOLDEN / name).jobs == len(jobs)
-
-
 def test_what_compaction_would_leave_is_near_what_it_leaves(tmp_path: Path) -> None:
     from binlog_tools.logs.new_log import NewLog, Origin
     from binlog_tools.logs.stored import loaded_jobs
@@ -244,3 +225,52 @@ def test_whether_a_server_would_compact_is_told(is_due: bool, tmp_path: Path) ->
     for n in range(1, 13):
         scribe.write(put(n, b"x" * 1500), *([delete(n)] if is_due else []))
     assert measured(written(tmp_path / "log", scribe.files())).is_due is is_due
+
+
+EVERYTHING = Selection()
+
+
+def log_of(path: Path, *jobs: StoredJob) -> Loaded:
+    return load(open_source(str(written(path, files_of(made(*jobs, segment_bytes=1 << 20))))))
+
+
+def compared(tmp_path: Path, one: list[StoredJob], two: list[StoredJob]) -> list[Difference]:
+    a, b = log_of(tmp_path / "a", *one), log_of(tmp_path / "b", *two)
+    return list(compare_logs(a, b, EVERYTHING))
+
+
+def test_jobs_of_one_side_only_are_told(tmp_path: Path) -> None:
+    found = compared(tmp_path, [job(1), job(2), job(5), job(9)], [job(2), job(3), job(5)])
+    assert found == [Difference(1, "a", {}), Difference(3, "b", {}), Difference(9, "a", {})]
+
+
+CHANGES: dict[str, dict[str, object]] = {
+    "tube": {"tube": b"mail"}, "state": {"state": State.BURIED}, "priority": {"priority": 5},
+    "delay_s": {"delay_s": 5}, "ttr_s": {"ttr_s": 5}, "created": {"created_ns": T0 + 1},
+    "reserves": {"reserves": 1}, "timeouts": {"timeouts": 1}, "releases": {"releases": 1},
+    "buries": {"buries": 1}, "kicks": {"kicks": 1}, "body": {"body": b"Hello"},
+    "deadline": {"deadline_ns": T0 + 10**6 * NS}, "tags": {"tags": Tags(group=b"import")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_field_that_differs_is_told(field: str, tmp_path: Path) -> None:
+    (found,) = compared(tmp_path, [job(1)], [job(1)._replace(**CHANGES[field])])  # type: ignore[arg-type]
+    assert found.where == "both"
+    assert list(found.fields) == [field]
+
+
+def test_a_field_can_be_ignored_and_jobs_chosen(tmp_path: Path) -> None:
+    a = log_of(tmp_path / "a", job(1), job(2))
+    b = log_of(tmp_path / "b", job(1, kicks=3, releases=1), job(2, kicks=1))
+    found = compare_logs(a, b, EVERYTHING, ["kicks"])
+    assert [(each.job_id, each.fields) for each in found] == [(1, {"releases": (0, 1)})]
+    chosen = Selection(jobs=Numbers([Span(2, 2)]))
+    assert [each.job_id for each in compare_logs(a, b, chosen)] == [2]
+
+
+def test_of_bodies_size_and_checksum_are_told(tmp_path: Path) -> None:
+    (found,) = compared(tmp_path, [job(1, b"hello")], [job(1, b"Hello")])
+    one, two = found.fields["body"]
+    assert str(one).startswith("5 bytes, CRC ")
+    assert one != two

@@ -1,27 +1,37 @@
-"""A log as of any moment holds what the server had then; a moment that it does not have is told."""
+"""A log as of any moment holds what the server had then; a moment that it does not have is told.
+
+A log may be united of a server's directory and an archive, while the server goes on.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from beanstalk_twisted.binlog.segments.format import SegmentHeader, decode_segment_header
+from beanstalk_twisted.binlog.segments.format import (
+    SegmentHeader,
+    decode_segment_header,
+    segment_name,
+)
 from beanstalk_twisted.storage.archiver import ObjectArchive
 from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from binlog_tools.inspect.listing import released
 from binlog_tools.logs.live_set import Bodies, Point, live_at, promoted, stored
-from binlog_tools.logs.moments import PastSource, united
+from binlog_tools.logs.moments import PastSource, UnitedSource, united
 from binlog_tools.logs.opening import load, open_source, sources_in
 from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.rewrite.rewriting import rewrite
+from tests.binlog.make_golden import read_golden
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import files_of
 from tests.object_storage.memory import MemoryStore
+from tests.tools.folders import archived, written
 
 TUBES = (b"default", b"mail", b"late")
 
@@ -265,3 +275,46 @@ def test_what_a_tool_has_written_has_no_moments(tmp_path: Path, lived: Lived) ->
         OSError, match=r"within 0*1\.tql, which a tool has written at once; nothing"
     ):
         PastSource(source, Point(lsn=written.last_lsn - 1))
+
+
+FILES = read_golden("v1-rotated")
+ONE, TWO = segment_name(1), segment_name(2)
+
+
+def directory(path: Path, before: Callable[[], None]) -> Source:
+    """A server's directory, where something happens before each listing."""
+
+    def listed() -> dict[str, str]:
+        before()
+        return {file.name: str(file) for file in path.iterdir()}
+
+    return Source(str(path), listed)
+
+
+def test_a_segment_that_is_archived_and_deleted_meanwhile_is_there(tmp_path: Path) -> None:
+    log = written(tmp_path / "log", FILES)
+    archive = archived(tmp_path / "archive", {TWO: FILES[TWO]})
+    delivered = next(archived(tmp_path / "delivered", {ONE: FILES[ONE]}).rglob("*.tql"))
+
+    def deliver() -> None:
+        if delivered.exists():
+            delivered.rename(next(archive.iterdir()) / delivered.name)
+            (log / ONE).unlink()
+
+    source = UnitedSource([open_source(str(archive)), directory(log, deliver)])
+    assert {name: source.read(name) for name in source.segment_names().values()} == FILES
+
+
+def test_a_segment_that_is_begun_meanwhile_is_none_of_another_history(tmp_path: Path) -> None:
+    log = written(tmp_path / "log", {ONE: FILES[ONE]})
+    archive = archived(tmp_path / "archive", {ONE: FILES[ONE]})
+    looks = 0
+
+    def begin() -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            written(log, {TWO: FILES[TWO]})
+
+    source = UnitedSource([open_source(str(archive)), directory(log, begin)])
+    assert list(source.segment_names().values()) == [ONE, TWO] and looks > 1

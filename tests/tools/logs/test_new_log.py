@@ -1,11 +1,9 @@
 """Writing a log anew: a server serves exactly what was put in."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.records.jobs import State
@@ -21,6 +19,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from binlog_tools.logs.new_log import (
     NO_FLOORS,
     Floors,
+    NewDirectory,
     NewLog,
     Origin,
     OriginSource,
@@ -55,7 +54,6 @@ def made(
     *jobs: StoredJob, floors: Floors = NO_FLOORS, segment_bytes: int = 8192,
     pauses: tuple[StoredPause, ...] = (), flags: int = 0, origin: Origin = ORIGIN,
 ) -> MemoryDirectory:  # fmt: skip
-    """A log of these jobs."""
     directory = MemoryDirectory()
     maker = SegmentMaker(
         directory, origin, floors=floors, pauses=pauses, segment_bytes=segment_bytes, flags=flags,
@@ -70,7 +68,6 @@ def made(
 
 
 def found_in(directory: MemoryDirectory) -> list[StoredJob]:
-    """What a server would load."""
     return list(loaded_jobs(Survey(directory, quiet), T0))
 
 
@@ -96,34 +93,6 @@ def test_a_server_serves_exactly_these_jobs() -> None:
     assert second is not None and second.state is State.BURIED
 
 
-def test_a_new_log_is_sound_for_the_other_reader_too() -> None:
-    log = independent_reader.read_log(files_of(made(*JOBS)))
-    assert log["verdict"] == "sound"
-    jobs = independent_reader.jobs_of(log["records"])
-    assert {job_id: fields["body"] for job_id, fields in jobs.items()} == {
-        each.job_id: each.body for each in JOBS
-    }
-
-
-def test_a_log_of_no_jobs_is_a_log() -> None:
-    directory = made(floors=Floors(last_lsn=99, next_job_id=17))
-    assert found_in(directory) == []
-    assert Started(directory).queue.state.next_job_id == 17
-
-
-def test_numbers_begin_above_those_of_the_logs_it_was_made_from() -> None:
-    directory = made(job(3), floors=Floors(last_lsn=4711, next_job_id=100, time_ns=T0 + NS))
-    survey = Survey(directory, quiet)
-    assert survey.segments[0].header.first_lsn == 4712
-    assert survey.small.next_job_id == 100
-    assert survey.small.time_ns == T0 + NS
-    assert Started(directory).queue.state.next_job_id == 100
-
-
-def test_the_floor_of_the_ids_is_above_the_jobs_themselves() -> None:
-    assert Started(made(job(41))).queue.state.next_job_id == 42
-
-
 def test_each_segment_says_that_a_tool_made_it_and_from_what() -> None:
     files = files_of(made(*(job(n, b"x" * 3000) for n in range(1, 6)), flags=IMPORTED))
     assert len(files) > 1
@@ -137,11 +106,6 @@ def test_each_segment_says_that_a_tool_made_it_and_from_what() -> None:
         ]
     first = files[ONE][:SEGMENT_HEADER_BYTES]
     assert decode_description(first) == headers(files)[0]["description"]
-
-
-def test_two_logs_never_have_the_same_store() -> None:
-    first, second = (files_of(made(job()))[ONE] for _ in range(2))
-    assert headers({ONE: first})[0]["store_uuid"] != headers({ONE: second})[0]["store_uuid"]
 
 
 def test_as_many_sources_are_named_as_there_is_room_for() -> None:
@@ -179,13 +143,6 @@ def test_segments_end_at_their_size_and_each_names_its_tubes() -> None:
                 named.add(record["tube_id"])
             elif record["type"] == 16:
                 assert record["tube_id"] in named
-
-
-def test_many_tubes_do_not_make_a_segment_for_each_job() -> None:
-    jobs = [job(n, tube=b"tube-%04d" % n) for n in range(1, 400)]
-    directory = made(*jobs)
-    assert found_in(directory) == jobs
-    assert len(files_of(directory)) < 20
 
 
 def test_pauses_stand_in_every_segment() -> None:
@@ -261,47 +218,47 @@ def test_a_power_loss_before_the_end_leaves_no_segment_half_synced() -> None:
         assert replay.read(MemoryDirectory(files), quiet)
 
 
-# In a real folder.
-
-
-def test_the_name_is_given_last(tmp_path: Path) -> None:
-    path = tmp_path / "new"
-    with NewLog(str(path), ORIGIN) as log:
-        log.add(job())
-        assert not path.exists()
-        written = log.finish()
-    assert written.path == str(path)
-    assert os.listdir(tmp_path) == ["new"]
-    assert os.listdir(path) == [ONE]
-    survey = Survey(RealDirectory(str(path)), quiet)
-    assert list(loaded_jobs(survey, T0)) == [job()]
-
-
-def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), NewLog(str(tmp_path / "new"), ORIGIN) as log:
-        log.add(job())
-        raise ZeroDivisionError
-    assert os.listdir(tmp_path) == []
-
-
-def test_an_empty_directory_will_do_and_a_full_one_will_not(tmp_path: Path) -> None:
-    path = tmp_path / "new"
-    path.mkdir()
-    with NewLog(str(path), ORIGIN) as log:
-        log.finish()
-    with pytest.raises(OSError, match="name a new directory"), NewLog(str(path), ORIGIN):
-        raise AssertionError
-    assert os.listdir(tmp_path) == ["new"]
-
-
-def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "new.part").mkdir()
-    with pytest.raises(FileExistsError, match="remove it and run again"):
-        NewLog(str(tmp_path / "new"), ORIGIN)
-    assert os.listdir(tmp_path) == ["new.part"]
-
-
 def test_nothing_is_left_behind_if_it_cannot_even_begin(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a tube's name has 1 to 200 bytes"):
         NewLog(str(tmp_path / "new"), Origin("test"), pauses=[StoredPause(b"", 1, T0)])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_has_its_name_when_it_is_published(tmp_path: Path) -> None:
+    with NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
+        new.publish()
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")] == ["new", "new/file"]
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        raise ZeroDivisionError
+    with NewDirectory(str(tmp_path / "new")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_directory_may_be_taken_and_a_full_one_not(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    with NewDirectory(str(tmp_path / "new")) as new:
+        new.directory.create("file").close()
+        new.publish()
+    with pytest.raises(OSError, match="it is not empty; name a new directory"):
+        NewDirectory(str(tmp_path / "new"))
+
+
+def test_what_another_run_left_behind_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "new.part").mkdir()
+    with pytest.raises(OSError, match="left behind by a run that did not end"):
+        NewDirectory(str(tmp_path / "new"))
+    assert [each.name for each in tmp_path.iterdir()] == ["new.part"]
+
+
+def test_the_name_that_was_given_is_told_where_its_folder_is_not_there(tmp_path: Path) -> None:
+    wanted = str(tmp_path / "nowhere" / "new")
+    with pytest.raises(FileNotFoundError, match="should be in is not there") as caught:
+        NewDirectory(wanted)
+    assert caught.value.filename == wanted

@@ -34,7 +34,6 @@ def spoken() -> Spoken:
 
 
 def stored(folder: Path) -> MemoryStore:
-    """What is in a directory, as objects."""
     store = MemoryStore("s3://b/x")
     for path in sorted(folder.rglob("*.tql")):
         store.objects[str(path.relative_to(folder))] = path.read_bytes()
@@ -134,12 +133,6 @@ def test_where_there_is_no_segment_of_an_archive_there_is_none(name: str, why: s
     store.objects[name] = b"x"
     with pytest.raises(NoLog, match=why):
         folders_in(store, "s3://b/x?a=b")
-
-
-def test_a_wrong_url_is_wrong_usage() -> None:
-    refused = run("check", "s3://key:word@b")
-    assert refused.exit_code == 2
-    assert "credentials belong in the environment" in refused.output
 
 
 @pytest.mark.exhaustive

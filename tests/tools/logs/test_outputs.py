@@ -25,7 +25,6 @@ ONE = f"{1:020d}.tql"
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Something like a log."""
     path = written(tmp_path / "log", {ONE: b"precious"})
     written(path / "quarantine", {"kept": b"precious"})
     return path
@@ -56,9 +55,7 @@ def test_links_are_followed_in_outputs_and_in_sources(log: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["link", "link.part"])
-def test_a_hard_link_to_a_file_of_a_source_is_that_file(
-    name: str, log: Path, tmp_path: Path
-) -> None:
+def test_a_hard_link_to_a_source_is_that_source(name: str, log: Path, tmp_path: Path) -> None:
     os.link(log / "quarantine" / "kept", tmp_path / name)
     os.link(log / ONE, tmp_path / "other")
     for source, output in ((log, "link"), (log, "other"), (log / ONE, "other")):
@@ -78,17 +75,13 @@ def linked(log: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", [ONE, f"{ONE}.part", "new", "sub/new", ".", "quarantine/kept"])
-def test_what_the_links_of_a_source_lead_to_is_read_and_so_is_its_folder(
-    name: str, log: Path, linked: Path
-) -> None:
+def test_where_the_links_of_a_source_lead_is_refused(name: str, log: Path, linked: Path) -> None:
     with pytest.raises(Inside):
         refuse_inside_sources(str(log / name), [str(linked)])
     refuse_inside_sources(str(log) + "-new", [str(linked)])
 
 
-def test_a_hard_link_to_what_a_link_of_a_source_leads_to_is_that_file(
-    log: Path, linked: Path, tmp_path: Path
-) -> None:
+def test_a_hard_link_to_a_linked_file_is_refused(log: Path, linked: Path, tmp_path: Path) -> None:
     os.link(log / ONE, tmp_path / "other")
     (linked / "notes").symlink_to(written(tmp_path / "far", {"notes": b"precious"}) / "notes")
     for name in ("other", "far/notes"):
@@ -113,9 +106,7 @@ def test_the_stores_that_the_links_of_an_archive_lead_to_are_read(tmp_path: Path
 @pytest.mark.parametrize("name", ["new/report", "new", "new/sub/report", "new.part/report",
                                   "link/report"])  # fmt: skip
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_file_has_no_place_in_a_directory_that_is_to_be_made(
-    name: str, is_there: bool, tmp_path: Path
-) -> None:
+def test_no_file_goes_into_a_new_directory(name: str, is_there: bool, tmp_path: Path) -> None:
     if is_there:
         (tmp_path / "new").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "new")
@@ -148,9 +139,7 @@ def test_a_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_what_was_there_stays_if_anything_goes_wrong(
-    error: type[BaseException], tmp_path: Path
-) -> None:
+def test_what_was_there_stays_if_it_fails(error: type[BaseException], tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_text("precious")
     with pytest.raises(error), new_file(str(path)) as out:

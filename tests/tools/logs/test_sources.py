@@ -7,7 +7,6 @@ import pytest
 
 from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (
-    SEGMENT_HEADER_BYTES,
     TRAILER_MAGIC,
     segment_name,
 )
@@ -17,10 +16,8 @@ from binlog_tools.logs.opening import open_source, open_sources
 from binlog_tools.logs.sources import (
     COPY_BYTES,
     HELD_SEGMENTS,
-    ArchivedName,
     NoLog,
     Source,
-    parse_archived_name,
 )
 from tests.binlog.make_golden import GOLDEN, STORES, read_golden
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Scribe, put, quiet
@@ -30,9 +27,7 @@ ONE, TWO = segment_name(1), segment_name(2)
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_survey_of_a_directory_is_the_servers_and_touches_nothing(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_survey_is_the_servers_and_touches_nothing(name: str, tmp_path: Path) -> None:
     path = written(tmp_path / "log", read_golden(name))
     path.chmod(0o500)
     before = stats(path)
@@ -41,13 +36,6 @@ def test_a_survey_of_a_directory_is_the_servers_and_touches_nothing(
     assert survey.problems == theirs.problems
     assert survey.segments == theirs.segments
     assert stats(path) == before
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_it_reads_what_is_in_the_files_also_where_they_are_not_finished(name: str) -> None:
-    source = open_source(str(GOLDEN / name))
-    read = {seg: bytes(source.read(seg)) for seg in source.segment_names().values()}
-    assert read == read_golden(name)
 
 
 def test_a_copy_of_an_unfinished_segment_is_whole(tmp_path: Path) -> None:
@@ -70,9 +58,7 @@ def test_the_newest_segment_stays_as_it_was_seen_until_one_looks_again(tmp_path:
     assert bytes(source.read(ONE)) == b"else"
 
 
-def test_an_unfinished_segment_that_is_cut_under_the_reader_does_not_end_the_process(
-    tmp_path: Path,
-) -> None:
+def test_a_segment_may_be_cut_under_the_reader(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1, b"x" * 100))
     path = written(tmp_path / "log", scribe.files())
@@ -152,30 +138,12 @@ def test_two_files_of_the_same_segment_are_refused(tmp_path: Path) -> None:
         open_sources([str(path / "a"), str(path / "b")])
 
 
-def test_a_directory_and_files_are_two_logs(tmp_path: Path) -> None:
-    files = read_golden("v1-rotated")
-    path = written(tmp_path / "log", files)
-    other = written(tmp_path / "other", files)
-    sources = open_sources([str(path), str(other / ONE)])
-    assert [source.is_partial for source in sources] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("7-4.tql", ArchivedName(7, 4)), ("0007-0004.tql", ArchivedName(7, 4)), (ONE, None),
-     ("7-4.tql.part", None), ("x-4.tql", None)],
-)  # fmt: skip
-def test_names_in_an_archive(name: str, said: ArchivedName | None) -> None:
-    assert parse_archived_name(name) == said
-
-
 class Compacting(Source):
     """A log from which a server deletes the oldest segment while one looks, the first ``times``."""
 
     times = 1
 
     def read(self, name: str) -> Buffer:
-        """See `Source`."""
         if name == ONE and self.times:
             self.times -= 1
             raise FileNotFoundError(2, "gone", name)
@@ -194,33 +162,23 @@ def test_a_log_that_a_server_compacts_is_looked_at_again(times: int, is_read: bo
             source.survey()
 
 
-def test_a_header_is_read_without_the_rest() -> None:
-    source = open_source(str(GOLDEN / "v1-rotated"))
-    assert len(source.header_bytes(ONE)) == SEGMENT_HEADER_BYTES
-    assert getattr(source.header(TWO), "seq", None) == 2
-
-
 class Written(Source):
     """A log whose last frame is only whole at the second look."""
 
     looks = 0
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        """See `Source`."""
         self.looks += 1
         return super().names(keeps_deleted)
 
     def read(self, name: str) -> Buffer:
-        """See `Source`."""
         raw = bytearray(super().read(name))
         if self.looks < 2:
             raw[len(raw.rstrip(b"\0")) - 20 :] = bytes(len(raw) - len(raw.rstrip(b"\0")) + 20)
         return raw
 
 
-def test_what_looks_torn_only_because_it_is_being_written_is_looked_at_again(
-    tmp_path: Path,
-) -> None:
+def test_what_is_being_written_is_looked_at_again(tmp_path: Path) -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.write(put(2, b"being written"))

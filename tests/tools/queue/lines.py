@@ -38,7 +38,6 @@ class MemoryLine:
         self._replies = b""
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         self.sent += 1
         self.requests.append(request)
         if self.sent == self.breaks_at:
@@ -49,7 +48,6 @@ class MemoryLine:
         self._replies += self._client.ask(request)
 
     def reply(self) -> Reply:
-        """See `Line`."""
         line, _, rest = self._replies.partition(b"\r\n")
         if line.startswith(b"INSERTED_BATCH "):
             *jobs, self._replies = rest.split(b"\r\n", int(line.split()[1]))
@@ -63,7 +61,6 @@ class StockLine(MemoryLine):
     """A server that has the commands of beanstalkd and no others."""
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         if request == b"capabilities\r\n":
             self._replies += b"UNKNOWN_COMMAND\r\n"
             return
@@ -114,7 +111,6 @@ class Raced(MemoryLine):
         self._worker = worker
 
     def reply(self) -> Reply:
-        """See `Line`."""
         found = super().reply()
         if self.requests[-1].startswith(b"list-jobs"):
             self._worker.reserve_job(2)

@@ -24,7 +24,6 @@ from tests.tools.queue.lines import EXTENDED, MemoryLine, StockLine, filled, job
 
 
 def extensions_of(server: MemoryServer) -> Extensions:
-    """Ask a server what it has."""
     return Extensions(Queue(MemoryLine(server)))
 
 
@@ -49,9 +48,7 @@ def test_our_server_announces_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_server_that_does_not_announce_a_command_is_not_sent_it(
-    call: Callable[[Extensions], object],
-) -> None:
+def test_only_announced_commands_are_sent(call: Callable[[Extensions], object]) -> None:
     line = StockLine(MemoryServer())
     asked = Extensions(Queue(line))
     assert asked.words == frozenset() and not asked.has("drain")
@@ -67,9 +64,6 @@ def test_limits_are_not_above_those_of_the_server() -> None:
     assert MAX_BATCH_BYTES < SERVER_BATCH_BYTES
 
 
-# Lists.
-
-
 @pytest.mark.parametrize(
     ("most", "page_jobs", "pages"),
     [
@@ -77,9 +71,7 @@ def test_limits_are_not_above_those_of_the_server() -> None:
         (2, 1000, [["1", "2"]]), (3, 2, [["1", "2"], ["3"]]), (1, 1, [["1"]]),
     ],
 )  # fmt: skip
-def test_jobs_are_listed_page_by_page(
-    most: int | None, page_jobs: int, pages: list[list[str]]
-) -> None:
+def test_jobs_come_in_pages(most: int | None, page_jobs: int, pages: list[list[str]]) -> None:
     asked = extensions_of(filled("delayed"))
     assert ids(asked.pages(b"a", "delayed", most, page_jobs)) == pages
     assert list(asked.pages(b"a", "ready")) == [[]]
@@ -123,7 +115,6 @@ class Saying(MemoryLine):
     said: Reply
 
     def reply(self) -> Reply:
-        """See `Line`."""
         found = super().reply()
         return self.said if b"list-" in self.requests[-1] else found
 
@@ -137,23 +128,6 @@ def test_a_list_that_makes_no_sense_ends(text: bytes) -> None:
     line.said = Reply((b"OK",), text)
     with pytest.raises(Lost, match="no server of this protocol"):
         list(Extensions(Queue(line)).pages(b"a", "all"))
-
-
-def test_connections_are_described() -> None:
-    server = filled("ready")
-    (*_, own) = extensions_of(server).connections()
-    assert own["using"] == "default" and own.number("reserved") == 0
-
-
-# Jobs.
-
-
-def test_a_tube_is_flushed_of_a_state_or_of_all() -> None:
-    server = filled("delayed")
-    asked = extensions_of(server)
-    assert asked.flush(b"a", "buried") == 0
-    assert asked.flush(b"a", "delayed") == 3
-    assert asked.flush(b"nowhere", "all") == 0
 
 
 def test_a_batch_is_put_and_deleted() -> None:
@@ -173,19 +147,6 @@ def test_a_batch_whose_jobs_are_not_named_makes_no_sense(data: bytes) -> None:
         inserted_ids(Reply((b"INSERTED_BATCH", b"2"), data), 2)
 
 
-def test_a_server_is_drained_and_undrained() -> None:
-    server = MemoryServer()
-    asked = extensions_of(server)
-    asked.drain()
-    with pytest.raises(Refused, match="DRAINING"):
-        Queue(MemoryLine(server)).put(b"", 0, 0, 1)
-    asked.undrain()
-    Queue(MemoryLine(server)).put(b"", 0, 0, 1)
-
-
-# Waiting.
-
-
 class Waiting(MemoryLine):
     """A server on which something happens in each part of a wait."""
 
@@ -196,7 +157,6 @@ class Waiting(MemoryLine):
         self._memory = server
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         super().send(request)
         if request.startswith(b"wait-job"):
             self.waits.append(int(request.split()[2]))
@@ -207,7 +167,6 @@ class Waiting(MemoryLine):
 
 
 def waiting(server: MemoryServer, *happens: Callable[[], object]) -> Waiting:
-    """Make a connection of one that waits."""
     line = Waiting(server)
     line.happens = list(happens)
     return line

@@ -1,148 +1,152 @@
-"""No job is lost on its way from one tube into another."""
+"""No job is lost on its way from one tube into another: one by one, many at once, or moved by the
+server itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
-from binlog_tools.queue.moving import Broken, Mover
+from beanstalk_twisted.testing.memory_server import MemoryServer
+from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions
+from binlog_tools.queue.moving import (
+    BATCH_JOBS,
+    BatchMover,
+    Broken,
+    DirectMover,
+    Moved,
+    Mover,
+    can_batch,
+)
 from binlog_tools.queue.server import Queue, Refused
-from tests.tools.queue.lines import STATES, MemoryLine, broken_off, check_kept, filled, jobs_of
+from tests.tools.queue.lines import (
+    STATES,
+    MemoryLine,
+    Raced,
+    StockLine,
+    broken_off,
+    check_kept,
+    filled,
+    jobs_of,
+)
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_all_jobs_of_a_state_are_moved_with_what_they_are(state: str) -> None:
-    server = filled(state)
+def batch_mover(
+    line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
+) -> BatchMover:
+    queue = Queue(line)
+    return BatchMover(queue, Extensions(queue), Mover(queue, b"b", keeps_buried), batch_jobs)
+
+
+def direct_mover(
+    line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = BATCH_JOBS
+) -> DirectMover:
+    """Make what has the server move into tube b."""
+    queue = Queue(line)
+    return DirectMover(queue, Extensions(queue), b"b", keeps_buried, batch_jobs)
+
+
+def one_by_one(line: MemoryLine, keeps_buried: bool = True, batch_jobs: int = 1) -> Mover:
+    """Make what moves into tube b by commands of beanstalkd alone."""
+    assert batch_jobs == 1
+    return Mover(Queue(line), b"b", keeps_buried)
+
+
+MakeMover = Callable[..., Mover | BatchMover | DirectMover]
+MOVERS: dict[str, tuple[MakeMover, int]] = {
+    "one by one": (one_by_one, 1),
+    **{f"batches of {size}": (batch_mover, size) for size in (1, 2, 200)},
+    **{f"by the server, {size} at once": (direct_mover, size) for size in (1, 2, 200)},
+}
+EACH_MOVER = pytest.mark.parametrize(("make", "batch_jobs"), MOVERS.values(), ids=MOVERS)
+PUTTING = pytest.mark.parametrize("make", [one_by_one, batch_mover])
+"""Those that put each job again and delete it."""
+
+
+def moving(
+    mover: Mover | BatchMover | DirectMover, source: bytes, state: str, most: int | None = None
+) -> Iterator[Moved]:
+    """Give each job of a tube when it was moved."""
+    for each in mover.move_all(source, state, most):
+        yield from [each] if isinstance(each, Moved) else each
+
+
+def moved_all(mover: Mover | BatchMover | DirectMover, state: str) -> list[int]:
+    """Move the jobs of tube a that are in a state; give their old ids."""
+    return [each.old for each in moving(mover, b"a", state)]
+
+
+def others_in_a(server: MemoryServer) -> Queue:
     queue = Queue(MemoryLine(server))
+    queue.use(b"a")
+    return queue
+
+
+@EACH_MOVER
+@pytest.mark.parametrize("state", STATES)
+def test_all_jobs_of_a_state_are_moved(make: MakeMover, batch_jobs: int, state: str) -> None:
+    server = filled(state)
     server.advance(100.5)
-    moved = list(Mover(queue, b"b").move_all(b"a", state, None))
+    line = MemoryLine(server)
+    moved = list(moving(make(line, batch_jobs=batch_jobs), b"a", state))
     assert [each.old for each in moved] == [1, 2, 3]
     assert jobs_of(server) == [("b", state, b"%d" % number) for number in range(3)]
-    check_kept(queue, state, [each.new for each in moved])
+    check_kept(Queue(line), state, [each.new for each in moved])
+    if make is direct_mover:
+        assert [each.new for each in moved] == [1, 2, 3]
+        assert not [each for each in line.requests if each.startswith((b"reserve", b"put-batch"))]
+        assert Queue(line).stats_job(2)["age"] == "100"
 
 
-def test_buried_jobs_may_be_made_ready() -> None:
+@EACH_MOVER
+def test_a_count_is_kept_and_buried_jobs_are_kicked(make: MakeMover, batch_jobs: int) -> None:
     server = filled("buried")
-    moved = list(Mover(Queue(MemoryLine(server)), b"b", False).move_all(b"a", "buried", 2))
-    assert len(moved) == 2
+    mover = make(MemoryLine(server), keeps_buried=False, batch_jobs=batch_jobs)
+    assert len(list(moving(mover, b"a", "buried", 2))) == 2
     assert jobs_of(server) == [("b", "ready", b"0"), ("b", "ready", b"1"), ("a", "buried", b"2")]
+    if isinstance(mover, DirectMover):
+        assert mover.move_job(3).new == 3
+        assert jobs_of(server)[2] == ("b", "ready", b"2")
 
 
-def test_jobs_of_a_paused_tube_are_moved_too() -> None:
+@PUTTING
+@pytest.mark.parametrize(("pause_s", "passed_s", "left"), [(1000, 0, "1000"), (10, 9.7, "0")])
+def test_jobs_of_a_paused_tube_are_moved_also_in_the_last_moment_of_a_pause(
+    make: MakeMover, pause_s: int, passed_s: float, left: str
+) -> None:
     server = filled("ready")
     queue = Queue(MemoryLine(server))
-    queue.pause(b"a", 1000)
-    assert len(list(Mover(queue, b"b").move_all(b"a", "ready", None))) == 3
+    queue.pause(b"a", pause_s)
+    server.advance(passed_s)
+    assert queue.stats_tube(b"a")["pause-time-left"] == left
+    assert moved_all(make(MemoryLine(server)), "ready") == [1, 2, 3]
     assert {tube for tube, _, _ in jobs_of(server)} == {"b"}
 
 
-def test_jobs_are_moved_in_the_last_moment_of_a_pause_too() -> None:
+@PUTTING
+def test_it_ends_however_quickly_others_put(make: MakeMover) -> None:
     server = filled("ready")
-    queue = Queue(MemoryLine(server))
-    queue.pause(b"a", 10)
-    server.advance(9.7)
-    assert queue.stats_tube(b"a")["pause-time-left"] == "0"
-    assert len(list(Mover(queue, b"b").move_all(b"a", "ready", None))) == 3
-
-
-def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() -> None:
-    server = filled("buried")
-    line = MemoryLine(server)
-    list(Mover(Queue(line), b"b").move_all(b"a", "buried", 1))
-    assert b"reserve-job 5\r\nbury 5 10\r\n" in line.requests
-
-
-def test_jobs_that_come_meanwhile_are_left() -> None:
-    server = filled("ready")
-    line = MemoryLine(server)
-    moving = Mover(Queue(line), b"b").move_all(b"a", "ready", None)
-    next(moving)
-    other = Queue(MemoryLine(server))
-    other.use(b"a")
-    other.put(b"late", 99, 0, 100)
-    assert len(list(moving)) == 2
-    assert jobs_of(server)[-1] == ("a", "ready", b"late")
-
-
-@pytest.mark.parametrize("is_paused", [False, True])
-@pytest.mark.parametrize("state", ["ready", "delayed"])
-def test_it_stops_at_a_job_that_was_put_since_and_stands_before_the_rest(
-    state: str, is_paused: bool
-) -> None:
-    server = filled(state)
-    other = Queue(MemoryLine(server))
-    other.use(b"a")
-    if is_paused:
-        other.pause(b"a", 1000)
-    mover = Mover(Queue(MemoryLine(server)), b"b")
-    moving = mover.move_all(b"a", state, None)
-    assert next(moving).old == 1
-    late = other.put(b"late", 1, 5 if state == "delayed" else 0, 100)
-    assert list(moving) == []
-    assert mover.later == late
-    left = [("a", state, b"1"), ("a", state, b"2"), ("a", state, b"late")]
-    assert jobs_of(server) == [("b", state, b"0"), *left]
-    assert other.stats_job(late)["pri"] == "1"
-    assert [each.old for each in Mover(other, b"b").move_all(b"a", state, 2)] == [late, 2]
-
-
-def test_it_ends_however_quickly_others_put() -> None:
-    server = filled("ready")
-    other = Queue(MemoryLine(server))
-    other.use(b"a")
-    mover = Mover(Queue(MemoryLine(server)), b"b")
-    for moved in mover.move_all(b"a", "ready", None):
-        other.put(b"late", 99, 0, 100)
+    other = others_in_a(server)
+    mover = make(MemoryLine(server), batch_jobs=1)
+    for moved in moving(mover, b"a", "ready"):
         assert moved.old <= 3
-    assert mover.later is None and len(jobs_of(server)) == 6
+        other.put(b"late", 99, 0, 100)
+    assert len(jobs_of(server)) == 6
+    if isinstance(mover, Mover):
+        assert mover.later is None
 
 
-def test_what_is_put_before_it_counts_is_left_even_when_it_is_counted() -> None:
+@pytest.mark.parametrize("make", [batch_mover, direct_mover])
+def test_a_job_that_a_worker_takes_is_left(make: MakeMover) -> None:
     server = filled("ready")
-    other = Queue(MemoryLine(server))
-    other.use(b"a")
-
-    class Raced(MemoryLine):
-        def send(self, request: bytes) -> None:
-            super().send(request)
-            if request.startswith(b"delete 4"):  # Our own, by which the end is known.
-                other.put(b"late", 1, 0, 100)
-
-    mover = Mover(Queue(Raced(server)), b"b")
-    assert list(mover.move_all(b"a", "ready", None)) == []
-    assert mover.later == 5
-
-
-def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
-    server = filled("ready")
-    line = MemoryLine(server)
-    assert list(Mover(Queue(line), b"b").move_all(b"a", "buried", None)) == []
-    assert line.requests == [b"stats-tube a\r\n"]
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("is_heard", [False, True])
-@pytest.mark.parametrize("state", STATES)
-def test_wherever_it_breaks_off_each_job_is_there_at_least_once(state: str, is_heard: bool) -> None:
-    def move(line: MemoryLine) -> None:
-        assert len(list(Mover(Queue(line), b"b").move_all(b"a", state, None))) == 3
-
-    for problem, jobs in broken_off(state, is_heard, move):
-        bodies = [body for *_, body in jobs]
-        assert set(bodies) == {b"0", b"1", b"2"}
-        assert len(bodies) <= 4
-        if len(bodies) == 4 and not is_heard:
-            assert isinstance(problem, Broken) and "may still be there too" in str(problem)
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_job_that_the_server_will_not_take_stays_as_it_was(state: str) -> None:
-    server = filled(state)
-    server.service.drain()
-    queue = Queue(MemoryLine(server))
-    with pytest.raises(Refused, match="DRAINING"):
-        list(Mover(queue, b"b").move_all(b"a", state, None))
-    assert jobs_of(server) == [("a", state, b"%d" % number) for number in range(3)]
-    assert queue.stats_job(1)["pri"] == "10"
+    worker = Queue(MemoryLine(server))
+    assert moved_all(make(Raced(server, worker)), "ready") == [1, 3]
+    if make is direct_mover:
+        with pytest.raises(Refused, match="move-job 2: the server says NOT_FOUND"):
+            direct_mover(MemoryLine(server)).move_job(2)
+    worker.delete(2)
+    assert [tube for tube, _, _ in jobs_of(server)] == ["b", "b"]
 
 
 def test_a_reserved_job_is_left_to_its_worker() -> None:
@@ -152,5 +156,215 @@ def test_a_reserved_job_is_left_to_its_worker() -> None:
     job = worker.reserve(0)
     assert job is not None
     with pytest.raises(Refused, match="NOT_FOUND"):
-        Mover(Queue(MemoryLine(server)), b"b").move_job(job.id)
+        one_by_one(MemoryLine(server)).move_job(job.id)
     worker.delete(job.id)
+
+
+@pytest.mark.parametrize(
+    ("make", "asked"),
+    [
+        (one_by_one, [b"stats-tube a\r\n"]),
+        (batch_mover, [b"capabilities\r\n", b"stats-tube a\r\n"]),
+    ],
+)
+def test_an_empty_tube_is_looked_at_and_nothing_more(make: MakeMover, asked: list[bytes]) -> None:
+    line = MemoryLine(filled("ready"))
+    assert moved_all(make(line), "buried") == []
+    assert line.requests == asked
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("is_heard", [False, True])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("make", "batch_jobs", "twice"), [(one_by_one, 1, 1), (batch_mover, 2, 2), (direct_mover, 2, 0)]
+)
+def test_wherever_it_breaks_off_each_job_is_there_and_at_most_a_batch_twice(
+    make: MakeMover, batch_jobs: int, twice: int, state: str, is_heard: bool
+) -> None:
+    def move(line: MemoryLine) -> None:
+        assert moved_all(make(line, batch_jobs=batch_jobs), state) == [1, 2, 3]
+
+    for problem, jobs in broken_off(state, is_heard, move, first=1 if make is one_by_one else 2):
+        bodies = [body for *_, body in jobs]
+        assert set(bodies) == {b"0", b"1", b"2"}
+        assert len(bodies) <= 3 + twice
+        if len(bodies) > 3 and not is_heard:
+            assert isinstance(problem, Broken) and "may still be there too" in str(problem)
+        if make is direct_mover:
+            assert isinstance(problem, OSError)
+            assert [job[1:] for job in jobs] == [(state, b"%d" % number) for number in range(3)]
+
+
+@PUTTING
+@pytest.mark.parametrize("state", STATES)
+def test_jobs_that_the_server_will_not_take_stay_as_they_were(make: MakeMover, state: str) -> None:
+    server = filled(state)
+    server.service.drain()
+    with pytest.raises(Refused, match="put: the server says DRAINING"):
+        moved_all(make(MemoryLine(server)), state)
+    assert jobs_of(server) == [("a", state, b"%d" % number) for number in range(3)]
+    for number in range(3):
+        stats = Queue(MemoryLine(server)).stats_job(number + 1)
+        assert stats["pri"] == str(10 + number)
+        assert (stats["delay"] == "500") == (state == "delayed")
+
+
+def test_a_job_is_reserved_and_buried_in_its_new_tube_by_one_piece_of_bytes() -> None:
+    line = MemoryLine(filled("buried"))
+    list(one_by_one(line).move_all(b"a", "buried", 1))
+    assert b"reserve-job 5\r\nbury 5 10\r\n" in line.requests
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("state", ["ready", "delayed"])
+def test_it_stops_at_a_later_job_before_the_rest(state: str, is_paused: bool) -> None:
+    server = filled(state)
+    other = others_in_a(server)
+    if is_paused:
+        other.pause(b"a", 1000)
+    mover = one_by_one(MemoryLine(server))
+    going = mover.move_all(b"a", state, None)
+    assert next(going).old == 1
+    late = other.put(b"late", 1, 5 if state == "delayed" else 0, 100)
+    assert list(going) == []
+    assert mover.later == late
+    left = [("a", state, b"1"), ("a", state, b"2"), ("a", state, b"late")]
+    assert jobs_of(server) == [("b", state, b"0"), *left]
+    assert other.stats_job(late)["pri"] == "1"
+    assert [each.old for each in Mover(other, b"b").move_all(b"a", state, 2)] == [late, 2]
+
+
+def test_what_is_put_before_it_counts_is_left_even_when_it_is_counted() -> None:
+    server = filled("ready")
+    other = others_in_a(server)
+
+    class Late(MemoryLine):
+        def send(self, request: bytes) -> None:
+            super().send(request)
+            if request.startswith(b"delete 4"):  # Our own, by which the end is known.
+                other.put(b"late", 1, 0, 100)
+
+    mover = one_by_one(Late(server))
+    assert list(mover.move_all(b"a", "ready", None)) == []
+    assert mover.later == 5
+
+
+def test_a_batch_is_deleted_when_it_was_put_and_not_before() -> None:
+    line = MemoryLine(filled("ready"))
+    moved_all(batch_mover(line, batch_jobs=2), "ready")
+    asked = [request.split()[0] for request in line.requests[-8:]]
+    page = [b"list-jobs", b"reserve-job", b"reserve-job", b"put-batch", b"delete-batch"]
+    assert asked[:4] == page[1:] and asked[4:] == [page[0], page[1], *page[3:]]
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed"])
+def test_jobs_that_were_put_since_are_passed_over(state: str) -> None:
+    server = filled(state)
+    other = others_in_a(server)
+    going = moving(batch_mover(MemoryLine(server), batch_jobs=1), b"a", state)
+    assert next(going).old == 1
+    late = other.put(b"late", 0, 1 if state == "delayed" else 0, 100)
+    assert [each.old for each in going] == [2, 3]
+    assert ("a", state, b"late") in jobs_of(server)
+    stats = other.stats_job(late)
+    assert (stats["reserves"], stats["releases"]) == ("0", "0")
+
+
+class NoRoomForTwo(MemoryLine):
+    """A server that puts the body `1` neither in a batch nor alone, and does not move job 2."""
+
+    def send(self, request: bytes) -> None:
+        is_put = request.startswith((b"put-batch", b"put ")) and b"\r\n1\r\n" in request
+        is_put = is_put and not request.startswith(b"put 4294967295")
+        if is_put or request.startswith(b"move-job 2 "):
+            self.requests.append(request)
+            self._replies += b"OUT_OF_MEMORY\r\n"
+            return
+        super().send(request)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_of_a_batch_that_is_refused_the_jobs_before_the_reason_are_moved(state: str) -> None:
+    server = filled(state)
+    going = batch_mover(NoRoomForTwo(server)).move_all(b"a", state, None)
+    assert [each.old for each in next(going)] == [1]
+    with pytest.raises(Refused, match="put: the server says OUT_OF_MEMORY"):
+        next(going)
+    assert jobs_of(server) == [("b", state, b"0"), ("a", state, b"1"), ("a", state, b"2")]
+
+
+@pytest.mark.parametrize("make", [batch_mover, direct_mover])
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_a_server_without_room_is_told_at_the_end(
+    make: Callable[[MemoryLine], BatchMover | DirectMover], ends_early: bool
+) -> None:
+    going = make(NoRoomForTwo(filled("ready"))).move_all(b"a", "ready", None)
+    assert [each.old for each in next(going)] == ([1, 3] if make is direct_mover else [1])
+    with pytest.raises(Refused, match="the server says OUT_OF_MEMORY"):
+        going.close() if ends_early else next(going)
+
+
+def test_a_job_whose_ttr_ends_meanwhile_and_that_another_reserves_is_told() -> None:
+    server = filled("ready")
+    worker = Queue(MemoryLine(server))
+
+    class Slow(MemoryLine):
+        def send(self, request: bytes) -> None:
+            if request.startswith(b"delete-batch"):
+                server.advance(101)
+                worker.reserve_job(2)
+            super().send(request)
+
+    going = batch_mover(Slow(server)).move_all(b"a", "ready", None)
+    assert [each.old for each in next(going)] == [1, 3]
+    with pytest.raises(Broken, match="job 2 is job 6 of b now, but may still be there too"):
+        next(going)
+    assert len(jobs_of(server)) == 4
+
+
+def test_bodies_that_are_large_together_go_in_several_batches() -> None:
+    size = MAX_BATCH_BYTES // 3 + 1
+    server = MemoryServer(max_job_bytes=3 * size)
+    queue = others_in_a(server)
+    bodies = [b"1" * size, b"2" * size, b"3" * size, b"4" * (3 * size), b"5"]
+    for body in bodies:
+        queue.put(body, 0, 0, 100)
+    line = MemoryLine(server)
+    assert len(moved_all(batch_mover(line), "ready")) == 5
+    batches = [r.split()[1] for r in line.requests if r.startswith(b"put-batch")]
+    assert batches == [b"2", b"1", b"1", b"1"]
+    assert [body for _, _, body in jobs_of(server)] == bodies
+
+
+def test_what_is_needed_is_announced() -> None:
+    ours, stock = (Extensions(Queue(kind(MemoryServer()))) for kind in (MemoryLine, StockLine))
+    assert can_batch(ours, b"a") and not can_batch(ours, b"a" * 200)
+    assert not can_batch(stock, b"a")
+    assert ours.has("move-job") and not stock.has("move-job")
+
+
+@pytest.mark.parametrize("source", [b"a", b"a" * 200])
+def test_jobs_that_were_put_since_stay(source: bytes) -> None:
+    server = MemoryServer()
+    other = Queue(MemoryLine(server))
+    other.use(source)
+    for _ in range(3):
+        other.put(b"", 10, 0, 100)
+    mover = direct_mover(MemoryLine(server), batch_jobs=1)
+    going = moving(mover, source, "ready")
+    assert next(going).old == 1
+    late = other.put(b"late", 0, 0, 100)
+    rest = [each.old for each in going]
+    # With a long name there is no cursor: only the first page is seen, and this job is all of it.
+    assert (rest, mover.later) == (([2, 3], None) if source == b"a" else ([], late))
+    assert other.stats_job(late)["tube"] == source.decode()
+
+
+def test_jobs_of_a_tube_with_a_long_name_are_moved() -> None:
+    server = MemoryServer()
+    queue = Queue(MemoryLine(server))
+    queue.use(b"a" * 200)
+    jobs = [queue.put(b"", 0, 0, 100) for _ in range(5)]
+    mover = direct_mover(MemoryLine(server), batch_jobs=2)
+    assert [each.new for each in moving(mover, b"a" * 200, "ready")] == jobs

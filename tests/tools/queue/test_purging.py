@@ -1,38 +1,65 @@
-"""Deleting the jobs that are there now, and no others."""
+"""Deleting the jobs that are there now, and no others: one by one, and many at once; and how lines
+are divided among the requests that put them.
+"""
 
 from __future__ import annotations
+
+from itertools import count
 
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from binlog_tools.queue.cli.delete import StateResult, TubePurge
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from binlog_tools.logs.quantities import NS
+from binlog_tools.queue.cli.delete import BatchPurge, StateResult, TubePurge, purge_of
+from binlog_tools.queue.cli.put import Batches, moment_s, one_by_one
+from binlog_tools.queue.extensions import MAX_BATCH_BYTES, Extensions
+from binlog_tools.queue.moving import BATCH_JOBS
 from binlog_tools.queue.server import STATES, Queue, Refused
-from tests.tools.queue.lines import MemoryLine, filled, jobs_of
+from tests.tools.queue.lines import MemoryLine, StockLine, filled, jobs_of
 
 
-def purge(server: MemoryServer, *states: str) -> TubePurge:
-    """Begin to empty tube a."""
-    return TubePurge(Queue(MemoryLine(server)), b"a", states)
+def single(line: MemoryLine, *states: str) -> TubePurge:
+    """Begin to empty tube a by commands of beanstalkd alone."""
+    return TubePurge(Queue(line), b"a", states)
+
+
+def batched(line: MemoryLine, *states: str, batch_jobs: int = BATCH_JOBS) -> BatchPurge:
+    queue = Queue(line)
+    return BatchPurge(queue, Extensions(queue), b"a", states, batch_jobs)
+
+
+def purge(line: MemoryLine, batch_jobs: int | None, *states: str) -> TubePurge | BatchPurge:
+    """Begin to empty tube a, job by job or in batches of so many."""
+    if batch_jobs is None:
+        return single(line, *states)
+    return batched(line, *states, batch_jobs=batch_jobs)
 
 
 def others(server: MemoryServer) -> Queue:
-    """Connect somebody else, who puts into tube a."""
     queue = Queue(MemoryLine(server))
     queue.use(b"a")
     return queue
 
 
+EACH_WAY = pytest.mark.parametrize("batch_jobs", [None, BATCH_JOBS])
+
+
+@pytest.mark.parametrize(
+    ("batch_jobs", "steps"), [(None, [1, 2, 3]), (1, [1, 1, 1]), (2, [2, 1]), (200, [3])]
+)
 @pytest.mark.parametrize("state", STATES)
-def test_the_jobs_of_a_state_are_deleted_and_no_others(state: str) -> None:
+def test_only_jobs_of_a_state_go(state: str, batch_jobs: int | None, steps: list[int]) -> None:
     server = filled(state)
     queue = others(server)
     queue.use(b"b")
     queue.put(b"other tube", 0, 500 if state == "delayed" else 0, 100)
     asked = [other for other in STATES if other != state]
-    assert list(purge(server, *asked).run()) == [StateResult(each, 0, 0, None) for each in asked]
-    found = purge(server, state)
+    running = purge(MemoryLine(server), batch_jobs, *asked).run()
+    assert list(running) == [StateResult(each, 0, 0, None) for each in asked]
+    found = purge(MemoryLine(server), batch_jobs, state)
     assert found.counts == {state: 3}
-    assert list(found.run()) == [1, 2, 3, StateResult(state, 3, 3, None)]
+    assert list(found.run()) == [*steps, StateResult(state, 3, 3, None)]
     assert found.deleted == 3
     assert [body for _, _, body in jobs_of(server)] == [b"other tube"]
 
@@ -40,8 +67,7 @@ def test_the_jobs_of_a_state_are_deleted_and_no_others(state: str) -> None:
 @pytest.mark.parametrize("state", ["ready", "delayed"])
 def test_what_is_put_later_stays_even_if_it_stands_before_the_rest(state: str) -> None:
     server = filled(state)
-    found = purge(server, state)
-    running = found.run()
+    running = single(MemoryLine(server), state).run()
     assert next(running) == 1
     late = others(server).put(b"late", 0, 1 if state == "delayed" else 0, 100)
     # The second was the first of the tube when the first was deleted.
@@ -49,73 +75,161 @@ def test_what_is_put_later_stays_even_if_it_stands_before_the_rest(state: str) -
     assert [body for _, _, body in jobs_of(server)] == [b"2", b"late"]
 
 
+@pytest.mark.parametrize("state", ["ready", "delayed"])
+def test_a_batch_passes_over_what_is_put_later(state: str) -> None:
+    server = filled(state)
+    found = batched(MemoryLine(server), state, batch_jobs=1)
+    others(server).put(b"later", 0, 1 if state == "delayed" else 0, 100)
+    running = found.run()
+    assert next(running) == 1
+    others(server).put(b"last", 0, 1 if state == "delayed" else 0, 100)
+    assert list(running) == [1, 1, StateResult(state, 3, 3, None)]
+    assert [body for _, _, body in jobs_of(server)] == [b"last", b"later"]
+
+
 def test_it_ends_however_many_others_put() -> None:
     server = filled("ready")
     producer = others(server)
-    count = 0
-    for each in purge(server, "ready").run():
-        count += isinstance(each, int)
+    deleted = 0
+    for each in single(MemoryLine(server), "ready").run():
+        deleted += isinstance(each, int)
         producer.put(b"late", 100, 0, 100)
-    assert count == 3
+    assert deleted == 3
     assert {body for _, _, body in jobs_of(server)} == {b"late"}
 
 
 def test_what_comes_while_somebody_is_asked_stays() -> None:
     server = filled("ready")
-    found = purge(server, "ready")
+    found = single(MemoryLine(server), "ready")
     late = others(server).put(b"late", 0, 0, 100)
     assert list(found.run()) == [StateResult("ready", 3, 0, late)]
 
 
-def test_a_job_that_a_worker_takes_meanwhile_is_left_to_him() -> None:
+@pytest.mark.parametrize(("batch_jobs", "steps"), [(None, [1, 3]), (BATCH_JOBS, [2])])
+def test_a_job_that_a_worker_takes_is_left(batch_jobs: int | None, steps: list[int]) -> None:
     server = filled("ready")
     worker = Queue(MemoryLine(server))
-    worker.watch_only([b"a"])
-    running = purge(server, "ready").run()
-    assert next(running) == 1
-    job = worker.reserve(0)
-    assert job is not None and job.id == 2
-    assert list(running) == [3, StateResult("ready", 3, 2, None)]
+
+    class Raced(MemoryLine):
+        def send(self, request: bytes) -> None:
+            if request.startswith((b"delete-batch", b"delete 2")):
+                worker.reserve_job(2)
+            super().send(request)
+
+    found = purge(Raced(server), batch_jobs, "ready")
+    assert list(found.run()) == [*steps, StateResult("ready", 3, 2, None)]
+    assert found.deleted == 2
     worker.delete(2)
 
 
 @pytest.mark.parametrize("is_heard", [False, True])
-def test_wherever_it_breaks_off_the_rest_is_as_it_was(is_heard: bool) -> None:
-    requests = 0
-    while True:
+@pytest.mark.parametrize("batch_jobs", [None, 2])
+def test_where_it_breaks_off_the_rest_stays(batch_jobs: int | None, is_heard: bool) -> None:
+    for breaks_at in count(1 if batch_jobs is None else 2):
         server = filled("buried")
         line = MemoryLine(server)
-        requests += 1
-        line.breaks_at, line.is_heard = requests, is_heard
-        deleted: list[int] = []
+        line.breaks_at, line.is_heard = breaks_at, is_heard
         try:
-            running = TubePurge(Queue(line), b"a", ["buried"]).run()
-            deleted += [each for each in running if isinstance(each, int)]
+            found = purge(line, batch_jobs, "buried")
+            list(found.run())
         except OSError:
             left = [job for job in jobs_of(server) if job[0] == "a"]
             assert left == [("a", "buried", b"%d" % number) for number in range(3)][3 - len(left) :]
         else:
-            assert deleted == [1, 2, 3] and requests > 7
+            assert found.deleted == 3 and breaks_at > 7
             return
 
 
-def test_no_job_is_ever_reserved() -> None:
-    server = filled("buried")
-    line = MemoryLine(server)
-    list(TubePurge(Queue(line), b"a", STATES).run())
+@EACH_WAY
+def test_no_job_is_ever_reserved(batch_jobs: int | None) -> None:
+    line = MemoryLine(filled("buried"))
+    list(purge(line, batch_jobs, *STATES).run())
     assert not [request for request in line.requests if b"reserve" in request]
 
 
 def test_a_server_that_takes_no_jobs_any_more_can_be_emptied() -> None:
     server = filled("ready")
     server.service.drain()
-    assert list(purge(server, "ready").run()) == [1, 2, 3, StateResult("ready", 3, 3, None)]
+    running = single(MemoryLine(server), "ready").run()
+    assert list(running) == [1, 2, 3, StateResult("ready", 3, 3, None)]
 
 
-def test_an_empty_tube_is_looked_at_and_nothing_more() -> None:
-    server = filled("ready")
-    line = MemoryLine(server)
-    assert TubePurge(Queue(line), b"a", ["buried"]).total == 0
-    assert line.sent == 1
+@EACH_WAY
+def test_an_empty_tube_is_looked_at_and_nothing_more(batch_jobs: int | None) -> None:
+    line = MemoryLine(filled("ready"))
+    assert purge(line, batch_jobs, "buried").total == 0
+    assert [request for request in line.requests if request != b"capabilities\r\n"] == [
+        b"stats-tube a\r\n"
+    ]
     with pytest.raises(Refused, match="there is no tube nowhere"):
         TubePurge(Queue(line), b"nowhere", ["buried"])
+
+
+def test_the_quickest_way_that_a_server_has_is_taken() -> None:
+    server = filled("ready")
+    assert type(purge_of(Queue(MemoryLine(server)), b"a", ["ready"])) is BatchPurge
+    found = purge_of(Queue(StockLine(server)), b"a", ["ready"])
+    assert type(found) is TubePurge
+    assert list(found.run()) == [1, 2, 3, StateResult("ready", 3, 3, None)]
+    long = Queue(MemoryLine(server))
+    long.use(b"x" * 200)
+    assert type(purge_of(long, b"x" * 200, ["ready"])) is TubePurge
+    assert type(purge_of(Queue(MemoryLine(MemoryServer())), b"default", STATES)) is BatchPurge
+
+
+LARGEST = 5 << 20
+SMALL = b"x"
+BIG = b"x" * (LARGEST + 1)
+HALF = b"x" * (MAX_BATCH_BYTES // 2)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "divided"),
+    [
+        ([], []),
+        ([SMALL], [("put", 1)]),
+        ([b"", b""], [("put-batch", 2)]),
+        ([SMALL] * MAX_BATCH_JOBS, [("put-batch", MAX_BATCH_JOBS)]),
+        ([SMALL] * (MAX_BATCH_JOBS + 1), [("put-batch", MAX_BATCH_JOBS), ("put", 1)]),
+        ([HALF, HALF, SMALL], [("put-batch", 2), ("put", 1)]),
+        ([SMALL, HALF, HALF, SMALL], [("put-batch", 2), ("put-batch", 2)]),
+        ([SMALL, SMALL, BIG, SMALL], [("put-batch", 2), ("put", 1), ("put", 1)]),
+        ([BIG, BIG], [("put", 1), ("put", 1)]),
+    ],
+    ids=lambda value: str(len(value)),
+)
+def test_lines_are_divided_in_order(bodies: list[bytes], divided: list[tuple[str, int]]) -> None:
+    requests = list(Batches(5, 6, 7, LARGEST)(bodies))
+    found = [(each.sent.split(b" ")[0].decode(), len(each.sizes)) for each in requests]
+    assert found == divided
+    assert [size for each in requests for size in each.sizes] == list(map(len, bodies))
+
+
+def test_the_bytes_are_those_of_the_protocol() -> None:
+    (batch,) = Batches(5, 6, 7, LARGEST)([b"a", b"\r\n"])
+    assert batch.sent == b"put-batch 2\r\n5 6 7 1\r\na\r\n5 6 7 2\r\n\r\n\r\n"
+    (single,) = Batches(5, 6, 7, LARGEST)([b"a"])
+    assert single.sent == b"put 5 6 7 1\r\na\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("now", 1000), ("7", 7), ("+2h", 8200), ("1960-01-01", 0), ("1970-01-01T00:00:01.5Z", 2),
+        ("2106-02-07T06:44:55Z", 1000 + (1 << 32) - 1),
+    ],
+)  # fmt: skip
+def test_a_moment_that_is_past_is_one_that_can_be_sent(text: str, moment: int) -> None:
+    assert moment_s(text, 1000 * NS) == moment
+
+
+def test_a_moment_is_no_later_than_a_delay_can_say() -> None:
+    with pytest.raises(ValueError, match="136 years"):
+        moment_s("2106-02-07T06:44:56Z", 1000 * NS)
+
+
+def test_without_batches_each_body_is_a_request() -> None:
+    requests = list(one_by_one(lambda body: b"put " + body)([b"a", b"bc"]))
+    assert [(list(each.sizes), each.sent) for each in requests] == [
+        ([1], b"put a"), ([2], b"put bc")
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Names of servers and tubes, and waiting for a job."""
+"""Names of servers and tubes, also those that clients may use, and waiting for a job."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.wire import grammar
 from binlog_tools.client import Lost, Reply
 from binlog_tools.connections import connect
 from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, tube_name
+from binlog_tools.tube_names import NoTube, is_tube_name, quoted
 from tests.server.access.meeting import guarded, rules
 from tests.server_process import ServerProcess, ours_at_once
 from tests.tools.queue.lines import MemoryLine
@@ -65,7 +69,6 @@ def test_tubes_that_cannot_be_asked_about_are_left_out() -> None:
         """A server that lists a tube of a strange name."""
 
         def reply(self) -> Reply:
-            """See `Line`."""
             reply = super().reply()
             is_list = b"- default" in reply.data
             return reply._replace(data=b"---\n- a b\n- default\n") if is_list else reply
@@ -125,3 +128,27 @@ def test_a_put_that_is_refused_names_its_tube() -> None:
     queue.use(b"secret")
     with pytest.raises(Refused, match=r"check FILE --as NAME put secret$"):
         queue.put(b"x", 0, 0, 9)
+
+
+ALPHABET = st.sampled_from([bytes((code,)) for code in range(256)])
+
+
+def is_right_for_the_server(name: bytes) -> bool:
+    try:
+        return bool(grammar.TUBE.convert(name))
+    except grammar.ParseError:
+        return False
+
+
+@given(st.lists(ALPHABET, max_size=3).map(b"".join) | st.from_regex(rb"[a-z-]{1,202}"))
+@example(b"a\n")
+@example(b"x" * 200)
+@example(b"x" * 201)
+@example(b"")
+def test_they_are_those_that_the_server_takes(name: bytes) -> None:
+    assert is_tube_name(name) == is_right_for_the_server(name)
+
+
+def test_a_wrong_one_is_told_on_one_line() -> None:
+    assert quoted(b"a\r\n\xff") == r"'a\r\n\\xff'"
+    assert str(NoTube(b"a b")).startswith("'a b' is not the name of a tube: 1 to 200 of ")

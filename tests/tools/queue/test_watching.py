@@ -24,7 +24,6 @@ from binlog_tools.queue.watching import (
     chart,
     colour_of,
     coloured,
-    filtered,
     keyboard,
     ordered,
     pressed,
@@ -78,7 +77,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def wakeup_fd() -> int:
-    """Give where the process writes of signals now."""
     found = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(found)
     return found
@@ -114,9 +112,7 @@ def test_a_signal_that_came_before_the_wait_ends_it(terminal: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_ends_the_process_leaves_the_terminal_first(
-    terminal: int, number: signal.Signals
-) -> None:
+def test_a_signal_leaves_the_terminal_first(terminal: int, number: signal.Signals) -> None:
     before, wakeup = signal.getsignal(number), wakeup_fd()
     with pytest.raises(SystemExit) as ended, keyboard():
         signal.raise_signal(number)
@@ -132,7 +128,6 @@ def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPatch) -
 
 
 def row(tube: str, ready: int = 0, **more: int) -> Row:
-    """A tube, idle but for what is named."""
     fields = {"reserved": 0, "delayed": 0, "buried": 0, "waiting": 0, "pause_s": 0, **more}
     return Row(tube, ready, puts_s=None, deletes_s=None, **fields)
 
@@ -172,12 +167,6 @@ def test_keys_of_more_characters_are_passed_over() -> None:
     assert pressed(View(), "\x1b[A") == View()
     typing = View(filter="ma", is_typing=True)
     assert pressed(typing, "\x1b[3~") == typing
-
-
-def test_tubes_are_filtered_by_part_of_their_names() -> None:
-    found = [row("mail"), row("image"), row("e-mail.de")]
-    assert [each.tube for each in filtered(found, "mail")] == ["mail", "e-mail.de"]
-    assert filtered(found, "") == found
 
 
 def test_tubes_are_ordered_by_a_column_and_equal_ones_by_name() -> None:

@@ -40,7 +40,7 @@ from tests.tools.folders import contents
 ROTATED = GOLDEN / "v1-rotated"
 SEGMENTS = {name: raw for name, raw in contents(ROTATED).items() if name.endswith(".tql")}
 EMPTY = b'{"v": 2, "store_uuid": "", "first_lsn": 1, "last_lsn": 0, "segments": []}'
-SOUND = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"]
+READABLE = ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions", "v1-torn"]
 
 
 def nothing(done: int, total: int) -> None:
@@ -49,14 +49,13 @@ def nothing(done: int, total: int) -> None:
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """One of a log of two segments."""
     path = tmp_path_factory.mktemp("backup") / "bs.tar"
     source = open_source(str(ROTATED))
     back_up(source, source.survey(), str(path), nothing)
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", READABLE)
 def test_a_restored_log_has_the_same_jobs(name: str, tmp_path: Path) -> None:
     written = run("backup", GOLDEN / name, "-o", tmp_path / "bs.tar")
     assert written.exit_code == 0, written.stderr
@@ -65,13 +64,6 @@ def test_a_restored_log_has_the_same_jobs(name: str, tmp_path: Path) -> None:
     assert run("check", tmp_path / "bs").exit_code == 0
     assert run("diff", GOLDEN / name, tmp_path / "bs").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bs", "bs.tar"]
-
-
-def test_of_a_torn_log_the_good_part_is_written(tmp_path: Path) -> None:
-    assert run("backup", GOLDEN / "v1-torn", "-o", tmp_path / "bs.tar").exit_code == 0
-    assert run("restore", tmp_path / "bs.tar", "-o", tmp_path / "bs").exit_code == 0
-    assert run("check", tmp_path / "bs").exit_code == 0
-    assert run("diff", GOLDEN / "v1-torn", tmp_path / "bs").exit_code == 0
 
 
 def test_a_damaged_log_is_refused_and_the_last_back_up_stays(tmp_path: Path) -> None:
@@ -127,9 +119,6 @@ def test_what_is_appended_while_it_is_written_is_not_in_it(tmp_path: Path) -> No
     assert written == raw.ljust(len(raw) + 4096, b"\0")[:end].ljust(len(raw) + 4096, b"\0")
 
 
-# Back-ups that are none.
-
-
 def refused(raw: bytes, folder: Path) -> str:
     """Try to restore; nothing may be left.
 
@@ -160,9 +149,7 @@ def test_a_back_up_with_any_bit_changed_restores_the_same_or_nothing(
     assert [path.name for path in folder.iterdir()] == ["bs.tar"]
 
 
-def test_an_owner_in_a_header_cannot_be_changed_with_its_checksum(
-    backup: bytes, tmp_path: Path
-) -> None:
+def test_an_owner_in_a_header_cannot_be_changed(backup: bytes, tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
         member = next(iter(tar))
     member.uname = "somebody"
@@ -238,31 +225,29 @@ def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("member", "said"),
+    ("raw", "said"),
     [
-        (("../" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
-        (("/" + segment_name(1), tarfile.REGTYPE, b"x"), "is no segment"),
-        ((segment_name(1), tarfile.SYMTYPE, b""), "is no file"),
-        ((segment_name(1), tarfile.DIRTYPE, b""), "is no file"),
-        (("LOCK", tarfile.REGTYPE, b"x"), "is no segment"),
-        ((MANIFEST, tarfile.SYMTYPE, b""), "is no file"),
-        ((MANIFEST, tarfile.REGTYPE, b"{}"), "another version"),
-        ((MANIFEST, tarfile.REGTYPE, b"[]"), ""),
-        ((MANIFEST, tarfile.REGTYPE, b"{"), ""),
-        ((MANIFEST, tarfile.REGTYPE, b'{"v": 1}'), "another version"),
-        ((MANIFEST, tarfile.REGTYPE, EMPTY), f"ends without {SEAL}"),
-        ((SEAL, tarfile.REGTYPE, b"x"), "is no segment"),
-        ((segment_name(1), tarfile.REGTYPE, b"x"), f"ends without {MANIFEST}"),
+        *((tar_of((name, kind, raw)), said) for name, kind, raw, said in (
+            ("../" + segment_name(1), tarfile.REGTYPE, b"x", "is no segment"),
+            ("/" + segment_name(1), tarfile.REGTYPE, b"x", "is no segment"),
+            (segment_name(1), tarfile.SYMTYPE, b"", "is no file"),
+            (segment_name(1), tarfile.DIRTYPE, b"", "is no file"),
+            ("LOCK", tarfile.REGTYPE, b"x", "is no segment"),
+            (MANIFEST, tarfile.SYMTYPE, b"", "is no file"),
+            (MANIFEST, tarfile.REGTYPE, b'{"v": 1}', "another version"),
+            (MANIFEST, tarfile.REGTYPE, EMPTY, f"ends without {SEAL}"),
+            (SEAL, tarfile.REGTYPE, b"x", "is no segment"),
+            (segment_name(1), tarfile.REGTYPE, b"x", f"ends without {MANIFEST}"),
+        )),
+        (tar_of(*[(segment_name(1), tarfile.REGTYPE, b"x")] * 2), "is there twice"),
+        (tar_of((MANIFEST, tarfile.REGTYPE, EMPTY), is_sealed=True), "names no segments"),
     ],
-)
-def test_a_tar_of_somebody_else_is_refused(
-    member: tuple[str, bytes, bytes], said: str, tmp_path: Path
-) -> None:
-    assert said in refused(tar_of(member), tmp_path)
+)  # fmt: skip
+def test_a_tar_of_somebody_else_is_refused(raw: bytes, said: str, tmp_path: Path) -> None:
+    assert said in refused(raw, tmp_path)
 
 
 def repacked(backup: bytes, change: Callable[[Any], None]) -> bytes:
-    """Change the manifest, and sum all up anew."""
     with tarfile.open(fileobj=io.BytesIO(backup)) as tar:
         members = [(each.name, tarfile.REGTYPE, _read(tar, each)) for each in tar][:-1]
     manifest: Any = json.loads(members[-1][2])
@@ -278,16 +263,9 @@ def test_a_manifest_as_it_was_is_taken(backup: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"first_lsn": 2}, {"last_lsn": 6}, {"store_uuid": "0" * 32}])
-def test_a_manifest_of_another_log_is_refused(
-    backup: bytes, changes: dict[str, object], tmp_path: Path
-) -> None:
+def test_a_foreign_manifest(backup: bytes, changes: dict[str, object], tmp_path: Path) -> None:
     raw = repacked(backup, lambda manifest: manifest.update(changes))
     assert "another store or other LSNs" in refused(raw, tmp_path)
-
-
-def test_one_without_segments_is_refused(tmp_path: Path) -> None:
-    raw = tar_of((MANIFEST, tarfile.REGTYPE, EMPTY), is_sealed=True)
-    assert "names no segments" in refused(raw, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -332,19 +310,11 @@ def test_a_manifest_that_is_none_is_refused(content: bytes, said: str, tmp_path:
     assert said in answer
 
 
-def test_a_segment_twice_is_refused(tmp_path: Path) -> None:
-    member = (segment_name(1), tarfile.REGTYPE, b"x")
-    assert "is there twice" in refused(tar_of(member, member), tmp_path)
-
-
 def test_a_directory_that_is_not_empty_is_left_alone(backup: bytes, tmp_path: Path) -> None:
     (tmp_path / "bs.tar").write_bytes(backup)
     (tmp_path / "mine").write_text("")
     result = run("restore", tmp_path / "bs.tar", "-o", tmp_path)
     assert result.exit_code == 4 and "not empty" in result.stderr
-
-
-# The drill.
 
 
 class Load:
@@ -375,12 +345,10 @@ class Load:
         connection.close()
 
     def close(self) -> None:
-        """End it."""
         self._ends.set()
         self._thread.join(LIMIT_S)
 
     def keep(self, count: int) -> None:
-        """Wait until so many more are kept."""
         before = len(self.kept)
         waits = Event()
         while len(self.kept) < before + count and not self.is_lost:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.errors import Damaged, LockHeld
+from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading.replay import read
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason
 from binlog_tools.inspect.checking import SOUND, check
@@ -30,7 +29,7 @@ from tests.binlog.scribe import (
 )
 from tests.storage.test_opening import Started
 from tests.tools.conversation import Conversation, seen
-from tests.tools.folders import contents, stats, written
+from tests.tools.folders import contents, written
 from tests.tools.rewrite.test_rewriting import LATER
 from tests.tools.served import served, started_on
 
@@ -39,9 +38,7 @@ MAIL = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps_chosen=False
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_jobs_are_gone_and_all_else_is_as_it_was(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_only_the_jobs_are_gone(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     spoken = Conversation(seed, with_compaction).say(60)
     path = written(tmp_path / "log", spoken.files)
     before = served(path, LATER)
@@ -66,18 +63,6 @@ def test_what_was_dropped_is_kept_in_the_quarantine(tmp_path: Path) -> None:
     assert drop_in_place(str(path), again).kept_at.endswith("filtered-2")
 
 
-def test_the_segments_that_were_there_are_not_changed(tmp_path: Path) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(put(1), put(2))
-    scribe.finish()
-    path = written(tmp_path / "log", scribe.files())
-    drop_in_place(
-        str(path), Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
-    )
-    after = {name: raw for name, raw in contents(path).items() if name in scribe.files()}
-    assert after == scribe.files()
-
-
 def test_the_deletions_are_events_of_an_administrator(tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(2).say(40).files)
     count = drop_in_place(str(path), MAIL).jobs
@@ -93,17 +78,6 @@ def test_where_there_is_nothing_to_drop_nothing_is_written(tmp_path: Path) -> No
     assert (nothing.jobs, nothing.left, nothing.kept_at) == (0, 2, "")
     after = {n: raw for n, raw in contents(path).items() if n not in ("LOCK", "lock")}
     assert after == before
-
-
-def test_while_a_server_runs_nothing_is_done(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", read_golden("v1-rotated"))
-    server = RealDirectory(str(path))
-    server.lock("a server")
-    before = stats(path)
-    with pytest.raises(LockHeld):
-        drop_in_place(str(path), MAIL)
-    assert stats(path) == before
-    server.close()
 
 
 def test_what_a_run_that_was_killed_has_left_is_no_obstacle(tmp_path: Path) -> None:

@@ -32,13 +32,11 @@ from tests.tools.served import order_of_burial, served, started_on
 
 
 def lines_of(path: Path, selection: Selection = Selection()) -> list[bytes]:  # noqa: B008
-    """The lines of a log."""
     documents = export(load(open_source(str(path))), selection)
     return [json.dumps(document).encode() for document in documents]
 
 
 def imported(lines: list[bytes], path: Path, now_ns: int = T0) -> Written:
-    """A log of lines."""
     return import_lines(lines, str(path), 8192, now_ns)
 
 
@@ -66,22 +64,12 @@ def test_bodies_that_are_no_text_and_strange_tubes_survive(tmp_path: Path) -> No
     assert served(tmp_path / "new", LATER) == served(path, LATER)
 
 
-def test_an_export_says_names_that_no_client_may_use_and_an_import_refuses_them(
-    tmp_path: Path,
-) -> None:
+def test_an_import_refuses_names_that_no_client_may_use(tmp_path: Path) -> None:
     path = written(tmp_path / "log", files_of(made(job(1), job(3, tube=b"caf\xe9 1"))))
     lines = lines_of(path)
     assert json.loads(lines[-1])["tube_base64"] == "Y2Fm6SAx"
     with pytest.raises(WrongLine, match=r"^line 3: tube: .* is not the name of a tube"):
         imported(lines, tmp_path / "new")
-
-
-def test_jobs_are_chosen(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", Conversation(1).say(40).files)
-    lines = lines_of(path, Selection(tubes=frozenset({b"mail"})))
-    jobs = [json.loads(line) for line in lines if json.loads(line)["kind"] == "job"]
-    assert {each["tube"] for each in jobs} == {"mail"}
-    assert len(jobs) == sum(each[0] == b"mail" for each in served(path, LATER).values())
 
 
 def test_a_body_is_enough(tmp_path: Path) -> None:
@@ -121,14 +109,6 @@ def test_jobs_without_an_id_get_one_above_those_before_and_above_the_log(tmp_pat
     }  # fmt: skip
 
 
-def test_a_pause_is_in_force(tmp_path: Path) -> None:
-    pause = b'{"kind": "pause", "tube": "mail", "seconds": 9, "until": "2025-11-20T12:00:09Z"}'
-    imported([pause, b'{"tube": "mail", "body": ""}'], tmp_path / "new")
-    tube = started_on(tmp_path / "new", T0).queue.state.tubes.find(b"mail")
-    assert tube is not None
-    assert tube.pause_until_ns == T0 + 9 * NS
-
-
 GOOD: dict[str, Any] = {"body": "x"}
 
 
@@ -165,9 +145,7 @@ GOOD: dict[str, Any] = {"body": "x"}
         (b'{"body": "", "created": 5}', "created: 5 is no time"),
     ],
 )  # fmt: skip
-def test_a_line_that_cannot_be_meant_is_named_and_nothing_is_written(
-    line: bytes, why: str, tmp_path: Path
-) -> None:
+def test_a_wrong_line_is_named_and_not_written(line: bytes, why: str, tmp_path: Path) -> None:
     with pytest.raises(WrongLine, match=r"^line 2: ") as problem:
         imported([b'{"kind": "log"}', line], tmp_path / "new")
     assert why in str(problem.value)
@@ -213,9 +191,7 @@ def test_what_is_imported_has_numbers_that_an_export_of_it_can_say(tmp_path: Pat
 @pytest.mark.parametrize(
     ("field", "most"), [("last_lsn", MAX_GIVEN - 2), ("next_job_id", MAX_GIVEN), ("time", None)]
 )
-def test_a_log_that_leaves_no_room_for_what_comes_is_refused(
-    field: str, most: int | None, tmp_path: Path
-) -> None:
+def test_a_log_without_room_is_refused(field: str, most: int | None, tmp_path: Path) -> None:
     fits: object = most or "2100-01-01T00:00:00Z"
     more: object = most + 1 if most else "2100-01-01T00:00:00.000000001Z"
     imported([json.dumps({"kind": "log", field: fits}).encode()], tmp_path / "new")
@@ -277,11 +253,9 @@ class Endless(io.RawIOBase):
         self.read_bytes = 0
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Give as much as is asked for."""
         buffer[:] = b"x" * len(buffer)
         self.read_bytes += len(buffer)
         return len(buffer)

@@ -25,7 +25,6 @@ ALL = Selection()
 def planned(
     path: Path, *jobs: StoredJob, words: frozenset[str] = TAGS, chosen: Selection = ALL
 ) -> Plan:
-    """The plan for a log of these jobs."""
     files = files_of(made(*jobs, segment_bytes=1 << 20))
     return plan(open_source(str(written(path / "log", files))), chosen, T0, words)
 
@@ -40,7 +39,6 @@ def member(number: int, group: bytes, **more: Any) -> StoredJob:
 
 
 def order(wanted: Plan) -> list[tuple[int, bool]]:
-    """The jobs, and whether each is buried."""
     return [(each.job_id, each.is_buried) for each in wanted.jobs]
 
 
@@ -132,9 +130,7 @@ def of_tubes(
     return [each.tube for each in policies_], [each.key for each in keys], lost[0], lost[1]
 
 
-def test_keys_and_policies_go_where_they_are_announced_and_are_counted_elsewhere(
-    tmp_path: Path,
-) -> None:
+def test_keys_and_policies_go_where_they_are_announced(tmp_path: Path) -> None:
     assert of_tubes(tmp_path, RULES) == ([b"mail"], [b"k"], 0, 0)
     assert of_tubes(tmp_path, RULES, words=TAGS) == ([], [b"k"], 1, 0)
     assert of_tubes(tmp_path, RULES, words=frozenset()) == ([], [], 1, 1)

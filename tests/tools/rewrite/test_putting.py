@@ -10,7 +10,6 @@ from beanstalk_twisted.binlog.records.jobs import NEVER_NS, State
 from beanstalk_twisted.binlog.tags import Tags
 from binlog_tools.client import Connection, Lost, Reply, parse_stats
 from binlog_tools.logs.opening import open_source
-from binlog_tools.logs.quantities import Numbers, Span
 from binlog_tools.logs.stored import Selection, StoredJob, StoredPause
 from binlog_tools.rewrite.put_plans import Plan, plan
 from binlog_tools.rewrite.putting import (
@@ -49,7 +48,6 @@ class FakeServer:
         self._replies: list[bytes] = []
 
     def plain(self, command: bytes) -> bytes:
-        """What a server says when all is well."""
         name = command.split()[0]
         if name == b"put":
             self.next_id += 1
@@ -59,7 +57,6 @@ class FakeServer:
         return {b"use": b"USING x", b"bury": b"BURIED", b"pause-tube": b"PAUSED"}[name]
 
     def send(self, request: bytes) -> None:
-        """See `Line`."""
         while request:
             line, _, request = request.partition(b"\r\n")
             if line.startswith(b"put "):
@@ -69,7 +66,6 @@ class FakeServer:
             self._replies.append(self.answer(line))
 
     def reply(self) -> Reply:
-        """See `Line`."""
         if self.breaks_after is not None:
             if not self.breaks_after:
                 raise Lost(104, "gone", "fake:1")
@@ -91,7 +87,6 @@ def journal_in(path: Path, target: str = "fake:1") -> Journal:
 
 
 def put_all(wanted: Plan, server: FakeServer, journal: Journal, **more: object) -> Put:
-    """Put all, at `T0`."""
     return Putter(server, journal, lambda: T0, lambda seconds: None).run(wanted, **more)  # type: ignore[arg-type]
 
 
@@ -136,25 +131,6 @@ def test_buried_jobs_come_last_in_their_order_and_nobody_gets_them_before(tmp_pa
     assert (outcome.put, outcome.buried) == (3, 2)
 
 
-def test_a_job_that_waits_for_a_group_is_buried_behind_all(tmp_path: Path) -> None:
-    wanted = log_of(
-        tmp_path, job(1, b"a", state=State.DELAYED, deadline_ns=NEVER_NS, tags=Tags(after=b"g")),
-        job(2, b"b", state=State.BURIED, deadline_ns=T0), job(3, b"c", tags=Tags(group=b"g")),
-    )  # fmt: skip
-    assert (wanted.left_out, wanted.waiting) == ({"grp:": 1, "aft:": 1}, 1)
-    server = FakeServer()
-    outcome = put_all(wanted, server, journal_in(tmp_path))
-    assert server.heard == [
-        b"reserve-job 0", b"put 1024 0 60 1|c", b"put 1024 %d 60 1|b" % GUARD_S,
-        b"put 1024 %d 60 1|a" % GUARD_S, b"reserve-job 1002", b"bury 1002 1024",
-        b"reserve-job 1003", b"bury 1003 1024",
-    ]  # fmt: skip
-    assert (outcome.put, outcome.buried) == (3, 2)
-
-
-# Tags.
-
-
 def test_tags_stand_on_the_line_if_the_server_announces_them(tmp_path: Path) -> None:
     tagged = [
         job(1, b"a", tags=Tags(b"u", 9, b"c", 2, b"g")),
@@ -180,9 +156,7 @@ def test_a_job_whose_key_is_there_already_is_told_and_tried_again(tmp_path: Path
 
 
 @pytest.mark.parametrize(("state", "is_buried"), [(b"DELAYED", True), (b"DELETED", False)])
-def test_a_job_that_may_have_come_is_found_by_its_key(
-    state: bytes, is_buried: bool, tmp_path: Path
-) -> None:
+def test_an_uncertain_job_is_found_by_key(state: bytes, is_buried: bool, tmp_path: Path) -> None:
     wanted = log_of(
         tmp_path, job(1, tags=Tags(b"u"), state=State.BURIED, deadline_ns=T0), words=TAGS
     )
@@ -229,9 +203,7 @@ def test_a_job_that_waits_for_a_refused_one_is_buried(tmp_path: Path) -> None:
     assert journal_in(tmp_path).held == {1}
 
 
-def test_a_job_that_waits_for_one_whose_key_is_taken_is_held_in_a_second_run_too(
-    tmp_path: Path,
-) -> None:
+def test_a_job_whose_group_was_refused_is_held_in_a_second_run(tmp_path: Path) -> None:
     waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
     jobs = [job(1, b"a", tags=Tags(b"u", group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
     wanted = log_of(tmp_path, *jobs, words=TAGS)
@@ -243,14 +215,6 @@ def test_a_job_that_waits_for_one_whose_key_is_taken_is_held_in_a_second_run_too
         assert (len(outcome.refused), journal.held, wanted.waiting) == (1, {2}, 0)
         assert ids_put(server) == puts
         journal.close()
-
-
-def test_a_job_that_waits_for_what_is_there_is_not_held(tmp_path: Path) -> None:
-    waits = {"state": State.DELAYED, "deadline_ns": NEVER_NS}
-    jobs = [job(1, b"a", tags=Tags(group=b"g")), job(2, b"b", tags=Tags(after=b"g"), **waits)]
-    journal = journal_in(tmp_path)
-    put_all(log_of(tmp_path, *jobs, words=TAGS), FakeServer(), journal)
-    assert journal.held == set()
 
 
 def test_a_buried_job_that_somebody_takes_is_told(tmp_path: Path) -> None:
@@ -279,16 +243,6 @@ def test_a_paused_tube_is_paused_before_its_first_job(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_jobs_are_chosen(tmp_path: Path) -> None:
-    log_of(tmp_path, *(job(n) for n in range(1, 6)))
-    source = open_source(str(tmp_path / "log"))
-    chosen = plan(source, Selection(jobs=Numbers([Span(2, 3)])), T0)
-    assert [each.job_id for each in chosen.jobs] == [2, 3]
-
-
-# Breaking off and going on.
-
-
 def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path) -> None:
     tricky = b"x\r\ndelete 1\r\nuse y"
     wanted = log_of(
@@ -305,27 +259,15 @@ def test_jobs_whose_tube_no_client_may_name_are_told_and_not_put(tmp_path: Path)
 
 
 def ids_put(server: FakeServer) -> list[bytes]:
-    """The bodies that were put."""
     return [line.split(b"|")[1] for line in server.heard if line.startswith(b"put")]
 
 
 def numbered(tmp_path: Path, count: int) -> Plan:
-    """Jobs whose bodies are their ids."""
     return log_of(tmp_path, *(job(n, b"%d" % n) for n in range(1, count + 1)))
 
 
-def test_a_second_run_puts_nothing_twice(tmp_path: Path) -> None:
-    wanted = numbered(tmp_path, 10)
-    put_all(wanted, FakeServer(), journal_in(tmp_path))
-    again = FakeServer()
-    assert put_all(wanted, again, journal_in(tmp_path)) == Put(0, 10, 0, [], [])
-    assert again.heard == []
-
-
 @pytest.mark.parametrize("answers", [0, 1, WINDOW_JOBS - 1, WINDOW_JOBS, WINDOW_JOBS + 1, 150])
-def test_after_a_lost_connection_only_what_was_not_answered_is_uncertain(
-    answers: int, tmp_path: Path
-) -> None:
+def test_only_what_was_not_answered_is_uncertain(answers: int, tmp_path: Path) -> None:
     wanted = numbered(tmp_path, 200)
     server = FakeServer()
     server.breaks_after = answers
@@ -413,9 +355,7 @@ def test_a_journal_of_another_log_or_server_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
-def test_a_journal_whose_end_was_being_written_is_read_up_to_there(
-    cut: int, tmp_path: Path
-) -> None:
+def test_a_journal_that_was_cut_is_read_up_to_there(cut: int, tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.note({"sent": [1, 2]})
     journal.note({"put": 1, "as": 7})
@@ -458,13 +398,8 @@ def test_a_rate_is_kept(rate: float, count: int, seconds: float, tmp_path: Path)
     assert (now[0] - T0) / NS == pytest.approx(seconds, rel=0.01)
 
 
-# Real servers.
-
-
 @pytest.mark.parametrize("command", [ours, theirs])
-def test_a_real_server_has_the_jobs_afterwards(
-    command: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_a_real_server_has_the_jobs(command: Callable[..., list[str]], tmp_path: Path) -> None:
     path = written(tmp_path / "log", Conversation(1).say(60).files)
     jobs = served(path, LATER)
     wanted = plan(open_source(str(path)), Selection(), LATER)
@@ -494,14 +429,3 @@ def test_a_real_server_has_the_jobs_afterwards(
                     line.reply()
                 buried = order_of_burial(path, LATER, name)
                 assert kicked == [journal.done[old_id] for old_id in buried]
-
-
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(Lost) as problem:
-        Connection("127.0.0.1", port)
-    assert problem.value.filename == f"127.0.0.1:{port}"

@@ -25,7 +25,6 @@ OTHERS = {"max-age": "60", "backoff": "5:2:60", "dead-letter": "dead"}
 
 
 def ask(server: MemoryServer, request: bytes) -> Reply:
-    """Ask on a connection of its own."""
     line = MemoryLine(server)
     line.send(request)
     return line.reply()
@@ -37,12 +36,10 @@ def policy_of(server: MemoryServer) -> bytes:
 
 
 def key(name: bytes = b"k", tube: bytes = b"mail", left_ns: int = 60 * NS) -> StoredKey:
-    """A remembered one."""
     return StoredKey(tube, name, 7, T0 - NS, T0 + left_ns)
 
 
 def put_keys(line: MemoryLine, *keys: StoredKey) -> tuple[int, int]:
-    """Put them, at `T0`."""
     return KeyPutter(line, lambda: T0).run(keys)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import State
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
@@ -15,12 +14,10 @@ from binlog_tools.rewrite.rewriting import (
     Ages,
     Choice,
     Renumbered,
-    SameStore,
     merge,
     rewrite,
 )
-from tests.binlog.make_golden import GOLDEN
-from tests.binlog.scribe import DEFAULT_TUBE, FIRST, NS, T0, UUID, Scribe, put
+from tests.binlog.scribe import DEFAULT_TUBE, NS, T0, Scribe, put
 from tests.tools.conversation import TUBES, Conversation
 from tests.tools.folders import stats, written
 from tests.tools.served import order_of_burial, served, started_on
@@ -30,15 +27,12 @@ LATER = time.time_ns() + 1000 * NS
 
 
 def loaded_log(path: Path) -> Loaded:
-    """Look at a log."""
     return load(open_source(str(path)))
 
 
 @pytest.mark.parametrize("with_compaction", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_compacting_changes_nothing_for_a_server(
-    seed: int, with_compaction: bool, tmp_path: Path
-) -> None:
+def test_compacting_changes_nothing(seed: int, with_compaction: bool, tmp_path: Path) -> None:
     spoken = Conversation(seed, with_compaction).say(60)
     path, new = written(tmp_path / "log", spoken.files), tmp_path / "new"
     before = stats(path)
@@ -67,17 +61,7 @@ def test_pauses_in_force_are_taken_along(tmp_path: Path) -> None:
     assert tube.pause_until_ns == now_ns + 3600 * NS
 
 
-def test_a_damaged_log_is_not_compacted(tmp_path: Path) -> None:
-    with pytest.raises(Damaged):
-        loaded_log(GOLDEN / "v1-damaged")
-    assert list(tmp_path.iterdir()) == []
-
-
-# Filter.
-
-
 def job(job_id: int, **changes: object) -> StoredJob:
-    """A job that was put at `T0`."""
     plain = StoredJob(job_id, b"default", State.READY, 1024, 0, 60, T0, 0, b"hello")
     return plain._replace(**changes)  # type: ignore[arg-type]
 
@@ -104,22 +88,7 @@ def test_all_conditions_count_together() -> None:
         assert keeps.keeps(each, T0) is is_chosen
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_a_filtered_log_has_the_others(keeps: bool, tmp_path: Path) -> None:
-    path = written(tmp_path / "log", Conversation(4).say(60).files)
-    choice = Choice(Selection(tubes=frozenset({b"mail"})), ANY_AGE, keeps)
-    outcome = rewrite(loaded_log(path), str(tmp_path / "new"), "filter", choice)
-    before = served(path, LATER)
-    expected = {n: each for n, each in before.items() if (each[0] == b"mail") is keeps}
-    assert served(tmp_path / "new", LATER) == expected
-    assert outcome.dropped == len(before) - len(expected)
-
-
-# Merge.
-
-
 def two_logs(tmp_path: Path) -> tuple[Path, Path]:
-    """Two servers' logs, whose ids are the same."""
     first = written(tmp_path / "a", Conversation(5).say(40).files)
     second = written(tmp_path / "b", Conversation(6).say(40).files)
     return first, second
@@ -146,21 +115,3 @@ def test_a_merged_log_begins_above_the_numbers_of_all(tmp_path: Path) -> None:
     last = max(open_source(str(p)).survey().segments[-1].ending.next_lsn for p in (first, second))
     new = merge([loaded_log(first), loaded_log(second)], str(tmp_path / "new"))
     assert new.written.first_lsn == last
-
-
-def test_copies_of_one_store_are_not_merged(tmp_path: Path) -> None:
-    paths = []
-    for name in ("a", "b"):
-        scribe = Scribe(position=FIRST._replace(store_uuid=UUID), opening=[DEFAULT_TUBE])
-        scribe.write(put(1))
-        paths.append(written(tmp_path / name, scribe.files()))
-    with pytest.raises(SameStore, match="copies of one store"):
-        merge([loaded_log(path) for path in paths], str(tmp_path / "new"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_three_logs_can_be_merged(tmp_path: Path) -> None:
-    paths = [written(tmp_path / str(n), Conversation(n).say(15).files) for n in (1, 2, 3)]
-    merge([loaded_log(path) for path in paths], str(tmp_path / "new"))
-    bodies = sorted(str(each[6]) for path in paths for each in served(path, LATER).values())
-    assert sorted(str(each[6]) for each in served(tmp_path / "new", LATER).values()) == bodies

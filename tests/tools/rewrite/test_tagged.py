@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from beanstalk_twisted.binlog.segments.format import (
     decode_segment_header,
 )
 from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from binlog_tools.logs.new_log import NewLog, Origin, SharedKey
 from binlog_tools.logs.opening import Loaded, load, open_source
 from binlog_tools.logs.quantities import Numbers, Span
@@ -29,9 +30,12 @@ from binlog_tools.rewrite.rewriting import (
 )
 from binlog_tools.rewrite.undeleting import find_deleted, restored
 from tests.binlog.make_golden import GOLDEN
-from tests.binlog.scribe import NS, T0
+from tests.binlog.memory import MemoryDirectory
+from tests.binlog.scribe import NS, T0, files_of
+from tests.tools.cli.running import run
 from tests.tools.folders import contents, written
 from tests.tools.logs.test_new_log import job
+from tests.tools.salvage.logs import come_and_go, without_locks
 from tests.tools.tagged import KEPT_S, History, left_in, see_that_a_server_has
 
 NOW = time.time_ns()
@@ -39,7 +43,6 @@ SEEDS = range(12)
 
 
 def loaded(path: Path) -> Loaded:
-    """Look at a log."""
     return load(open_source(str(path)), wall_ns=NOW)
 
 
@@ -72,30 +75,31 @@ POLICY = StoredPolicy(b"mail", {"max-jobs": "9"})
 HOLDER = job(1, tags=Tags(b"key", 60, group=b"group"), tube=b"mail")
 
 
+def compacted(path: Path, new: Path) -> None:
+    rewrite(loaded(path), str(new), "compact", segment_bytes=8192)
+
+
+def exchanged(path: Path, new: Path) -> None:
+    """`export` and `import`."""
+    lines = [json.dumps(each).encode() for each in export(loaded(path), Selection())]
+    import_lines(lines, str(new), 8192, NOW)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_history_is_read_as_it_was_told(seed: int, tmp_path: Path) -> None:
+def test_a_history_is_read_and_compacted_as_it_was_told(seed: int, tmp_path: Path) -> None:
     told = History(seed).tell(150)
     assert told.left[0] and told.left[1]
-    assert left_in(loaded(written(tmp_path / "log", told.files))) == told.left
-    see_that_a_server_has(tmp_path / "log", told.left, NOW)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_compacting_keeps_all(seed: int, tmp_path: Path) -> None:
-    told = History(seed).tell(150)
-    path = written(tmp_path / "log", told.files)
-    rewrite(loaded(path), str(tmp_path / "new"), "compact", segment_bytes=8192)
-    assert left_in(loaded(tmp_path / "new")) == told.left
-    see_that_a_server_has(tmp_path / "new", told.left, NOW)
+    compacted(written(tmp_path / "log", told.files), tmp_path / "new")
+    for path in (tmp_path / "log", tmp_path / "new"):
+        assert left_in(loaded(path)) == told.left
+        see_that_a_server_has(path, told.left, NOW)
 
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_export_that_is_imported_has_all(seed: int, tmp_path: Path) -> None:
     told = History(seed).tell(150)
-    path = written(tmp_path / "log", told.files)
-    lines = [json.dumps(each).encode() for each in export(loaded(path), Selection())]
-    import_lines(lines, str(tmp_path / "new"), 8192, NOW)
+    exchanged(written(tmp_path / "log", told.files), tmp_path / "new")
     assert left_in(loaded(tmp_path / "new")) == told.left
     see_that_a_server_has(tmp_path / "new", told.left, NOW)
 
@@ -145,11 +149,6 @@ def test_dropping_in_place_leaves_the_others_as_they_are(seed: int, tmp_path: Pa
     assert headers(path)[-1] == (1, EXTENSIONS)
 
 
-def test_a_log_without_extensions_is_as_before(tmp_path: Path) -> None:
-    log_of(tmp_path / "log", [job(1), job(2)])
-    assert headers(tmp_path / "log") == [(0, 0)]
-
-
 def test_the_segments_from_the_first_extension_on_say_so(tmp_path: Path) -> None:
     jobs = [job(1, b"x" * 5000), HOLDER._replace(job_id=2), job(3, b"x" * 5000), job(4)]
     log_of(tmp_path / "log", jobs)
@@ -165,9 +164,7 @@ def test_each_kind_of_extension_is_told_in_the_header(what: str, tmp_path: Path)
     assert headers(tmp_path / "log") == [(1, EXTENSIONS)]
 
 
-def test_dropping_the_last_tagged_job_makes_a_log_that_older_versions_may_go_on_with(
-    tmp_path: Path,
-) -> None:
+def test_without_its_last_tagged_job_older_versions_read_a_log(tmp_path: Path) -> None:
     log_of(tmp_path / "log", [job(1, tags=Tags(group=b"group")), job(2)])
     chosen = Choice(Selection(jobs=Numbers([Span(1, 1)])), ANY_AGE, keeps_chosen=False)
     drop_in_place(str(tmp_path / "log"), chosen)
@@ -212,11 +209,7 @@ def test_a_deleted_job_comes_back_with_its_tags() -> None:
     assert (back.tags.unique_key, back.tags.dead_from) == (b"key", b"default")
 
 
-# Lines that are imported.
-
-
 def imported(path: Path, *lines: object) -> tuple[list[StoredJob], list[StoredKey]]:
-    """The jobs and keys of these lines."""
     import_lines([json.dumps(line).encode() for line in lines], str(path), 8192, NOW)
     return left_in(loaded(path))[:2]
 
@@ -267,9 +260,7 @@ WRONG += [
 
 
 @pytest.mark.parametrize(("line", "field"), WRONG)
-def test_wrong_tags_keys_and_policies_are_refused(
-    line: dict[str, object], field: str, tmp_path: Path
-) -> None:
+def test_wrong_tags_are_refused(line: dict[str, object], field: str, tmp_path: Path) -> None:
     with pytest.raises(WrongLine, match=f"line 1: {field}: "):
         imported(tmp_path / "log", {"body": "x", **line})
     assert not (tmp_path / "log").exists()
@@ -321,3 +312,61 @@ def test_the_id_of_a_job_that_has_left_a_key_is_not_given_again(tmp_path: Path) 
         imported(tmp_path / "log", key, {"body": "x", "job": 5})
     jobs, keys = imported(tmp_path / "log", key, {"body": "x"})
     assert ([each.job_id for each in jobs], [each.job_id for each in keys]) == ([6], [5])
+
+
+KEPT = b"3000000000"
+"""Seconds: longer than these tests are run."""
+
+
+def server_log(path: Path, tags: bool = True) -> Path:
+    """The log of a server whose clients have put jobs with tags, compacted on the way, after a
+    kill.
+    """
+    server = MemoryServer(directory=MemoryDirectory(), segment_bytes=8192)
+    client = server.connect()
+    client.ask(b"use mail\r\n")
+    if tags:
+        client.ask(b"put 1 0 60 3 idp:lives:%b grp:night\r\none\r\n" % KEPT)
+        client.ask(b"put 1 0 60 3 con:few:2\r\ntwo\r\n")
+        gone = client.ask(b"put 1 0 60 5 idp:gone:%b\r\nthree\r\n" % KEPT).split()[1]
+        client.ask(b"delete %b\r\n" % gone)
+    client.ask(b"put 1 0 60 5\r\nplain\r\n")
+    come_and_go(server, 30, 700)
+    server.kill_and_restart()
+    come_and_go(server, 3, 700)
+    server.kill()
+    assert server.directory is not None
+    return written(path, without_locks(files_of(server.directory)))
+
+
+def brought_back(path: Path, new: Path) -> None:
+    assert run("salvage", path, "-o", new).exit_code in (0, 1)
+
+
+@pytest.mark.parametrize("through", [compacted, exchanged, brought_back])
+def test_a_server_keeps_tags_and_keys(
+    through: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    path, new = server_log(tmp_path / "log"), tmp_path / "new"
+    jobs, keys, _ = left_in(loaded(path))
+    assert [(each.tube, each.key) for each in keys] == [(b"mail", b"gone")]
+    assert [each.tags is not None for each in jobs] == [True, True, False]
+    through(path, new)
+    assert left_in(loaded(new)) == (jobs, keys, [])
+    assert run("check", new).exit_code == 0
+    files = {name: raw for name, raw in contents(new).items() if name.endswith(".tql")}
+    server = MemoryServer(directory=MemoryDirectory(files), segment_bytes=8192)
+    client = server.connect()
+    client.ask(b"use mail\r\n")
+    again = client.ask(b"put 1 0 60 1 idp:lives\r\nx\r\n")
+    assert again.split()[1] == b"%d" % jobs[0].job_id
+    again = client.ask(b"put 1 0 60 1 idp:gone\r\nx\r\n")
+    assert again.split()[1] == b"%d" % keys[0].job_id
+    server.kill()
+
+
+def test_a_server_without_tags_leaves_a_log_that_older_versions_read(tmp_path: Path) -> None:
+    path = server_log(tmp_path / "log", tags=False)
+    assert set(headers(path)) == {(0, 0)}
+    compacted(path, tmp_path / "new")
+    assert set(headers(tmp_path / "new")) == {(0, 0)}

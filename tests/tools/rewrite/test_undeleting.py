@@ -89,7 +89,6 @@ def test_what_compaction_has_deleted_is_counted_and_in_the_archive(tmp_path: Pat
 
 
 def small_log() -> Scribe:
-    """Four jobs, deleted at different times."""
     from beanstalk_twisted.binlog.records.others import TubeDef
 
     scribe = Scribe(opening=[DEFAULT_TUBE, TubeDef(2, b"mail", T0)])
@@ -116,11 +115,6 @@ def test_deletions_are_chosen(chosen: Selection, ids: list[int], tmp_path: Path)
     assert [job.job_id for job in found_in(path, chosen).jobs] == ids
 
 
-def test_a_deletion_without_a_body_is_counted(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", small_log().files())
-    assert found_in(path).without_body == 1
-
-
 def test_jobs_come_back_as_they_were_but_nobody_has_them_reserved(tmp_path: Path) -> None:
     path = written(tmp_path / "log", small_log().files())
     source = open_source(str(path))
@@ -140,19 +134,6 @@ def test_a_log_of_them_can_be_served(tmp_path: Path) -> None:
     }  # fmt: skip
     assert started_on(tmp_path / "new", LATER).queue.state.next_job_id == 5
     assert log.first_lsn == open_source(str(path)).survey().segments[-1].ending.next_lsn
-
-
-def test_bodies_as_files_have_an_index(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", small_log().files())
-    folder = tmp_path / "bodies"
-    assert into_files(open_source(str(path)), found_in(path), str(folder)) == 3
-    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
-    assert [entry["job"] for entry in index] == [1, 2, 3]
-    for entry, body in zip(index, (b"one", b"two", b"three"), strict=True):
-        assert (folder / entry["file"]).read_bytes() == body
-        assert entry["v"] == 1
-    with pytest.raises(OSError, match="name a new directory"):
-        into_files(open_source(str(path)), found_in(path), str(folder))
 
 
 def test_behind_damage_one_goes_on_and_it_is_told(tmp_path: Path) -> None:
@@ -184,8 +165,6 @@ def test_an_older_body_does_not_come_back_for_a_damaged_one(tmp_path: Path) -> N
     assert len(deleted.gaps) == 1
 
 
-# What damage may hide.
-
 TWO, THREE = (f"{number:020d}.tql" for number in (2, 3))
 BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 5)
 
@@ -208,7 +187,6 @@ def changed_log(*hidden: JobImage, is_sealed: bool) -> Scribe:
 
 
 def with_spoilt_frame(scribe: Scribe, name: str, at: int) -> Files:
-    """A frame of a segment all zeros."""
     files = scribe.files()
     frame = batches_of(files, name)[at]
     start, end = frame["offset"], frame["offset"] + frame["frame_len"]
@@ -230,9 +208,7 @@ def test_a_body_that_damage_may_have_changed_is_doubtful(kind: Kind, tmp_path: P
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-def test_only_a_seal_proves_that_damage_hides_no_other_body(
-    is_sealed: bool, tmp_path: Path
-) -> None:
+def test_only_a_seal_proves_a_body(is_sealed: bool, tmp_path: Path) -> None:
     scribe = changed_log(image(Kind.KICK, 1), is_sealed=is_sealed)
     path = written(tmp_path / "log", with_spoilt_frame(scribe, TWO, 1))
     [found] = found_in(path).jobs
@@ -269,3 +245,16 @@ def test_records_beside_a_damaged_body_count(tmp_path: Path) -> None:
     assert [(each.job_id, each.doubt) for each in deleted.jobs] == [(1, None)]
     [(_, job)] = restored(open_source(str(path)), deleted)
     assert (job.state, deleted.without_body) == (State.BURIED, 1)
+
+
+def test_bodies_as_files_have_an_index(tmp_path: Path) -> None:
+    path = written(tmp_path / "log", small_log().files())
+    folder = tmp_path / "bodies"
+    assert into_files(open_source(str(path)), found_in(path), str(folder)) == 3
+    index = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    assert [entry["job"] for entry in index] == [1, 2, 3]
+    for entry, body in zip(index, (b"one", b"two", b"three"), strict=True):
+        assert (folder / entry["file"]).read_bytes() == body
+        assert entry["v"] == 1
+    with pytest.raises(OSError, match="name a new directory"):
+        into_files(open_source(str(path)), found_in(path), str(folder))

@@ -102,11 +102,9 @@ def _full(name: str, frame: independent_reader.Fields, at: int) -> Full:
 
 
 def overwritten(files: Files, region: Bytes, filling: Callable[[bytes], bytes]) -> Files:
-    """The files with other bytes in a region."""
     name, start, end = region
     return edited(files, name, lambda raw: raw[:start] + filling(raw[start:end]) + raw[end:])
 
 
 def inverted(block: bytes) -> bytes:
-    """Half of all bits flipped."""
     return bytes(each ^ 0x55 for each in block)

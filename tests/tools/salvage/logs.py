@@ -34,7 +34,6 @@ class Bytes(NamedTuple):
     end: int
 
     def touches(self, other: Bytes) -> bool:
-        """Whether they have a byte in common."""
         return self.name == other.name and self.start < other.end and other.start < self.end
 
 
@@ -51,11 +50,14 @@ class Owned(NamedTuple):
     parts: list[Bytes]
     names: list[list[Bytes]]
 
-    def is_outside(self, region: Bytes) -> bool:
+    def is_outside(self, regions: Iterable[Bytes]) -> bool:
         """Whether all that is needed of it is outside."""
-        if any(part.touches(region) for part in self.parts):
+        if any(part.touches(region) for part in self.parts for region in regions):
             return False
-        return any(not any(part.touches(region) for part in name) for name in self.names)
+        return any(
+            not any(part.touches(region) for part in name for region in regions)
+            for name in self.names
+        )
 
 
 class Known(NamedTuple):
@@ -70,7 +72,6 @@ class Known(NamedTuple):
 
 
 def known(files: Files) -> Known:
-    """Walk a sound log."""
     log = independent_reader.read_log(files)
     records = [
         (record, _array(name, frame), _data(name, frame, record))
@@ -113,7 +114,6 @@ def _trim_seq(log: Fields) -> int:
 
 
 def _array(name: str, frame: Fields) -> Bytes:
-    """A frame's header and its records."""
     start = frame["offset"]
     return Bytes(name, start, start + 64 + frame["n_rec"] * frame["rec_size"])
 
@@ -124,7 +124,6 @@ def _data(name: str, frame: Fields, record: Fields) -> Bytes:
 
 
 def tags_of(extensions: Fields) -> Tags | None:
-    """What the other reader calls extensions."""
     if not extensions:
         return None
     unique_s, unique_key = extensions.get("unique", (0, b""))
@@ -137,7 +136,6 @@ def tags_of(extensions: Fields) -> Tags | None:
 
 
 def stored(job: Fields, tube: bytes) -> StoredJob:
-    """What a server loads."""
     state = State(job["state"])
     is_reserved = state is State.RESERVED
     return StoredJob(
@@ -146,9 +144,6 @@ def stored(job: Fields, tube: bytes) -> StoredJob:
         job["body"], job["reserves"], job["timeouts"], job["releases"], job["buries"], job["kicks"],
         tags_of(job["extensions"]),
     )  # fmt: skip
-
-
-# Logs of the real server.
 
 
 @cache
@@ -220,12 +215,10 @@ def come_and_go(server: MemoryServer, count: int, size: int) -> None:
 
 
 def put_of(body: bytes, priority: int = 100, delay: int = 0) -> bytes:
-    """The command that puts a job."""
     return b"put %d %d 60 %d\r\n%s\r\n" % (priority, delay, len(body), body)
 
 
 def without_locks(files: Files) -> Files:
-    """The segments of a directory."""
     return {name: raw for name, raw in files.items() if name.endswith(".tql")}
 
 
@@ -245,7 +238,6 @@ def trimmed_log() -> Files:
 
 
 def names_of(files: Iterable[str]) -> list[str]:
-    """The segments."""
     return sorted(name for name in files if name.endswith(".tql"))
 
 

@@ -26,19 +26,16 @@ def place_of_update(files: Files) -> tuple[Bytes, int]:
 
 
 def without_segment(files: Files) -> Files:
-    """The segment with the UPDATE is gone."""
     frame, _ = place_of_update(files)
     return {name: raw for name, raw in files.items() if name != frame.name}
 
 
 def with_zeroed_frame(files: Files) -> Files:
-    """The frame with the UPDATE is all zeros."""
     (name, start, end), _ = place_of_update(files)
     return edited(files, name, lambda raw: raw[:start] + bytes(end - start) + raw[end:])
 
 
 def with_flipped_bit(files: Files) -> Files:
-    """One bit of the UPDATE's record is another."""
     frame, at = place_of_update(files)
     return edited(files, frame.name, lambda raw: flipped(raw, at + 40, 3))
 

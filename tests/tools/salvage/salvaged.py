@@ -36,7 +36,6 @@ class Salvaged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Sound, torn or damaged."""
         return self.report.verdict
 
 
@@ -54,7 +53,6 @@ def salvaged(
 
 
 def written(found: Salvaged) -> Files:
-    """The clean log."""
     return _made(found)[0]
 
 

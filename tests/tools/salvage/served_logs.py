@@ -80,12 +80,8 @@ def put(connection: Connection, body: bytes, more: bytes = b"", delay_s: int = 0
 
 
 def fill(connection: Connection) -> None:
-    """Put as much as a segment takes."""
     for _ in range(3):
         put(connection, b"x" * FILL_BYTES)
-
-
-# One job that was updated.
 
 
 @cache
@@ -104,9 +100,6 @@ def updated_log(is_deleted: bool = False) -> Served:
             assert connection.ask(b"delete 1\r\n") == b"DELETED\r\n"
 
     return _served(talk)
-
-
-# Everything that can happen to jobs.
 
 
 @cache

@@ -40,9 +40,6 @@ def jobs_in(path: Path) -> dict[int, Fields]:
     return {each["job"]: each for each in listed}
 
 
-# One update, three damages.
-
-
 @EACH_DAMAGE
 def test_salvage_doubts_a_body_if_its_update_may_be_lost(how: str, tmp_path: Path) -> None:
     log = written(tmp_path / "log", damaged(how))
@@ -101,8 +98,6 @@ def test_nothing_is_doubtful_of_a_log_without_damage(tmp_path: Path) -> None:
         assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, NEW, "")
 
 
-# Any damage to logs with everything in them.
-
 REWRITES = (Kind.UPDATE, Kind.MOVE)
 
 
@@ -144,7 +139,6 @@ class Truth:
 
 
 def seen_in(job: Fields) -> tuple[Any, ...]:
-    """What a client is shown of a job."""
     names = ("tube", "priority", "ttr_s", "reserves", "timeouts", "releases", "buries", "kicks")
     return tuple(job[name] for name in names)
 
@@ -166,7 +160,6 @@ def records_of(files: Files) -> Iterator[Record]:
 
 @cache
 def truth_of(seed: int, folder: Path) -> Truth:
-    """Once for all tests of a run."""
     return Truth(seed, folder / f"sound-{seed}")
 
 
@@ -257,9 +250,7 @@ def certain_by_the_seals(truth: Truth, files: Files) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_no_job_is_certain_that_is_not_as_it_was(
-    seed: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_certain_jobs_are_as_they_were(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """And none is doubtful that the seals prove."""
     folder = tmp_path_factory.getbasetemp()
     truth = truth_of(seed, folder)
@@ -289,9 +280,7 @@ def test_no_job_is_certain_that_is_not_as_it_was(
     assert certain["proven"] and certain["outdated?"], certain
 
 
-def test_no_deleted_job_is_certain_that_is_not_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_certain_deleted_jobs_are_as_they_were(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     whys: Counter[str | None] = Counter()
     for seed in range(1, 5):

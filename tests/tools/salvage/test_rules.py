@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, State
-from beanstalk_twisted.binlog.records.others import Pause, Seal
+from beanstalk_twisted.binlog.records.others import Pause, Record, Seal
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND, StoredPause
@@ -17,6 +19,7 @@ from tests.binlog.scribe import (
     DEFAULT_TUBE,
     NS,
     T0,
+    Files,
     Scribe,
     delete,
     edited,
@@ -38,42 +41,141 @@ from tests.tools.salvage.salvaged import salvaged, see_that_it_loads
 
 
 def update(job_id: int, body: bytes) -> JobImage:
-    """Another body."""
     return put(job_id, body)._replace(kind=Kind.UPDATE, priority=7)
 
 
-# Certain.
+BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1)
+KICKED = image(Kind.KICK, 1)
+FIRST, OTHER = put(1, b"first body"), put(2, b"second body")
+FULL = put(2, FILL)
+SET_ASIDE = {"tube": LOST_AND_FOUND, "state": State.BURIED}
 
 
-def test_a_job_whose_newest_record_stands_behind_the_damage_is_certain() -> None:
-    buried = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1, reserves=1)
-    reserved = image(Kind.RESERVE, 1, state=State.RESERVED)
-    files = killed([put(1)], [reserved], [buried, put(2, FILL)])
-    found = salvaged(with_bad_records(files, ONE, 2))
-    assert (found.verdict, found.judgements) == ("damaged", {})
-    job = found.jobs[1]
-    assert (job.state, job.deadline_ns, job.buries, job.body) == (
-        State.BURIED, T0 + 7, 1, b"hello",
-    )  # fmt: skip
+class Rule(NamedTuple):
+    """A damaged log and what is made of it.
+
+    :ivar whys: which jobs are not certain, and why; no others.
+    :ivar jobs: of some jobs that come back, some fields; None of one that does not.
+    :ivar judged: of some judgements, some fields.
+    """
+
+    files: Files
+    whys: dict[int, Why]
+    jobs: dict[int, dict[str, object] | None] = {}
+    judged: dict[int, dict[str, object]] = {}
 
 
-def test_a_job_that_was_deleted_behind_the_damage_stays_deleted() -> None:
-    files = killed([put(1), put(2)], [image(Kind.KICK, 1)], [delete(1)])
-    assert salvaged(with_bad_records(files, ONE, 2)).jobs.keys() == {2}
+def hit(name: str, batch: int, *batches: list[Record]) -> Files:
+    """A log in which the records of one batch are damaged."""
+    return with_bad_records(killed(*batches), name, batch)
 
 
-def test_reserved_jobs_are_ready_and_keep_their_counters() -> None:
-    files = killed([put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED, reserves=3,
-                                    deadline_ns=T0 + NS)])  # fmt: skip
-    job = salvaged(files).jobs[1]
-    assert (job.state, job.deadline_ns, job.reserves) == (State.READY, 0, 3)
+def spoilt(body: bytes, *batches: list[Record]) -> Files:
+    """A log in which a body is damaged."""
+    return with_bad_heap(killed(*batches), ONE, body)
 
 
-def test_an_older_copy_of_a_body_is_as_good() -> None:
-    files = killed([put(1, b"first body")], [put(1, b"first body")._replace(kind=Kind.COPY)])
-    at = files[ONE].rindex(b"first body")
-    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, at)))
-    assert (found.jobs[1].body, found.judgements) == (b"first body", {})
+RULES = {
+    "a job whose newest record stands behind the damage is certain": Rule(
+        hit(ONE, 2, [put(1)], [image(Kind.RESERVE, 1, state=State.RESERVED)], [BURIED, FULL]), {},
+        {1: {"state": State.BURIED, "deadline_ns": T0 + 7, "buries": 1, "body": b"hello"}},
+    ),
+    "the name of a tube is taken from a seal": Rule(
+        hit(ONE, 1, [MAIL], [put(1, tube_id=2)], [FULL]), {}, {1: {"tube": b"mail"}},
+    ),
+    "the name of a tube is taken from a frame with a damaged body": Rule(
+        spoilt(b"first body", [MAIL, FIRST, put(2, tube_id=2)], [put(3)]), {1: Why.BODY},
+        {2: {"tube": b"mail"}},
+    ),
+    "a job whose newest record stands before a hole may have been deleted": Rule(
+        hit(ONE, 2, [put(1)], [delete(1)], [put(2)]), {1: Why.DELETED},
+        {1: {"state": State.READY}}, {1: {"hole": (3, 3), "lsn": 2, "new_tube": b"default"}},
+    ),
+    "a seal tells that only puts were lost": Rule(
+        hit(ONE, 2, [put(1)], [put(5)], [FULL]), {5: Why.RECORD},
+    ),
+    "without its seal a segment does not say what was lost": Rule(
+        hit(ONE, -1, [put(1)], [FULL], [put(3)]), {1: Why.DELETED, 2: Why.DELETED},
+    ),
+    "a body is doubtful if a hole behind it may have another": Rule(
+        hit(ONE, 2, [FIRST], [KICKED], [BURIED]), {1: Why.OUTDATED},
+        {1: {"body": b"first body", "state": State.BURIED}},
+        {1: {"is_outdated": True, "hole": (3, 3), "lsn": 4, "state": State.BURIED,
+             "new_tube": b"default"}},
+    ),
+    **{
+        f"a seal that counts a lost {kind.name} makes the body before it doubtful": Rule(
+            hit(ONE, 2, [FIRST], [put(1, b"other body")._replace(kind=kind)], [BURIED, FULL],
+                [put(3)]),
+            {1: Why.OUTDATED, 5: Why.RECORD},
+            {1: {"body": b"first body"}, 5: {"body": b"other body"}},
+        )
+        for kind in (Kind.UPDATE, Kind.MOVE)
+    },
+    "a seal that counts a lost KICK proves the body before": Rule(
+        hit(ONE, 2, [FIRST], [KICKED], [BURIED, FULL], [put(3)]), {},
+        {1: {"body": b"first body"}},
+    ),
+    "a seal that counts a lost PUT proves the body before": Rule(
+        hit(ONE, 2, [FIRST], [put(9)], [BURIED, FULL], [put(3)]), {9: Why.RECORD},
+        {1: {"body": b"first body"}},
+    ),
+    "a job whose tube has no name any more is set aside": Rule(
+        hit(ONE, 1, [MAIL], [put(1, tube_id=2, priority=9)]), {1: Why.TUBE},
+        {1: {**SET_ASIDE, "priority": 9, "body": b"hello"}},
+        {1: {"tube": None, "tube_id": 2, "state": State.READY}},
+    ),
+    "a job whose body is damaged is set aside with what is left": Rule(
+        spoilt(b"first body", [FIRST, OTHER], [put(3)]), {1: Why.BODY},
+        {1: {**SET_ASIDE, "body": b"girst body"}, 2: {"body": b"second body"}},
+    ),
+    "a body whose record is damaged is set aside": Rule(
+        hit(ONE, 1, [FIRST, OTHER], [put(3)]), {1: Why.RECORD, 2: Why.RECORD},
+        {1: {**SET_ASIDE, "body": b"first body"}, 2: {**SET_ASIDE, "body": b"second body"}},
+    ),
+    "a body whose record is damaged is not set aside if it was deleted": Rule(
+        hit(ONE, 1, [FIRST, OTHER], [delete(1)]), {2: Why.RECORD}, {1: None, 2: {}},
+    ),
+    "a body whose record is damaged is shown with the state that is known": Rule(
+        hit(ONE, 1, [FIRST], [BURIED._replace(priority=7)]), {1: Why.RECORD},
+        {1: {"body": b"first body", "priority": 7, "tube": LOST_AND_FOUND}},
+        {1: {"state": State.BURIED, "tube": b"default"}},
+    ),
+    "a job whose body is in a hole is lost and listed": Rule(
+        hit(ONE, 1, [put(1, b"")], [BURIED], [put(2)]), {1: Why.BODY}, {1: None, 2: {}},
+        {1: {"state": State.BURIED, "tube": b"default", "new_tube": None}},
+    ),
+    "a state without a body in a sound log is damage all the same": Rule(
+        killed([put(1)], [image(Kind.KICK, 9)]), {9: Why.BODY}, {1: {}, 9: None},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_each_rule(rule: Rule) -> None:
+    found = salvaged(rule.files)
+    assert found.verdict == "damaged"
+    assert {job_id: each.why for job_id, each in found.judgements.items()} == rule.whys
+    for job_id, fields in rule.jobs.items():
+        if fields is None:
+            assert job_id not in found.jobs
+        else:
+            job = found.jobs[job_id]
+            assert {name: getattr(job, name) for name in fields} == fields
+    for job_id, fields in rule.judged.items():
+        judged = found.judgements[job_id]
+        assert {name: getattr(judged, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize("body", [b"first body", b"other body"])
+def test_the_same_body_elsewhere_is_as_good(body: bytes) -> None:
+    files = killed([put(1, body)], [put(1, body)._replace(kind=Kind.COPY)])
+    found = salvaged(edited(files, ONE, lambda raw: flipped(raw, raw.rindex(body))))
+    assert (found.jobs[1].body, found.judgements) == (body, {})
+    # A copy that is lost in a hole changes nothing either.
+    files = hit(ONE, 2, [put(1, body)], [put(1, body)._replace(kind=Kind.COPY)], [BURIED, FULL])
+    found = salvaged(files)
+    assert 1 not in found.judgements and found.jobs[1].body == body
 
 
 def test_a_body_that_was_changed_back_is_the_one_that_counts() -> None:
@@ -100,42 +202,6 @@ def test_a_body_in_a_trimmed_segment_serves_if_its_copy_is_lost() -> None:
     assert (found.jobs[1].body, found.judgements) == (b"the body", {})
 
 
-def test_a_name_of_a_tube_is_taken_from_any_segment() -> None:
-    files = killed(
-        [MAIL, put(1, tube_id=2)], [put(2, FILL)], [put(3)], opening=(DEFAULT_TUBE, MAIL)
-    )
-    for index in range(len(batches_of(files, TWO))):
-        found = salvaged(with_bad_records(files, TWO, index))
-        assert found.jobs[1].tube == b"mail"
-
-
-def test_a_name_of_a_tube_is_taken_from_a_seal() -> None:
-    files = killed([MAIL], [put(1, tube_id=2)], [put(2, FILL)])
-    found = salvaged(with_bad_records(files, ONE, 1))
-    assert found.jobs[1].tube == b"mail"
-
-
-def test_a_name_of_a_tube_is_taken_from_a_frame_with_a_damaged_body() -> None:
-    files = killed([MAIL, put(1, b"first body", tube_id=2), put(2, tube_id=2)], [put(3)])
-    found = salvaged(with_bad_heap(files, ONE, b"first body"))
-    assert found.judgements.keys() == {1}
-    assert found.jobs[2].tube == b"mail"
-
-
-# Doubtful.
-
-
-def test_a_job_whose_newest_record_stands_before_a_hole_may_have_been_deleted() -> None:
-    files = killed([put(1)], [delete(1)], [put(2)])
-    found = salvaged(with_bad_records(files, ONE, 2))
-    doubt = found.judgements[1]
-    assert (doubt.why, doubt.hole, doubt.lsn, doubt.new_tube) == (
-        Why.DELETED, (3, 3), 2, b"default",
-    )  # fmt: skip
-    assert found.jobs[1].state is State.READY
-    assert 2 not in found.judgements
-
-
 def test_doubtful_jobs_can_be_buried_or_dropped() -> None:
     files = with_bad_records(killed([put(1)], [delete(1)], [put(2)]), ONE, 2)
     buried = salvaged(files, doubtful=Doubtful.BURY)
@@ -155,14 +221,6 @@ def test_the_seal_tells_that_nothing_was_deleted_in_a_hole() -> None:
     assert 1 in found.jobs
 
 
-def test_the_seal_tells_that_only_puts_were_lost() -> None:
-    files = killed([put(1)], [put(5)], [put(2, FILL)])
-    found = salvaged(with_bad_records(files, ONE, 2))
-    assert found.judgements.keys() == {5}
-    (hole,) = found.report.salvage.holes
-    assert hole.types == {Kind.PUT: 1}
-
-
 def test_the_seal_bounds_how_many_doubtful_jobs_were_deleted() -> None:
     batches = [[put(1), put(2)], [delete(1)], [put(3)], [delete(3)], [put(4, FILL)], [put(5)]]
     files = killed(*batches)
@@ -178,12 +236,6 @@ def test_the_seal_bounds_how_many_doubtful_jobs_were_deleted() -> None:
     )
 
 
-def test_without_its_seal_a_segment_does_not_say_what_was_lost() -> None:
-    files = killed([put(1)], [put(2, FILL)], [put(3)])
-    found = salvaged(with_bad_records(files, ONE, -1))
-    assert found.judgements[1].why is Why.DELETED
-
-
 def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> None:
     other = SegmentIndex()
     other.add([], 0, [put(number) for number in range(50)])
@@ -191,41 +243,6 @@ def test_a_seal_that_was_re_homed_says_nothing_of_the_segment_it_is_in_now() -> 
     found = salvaged(with_bad_records(files, ONE, 3))
     assert found.judgements[1].why is Why.DELETED
     assert found.report.salvage.holes[0].types is None
-
-
-BURIED = image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0 + 7, buries=1)
-
-
-def test_a_body_is_doubtful_if_a_hole_behind_it_may_have_another() -> None:
-    """The newest record of the job is known, its newest full record perhaps not."""
-    files = killed([put(1, b"first body")], [image(Kind.KICK, 1)], [BURIED])
-    found = salvaged(with_bad_records(files, ONE, 2))
-    doubt = found.judgements[1]
-    assert (doubt.why, doubt.is_outdated, doubt.hole) == (Why.OUTDATED, True, (3, 3))
-    assert (doubt.lsn, doubt.state, doubt.new_tube) == (4, State.BURIED, b"default")
-    assert (found.jobs[1].body, found.jobs[1].state) == (b"first body", State.BURIED)
-
-
-@pytest.mark.parametrize("kind", [Kind.UPDATE, Kind.MOVE])
-def test_a_seal_that_counts_a_lost_body_makes_the_one_before_it_doubtful(kind: Kind) -> None:
-    files = killed(
-        [put(1, b"first body")], [put(1, b"other body")._replace(kind=kind)],
-        [BURIED, put(2, FILL)], [put(3)],
-    )  # fmt: skip
-    found = salvaged(with_bad_records(files, ONE, 2))
-    assert found.judgements[1].why is Why.OUTDATED
-    assert {found.jobs[n].body for n in found.judgements} == {b"first body", b"other body"}
-    assert found.report.certain == 2
-
-
-@pytest.mark.parametrize(
-    "lost", [image(Kind.KICK, 1), put(9), put(1, b"first body")._replace(kind=Kind.COPY)]
-)
-def test_a_seal_that_counts_no_lost_body_proves_the_one_before(lost: JobImage) -> None:
-    files = killed([put(1, b"first body")], [lost], [BURIED, put(2, FILL)], [put(3)])
-    found = salvaged(with_bad_records(files, ONE, 2))
-    assert 1 not in found.judgements
-    assert found.jobs[1].body == b"first body"
 
 
 def test_the_job_ids_in_a_seal_prove_that_a_body_is_not_in_its_segment() -> None:
@@ -281,51 +298,6 @@ def test_jobs_that_may_be_outdated_can_be_buried_and_are_never_dropped(doubtful:
     assert found.judgements[1].new_tube == b"default"
 
 
-def test_a_job_whose_tube_has_no_name_any_more_is_set_aside() -> None:
-    files = killed([MAIL], [put(1, tube_id=2, priority=9)])
-    found = salvaged(with_bad_records(files, ONE, 1))
-    job, doubt = found.jobs[1], found.judgements[1]
-    assert (job.tube, job.state, job.priority, job.body) == (
-        LOST_AND_FOUND, State.BURIED, 9, b"hello",
-    )  # fmt: skip
-    assert (doubt.why, doubt.tube, doubt.tube_id, doubt.state) == (
-        Why.TUBE, None, 2, State.READY,
-    )  # fmt: skip
-
-
-def test_a_job_whose_body_is_damaged_is_set_aside_with_what_is_left() -> None:
-    files = killed([put(1, b"first body"), put(2, b"second body")], [put(3)])
-    found = salvaged(with_bad_heap(files, ONE, b"first body"))
-    assert found.judgements.keys() == {1}
-    assert found.judgements[1].why is Why.BODY
-    job = found.jobs[1]
-    assert (job.tube, job.state, job.body) == (LOST_AND_FOUND, State.BURIED, b"girst body")
-    assert found.jobs[2].body == b"second body"
-
-
-def test_a_body_whose_record_is_damaged_is_set_aside() -> None:
-    files = killed([put(1, b"first body"), put(2, b"second body")], [put(3)])
-    found = salvaged(with_bad_records(files, ONE, 1))
-    assert {each.why for each in found.judgements.values()} == {Why.RECORD}
-    bodies = {job.job_id: job.body for job in found.jobs.values() if job.tube == LOST_AND_FOUND}
-    assert bodies == {1: b"first body", 2: b"second body"}
-
-
-def test_a_body_whose_record_is_damaged_is_not_set_aside_if_it_was_deleted() -> None:
-    files = killed([put(1, b"first body"), put(2, b"second body")], [delete(1)])
-    assert salvaged(with_bad_records(files, ONE, 1)).jobs.keys() == {2}
-
-
-def test_a_body_whose_record_is_damaged_is_shown_with_the_state_that_is_known() -> None:
-    files = killed([put(1, b"first body")], [image(Kind.BURY, 1, state=State.BURIED, priority=7,
-                                                   deadline_ns=5)])  # fmt: skip
-    found = salvaged(with_bad_records(files, ONE, 1))
-    doubt = found.judgements[1]
-    assert (doubt.why, doubt.state, doubt.tube) == (Why.RECORD, State.BURIED, b"default")
-    assert (found.jobs[1].body, found.jobs[1].priority) == (b"first body", 7)
-    assert found.jobs[1].tube == LOST_AND_FOUND
-
-
 def test_two_bodies_that_claim_one_id_are_both_kept() -> None:
     files = killed([put(1, b"first body")], [put(2, b"second body")], [put(3)])
     at = batches_of(files, ONE)[2]["offset"] + 64 + 8
@@ -368,32 +340,10 @@ def test_jobs_that_are_set_aside_keep_their_order() -> None:
     assert [job.body for job in sorted(aside, key=lambda job: job.deadline_ns)] == bodies
 
 
-# Lost.
-
-
-def test_a_job_whose_body_is_in_a_hole_is_lost_and_listed() -> None:
-    files = killed([put(1, b"")], [image(Kind.BURY, 1, state=State.BURIED)], [put(2)])
-    found = salvaged(with_bad_records(files, ONE, 1))
-    (lost,) = found.report.lost
-    assert (lost.job_id, lost.why, lost.state, lost.tube) == (
-        1, Why.BODY, State.BURIED, b"default",
-    )  # fmt: skip
-    assert found.jobs.keys() == {2}
-
-
-def test_a_state_without_a_body_in_a_sound_log_is_damage_all_the_same() -> None:
-    """A server refuses it."""
-    found = salvaged(killed([put(1)], [image(Kind.KICK, 9)]))
-    assert (found.verdict, [each.job_id for each in found.report.lost]) == ("damaged", [9])
-
-
 def test_ids_that_may_have_been_given_out_in_a_hole_are_not_given_again() -> None:
     files = killed([put(1)], [put(2), put(3), put(4)], [put(5)])
     found = salvaged(with_bad_records(files, ONE, 2))
     assert found.report.salvage.floors.next_job_id >= 6 + 3
-
-
-# Torn.
 
 
 def test_a_torn_tail_makes_nothing_doubtful() -> None:
@@ -426,9 +376,6 @@ def test_a_hole_at_the_end_that_was_confirmed_makes_all_doubtful() -> None:
     assert (found.verdict, found.judgements[1].why) == ("damaged", Why.DELETED)
     (hole,) = found.report.salvage.holes
     assert (hole.first_lsn, hole.is_open) == (3, True)
-
-
-# Small state.
 
 
 def test_pauses_in_force_are_kept_in_their_newest_form() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.errors import Incompatible
-from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import Counters
 from beanstalk_twisted.binlog.writer import spare_name
 from binlog_tools.inspect.hidden import Why
@@ -23,7 +22,6 @@ from tests.binlog.scribe import (
     edited,
     files_of,
     flipped,
-    image,
     put,
 )
 from tests.storage.test_opening import Started
@@ -37,8 +35,6 @@ from tests.tools.salvage.damaging import (
 from tests.tools.salvage.logs import ONE, THREE, TWO
 from tests.tools.salvage.salvaged import EVERYTHING, salvaged
 
-# Headers and whole segments.
-
 
 def test_a_damaged_header_is_not_passed_over_unasked() -> None:
     files = edited(three_segments(), TWO, lambda raw: flipped(raw, 90))
@@ -46,15 +42,6 @@ def test_a_damaged_header_is_not_passed_over_unasked() -> None:
         salvaged(files, Consent())
     assert caught.value.problems == [f"{TWO}: the header's checksum is wrong"]
     assert caught.value.options == ["--rebuild-header"]
-
-
-@pytest.mark.parametrize("name", [ONE, TWO, THREE])
-def test_a_damaged_header_costs_no_job(name: str) -> None:
-    files = edited(three_segments(), name, lambda raw: bytes(4096) + raw[4096:])
-    found = salvaged(files, Consent(may_rebuild=True))
-    assert (found.verdict, found.judgements) == ("damaged", {})
-    assert found.jobs == salvaged(three_segments()).jobs
-    assert found.report.salvage.rebuilt == [name]
 
 
 def frames_of_another_log(first_lsn: int, count: int) -> bytes:
@@ -121,22 +108,6 @@ def test_missing_segments_are_asked_for_as_ranges() -> None:
     assert caught.value.options == ["--accept-gap 2-8"]
 
 
-def test_a_hole_between_segments_lists_what_had_its_body_there() -> None:
-    files = killed([put(1), put(9, FILL)], [put(2), put(8, FILL)], [image(Kind.KICK, 2)])
-    found = salvaged({name: raw for name, raw in files.items() if name != TWO})
-    assert [each.job_id for each in found.report.lost] == [2]
-
-
-def test_a_segment_of_which_nothing_is_left_is_one_hole() -> None:
-    files = edited(three_segments(), TWO, lambda raw: b"")
-    found = salvaged(files)
-    assert found.jobs.keys() == {1, 9, 3}
-    assert found.report.hidden > 3
-
-
-# Files that contradict each other.
-
-
 def test_a_copy_under_another_name_is_refused_and_named() -> None:
     files = three_segments()
     files["00000000000000000007.tql"] = flipped(files[TWO], 5000)
@@ -162,14 +133,6 @@ def test_exchanged_names_need_no_option() -> None:
     found = salvaged({**files, ONE: files[TWO], TWO: files[ONE]}, Consent())
     assert found.jobs == salvaged(files).jobs
     assert (found.verdict, found.judgements) == ("damaged", {})
-
-
-def test_the_copy_may_be_the_right_one() -> None:
-    sound = three_segments()
-    files = edited(sound, TWO, lambda raw: raw[:5000])
-    files["00000000000000000007.tql"] = sound[TWO]
-    consent = EVERYTHING._replace(prefer=frozenset({"00000000000000000007.tql"}))
-    assert salvaged(files, consent).jobs == salvaged(sound).jobs
 
 
 def test_a_segment_of_another_store_is_refused_and_can_be_left_out() -> None:
@@ -201,9 +164,6 @@ def test_records_of_a_newer_version_are_refused() -> None:
     scribe.write(Counters(0, T0, {}))
     with pytest.raises(Incompatible, match="record type 41"):
         salvaged(with_record_byte(scribe.directory, 0, 41))  # type: ignore[arg-type]
-
-
-# What is no longer part of the log.
 
 
 def test_nothing_comes_back_from_a_trimmed_segment() -> None:
@@ -256,9 +216,7 @@ def test_of_a_frame_that_stands_twice_the_better_one_is_taken() -> None:
 
 
 @pytest.mark.parametrize("gone", [(THREE,), (TWO, THREE)], ids=["one", "two"])
-def test_newest_segments_of_which_nothing_can_be_read_may_have_deleted_any_job(
-    gone: tuple[str, ...],
-) -> None:
+def test_unreadable_newest_segments_may_have_deleted_any_job(gone: tuple[str, ...]) -> None:
     files = {k: bytes(len(raw)) if k in gone else raw for k, raw in three_segments().items()}
     found = salvaged(files, EVERYTHING)
     assert found.verdict == "damaged"

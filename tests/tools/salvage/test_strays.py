@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import Kind, State
+from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import TubeDef
 from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from binlog_tools.salvage.carving import GUESS_BYTES
-from tests.binlog.scribe import T0, Files, Scribe, delete, edited, flipped, image, put
+from tests.binlog.scribe import T0, Files, Scribe, delete, edited, flipped, put
 from tests.tools.salvage.damaging import (
     FILL,
     MAIL,
@@ -21,7 +21,7 @@ from tests.tools.salvage.damaging import (
     killed,
     overwritten,
 )
-from tests.tools.salvage.logs import ONE, TWO, Bytes, trimmed_log
+from tests.tools.salvage.logs import ONE, TWO, Bytes
 from tests.tools.salvage.salvaged import Salvaged, salvaged, see_that_it_loads
 from tests.tools.salvage.test_sweeps import zeros
 
@@ -29,7 +29,6 @@ LONG = b"a long body " * 250
 
 
 def found_bodies(found: Salvaged) -> dict[bytes, Why]:
-    """What was set aside, and why."""
     return {
         job.body: found.judgements[job.job_id].why
         for job in found.jobs.values()
@@ -38,20 +37,14 @@ def found_bodies(found: Salvaged) -> dict[bytes, Why]:
 
 
 def record_of(files: Files, body: bytes) -> Bytes:
-    """Where the record of a body stands."""
     (full,) = [each for each in full_records(files) if each.body == body]
     return full.record
-
-
-# The heap is sound, a record is not.
 
 
 @pytest.mark.one_in(7)
 @pytest.mark.parametrize("byte", range(80))
 @pytest.mark.parametrize("bodies", [[LONG], [b"before", LONG, b"behind"]], ids=["one", "three"])
-def test_a_body_is_saved_whichever_byte_of_its_record_is_damaged(
-    bodies: list[bytes], byte: int
-) -> None:
+def test_a_body_is_saved_whichever_byte_is_damaged(bodies: list[bytes], byte: int) -> None:
     batch = [put(number, body) for number, body in enumerate(bodies, 1)]
     files = killed(batch, [put(9)])
     at = record_of(files, LONG).start + byte
@@ -81,30 +74,6 @@ def test_the_first_frame_behind_a_damaged_header_may_have_damaged_records() -> N
     assert LONG in found_bodies(salvaged(spoilt))
 
 
-def test_the_bodies_of_two_records_that_are_gone_are_saved_in_one_piece() -> None:
-    files = killed([put(1, b"before"), put(2, b"two-"), put(3, b"three"), put(4, b"behind")])
-    start = record_of(files, b"two-").start
-    found = salvaged(overwritten(files, Bytes(ONE, start, start + 160), zeros))
-    assert found_bodies(found) == dict.fromkeys([b"before", b"two-three", b"behind"], Why.RECORD)
-
-
-def test_two_damaged_records_that_agree_where_one_body_ends_and_the_next_begins() -> None:
-    files = killed([put(1, b"before"), put(2, b"two-"), put(3, b"three"), put(4, b"behind")])
-    for at in [record_of(files, body).start + 73 for body in (b"two-", b"three")]:
-        files = overwritten(files, Bytes(ONE, at, at + 1), inverted)
-    assert set(found_bodies(salvaged(files))) == {b"before", b"two-", b"three", b"behind"}
-
-
-def test_a_body_is_saved_though_its_record_and_another_body_are_damaged() -> None:
-    files = killed([put(1, b"first"), put(2, b"second")], [put(9)])
-    at = record_of(files, b"first").start
-    spoilt = overwritten(files, Bytes(ONE, at, at + 80), zeros)
-    spoilt = edited(spoilt, ONE, lambda raw: flipped(raw, raw.index(b"second")))
-    found = salvaged(spoilt)
-    assert b"first" in b"".join(found_bodies(found))
-    assert set(found_bodies(found).values()) == {Why.BODY}
-
-
 def test_the_name_of_a_tube_is_no_body() -> None:
     files = killed([put(1)], [TubeDef(3, b"name of a tube", T0), put(2, b"a body")])
     at = files[ONE].index(b"name of a tube") - 160 + 72
@@ -121,14 +90,6 @@ def test_a_body_whose_record_is_damaged_stays_deleted_if_the_id_is_left(byte: in
         assert LONG not in found_bodies(found) or len(batches) == 2
 
 
-def test_a_job_has_its_state_from_a_later_record_and_its_body_from_a_damaged_one() -> None:
-    files = killed([put(1, LONG)], [image(Kind.BURY, 1, state=State.BURIED, priority=7)])
-    at = record_of(files, LONG).start + 68
-    found = salvaged(overwritten(files, Bytes(ONE, at, at + 1), inverted))
-    assert (found.jobs[1].body, found.jobs[1].priority) == (LONG, 7)
-    assert found.judgements[1].why is Why.RECORD
-
-
 def test_a_copy_beside_a_damaged_record_makes_up_for_a_damaged_body() -> None:
     """The newest record says what the checksum of the body is, an older frame has the body."""
     files = killed([put(1, b"first body")], [put(1, b"first body")._replace(kind=Kind.COPY)])
@@ -137,16 +98,6 @@ def test_a_copy_beside_a_damaged_record_makes_up_for_a_damaged_body() -> None:
     spoilt = edited(files, ONE, lambda raw: flipped(flipped(raw, at), second.data.start))
     found = salvaged(spoilt)
     assert (found.jobs[1].body, found.judgements) == (b"first body", {})
-
-
-def test_a_spoilt_copy_of_a_job_that_is_dead_elsewhere_is_saved() -> None:
-    files = trimmed_log()
-    (copy,) = [each for each in full_records(files) if each.job_id == 2 and each.data.name == TWO]
-    spoilt = overwritten(files, Bytes(TWO, copy.record.start, copy.record.start + 4), inverted)
-    assert b"two" in found_bodies(salvaged(spoilt))
-
-
-# The header of a frame is gone.
 
 
 @pytest.mark.parametrize("position", [1, 2, 3])

@@ -23,7 +23,6 @@ TAGS = Tags(unique_key=b"some-key", unique_s=KEPT_S, group=b"some-group")
 
 
 def scribe() -> Scribe:
-    """A log with extensions."""
     return Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
 
 
@@ -137,9 +136,7 @@ def test_the_newest_body_counts_though_the_tags_before_it_are_damaged() -> None:
         assert found.judgements == {}
 
 
-def test_a_job_whose_deletion_is_lost_does_not_take_the_key_of_the_next_one(
-    tmp_path: Path,
-) -> None:
+def test_a_job_whose_deletion_is_lost_takes_no_key_of_the_next(tmp_path: Path) -> None:
     log = scribe()
     log.write(put(1, tags=TAGS._replace(unique_s=0)))
     log.write(delete(1, ttr_s=61))

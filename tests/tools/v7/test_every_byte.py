@@ -41,7 +41,6 @@ class Made:
         self.files[self.name] += bytes(count)
 
     def concerned(self, name: str, start: int, end: int) -> set[int]:
-        """The jobs that speak in these bytes."""
         return {
             job_id for where, at, upto, job_id in self.places
             if where == name and at < end and start < upto
@@ -85,7 +84,6 @@ def without(log: Made, name: str, cut: int) -> dict[str, bytes]:
 
 
 def all_of(found: Survivors) -> None:
-    """Ask everything that an import asks."""
     jobs = list(stored_jobs(found, T0 + 10**6 * NS))
     assert len({job.job_id for job in jobs}) == len(jobs)
     assert all(1 <= job.job_id < found.next_job_id for job in jobs)
@@ -155,9 +153,7 @@ def test_a_cut_at_any_place_leaves_all_that_was_whole(log: Made, zeros: int) -> 
 @EACH_LOG
 @pytest.mark.parametrize("size", [16, 64, 300])
 @pytest.mark.parametrize("noise", [False, True], ids=["zeros", "noise"])
-def test_an_overwritten_block_costs_no_job_that_it_does_not_speak_of(
-    log: Made, size: int, noise: bool
-) -> None:
+def test_an_overwritten_block_costs_no_other_job(log: Made, size: int, noise: bool) -> None:
     random = Random(size)
     for name, content in log.files.items():
         for at in one_in(SHARE, range(4, len(content) - size, 5)):

@@ -11,7 +11,6 @@ from binlog_tools.v7.files import (
     content_end,
     file_name,
     file_number,
-    files_of,
     open_file,
     walk,
 )
@@ -24,7 +23,6 @@ from tests.tools.v7.theirs import (
     VERSION_5,
     VERSION_7,
     fields,
-    file_5,
     file_7,
     full,
     full_5,
@@ -50,12 +48,8 @@ def walked(content: bytes) -> EXPECTED_WALK:
 
 
 def only_skipped(content: bytes) -> Skipped:
-    """The one thing that was skipped."""
     (skipped,) = (each for each in walk(content, V7) if isinstance(each, Skipped))
     return skipped
-
-
-# Names.
 
 
 def test_names_are_numbers_without_leading_zeros() -> None:
@@ -67,25 +61,6 @@ def test_names_are_numbers_without_leading_zeros() -> None:
     ]  # fmt: skip
     assert [name for name in strays if file_number(name) is not None] == []
     assert file_number(file_name(17)) == 17
-
-
-def test_files_count_in_the_order_of_their_numbers() -> None:
-    assert list(files_of(["binlog.10", "binlog.9", "lock", "binlog.100"])) == [9, 10, 100]
-
-
-# Which kind of file it is.
-
-
-def test_the_version_says_the_layout() -> None:
-    assert open_file(file_7(full(1))) == (V7, "", "")
-    assert open_file(file_5(full_5(1))) == (V5, "", "")
-    assert open_file(file_7()) == open_file(file_7(zeros=4092)) == (V7, "", "")
-
-
-@pytest.mark.parametrize("content", [b"", b"\7", b"\7\0\0", bytes(3), bytes(4), bytes(4096)])
-def test_a_file_without_a_version_holds_nothing(content: bytes) -> None:
-    assert open_file(content).layout is None
-    assert not open_file(content).machine
 
 
 def test_a_wrong_version_hides_no_record() -> None:
@@ -106,15 +81,10 @@ def test_a_file_of_something_else_is_not_read() -> None:
     assert opened.layout is None and "nobody knows" in opened.problem and not opened.machine
 
 
-def test_a_damaged_first_record_does_not_change_the_kind() -> None:
-    assert open_file(file_7(full(1)[:-2] + b"xx", full(2))) == (V7, "", "")
-
-
 I386_7 = struct.pack("<i", 7) + FIXED_386.pack(*fields(1, b"hello")) + b"hello\r\n"
 
 
 def i386(version: bytes, length: str, fixed: str, unit: int) -> bytes:
-    """A put as a 32-bit beanstalkd writes it."""
     values = [v // unit if at in (2, 3, 5, 6) else v for at, v in enumerate(fields(1, b"hello"))]
     return version + struct.pack(length, 4) + b"tube" + struct.pack(fixed, *values) + b"hello\r\n"
 
@@ -134,44 +104,10 @@ def test_files_of_other_machines_are_told_from_damage(content: bytes, machine: s
     assert (opened.layout, opened.machine) == (None, machine)
 
 
-# Walking.
-
-
-def test_records_come_in_order_and_zeros_are_the_end() -> None:
-    content = file_7(full(1), full(2, b""), gone(1))
-    expected = [("full", 1), ("full", 2), ("short", 1)]
-    for zeros in (0, 1, 83, 84, 4096, (1 << 20) + 1):
-        assert walked(content + bytes(zeros)) == expected
-    assert walked(file_7()) == walked(file_7(zeros=100)) == []
-
-
 def test_where_the_zeros_begin_is_found_across_chunks() -> None:
     for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20):
         assert content_end(b"x" * size + bytes(5 << 19)) == size
     assert content_end(b"") == 0
-
-
-@pytest.mark.parametrize("zeros", [0, 1, 5000])
-def test_a_record_that_was_not_finished_is_torn(zeros: int) -> None:
-    record = full(2, b"not all of it")
-    for size in range(1, len(record)):
-        content = file_7(full(1), record[:size], zeros=zeros)
-        assert walked(content) == [("full", 1), ("torn", len(content) - 4 - len(full(1)))], size
-
-
-def test_a_body_of_zeros_is_torn_and_not_a_body() -> None:
-    torn = full(2, b"hello")[:-7]
-    skipped = only_skipped(file_7(full(1), torn, zeros=4000))
-    assert (skipped.why, skipped.job_id, skipped.rest) == ("", 2, None)
-
-
-def test_a_wrong_end_of_a_body_at_the_end_is_damage() -> None:
-    assert walked(file_7(full(1), full(2)[:-1] + b"x", zeros=50))[-1][0] == "damaged"
-
-
-def test_zeros_in_the_middle_are_damage_and_the_rest_is_found() -> None:
-    content = file_7(full(1), bytes(512), full(2), gone(1))
-    assert walked(content) == [("full", 1), ("damaged", 512), ("full", 2), ("short", 1)]
 
 
 DAMAGED: Sequence[tuple[str, bytes]] = [
@@ -187,6 +123,7 @@ DAMAGED: Sequence[tuple[str, bytes]] = [
     ("a short record with another state", short(2, 77)),
     ("part of a record", full(2)[:50]),
     ("the end of a record", full(2)[50:]),
+    ("zeros", bytes(512)),
     ("noise", random.Random(5).randbytes(300)),
 ]
 
@@ -226,13 +163,6 @@ def test_a_body_that_swallows_its_neighbours_is_found_out() -> None:
     assert rest is not None and rest.body_bytes == len(body)
     two = file_7(full(1, body, body_size=len(body) + 2 + 256), full(2, body), full(3, body))
     assert walked(two) == [("damaged", 128), ("full", 2), ("full", 3)]
-
-
-def test_version_5_is_walked_the_same_way() -> None:
-    content = file_5(full_5(1), full_5(2)[:-1] + b"x", bytes(300), full_5(3), zeros=7)
-    found = list(walk(content, V5))
-    assert [type(each) for each in found] == [Record, Skipped, Record]
-    assert found[1].end - found[1].offset == len(full_5(2)) + 300
 
 
 @pytest.mark.exhaustive

@@ -24,7 +24,6 @@ sys.stdin.read()
 
 @contextmanager
 def held(path: Path) -> Iterator[int]:
-    """Another process holds the lock meanwhile."""
     (path / "lock").touch()
     command = [sys.executable, "-c", HOLD, str(path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

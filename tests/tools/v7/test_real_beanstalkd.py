@@ -44,21 +44,18 @@ def serving(directory: Path, *options: object) -> Iterator[Connection]:
 
 
 def run(*arguments: object, expect: int = 0) -> str:
-    """Call binlog-inspect."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
     assert result.exit_code == expect, result.output
     return result.stdout
 
 
 def copied(directory: Path, name: str) -> Path:
-    """A copy, which a server may use up."""
     copy = directory.parent / name
     shutil.copytree(directory, copy)
     return copy
 
 
 def asked(connection: Connection, command: str) -> dict[str, str]:
-    """A statistic."""
     reply = connection.ask(command.encode() + b"\r\n")
     assert reply.startswith(b"OK "), reply
     lines = reply.decode().splitlines()[2:]
@@ -79,7 +76,6 @@ Seen = dict[int, tuple[bytes, dict[str, str]]]
 
 
 def seen_by(connection: Connection, up_to: int) -> Seen:
-    """All jobs with ids up to this one."""
     jobs: Seen = {}
     for job_id in range(1, up_to + 1):
         body = body_of(connection, job_id)
@@ -89,7 +85,6 @@ def seen_by(connection: Connection, up_to: int) -> Seen:
 
 
 def lasting(jobs: Seen) -> dict[int, tuple[bytes, list[str]]]:
-    """What must be the same in each server."""
     return {
         job_id: (body, [told[key] for key in JOB_KEYS]) for job_id, (body, told) in jobs.items()
     }
@@ -120,11 +115,7 @@ def reserve_order(connection: Connection, tube: str) -> list[int]:
     return order
 
 
-# It loads what we export.
-
-
 def our_jobs(now_ns: int) -> list[StoredJob]:
-    """120 jobs of all kinds."""
     rng = random.Random(7)
     jobs = []
     for job_id in range(1, 121):
@@ -255,9 +246,6 @@ def test_an_empty_log_keeps_its_ids(tmp_path: Path) -> None:
         assert connection.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 42\r\n"
 
 
-# We import what it wrote.
-
-
 @dataclass
 class Talk:
     """A random conversation with it.
@@ -290,7 +278,6 @@ class Talk:
         return int(reply.split()[1]) if reply.startswith(b"RESERVED") else 0
 
     def bury(self) -> None:
-        """Reserve a job and bury it."""
         job_id = self.reserved()
         if job_id:
             reply = self.connection.ask(b"bury %d %d\r\n" % (job_id, self.rng.randrange(9)))
@@ -306,7 +293,6 @@ class Talk:
             assert reply == b"RELEASED\r\n"
 
     def kick(self) -> None:
-        """Kick one job."""
         if self.living:
             job_id = self.rng.choice(self.living)
             if self.connection.ask(b"kick-job %d\r\n" % job_id) == b"KICKED\r\n":
@@ -321,13 +307,11 @@ class Talk:
                 self.unbury(job_id)
 
     def unbury(self, job_id: int) -> None:
-        """It is not buried any more."""
         order = self.buried[self.tube_of[job_id]]
         if job_id in order:
             order.remove(job_id)
 
     def go_on(self, commands: int) -> None:
-        """Do something, so many times."""
         self.connection.ask(b"watch alpha\r\n")
         self.connection.ask(b"watch beta\r\n")
         doing = [self.put] * 5 + [self.bury] * 2 + [self.release, self.kick, self.delete]
@@ -336,9 +320,7 @@ class Talk:
 
 
 @pytest.mark.parametrize(("seed", "segment"), [(1, 4096), (2, 601), (3, 20_000)])
-def test_we_have_what_it_has_after_a_kill_and_it_has_that_back(
-    tmp_path: Path, seed: int, segment: int
-) -> None:
+def test_both_have_the_same_jobs_after_a_kill(tmp_path: Path, seed: int, segment: int) -> None:
     """Three times killed, so there are zeros at the end of files, and jobs were moved."""
     real_beanstalkd()
     source = tmp_path / "source"

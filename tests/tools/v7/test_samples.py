@@ -46,13 +46,11 @@ BURIED_ORDER = {"v112-basic": {"delta": [16, 14, 17, 15]}}
 
 
 def expected(name: str) -> dict[str, Any]:
-    """What the real server says."""
     said: dict[str, Any] = json.loads((SAMPLES / name / "expected.json").read_text())
     return said
 
 
 def survivors(name: str) -> Survivors:
-    """What we find."""
     return Survivors(RealDirectory(str(SAMPLES / name)), lambda done, total: None)
 
 
@@ -75,7 +73,6 @@ def as_said(found: Survivors, now_ns: int) -> dict[int, dict[str, Any]]:
 
 
 def checked_jobs(said: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Its jobs as they should be here."""
     jobs = {job["id"]: {k: v for k, v in job.items() if k != "file"} for job in said["jobs"]}
     for job in jobs.values():
         # It counts a burial with each start.
@@ -126,14 +123,3 @@ def test_what_the_real_server_loses_is_as_it_was_when_it_lived() -> None:
     assert [(job["id"], job["body_sha256"], job["pri"]) for job in said] == [
         (job["id"], job["body_sha256"], job["pri"]) for job in ours.values()
     ]
-
-
-def test_a_missing_file_is_named() -> None:
-    found = survivors("v112-gaps-and-strays")
-    assert found.gaps == [(5, 5)]
-
-
-def test_samples_are_of_both_versions() -> None:
-    versions = {(SAMPLES / name / "binlog.1").read_bytes()[0] for name in NAMES
-                if (SAMPLES / name / "binlog.1").exists()}  # fmt: skip
-    assert versions == {5, 7, 8}

@@ -15,7 +15,6 @@ from tests.tools.v7.theirs import (
     DELAYED,
     NS,
     READY,
-    RESERVED,
     T0,
     VERSION_7,
     bodies,
@@ -29,69 +28,26 @@ from tests.tools.v7.theirs import (
     kinds,
     read,
     short,
-    wholes,
 )
 
 
 def states(found: Survivors) -> dict[int, int]:
-    """The states of all jobs, as they come."""
     jobs = [*found.ready_and_delayed(), *found.buried()]
     assert len(jobs) == len(found.jobs)
     return {job.fields.job_id: job.fields.state for job in jobs}
 
 
 def doubtful(found: Survivors) -> list[tuple[int, bytes]]:
-    """The ids and bodies of the doubtful jobs."""
     jobs = list(found.doubtful())
     assert len(jobs) == found.doubtful_jobs
     assert all(job.tube == LOST_AND_FOUND and job.fields.state == BURIED for job in jobs)
     return [(job.fields.job_id, found.body(job)) for job in jobs]
 
 
-# Sound directories.
-
-
-def test_the_newest_record_of_a_job_holds() -> None:
-    changed: dict[str, Any] = {
-        "pri": 3,
-        "delay": 9 * NS,
-        "deadline": T0 + NS,
-        "releases": 2,
-        "buries": 1,
-    }
-    found = read(file_7(full(1), short(1, BURIED, buries=1), short(1, DELAYED, **changed)))
-    assert found.findings.verdict == "sound"
-    job = found.jobs[1].fields
-    assert (job.state, job.priority, job.delay_ns, job.releases, job.buries) == (
-        DELAYED, 3, 9 * NS, 2, 1,
-    )  # fmt: skip
-    assert (job.deadline_ns, bodies(found)) == (T0 + NS, {1: b"hello"})
-
-
-def test_deleted_jobs_are_gone_and_their_ids_are_not_given_again() -> None:
-    found = read(file_7(full(1), full(2), gone(2), zeros=100))
-    assert bodies(found) == {1: b"hello"}
-    assert found.next_job_id == 3
-    assert (found.counts.deleted, found.counts.full, found.counts.short) == (1, 2, 1)
-
-
 def test_files_are_read_in_the_order_of_their_numbers() -> None:
     found = read({"binlog.9": file_7(full(1)), "binlog.10": file_7(gone(1))})
     assert found.jobs == {} and found.findings.verdict == "sound"
     assert found.counts.files == 2
-
-
-def test_other_names_are_left_alone() -> None:
-    strays = {"binlog.9x": b"stray", "binlog.foo": b"", "lock": b"", "other": b"x"}
-    found = read({"binlog.3": file_7(full(1)), **strays})
-    assert found.findings.verdict == "sound" and found.counts.files == 1
-
-
-def test_reserved_jobs_are_ready() -> None:
-    copy = full(1, state=RESERVED, deadline=T0 + 60 * NS, reserves=1)
-    found = read({"binlog.1": file_7(full(1), full(2)), "binlog.2": file_7(copy)})
-    assert states(found) == {1: READY, 2: READY}
-    assert found.states() == {"ready": 2, "delayed": 0, "buried": 0}
 
 
 def test_a_short_record_without_a_full_one_is_counted_only_if_its_job_was_deleted() -> None:
@@ -111,32 +67,11 @@ def test_a_job_whose_body_is_in_no_file_is_reported() -> None:
     assert bodies(found) == {3: b"hello"}
 
 
-def test_versions_may_be_mixed() -> None:
-    files = {
-        "binlog.1": file_5(full_5(1, b"one"), full_5(2, b"two")),
-        "binlog.2": file_7(short(1, BURIED, b"one"), gone(2, b"two"), full(3, b"three")),
-    }
-    found = read(files)
-    assert found.findings.verdict == "sound"
-    assert states(found) == {1: BURIED, 3: READY}
-
-
 def test_an_id_that_was_given_again_is_the_new_job() -> None:
     later: dict[str, Any] = {"created": T0 + 9 * NS}
     found = read(file_7(gone(1), full(1, b"again", **later), short(1, BURIED, b"again", **later)))
     assert found.findings.verdict == "sound"
     assert states(found) == {1: BURIED}
-
-
-# Order of buried jobs.
-
-
-def test_buried_jobs_are_in_the_order_of_their_burial() -> None:
-    jobs = [full(job_id) for job_id in (1, 2, 3)]
-    found = read(file_7(*jobs, short(3, BURIED), short(1, BURIED), short(2, BURIED)))
-    assert buried(found) == [3, 1, 2]
-    again = file_7(*jobs, short(1, BURIED), short(2, BURIED), short(1, READY), short(1, BURIED))
-    assert buried(read(again)) == [2, 1]
 
 
 def test_a_copy_of_a_buried_job_keeps_its_place() -> None:
@@ -156,14 +91,6 @@ def test_a_copy_keeps_its_place_when_its_original_is_gone() -> None:
     assert buried(read({"binlog.7": content})) == [9, 2, 1, 3]
 
 
-def test_a_job_that_was_kicked_is_not_buried() -> None:
-    found = read(file_7(full(1), short(1, BURIED), short(1, READY, kicks=1)))
-    assert buried(found) == [] and found.jobs[1].fields.kicks == 1
-
-
-# Gaps.
-
-
 def test_a_missing_file_in_the_middle_is_a_gap_and_one_at_the_beginning_is_not() -> None:
     found = read({f"binlog.{n}": file_7(full(n)) for n in (3, 4, 6, 10)})
     assert found.gaps == [(5, 5), (7, 9)]
@@ -177,9 +104,6 @@ def test_a_missing_file_in_the_middle_is_a_gap_and_one_at_the_beginning_is_not()
 def test_a_gap_of_any_width_takes_no_time() -> None:
     found = read({"binlog.1": file_7(), f"binlog.{10**18}": file_7()})
     assert found.gaps == [(2, 10**18 - 1)]
-
-
-# Damage.
 
 
 def test_a_file_that_was_only_begun_is_torn() -> None:
@@ -197,12 +121,6 @@ def test_a_torn_copy_does_not_cost_the_older_good_one(torn: bytes) -> None:
     assert found.findings.verdict == "torn"
     assert states(found) == {1: READY, 2: READY}
     assert bodies(found)[1] == b"hello"
-
-
-def test_a_torn_put_is_no_job_but_keeps_its_id() -> None:
-    found = read(file_7(full(1), full(2)[:-3], zeros=100))
-    assert sorted(found.jobs) == [1]
-    assert found.next_job_id == 3
 
 
 def test_a_damaged_body_is_no_job_and_costs_no_other() -> None:
@@ -234,104 +152,67 @@ def test_a_doubtful_job_has_fields_that_any_log_can_hold() -> None:
     assert job.fields.ttr_ns == DOUBTFUL_TTR_S * NS
 
 
-def test_a_doubtful_job_gets_a_new_id_if_its_own_cannot_be() -> None:
-    found = read(file_7(full(0, b"zero"), full(1 << 63, b"huge", created=T0), full(7)))
-    assert doubtful(found) == [(8, b"zero"), (9, b"huge")]
-    assert found.next_job_id == 10
+LATER = T0 + 4_000_000
+"""When job 4 was put."""
+
+HELLO = b"hello"
+NEVER_CHANGES: list[dict[str, Any]] = [{"ttr": 61 * NS}, {"body_size": 8}, {"created": T0}]
 
 
-def test_a_doubtful_job_that_is_deleted_later_is_gone() -> None:
-    found = read(file_7(full(1), full(2, state=9), gone(2)))
-    assert doubtful(found) == [] and sorted(found.jobs) == [1]
-    other = gone(2, created=T0)
-    assert doubtful(read(file_7(full(2, state=9), other, full(3)))) == [(2, b"hello")]
+@pytest.mark.parametrize(
+    ("records", "living", "doubts", "found"),
+    [
+        # A record of job 4 that says that it is of job 1: it changes no other job.
+        *(([full(1), full(2), short(1, state, created=LATER)], {1: HELLO, 2: HELLO}, [],
+           ["contradicts"]) for state in (0, READY, BURIED)),
+        # What never changes of a job is another.
+        *(([full(1), short(1, BURIED, **changes)], {1: HELLO}, [], ["contradicts"])
+          for changes in NEVER_CHANGES),
+        # A put of 4 that says 2, and one of 2 that says 4 and is met first.
+        ([full(1), full(2, b"two"), full(3), full(2, b"four", created=LATER), full(5)],
+         {1: HELLO, 2: b"two", 3: HELLO, 5: HELLO}, [(6, b"four")], ["contradicts"]),
+        ([full(1), full(4, b"two", created=T0 + 2_000_000), full(3), full(4, b"four"),
+          short(4, BURIED, b"four")],
+         {1: HELLO, 3: HELLO, 4: b"four"}, [(5, b"two")], ["contradicts"]),
+        # Copies that differ: neither body is lost, and the older one has the id.
+        ([full(1), full(1, b"he\0\0o", state=BURIED)], {1: HELLO}, [(2, b"he\0\0o")],
+         ["contradicts"]),
+        ([full(1), full(1, b"longer"), gone(1)], {}, [(2, b"longer")], ["contradicts"]),
+        ([full(1, created=T0 - NS), full(1), gone(1)], {}, [], ["contradicts"]),
+        # Doubtful jobs: with an id that cannot be, deleted later, with another one's deletion,
+        # copies of jobs that are there, and two with one id.
+        ([full(0, b"zero"), full(1 << 63, b"huge", created=T0), full(7)], {7: HELLO},
+         [(8, b"zero"), (9, b"huge")], ["damaged", "damaged"]),
+        ([full(1), full(2, state=9), gone(2)], {1: HELLO}, [], ["damaged"]),
+        ([full(2, state=9), gone(2, created=T0), full(3)], {3: HELLO}, [(2, HELLO)],
+         ["damaged"]),
+        ([full(1), full(1, state=9), full(2)], {1: HELLO, 2: HELLO}, [], ["damaged"]),
+        ([full(1, state=9), full(1), full(2)], {1: HELLO, 2: HELLO}, [], ["damaged"]),
+        ([full(2, b"a", state=9), full(2, b"b", state=9), full(3)], {3: HELLO},
+         [(2, b"a"), (4, b"b")], ["damaged", "damaged"]),
+    ],
+    ids=[
+        "deletion of another", "record of another", "burial of another", "other ttr", "other size",
+        "other time", "put of a later job", "put of an earlier job", "copy with another body",
+        "longer copy", "earlier copy", "impossible ids", "doubtful and deleted",
+        "doubtful beside another deletion", "doubtful copy", "doubtful original", "two with one id",
+    ],
+)  # fmt: skip
+def test_what_contradicts_takes_no_other_jobs_place_and_costs_no_body(
+    records: list[bytes], living: dict[int, bytes], doubts: list[tuple[int, bytes]],
+    found: list[str],
+) -> None:  # fmt: skip
+    read_back = read(file_7(*records))
+    assert bodies(read_back) == living and doubtful(read_back) == doubts
+    assert kinds(read_back) == found and read_back.findings.verdict == "damaged"
+    highest = max([*living, *(job_id for job_id, _ in doubts), 0])
+    assert read_back.next_job_id > highest
 
 
-def test_a_doubtful_copy_of_a_job_that_is_there_is_not_kept() -> None:
-    for records in ((full(1), full(1, state=9)), (full(1, state=9), full(1))):
-        found = read(file_7(*records, full(2)))
-        assert doubtful(found) == [] and sorted(found.jobs) == [1, 2]
-        assert kinds(found) == ["damaged"]
-
-
-def test_two_doubtful_jobs_with_one_id_are_both_kept() -> None:
-    found = read(file_7(full(2, b"a", state=9), full(2, b"b", state=9), full(3)))
-    assert doubtful(found) == [(2, b"a"), (4, b"b")]
-
-
-# Records that contradict each other.
-
-
-@pytest.mark.parametrize("state", [0, READY, BURIED])
-def test_a_record_whose_id_was_damaged_changes_no_other_job(state: int) -> None:
-    """It was one of job 2."""
-    wrong = short(1, state, created=T0 + 2_000_000)
-    found = read(file_7(full(1), full(2), wrong))
-    assert wholes(found) == wholes(read(file_7(full(1), full(2))))
-    assert kinds(found) == ["contradicts"] and found.findings.verdict == "damaged"
-
-
-@pytest.mark.parametrize("changes", [{"ttr": 61 * NS}, {"body_size": 8}, {"created": T0}])
-def test_a_record_has_what_never_changes_of_its_job(changes: dict[str, Any]) -> None:
-    found = read(file_7(full(1), short(1, BURIED, **changes)))
-    assert states(found) == {1: READY}
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_put_whose_id_was_damaged_takes_no_other_jobs_place() -> None:
-    """It was 4; it says 2."""
-    wrong = full(2, b"four", created=T0 + 4_000_000)
-    found = read(file_7(full(1), full(2, b"two"), full(3), wrong, full(5)))
-    assert bodies(found) == {1: b"hello", 2: b"two", 3: b"hello", 5: b"hello"}
-    assert doubtful(found) == [(6, b"four")]
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_put_whose_damaged_id_is_met_first_takes_no_other_jobs_place() -> None:
-    """It was 2; it says 4."""
-    wrong = full(4, b"two", created=T0 + 2_000_000)
-    found = read(file_7(full(1), wrong, full(3), full(4, b"four"), short(4, BURIED, b"four")))
-    assert bodies(found) == {1: b"hello", 3: b"hello", 4: b"four"}
-    assert states(found)[4] == BURIED
-    assert doubtful(found) == [(5, b"two")]
-
-
-def test_of_two_copies_that_differ_the_older_body_stays_and_neither_is_lost() -> None:
+def test_a_change_of_a_copy_counts_though_its_body_does_not() -> None:
     copy = full(1, b"he\0\0o", state=BURIED)
-    found = read({"binlog.1": file_7(full(1)), "binlog.2": file_7(copy)})
-    assert bodies(found) == {1: b"hello"} and states(found) == {1: BURIED}
-    assert doubtful(found) == [(2, b"he\0\0o")]
-    assert kinds(found) == ["contradicts"]
-
-
-def test_a_copy_that_differs_in_length_is_still_deleted_with_its_job() -> None:
-    files = {"binlog.1": file_7(full(1)), "binlog.2": file_7(full(1, b"longer"), gone(1))}
-    found = read(files)
-    assert found.jobs == {} and doubtful(found) == [(2, b"longer")]
-
-
-def test_a_copy_with_another_time_of_creation_is_the_same_job() -> None:
-    found = read(file_7(full(1, created=T0 - NS), full(1), gone(1)))
-    assert found.jobs == {} and doubtful(found) == []
-    assert kinds(found) == ["contradicts"]
-
-
-# Other machines and versions.
-
-
-def test_a_file_of_another_machine_is_not_called_damaged() -> None:
-    found = read({"binlog.1": file_7(full(1)), "binlog.2": b"\0\0\0\7" + bytes(100)})
-    assert found.findings.machine == "it was written on a big-endian machine"
-    assert kinds(found) == ["foreign"]
-
-
-def test_a_version_that_nobody_knows_is_reported_and_its_records_are_read() -> None:
-    found = read(b"\x08\0\0\0" + full(1) + full(2))
-    assert sorted(found.jobs) == [1, 2]
-    assert kinds(found) == ["damaged"] and found.findings.verdict == "damaged"
-
-
-# Bounds.
+    assert states(read({"binlog.1": file_7(full(1)), "binlog.2": file_7(copy)})) == {1: BURIED}
+    assert states(read(file_7(full(1), short(1, BURIED, ttr=61 * NS)))) == {1: READY}
 
 
 def test_findings_are_listed_up_to_a_limit_and_all_counted() -> None:
@@ -353,8 +234,6 @@ def test_progress_goes_up_to_all_of_it() -> None:
     assert len(bodies(found)) == 39, "more files than are mapped at once"
 
 
-# Behind damage, a record is not read at the wrong place.
-
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda raw: bytes(len(raw)),
     "zeros at first": lambda raw: bytes(60) + raw[60:],
@@ -366,9 +245,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("spoilt", SPOILT)
 @pytest.mark.parametrize("version", [7, 5])
-def test_a_job_whose_fields_look_like_the_end_of_another_record_is_found(
-    version: int, spoilt: str
-) -> None:
+def test_a_job_that_looks_like_the_end_of_another_is_found(version: int, spoilt: str) -> None:
     """With priority 0 a delay may be taken for a ttr, some bytes before the record itself."""
     make_file, make, end = (file_7, full, gone) if version == 7 else (file_5, full_5, gone_5)
     damaged = SPOILT[spoilt](end(1))

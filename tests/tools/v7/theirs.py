@@ -33,7 +33,6 @@ def fields(job_id: int, body: bytes, **changes: Any) -> list[int]:
 
 
 def full(job_id: int, body: bytes = b"hello", tube: bytes = b"default", **changes: Any) -> bytes:
-    """A full record."""
     head = struct.pack("<i", len(tube)) + tube
     return head + FIXED_7.pack(*fields(job_id, body, **changes)) + body + b"\r\n"
 
@@ -44,7 +43,6 @@ def short(job_id: int, state: int, body: bytes = b"hello", **changes: Any) -> by
 
 
 def gone(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """A deletion."""
     return short(job_id, 0, body, **changes)
 
 
@@ -53,18 +51,15 @@ def _in_us(values: list[int]) -> list[int]:
 
 
 def full_5(job_id: int, body: bytes = b"hello", tube: bytes = b"default", **changes: Any) -> bytes:
-    """A full record of version 5."""
     head = struct.pack("<Q", len(tube)) + tube
     return head + FIXED_5.pack(*_in_us(fields(job_id, body, **changes))) + body + b"\r\n"
 
 
 def short_5(job_id: int, state: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """A short record of version 5."""
     return bytes(8) + FIXED_5.pack(*_in_us(fields(job_id, body, state=state, **changes)))
 
 
 def gone_5(job_id: int, body: bytes = b"hello", **changes: Any) -> bytes:
-    """A deletion of version 5."""
     return short_5(job_id, 0, body, **changes)
 
 
@@ -73,7 +68,6 @@ def file_7(*records: bytes, zeros: int = 0) -> bytes:
 
 
 def file_5(*records: bytes, zeros: int = 0) -> bytes:
-    """A file of version 5."""
     return VERSION_5 + b"".join(records) + bytes(zeros)
 
 
@@ -97,7 +91,6 @@ def whole(found: Survivors, job: Job) -> tuple[object, ...]:
 
 
 def wholes(found: Survivors) -> dict[int, tuple[object, ...]]:
-    """The same of all surviving jobs."""
     return {job_id: whole(found, job) for job_id, job in found.jobs.items()}
 
 
@@ -107,5 +100,4 @@ def buried(found: Survivors) -> list[int]:
 
 
 def kinds(found: Survivors) -> list[str]:
-    """The kinds of what was found."""
     return [str(finding.kind) for finding in found.findings.listed]

@@ -37,7 +37,6 @@ class Hostile:
     numbers = b"1"
 
     def reply(self, command: bytes) -> bytes:
-        """The answer to a command."""
         if command.startswith(b"stats"):
             return self.stats()
         if command == b"list-tubes":
@@ -52,7 +51,6 @@ class Hostile:
         return b"%b %b\r\n" % (HARM, HARM)
 
     def stats(self) -> bytes:
-        """The answer to one of the `stats`."""
         said = {key: HARM if key in TEXTS else self.numbers for key in KEYS}
         text = b"---\n" + b"".join(b"%b: %b\n" % (k.encode(), v) for k, v in said.items())
         return b"OK %d\r\n%b\r\n" % (len(text), text)
@@ -62,7 +60,6 @@ class Extended(Hostile):
     """It has all commands, and makes harm of them too."""
 
     def reply(self, command: bytes) -> bytes:
-        """The answer to a command."""
         if command == b"capabilities":
             names = sorted(EXTENDED)
             text = b"---\n" + b"".join(b"- %b\n" % name.encode() for name in names)
@@ -83,7 +80,6 @@ class Lying(Hostile):
 
 @pytest.fixture(params=[Hostile, Extended, Lying])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where it listens."""
     hostile: Hostile = request.param()
     with Listener(answer(lambda words: hostile.reply(words[0]))) as listener:
         yield listener.address

@@ -1,5 +1,5 @@
-"""``beanstalk promote`` and ``health`` at servers of a replicated queue, which say here what they
-are told to.
+"""``beanstalk promote`` and ``health``, also at servers of a replicated queue, which say here what
+they are told to.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
+from binlog_tools.queue.cli.draining import WITHOUT_RIGHT
 from tests.ports import free_ports
 from tests.script_server import Listener
-from tests.server_process import LIMIT_S
+from tests.server_process import LIMIT_S, Connection, ServerProcess, ours_at_once
 
 STATS = {
     "replication-role": "active", "current-jobs-ready": 3, "current-jobs-delayed": 0,
@@ -102,9 +104,6 @@ def run(*words: object, ports: tuple[int, ...]) -> Result:
 HANDS_OVER = b"HANDING_OVER b:1\r\n"
 
 
-# promote
-
-
 @pytest.mark.parametrize("name", ["", "two words", "\u00e9"])
 def test_what_is_no_name_of_a_standby_is_wrong_usage_and_nothing_is_sent(name: str) -> None:
     with told(answers(HANDS_OVER)) as server:
@@ -113,35 +112,36 @@ def test_what_is_no_name_of_a_standby_is_wrong_usage_and_nothing_is_sent(name: s
     assert server.heard == []
 
 
-def test_a_refusal_says_why_in_the_words_of_the_server() -> None:
-    why = "no standby d is there, but b:1, c:1"
-    with told(answers(b"CANNOT_HAND_OVER %s\r\n" % why.encode())) as server:
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"CANNOT_HAND_OVER no standby d is there, but b:1, c:1\r\n",
+         "no standby d is there, but b:1, c:1"),
+        (b"CANNOT_HAND_OVER\r\n", "its log says why"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why_in_the_words_of_the_server(reply: bytes, why: str) -> None:
+    with told(answers(reply)) as server:
         result = run("promote", "d", ports=(server.port,))
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr == f"beanstalk: promote d: not handed over: {why}\n"
     assert b"promote d" in server.heard
 
 
-def test_a_server_that_gives_no_reason_has_it_in_its_log() -> None:
-    with told(answers(b"CANNOT_HAND_OVER\r\n")) as server:
-        result = run("promote", ports=(server.port,))
-    assert result.stderr == "beanstalk: promote: not handed over: its log says why\n"
-
-
-def test_who_takes_over_is_waited_for_and_named_with_the_pause() -> None:
-    with told(answers(HANDS_OVER)) as a, told(answers(changes={"name": '"b:1"'})) as b:
-        result = run("promote", ports=(a.port, b.port))
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout.startswith("b:1 is active; the pause was ")
-
-
-def test_another_one_than_was_named_may_take_over() -> None:
-    with told(answers(HANDS_OVER)) as a, told(answers(changes={"name": '"c:1"'})) as c:
-        result = run("promote", "--json", ports=(a.port, c.port))
-    assert result.exit_code == 0, result.stderr
-    said = json.loads(result.stdout)
-    assert (said["handed_over_to"], said["active"]) == ("b:1", "c:1")
-    assert said["pause_s"] >= 0
+@pytest.mark.parametrize("active", ["b:1", "c:1"], ids=["the one that was named", "another one"])
+def test_who_takes_over_is_waited_for_and_named_with_the_pause(active: str) -> None:
+    changes = {"name": f'"{active}"'}
+    for options in ((), ("--json",)):
+        with told(answers(HANDS_OVER)) as a, told(answers(changes=changes)) as other:
+            result = run("promote", *options, ports=(a.port, other.port))
+        assert result.exit_code == 0, result.stderr
+        if options:
+            said = json.loads(result.stdout)
+            assert (said["handed_over_to"], said["active"]) == ("b:1", active)
+            assert said["pause_s"] >= 0
+        else:
+            told_of = f"{active} is active{'' if active == 'b:1' else ', instead of b:1'}"
+            assert result.stdout.startswith(f"{told_of}; the pause was ")
 
 
 def test_who_has_handed_over_may_go_on_and_that_is_an_error() -> None:
@@ -152,21 +152,16 @@ def test_who_has_handed_over_may_go_on_and_that_is_an_error() -> None:
     assert "b:1 did not take over: a:1 goes on, after " in result.stderr
 
 
-def test_that_nobody_is_active_in_time_is_an_error() -> None:
+@pytest.mark.parametrize("parts", [True, False])
+def test_that_nobody_is_active_in_time_is_an_error(parts: bool) -> None:
     with told(answers(HANDS_OVER)) as a:
+        if not parts:
+            a.parts.clear()
         result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
-    assert result.exit_code == 4
-    assert "handed over to b:1; nobody is active after 0.3 s" in result.stderr
-
-
-def test_a_server_that_does_not_part_is_not_waited_for_longer() -> None:
-    with told(answers(HANDS_OVER)) as a:
-        a.parts.clear()
-        result = run("promote", "--timeout", "0.3", ports=(a.port, free_ports(1)[0]))
-        assert not a.parts.is_set()
+        assert a.parts.is_set() is parts
         a.parts.set()
     assert result.exit_code == 4
-    assert "nobody is active after 0.3 s" in result.stderr
+    assert "handed over to b:1; nobody is active after 0.3 s" in result.stderr
 
 
 def test_of_one_host_alone_nobody_sees_who_takes_over() -> None:
@@ -174,9 +169,6 @@ def test_of_one_host_alone_nobody_sees_who_takes_over() -> None:
         result = run("promote", ports=(a.port,))
     assert result.exit_code == 0
     assert result.stdout.startswith("handed over to b:1; give all hosts of the queue")
-
-
-# health
 
 
 def test_health_tells_how_replication_is() -> None:
@@ -190,23 +182,19 @@ def test_health_tells_how_replication_is() -> None:
         assert said["replication"]["stream-copies-current"] == "2"
 
 
-def test_health_names_the_standbys_that_are_not_in_sync() -> None:
-    with told(answers(changes={"standbys-not-in-sync": '"c:1"'})) as server:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"standbys-not-in-sync": '"c:1"'},
+         "2 standbys (b:1, c:1), not in sync: c:1, up to 2 messages behind; the stream"),
+        ({"stream-problems": '"it was purged"'}, "led by n1\nit was purged\n"),
+        (UNKNOWN, "replicated: a:1 is active, no standby; the stream answers\n"),
+    ],
+)  # fmt: skip
+def test_health_tells_what_is_known_and_no_more(changes: dict[str, object], said: str) -> None:
+    with told(answers(changes=changes)) as server:
         result = run("health", ports=(server.port,))
-    words = "2 standbys (b:1, c:1), not in sync: c:1, up to 2 messages behind; the stream"
-    assert words in result.stdout
-
-
-def test_health_shows_what_was_changed_of_the_stream() -> None:
-    with told(answers(changes={"stream-problems": '"it was purged"'})) as server:
-        result = run("health", ports=(server.port,))
-    assert result.exit_code == 0 and result.stdout.endswith("led by n1\nit was purged\n")
-
-
-def test_health_says_no_more_than_is_known() -> None:
-    with told(answers(changes=UNKNOWN)) as server:
-        result = run("health", ports=(server.port,))
-    assert result.stdout.endswith("replicated: a:1 is active, no standby; the stream answers\n")
+    assert result.exit_code == 0 and said in result.stdout
 
 
 def test_that_the_stream_is_silent_is_why_there_is_no_answer() -> None:
@@ -221,3 +209,54 @@ def test_that_the_stream_is_silent_is_why_there_is_no_answer() -> None:
         server.says = answers() | {b"stats": b""}
         result = run("health", "--timeout", "0.2", ports=(server.port,))
         assert result.exit_code == 4 and "timed out" in result.stderr
+
+
+@pytest.fixture
+def server_port(tmp_path: Path) -> Iterator[int]:
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as server:
+        yield server.port()
+
+
+def health(port: int, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["-s", f"127.0.0.1:{port}", "health", *options])
+
+
+def test_a_server_that_answers_is_well_also_when_it_drains(server_port: int) -> None:
+    result = health(server_port)
+    assert (result.exit_code, result.stdout) == (0, "well: 0 jobs\n")
+    connection = Connection(server_port)
+    connection.ask(b"put 0 9 9 1\r\nx\r\n")
+    connection.ask(b"drain\r\n")
+    connection.close()
+    assert health(server_port).stdout == "well: 1 job, draining\n"
+    result = health(server_port, "--json")
+    assert json.loads(result.stdout) == {"v": 1, "is_healthy": True, "jobs": 1, "draining": True}
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("token", ["", "nonsense"])
+def test_one_that_answers_that_we_have_no_right_is_well(tmp_path: Path, token: str) -> None:
+    path = tmp_path / "access.toml"
+    path.write_text("")
+    with ServerProcess(ours_at_once("-p", 0, "--access", path), tmp_path) as server:
+        words = ["-s", f"beanstalk://{f':{token}@' if token else ''}127.0.0.1:{server.port()}"]
+        result = CliRunner().invoke(cli, [*words, "health"])
+        assert (result.exit_code, result.stdout) == (0, f"{WITHOUT_RIGHT}\n")
+        if not token:
+            shown = json.loads(CliRunner().invoke(cli, [*words, "health", "--json"]).stdout)
+            assert shown == {"v": 1, "is_healthy": True, "jobs": None, "draining": None}
+
+
+def test_one_that_does_not_answer_in_time_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        result = health(silent.getsockname()[1], "--timeout", "0.1")
+    assert result.exit_code == 4
+    assert "timed out" in result.stderr
+
+
+def test_nor_is_one_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    result = health(port)
+    assert result.exit_code == 4
+    assert "Connection refused" in result.stderr
