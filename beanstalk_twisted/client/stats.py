@@ -228,6 +228,9 @@ class GroupStats(Stats):
 
     name: str
     pending: int
+    ready: int
+    reserved: int
+    delayed: int
     buried: int
     complete: bool
     waiting_jobs: int

@@ -251,6 +251,8 @@ class QueueState(Queues):
         job = self.jobs.get(job_id)
         assert job is not None and job.state is State.DELAYED
         tube = self.tubes.by_id(job.tube_id)
+        if job.tags is not None:
+            self.groups.leave_state(job)
         self._leave(job, tube)
         job.state = State.READY
         job.deadline_ns = 0
@@ -365,6 +367,7 @@ class QueueState(Queues):
     def _enter_tagged(self, job: Job, tube: Tube) -> None:
         assert job.tags is not None
         key = job.tags.concurrency_key
+        self.groups.enter_state(job)
         if key and job.state is READY:
             self.concurrency.enter(job, tube)
             self.count_ready(tube, job.priority, 1)
@@ -372,7 +375,6 @@ class QueueState(Queues):
         self._enter(job, tube)
         if key and job.state is RESERVED:
             self.concurrency.begin(key)
-        self.groups.enter_state(job)
         if job.state is BURIED:
             self.dead_letters.enter_buried(job)
 

@@ -126,12 +126,13 @@ def tube(tube: Tube, now_ns: int) -> Pairs:
 
 
 def group(groups: Groups, group: bytes) -> Pairs:
-    """Tuber's keys."""
+    """Tuber's keys; ``pending`` and ``complete`` are of its versions before 0.6.4."""
     members = groups.members(group)
+    states = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
     return [
         ("name", Quoted(group.decode("ascii"))),
         ("pending", members),
-        ("buried", groups.buried(group)),
+        *[(state.name.lower(), groups.in_state(group, state)) for state in states],
         ("complete", "false" if members else "true"),
         ("waiting-jobs", groups.waiting(group)),
     ]

@@ -21,7 +21,14 @@ from beanstalk_twisted.rules.moves import Edits, Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, JobWaits, Reservations, leave
+from beanstalk_twisted.rules.reservations import (
+    NO_ROOM,
+    Answer,
+    JobWaits,
+    Reservations,
+    in_vain,
+    leave,
+)
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
@@ -159,8 +166,9 @@ class WorkQueue:
             return self.job_waits.stop(session)
         if not session.is_waiting:
             return None
+        reply = in_vain(session)
         self.reservations.stop_waiting(session)
-        return replies.TIMED_OUT, 0
+        return reply, 0
 
     def do_in_slices(self, work: Slices) -> None:
         self._timekeeping.work_in_slices(work)

@@ -128,6 +128,7 @@ EXTENSIONS: Final = (
         b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES,
         needs=Needs(rights.RESERVE, rights.HELD_JOBS),
     ),
+    _row(b"peek-reserved", needs=Needs(rights.LOOK, rights.USED)),
     _row(
         b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
         needs=Needs(rights.LOOK, rights.NAMED),
@@ -136,6 +137,7 @@ EXTENSIONS: Final = (
         b"flush-tube", (grammar.TUBE_WORD, FLUSHED_STATE),
         needs=Needs(rights.MANAGE, rights.NAMED),
     ),
+    _row(b"flush-buried", (grammar.TUBE_WORD,), needs=Needs(rights.MANAGE, rights.NAMED)),
     _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
     _row(b"move-job", (grammar.JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
@@ -223,6 +225,10 @@ class ReservedBatch(Reply):
 
     def fields(self) -> tuple[object, ...]:
         return self.jobs
+
+
+NO_JOBS: Final = ReservedBatch(())
+"""The answer to a `reserve-batch` that got no job, whether or not it has waited."""
 
 
 class DeletedBatch(Reply):

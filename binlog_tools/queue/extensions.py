@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from beanstalk_twisted.wire import yaml
 from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request, understood
 from binlog_tools.console.wording import text_of
-from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
+from binlog_tools.queue.server import PATIENCE_S, Job, Queue, Refused, Stats, parsed, tube_name
 
 MAX_LINE_BYTES: Final = 224
 """Of the line of a command, with its CR LF."""
@@ -107,8 +107,12 @@ class Extensions:
     def flush(self, tube: bytes, state: str) -> int:
         """Delete the jobs of a tube in a state, or `all` that nobody has reserved; count them."""
         request = tube_request(b"flush-tube", tube, state.encode())
-        reply = self._ask(request, b"FLUSHED", b"NOT_FOUND")
-        return reply.number if reply.name == b"FLUSHED" else 0
+        return self._ask(request, b"FLUSHED").number
+
+    def first_reserved(self) -> Job | None:
+        """Look at the reserved job of the tube in use that has the smallest id."""
+        reply = self._ask(b"peek-reserved\r\n", b"FOUND", b"NOT_FOUND")
+        return Job(reply.number, reply.data) if reply.name == b"FOUND" else None
 
     def forget_key(self, tube: bytes, key: bytes) -> None:
         self._ask(tube_request(b"forget-key", tube, key), b"FORGOTTEN")

@@ -35,10 +35,11 @@ MARK_DELAY_S: Final = 3600
 
 OF_TUBE_IN_USE: Final = (
     "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
+    "peek-reserved",
 )  # fmt: skip
 OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "forget-key", "kick-dead",
-    "pause-tube", "tube-policy",
+    "watch", "list-jobs", "stats-tube", "flush-tube", "flush-buried", "forget-key",
+    "kick-dead", "pause-tube", "tube-policy",
 )  # fmt: skip
 OF_NO_TUBE: Final = (
     "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
@@ -87,7 +88,7 @@ def _meaning(what: str, reply: Reply) -> str:
     if reply.name != b"NOT_FOUND" or not about:
         return ""
     first = about.split()[0]
-    if command in ("stats-tube", "pause-tube", "list-jobs", "flush-tube"):
+    if command in ("stats-tube", "pause-tube", "list-jobs"):
         return f": there is no tube {first}"
     if command == "forget-key":
         return ": the key is not remembered; a job that is not deleted may have it"

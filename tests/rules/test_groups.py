@@ -88,7 +88,8 @@ def test_a_buried_job_holds_the_group_until_it_is_kicked_and_deleted() -> None:
     client.says(f"bury {member} 0")
     told = client.asks("stats-group g")
     assert told == {
-        "name": "g", "pending": "1", "buried": "1", "complete": "false", "waiting-jobs": "1",
+        "name": "g", "pending": "1", "ready": "0", "reserved": "0", "delayed": "0",
+        "buried": "1", "complete": "false", "waiting-jobs": "1",
     }  # fmt: skip
     assert client.says("kick 1") == "KICKED 1"
     assert client.asks("stats-group g")["buried"] == "0"
@@ -252,7 +253,8 @@ def test_on_a_full_disk_they_wait_for_room_and_nobody_is_busy_meanwhile() -> Non
     assert server.queue.next_due_ns() is None
     server.tick()
     assert client.asks("stats-group g") == {
-        "name": "g", "pending": "0", "buried": "0", "complete": "true", "waiting-jobs": "1",
+        "name": "g", "pending": "0", "ready": "0", "reserved": "0", "delayed": "0",
+        "buried": "0", "complete": "true", "waiting-jobs": "1",
     }  # fmt: skip
     assert states(client, waiting) == ["delayed"]
     client.says(f"delete {other}")

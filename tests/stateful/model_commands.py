@@ -315,9 +315,9 @@ class Commands(Model):
         waiting = [job for job in self.jobs.values() if job.is_waiting and job.after == group]
         if not members and not waiting:
             return None
-        buried = [job for job in members if job.state == "buried"]
+        counts = {each: str([job.state for job in members].count(each)) for each in STATES}
         return {
-            "pending": str(len(members)), "buried": str(len(buried)),
+            "pending": str(len(members)), **counts,
             "complete": "false" if members else "true", "waiting-jobs": str(len(waiting)),
         }  # fmt: skip
 

@@ -429,10 +429,15 @@ class Tags(RuleBasedStateMachine):
             job for job in self.jobs.values() if self.is_waiting(job) and job.after == group
         ]  # fmt: skip
         if members or waiting:
-            buried = len([job for job in members if job.state == "buried"])
-            lines = [f"pending: {len(members)}", f"buried: {buried}", "complete: false"]
-            assert said.splitlines()[3:6] == lines
-            assert said.splitlines()[6] == f"waiting-jobs: {len(waiting)}"
+            states = [job.state for job in members]
+            counts = [
+                f"{state}: {states.count(state)}"
+                for state in ("ready", "reserved", "delayed", "buried")
+            ]
+            assert said.splitlines()[3:-1] == [
+                f"pending: {len(members)}", *counts, "complete: false",
+                f"waiting-jobs: {len(waiting)}",
+            ]  # fmt: skip
         else:
             assert said == "NOT_FOUND\r\n"
         self.check()

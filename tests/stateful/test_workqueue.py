@@ -345,12 +345,12 @@ class Clients(RuleBasedStateMachine):
         while len(taken) < count and (best := self.best_for(client)) is not None:
             taken.append(best)
             replies.append(self.hold(client, best))
-        if taken or timeout is None:
+        if taken or not (is_deadline_soon and timeout is not None):
             self.tell(client, line, "\r\n".join([f"RESERVED_BATCH {len(taken)}", *replies]))
             assert client.last is not None
             assert client.last[1] == max(map(self.server.log.committed_lsn, taken), default=0)
         else:
-            self.tell(client, line, "DEADLINE_SOON" if is_deadline_soon else "TIMED_OUT")
+            self.tell(client, line, "DEADLINE_SOON")
 
     @precondition(lambda self: self.idle())
     @rule(data=st.data(), count=st.integers(1, 5))
@@ -460,13 +460,14 @@ class Clients(RuleBasedStateMachine):
     def flush_tube(self, data: st.DataObject, tube: str, which: str) -> None:
         """Delete what nobody holds, or what is in one state."""
         client = self.choose_client(data)
-        is_there = tube in self.tubes_referred_to()
         states = [which] if which else ["ready", "delayed", "buried"]
         flushed = [job_id for state in states for job_id in self.ordered(tube, state)]
         if len(flushed) >= SLICE_JOBS or not self.is_at_rest():
             return  # Others may act between slices: tests/rules/bulk/test_flushes.py.
-        expected = f"FLUSHED {len(flushed)}" if is_there else "NOT_FOUND"
-        self.tell(client, f"flush-tube {tube} {which}".strip(), expected)
+        line = f"flush-tube {tube} {which}".strip()
+        if which == "buried":
+            line = data.draw(st.sampled_from([line, f"flush-buried {tube}"]))
+        self.tell(client, line, f"FLUSHED {len(flushed)}")
         for job_id in flushed:
             del self.jobs[job_id]
         self.forget_pauses()
@@ -477,6 +478,9 @@ class Clients(RuleBasedStateMachine):
         client = self.choose_client(data)
         job_id = self.choose_job(data)
         self.tell(client, f"peek {job_id}", self.found([job_id] if job_id in self.jobs else []))
+        held = [each for each in sorted(self.jobs) if self.jobs[each].holder is not None]
+        held = [each for each in held if self.jobs[each].tube == self.used[client]]
+        self.tell(client, "peek-reserved", self.found(held))
         for state in ("ready", "delayed", "buried"):
             self.tell(client, f"peek-{state}", self.found(self.ordered(self.used[client], state)))
 

@@ -50,7 +50,7 @@ from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U6
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
 FLUSH_S: Final = 600.0
-"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
+"""What `flush-tube`, `flush-buried` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
 
 
 class NewJob(NamedTuple):
@@ -361,9 +361,8 @@ PUT_BATCH: Final = _form(
     lambda reply: tuple(part.value for part in reply.parts), *_PUT_FAILS,
 )  # fmt: skip
 DELETE_BATCH: Final = _form("delete-batch", b"DELETED_BATCH", _DELETED, value_of)
-FLUSH_TUBE: Final = _form(
-    "flush-tube", b"FLUSHED", NUMBER, value_of, errors.NotFound, takes_s=FLUSH_S
-)
+FLUSH_TUBE: Final = _form("flush-tube", b"FLUSHED", NUMBER, value_of, takes_s=FLUSH_S)
+FLUSH_BURIED: Final = _form("flush-buried", b"FLUSHED", NUMBER, value_of, takes_s=FLUSH_S)
 FORGET_KEY: Final = _form("forget-key", b"FORGOTTEN", BARE, no_result, errors.NotFound)
 MOVE_JOB: Final = _form("move-job", b"MOVED", BARE, no_result, errors.Duplicate, errors.NotFound)
 UPDATE_JOB: Final = _form(
@@ -379,8 +378,9 @@ UNDRAIN: Final = _form("undrain", b"NOT_DRAINING", BARE, no_result)
 # These may be sent again, as beanstalkd's that reserve or only look.  `cancel-reserve` comes right
 # after the `reserve` that is sent again, or finds none: jobs are asked for again after it.
 RESERVE_BATCH: Final = _again(
-    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.TimedOut, errors.DeadlineSoon
+    "reserve-batch", b"RESERVED_BATCH", _RESERVED, _jobs_of, errors.DeadlineSoon
 )
+PEEK_RESERVED: Final = _again("peek-reserved", b"FOUND", JOB, job_of, errors.NotFound)
 LIST_JOBS: Final = _again("list-jobs", b"OK", DOCUMENT, _page, errors.NotFound)
 WAIT_JOB: Final = _again(
     "wait-job", b"DELETED", BARE, lambda reply: reply.word.decode().lower(), errors.TimedOut,

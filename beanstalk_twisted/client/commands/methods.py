@@ -223,6 +223,10 @@ class Commands:
         """Look at the job of the tube in use that was buried first."""
         return self.send(specs.PEEK_BURIED)
 
+    def peek_reserved(self) -> Deferred[Job]:
+        """Look at the reserved job of the tube in use that has the smallest id."""
+        return self.send(extended.PEEK_RESERVED)
+
     def kick(self, bound: int) -> Deferred[int]:
         """Make up to ``bound`` jobs of the tube in use ready: buried ones, or if there are none
         delayed ones.  Gives how many there were.
@@ -339,15 +343,15 @@ class Commands:
     def reserve_batch(self, count: int, seconds: int | None = None) -> Deferred[tuple[Job, ...]]:
         """Get up to ``count`` ready jobs of the tubes watched, 1 to 1,000.
 
-        :param seconds: how long to wait for the first; None does not wait, and may give none.
-        :raise TimedOut: there was none in that time.
+        :param seconds: how long to wait for the first; None does not wait.
+        :return: the jobs; empty if there was none in that time.
         """
         return self.send(extended.RESERVE_BATCH, (count, seconds))
 
     def cancel_reserve(self) -> Deferred[None]:
         """End the `reserve`, `reserve_with_timeout`, `reserve_batch` or `wait_job` that waits, if
-        it was the last command before this one: it fails with `TimedOut`, or gives a job that has
-        come before, and then this one is answered.
+        it was the last command before this one: it fails with `TimedOut` (a `reserve_batch` gives
+        no job), or gives a job that has come before, and then this one is answered.
 
         :raise NotAnnounced: also if one waits, and the server was not asked before it what it
             knows: await `probe` first.
@@ -421,6 +425,10 @@ class Commands:
         :param state: ``ready``, ``delayed``, ``buried`` or ``all``.
         """
         return self.send(extended.FLUSH_TUBE, (tube_bytes(tube), state))
+
+    def flush_buried(self, tube: str | bytes) -> Deferred[int]:
+        """Delete all buried jobs of a tube; gives how many there were."""
+        return self.send(extended.FLUSH_BURIED, (tube_bytes(tube),))
 
     def forget_key(self, tube: str | bytes, key: str | bytes) -> Deferred[None]:
         """Forget the unique key of a deleted job, so that another put of it makes a new job."""

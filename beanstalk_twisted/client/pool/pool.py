@@ -11,7 +11,12 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN, JobPage, NewJob
+from beanstalk_twisted.client.commands.extension_specs import (
+    AUTH_TOKEN,
+    PEEK_RESERVED,
+    JobPage,
+    NewJob,
+)
 from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
 from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
@@ -226,6 +231,9 @@ class Pool(Service):
     def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
         return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
 
+    def flush_buried(self, tube: Tube) -> Deferred[int]:
+        return self._at(tube).send("flush-buried", lambda client: client.flush_buried(tube))
+
     def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
         return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
 
@@ -252,6 +260,9 @@ class Pool(Service):
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
         return self._peek(tube, specs.PEEK_BURIED)
+
+    def peek_reserved(self, tube: Tube) -> Deferred[PoolJob]:
+        return self._peek(tube, PEEK_RESERVED)
 
     def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
         found: Deferred[Job] = self._in(tube, spec)

@@ -50,7 +50,13 @@ class WritingApi:
         state = fields.pop("state", None)
         if state not in FLUSHED:
             raise Refusal(400, f"state says which jobs are deleted: one of {', '.join(FLUSHED)}")
-        return self._run(call, fields, lambda to: to.flush_tube(tube, state), "flushed")
+
+        def flush(to: Connection) -> "Deferred[Any]":
+            # A tube that is not there is a wrong address, and not an empty one.
+            there: Deferred[Any] = to.stats_tube(tube)
+            return there.addCallback(lambda _: to.flush_tube(tube, state))
+
+        return self._run(call, fields, flush, "flushed")
 
     def forget_key(self, call: Call) -> "Deferred[Document]":
         """Forget the unique ``key`` of a deleted job of a tube."""
