@@ -171,6 +171,7 @@ class CarriedStats(Stats):
     after_group: str
     concurrency_key: str
     concurrency_limit: int
+    metadata: str
     dead_from: str
     dead_reason: str
     dead_at: int

@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records.jobs import (
 )
 from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
+from beanstalk_twisted.binlog.tags import EXTENSIONS, METADATA
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.figures import (
     KEY_BYTES,
@@ -49,7 +50,8 @@ class QueueState(Queues):
     :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
         costs; each counted for each of them.
-    :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
+    :ivar tagged: how many jobs have tags; ``described`` how many have metadata; ``ruled`` how many
+        tubes a policy set by commands.
     :ivar times: measures how long jobs wait and run, if somebody wants to know.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
         must not change any job.
@@ -66,7 +68,7 @@ class QueueState(Queues):
         self.concurrency = ConcurrencyKeys()
         self.groups = Groups()
         self.dead_letters = DeadLetters()
-        self.tagged = self.ruled = self.watches = 0
+        self.tagged = self.described = self.ruled = self.watches = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
         self.times: JobTimes | None = None
 
@@ -74,6 +76,11 @@ class QueueState(Queues):
     def is_extended(self) -> bool:
         """Whether it has anything that only logs with extensions can hold."""
         return bool(self.tagged or self.unique.remembered or self.ruled)
+
+    @property
+    def features(self) -> int:
+        """The incompat bits of a log that holds all it has."""
+        return (EXTENSIONS if self.is_extended else 0) | (METADATA if self.described else 0)
 
     @property
     def memory_bytes(self) -> int:
@@ -336,18 +343,24 @@ class QueueState(Queues):
             self._enter_tags(job)
 
     def _enter_tags(self, job: Job) -> None:
+        tags = job.tags
+        assert tags is not None
         self.tagged += 1
+        self.described += bool(tags.metadata)
         self.unique.enter(job)
-        if job.tags is not None and job.tags.group:
-            self.groups.enter(job.tags.group)
+        if tags.group:
+            self.groups.enter(tags.group)
         self.dead_letters.enter(job)
 
     def _leave_tags(self, job: Job) -> None:
+        tags = job.tags
+        assert tags is not None
         self.tagged -= 1
+        self.described -= bool(tags.metadata)
         self.unique.leave(job)
         self.dead_letters.leave(job)
-        if job.tags is not None and job.tags.group:
-            self.groups.leave(job.tags.group)
+        if tags.group:
+            self.groups.leave(tags.group)
 
     def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
         assert job.tags is not None

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.space_budget import whole_bytes
-from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
+from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.session import Session
@@ -53,8 +53,13 @@ class NewJob(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The most that its record takes beside the record itself."""
-        return len(self.body) + (MAX_TAGS_BYTES if self.tags else 0)
+        """What its record takes beside the record itself."""
+        return len(self.body) + (Tags(*self.tags).encoded_bytes if self.tags else 0)
+
+    @property
+    def features(self) -> int:
+        """The incompat bits that its record needs."""
+        return 0 if self.tags is None else Tags(*self.tags).features
 
     @property
     def memory_bytes(self) -> int:
@@ -116,9 +121,8 @@ class PutBatches(Part):
         size = whole_bytes(len(jobs), sum([job.data_bytes for job in jobs]))
         # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
         take = partial(self._take_any, session, jobs, size, is_batch)
-        has_tags = any([job.tags for job in jobs])
         growth = sum([job.memory_bytes for job in jobs])
-        waiting = Waiting(session, len(jobs), size, growth, take, has_tags)
+        waiting = Waiting(session, len(jobs), size, growth, take, _features(jobs))
         if len(jobs) <= SOON_JOBS and size <= SOON_BYTES:
             return self._puts.put_together(waiting, now_ns)
         self._puts.put_soon(waiting)
@@ -208,8 +212,14 @@ class PutBatches(Part):
         if quota is not None and keys and quota.keys + keys > quota.limits.keys:
             quota.refuses(session.number, "keys")
             return False
-        has_tags = any([job.tags for job in jobs])
-        return not has_tags or self._changes.allows_extensions(now_ns)
+        return self._changes.allows(_features(jobs), now_ns)
+
+
+def _features(jobs: Sequence[NewJob]) -> int:
+    features = 0
+    for job in jobs:
+        features |= job.features
+    return features
 
 
 def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int) -> JobImage:

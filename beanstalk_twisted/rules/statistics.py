@@ -201,6 +201,8 @@ def carried(job: Job) -> Pairs:
     if tags.concurrency_key:
         pairs.append(("concurrency-key", _name(tags.concurrency_key)))
         pairs.append(("concurrency-limit", tags.concurrency_limit))
+    if tags.metadata:
+        pairs.append(("metadata", _name(tags.metadata)))
     if tags.dead_from:
         pairs += [
             ("dead-from", _name(tags.dead_from)),

@@ -408,11 +408,11 @@ class WorkQueue:
                 self._changes.copy_key(key)
         return len(job_ids)
 
-    def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """The next job id, the small state, and whether the log has to hold extensions."""
+    def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], int]:
+        """The next job id, the small state, and the incompat bits that the log needs."""
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
-        return self.state.next_job_id, records, self.state.is_extended
+        return self.state.next_job_id, records, self.state.features
 
     def _held(self, session: Session, job_id: int) -> Job | None:
         return self.state.jobs.get(job_id) if job_id in session.reserved else None

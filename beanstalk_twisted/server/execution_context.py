@@ -25,15 +25,16 @@ then with the session, the time, when the line came, and what came.
 
 LOOKS: Final = frozenset({
     "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
-    "list-tubes", "list-tube-used", "list-tubes-watched",
-    "capabilities", "peek-reserved", "list-jobs", "stats-group", "list-connections", "stats-replication",
+    "list-tubes", "list-tube-used", "list-tubes-watched", "peek-reserved",
+    "capabilities", "list-jobs", "stats-group", "list-connections", "stats-replication",
 })  # fmt: skip
 """Operations that only look: one that has failed has changed nothing."""
 
 CHANGES: Final = frozenset({
     "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
     "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
-    "pause-tube", "flush-tube", "flush-buried", "forget-key", "move-job", "update-job", "tube-policy",
+    "pause-tube", "flush-tube", "flush-buried", "forget-key", "move-job", "update-job",
+    "tube-policy",
 })  # fmt: skip
 """Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""
 

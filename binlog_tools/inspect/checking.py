@@ -352,13 +352,14 @@ class _Contents:
         self._undeclared: list[str] = []
         for segment in survey.segments:
             buffer = survey.read(segment)
-            is_extended = False
+            self._features = 0
             for offset in segment.frame_offsets:
                 frame = segment.frame(buffer, offset)
                 for index, raw in enumerate(raw_records(buffer, frame)):
                     self._look(segment.name, buffer, frame, index, raw)
-                    is_extended |= raw[TYPE] in _EXTENDED or bool(raw[FLAGS] & Flag.EXT)
-            if is_extended and not segment.header.incompat & EXTENSIONS:
+                    if raw[TYPE] in _EXTENDED or raw[FLAGS] & Flag.EXT:
+                        self._features |= EXTENSIONS
+            if self._features & ~segment.header.incompat:
                 self._undeclared.append(segment.name)
         self._has_beginning = not source.is_partial
 
@@ -374,7 +375,8 @@ class _Contents:
         if kind in FULL:
             if raw[FLAGS] & Flag.EXT:
                 try:
-                    split_tags(frames.data_of(buffer, frame, raw))
+                    tags, _ = split_tags(frames.data_of(buffer, frame, raw))
+                    self._features |= 0 if tags is None else tags.features
                 except (BadTags, NotUnderstood) as problem:
                     self._note(name, frame, index, raw, str(problem))
             self._bodies.add(job_id)

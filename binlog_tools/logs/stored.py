@@ -163,6 +163,7 @@ OF_JOBS: Final = frozenset(JOB_KINDS) | {KEY}
 
 TAG_WORDS: Final[Mapping[str, str]] = {
     "idp": "unique_key", "con": "concurrency_key", "grp": "group", "aft": "after",
+    "meta": "metadata",
 }  # fmt: skip
 """The tags that a client gives, by the words of the protocol; what `Tags` calls them."""
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import COUNTERS, NEVER_NS, State
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
-from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, NO_TAGS, WRITTEN_METADATA, Tags
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES, Fields, body_fields, job_fields, named_tags
@@ -37,7 +37,7 @@ MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
 nanoseconds since 1970 end in 2262."""
 
 NAMES_OF_TAGS: Final = ("unique_key", "concurrency_key", "group", "after", "dead_from", "origin")
-"""Those of `Tags` that are bytes."""
+"""Those of `Tags` that are made as a tube's name."""
 
 TAGS_OF_OTHERS: Final = {
     "unique_s": "unique_key", "concurrency_limit": "concurrency_key", "dead_reason": "dead_from",
@@ -151,6 +151,13 @@ class LineFields:
         for name, other in TAGS_OF_OTHERS.items():
             if self.document.get(name) is not None and not names[other]:
                 raise self._wrong(name, f"there is no {other} that it could be of")
+        metadata = self._bytes("metadata", b"")
+        if metadata and not (
+            WRITTEN_METADATA.fullmatch(metadata) and len(metadata) <= MAX_METADATA_BYTES
+        ):
+            why = f"it is not percent-encoded, or has more than {MAX_METADATA_BYTES} bytes"
+            raise self._wrong("metadata", why)
+        tags = tags._replace(metadata=metadata)
         if tags.group and tags.group == tags.after:
             raise self._wrong("after", "the job is of that group itself, and would wait for ever")
         if tags.unique_key:
@@ -228,7 +235,8 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "job": _ALL | _TUBE | {"job", "state", "priority", "delay_s", "ttr_s", "created", "deadline",
                            "body", "body_base64", "tags", *COUNTERS},
     "tags": frozenset({*NAMES_OF_TAGS, *(f"{name}_base64" for name in NAMES_OF_TAGS), "unique_s",
-                       "concurrency_limit", "dead_reason", "dead_at"}),
+                       "concurrency_limit", "dead_reason", "dead_at", "metadata",
+                       "metadata_base64"}),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.segments.format import EXTENSIONS
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce
@@ -32,7 +33,7 @@ def test_a_job_is_moved_in_its_state(server: Server, client: Client, state: str)
     assert other.last is not None and other.last[1] == len(server.log.records)
     stats = client.asks(f"stats-job {job_id}")
     assert (stats["tube"], stats["state"], stats["origin"]) == ("other", state, "work")
-    assert server.log.has_extensions
+    assert server.log.features == EXTENSIONS
 
 
 def test_a_job_that_one_holds_is_ready_in_the_other_tube(client: Client) -> None:

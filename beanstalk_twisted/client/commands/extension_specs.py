@@ -50,7 +50,7 @@ from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U6
 from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
 
 FLUSH_S: Final = 600.0
-"""What `flush-tube`, `flush-buried` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
+"""What a flush or a `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
 
 
 class NewJob(NamedTuple):

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TAGS: Final[Mapping[str, str]] = {
     "unique": "idp:", "unique_by": "idp:", "concurrency": "con:", "concurrency_by": "con:",
-    "group": "grp:", "group_by": "grp:", "after": "aft:", "after_by": "aft:",
+    "group": "grp:", "group_by": "grp:", "after": "aft:", "after_by": "aft:", "metadata": "meta:",
 }  # fmt: skip
 """Options of the command, as the client's `Tags` call them, and the tags that they stand for."""
 
@@ -61,6 +61,10 @@ _OPTIONS: Final = (
     click.option(
         "--after-by", metavar="VALUE",
         help="Like --after, with the hash of any text as the name.",
+    ),
+    click.option(
+        "--metadata", metavar="TEXT",
+        help="Say more of the job, such as a trace context; nobody interprets it.",
     ),
 )  # fmt: skip
 
@@ -114,7 +118,7 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
 
 
 def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    if name.endswith("_by"):
+    if name.endswith("_by") or name == "metadata":
         return {name: value}
     key, colon, number = value, "", ""
     if name in NUMBERS:
