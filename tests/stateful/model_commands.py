@@ -344,7 +344,7 @@ def described(job: Job, now: int) -> dict[str, str]:
         "connection": job.holder if job.state == "reserved" else "",
         "idempotency-key": job.unique, "idempotency-ttl": job.unique_s if job.unique else "",
         "group": job.group, "after-group": job.after, "concurrency-key": job.key,
-        "concurrency-limit": job.limit or "", "dead-from": job.dead_from,
+        "concurrency-limit": job.limit or "", "metadata": job.metadata, "dead-from": job.dead_from,
         "dead-reason": job.reason, "dead-at": job.since // TICKS if job.dead_from else "",
         "origin": job.home if job.home != job.tube else "",
     }  # fmt: skip
