@@ -6,6 +6,7 @@ import re
 import struct
 from typing import Final, NamedTuple
 
+from beanstalk_twisted.binlog.segments.format import BATCH_KEYS as BATCH_KEYS
 from beanstalk_twisted.binlog.segments.format import EXTENSIONS as EXTENSIONS
 from beanstalk_twisted.binlog.segments.format import KNOWN_FEATURES as KNOWN_FEATURES
 from beanstalk_twisted.binlog.segments.format import METADATA as METADATA

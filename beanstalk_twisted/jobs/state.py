@@ -18,7 +18,7 @@ from beanstalk_twisted.binlog.records.jobs import (
 )
 from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
-from beanstalk_twisted.binlog.tags import EXTENSIONS, METADATA
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, METADATA
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.figures import (
     KEY_BYTES,
@@ -80,7 +80,9 @@ class QueueState(Queues):
     @property
     def features(self) -> int:
         """The incompat bits of a log that holds all it has."""
-        return (EXTENSIONS if self.is_extended else 0) | (METADATA if self.described else 0)
+        features = EXTENSIONS if self.is_extended else 0
+        features |= METADATA if self.described else 0
+        return features | (BATCH_KEYS if self.unique.batches else 0)
 
     @property
     def memory_bytes(self) -> int:

@@ -311,19 +311,26 @@ class Changes:
         self.committed_lsn = lsn + len(records) - 1 if lsn else 0
         return lsn, segment
 
-    def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
+    def put_whole(
+        self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int,
+        key: RememberedKey | None = None,
+    ) -> int:  # fmt: skip
         """New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
 
         :param images: at least one.
+        :param key: of the batch that they are, None for none.
         :param size: see `space_budget.whole_bytes`.
         :return: the last record's LSN.
         """
-        lsn, segment = self._append_whole([tube], images, size, now_ns)
+        records = images if key is None else [*images, key]
+        lsn, segment = self._append_whole([tube], records, size, now_ns)
         step = 1 if lsn else 0
         for image in images:
             self._state.apply(image, lsn, segment)
             lsn += step
-        return lsn - step
+        if key is not None:
+            self._state.unique.remember(key, segment)
+        return self.committed_lsn
 
     def kick(
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int

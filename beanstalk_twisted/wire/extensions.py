@@ -16,7 +16,13 @@ from beanstalk_twisted.wire.replies import (
     Word,
 )
 from beanstalk_twisted.wire.rights import OPEN, Needs
-from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, OPTIONAL_TAGS, TAG_WORDS, TAGS
+from beanstalk_twisted.wire.tags import (
+    MAX_TAGGED_LINE_BYTES,
+    OPTIONAL_BATCH_KEY,
+    OPTIONAL_TAGS,
+    TAG_WORDS,
+    TAGS,
+)
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
 """A `delete-batch` line with its CR LF: 1,000 ids of 19 digits take 20,014 bytes."""
@@ -119,7 +125,10 @@ EXTENSIONS: Final = (
         (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
         has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
     ),
-    _row(b"put-batch", (grammar.BATCH_COUNT,), has_jobs=True, needs=Needs(rights.PUT, rights.USED)),
+    _row(
+        b"put-batch", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY), has_jobs=True,
+        needs=Needs(rights.PUT, rights.USED),
+    ),
     _row(
         b"reserve-batch", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
         needs=Needs(rights.RESERVE, rights.WATCHED),
@@ -191,6 +200,7 @@ TAGGED_PUT: Final = Command(
 CAPABILITIES: Final = (
     *[(row.form or row.name).encode() for row in EXTENSIONS],
     *[TAGGED_PUT.prefix + word for word in TAG_WORDS],
+    b"put-batch idp:",
 )
 """What `capabilities` lists."""
 

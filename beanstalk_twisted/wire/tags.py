@@ -37,6 +37,8 @@ _KEY: Final = rb"([A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}+)"
 
 _KEY_AND_NUMBER: Final = _KEY + rb"(?::([0-9]++))?+"
 
+_BATCH_KEY: Final = re.compile(rb" ++idp:%s *+" % _KEY_AND_NUMBER)
+
 _METADATA: Final = rb"((?:[!#$&-\[\]-~]|%[0-9A-Fa-f]{2})++)"
 """Printable ASCII without `"` and `\\`, so that it can be quoted as it is."""
 
@@ -65,6 +67,37 @@ class PutTags(NamedTuple):
     group: bytes = b""
     after: bytes = b""
     metadata: bytes = b""
+
+
+class BatchKey(NamedTuple):
+    """The key of a batch.
+
+    :ivar seconds: how long it is remembered from the put on, 1 to 4294967295.
+    """
+
+    key: bytes
+    seconds: int
+
+
+DEFAULT_BATCH_KEY_S: Final = 3600
+"""How long the key of a batch is remembered: longer than a producer tries again."""
+
+
+def parse_batch_key(text: bytes) -> BatchKey | None:
+    """:raise ParseError: it is no key.
+    :return: None of an empty text.
+    """
+    if not text:
+        return None
+    match = _BATCH_KEY.fullmatch(text)
+    if match is None:
+        raise ParseError(BAD_FORMAT)
+    key, seconds = match.groups()
+    return BatchKey(key, number(seconds, MAX_U32, 1) if seconds else DEFAULT_BATCH_KEY_S)
+
+
+def write_batch_key(key: BatchKey) -> bytes:
+    return _written(b"idp", key.key, key.seconds, DEFAULT_BATCH_KEY_S)
 
 
 def has_tags(line: bytes, start: int = 0) -> bool:
@@ -124,6 +157,9 @@ def _optional(text: bytes) -> PutTags | None:
 
 
 TAGS: Final = Field("tags", b"(%s++)" % _WRITTEN, parse_tags)
+OPTIONAL_BATCH_KEY: Final = Field(
+    "batch-key", b"(%s*+)" % _WRITTEN, parse_batch_key, is_optional=True
+)
 OPTIONAL_TAGS: Final = Field("tags", b"(%s*+)" % _WRITTEN, _optional, is_optional=True)
 
 
@@ -217,7 +253,8 @@ def parse_count(line: bytes) -> int | None:
     :param line: without the command's word.
     """
     words = line.split()
-    return _u32(words[0]) if len(words) == 1 else None
+    is_known = bool(words) and all([word.startswith(TAG_WORDS) for word in words[1:]])
+    return _u32(words[0]) if is_known else None
 
 
 def _u32(text: bytes) -> int | None:

@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.reading.survey import (
 )
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
 from beanstalk_twisted.binlog.records.others import (
+    AUX,
     DATA_CRC,
     DATA_LEN,
     FLAGS,
@@ -40,7 +41,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
-from beanstalk_twisted.binlog.tags import BadTags, split_tags
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, BadTags, split_tags
 from beanstalk_twisted.version import VERSION
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
@@ -365,6 +366,8 @@ class _Contents:
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
         kind = raw[TYPE]
+        if kind == KEY and raw[AUX]:
+            self._features |= BATCH_KEYS
         if raw[DATA_LEN] and not has_data(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:

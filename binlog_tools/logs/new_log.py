@@ -325,7 +325,9 @@ class SegmentMaker:
         tags = record.tags if isinstance(record, JobImage) else None
         if tags is not None:
             self._incompat |= tags.features
-        elif isinstance(record, RememberedKey | TubePolicy):
+        elif isinstance(record, RememberedKey):
+            self._incompat |= record.features
+        elif isinstance(record, TubePolicy):
             self._incompat |= EXTENSIONS
         self._open.append(record)
         self._open_bytes += RECORD_BYTES + len(record.data)

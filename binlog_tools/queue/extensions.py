@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.tags import BatchKey, write_batch_key
 from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request, understood
 from binlog_tools.console.wording import text_of
 from binlog_tools.queue.server import PATIENCE_S, Job, Queue, Refused, Stats, parsed, tube_name
@@ -138,6 +139,16 @@ class Extensions:
         """Put up to `MAX_BATCH_JOBS` jobs into the tube in use, all or none; give their ids."""
         return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
 
+    def put_once(self, jobs: Sequence[NewJob], key: BatchKey) -> tuple[list[int], bool]:
+        """As `put`, unless a batch with the key was put before.
+
+        :return: the ids of this batch, or of that one, and whether this one was put.
+        """
+        self.need("put-batch idp:", "put the jobs without a key")
+        reply = self._ask(put_batch_request(jobs, key), b"INSERTED_BATCH")
+        ids = inserted_ids(reply, reply.number)
+        return ids, all(len(line.split()) == 2 for line in reply.data.split(b"\r\n"))
+
     def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
         """Take jobs into another tube as they are; say of each why it is not there, if so."""
         self.need("move-job", "it was not asked for it")
@@ -256,8 +267,9 @@ def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
     return tube_request(b"list-jobs", tube, *f"{state} {count} {cursor}".encode().split())
 
 
-def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
-    parts = [b"put-batch %d\r\n" % len(jobs)]
+def put_batch_request(jobs: Sequence[NewJob], key: BatchKey | None = None) -> bytes:
+    more = b"" if key is None else b" " + write_batch_key(key)
+    parts = [b"put-batch %d%b\r\n" % (len(jobs), more)]
     for body, priority, delay_s, ttr_s in jobs:
         parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
     return b"".join(parts)

@@ -181,9 +181,12 @@ def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[O
 
 
 def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
-    """Those first that are remembered longest, each with an id of its own."""
+    """Those first that are remembered longest, each with an id of its own.  Of a batch's key it is
+    forgotten which jobs it was of, as these may get other ids.
+    """
     keys = chain.from_iterable(log.remembered_keys() for log in logs)
     for key in sorted(keys, key=lambda key: -key.until_ns):
+        key = key._replace(jobs=0)
         if key.job_id in taken:
             key, next_id = key._replace(job_id=next_id), next_id + 1
         taken.add(key.job_id)
@@ -319,7 +322,9 @@ def append_deletions(
         *(record for image in images for record in _end_of(image, now_ns)),
         CleanStop(now_ns),
     ]
-    is_extended = policies or any(found.keys(now_ns)) or _keys_in(content)
+    for key, _ in found.keys(now_ns):
+        features |= key.features
+    is_extended = policies or _keys_in(content)
     incompat = position.incompat | features | (EXTENSIONS if is_extended else 0)
     raw = _segment(position._replace(incompat=incompat), content, small.next_job_id, now_ns)
     unnamed = spare_name(position.seq)

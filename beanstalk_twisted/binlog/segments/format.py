@@ -25,7 +25,10 @@ them: a server that does not know them would lose them.
 METADATA: Final = 2
 """The incompat bit of a segment that may hold metadata of jobs; never without `EXTENSIONS`."""
 
-KNOWN_FEATURES: Final = EXTENSIONS | METADATA
+BATCH_KEYS: Final = 4
+"""The incompat bit of a segment that may hold keys of batches; never without `EXTENSIONS`."""
+
+KNOWN_FEATURES: Final = EXTENSIONS | METADATA | BATCH_KEYS
 
 SEGMENT_MAGIC: Final = b"\x89TQL\r\n\x1a\n"
 FRAME_MAGIC: Final = b"\xb5TQF\r\n\x1a\x01"

@@ -47,7 +47,15 @@ from beanstalk_twisted.client.stats import (
 from beanstalk_twisted.wire import extensions, grammar, yaml
 from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, MAX_U32, MAX_U64, Field
-from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, PutTags, write_tags
+from beanstalk_twisted.wire.tags import (
+    OPTIONAL_BATCH_KEY,
+    OPTIONAL_TAGS,
+    TAGS,
+    BatchKey,
+    PutTags,
+    write_batch_key,
+    write_tags,
+)
 
 FLUSH_S: Final = 600.0
 """What a flush or a `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
@@ -148,6 +156,12 @@ def _tags(what: str, value: object) -> bytes:
     return write_tags(value)
 
 
+def _batch_key(what: str, value: object) -> bytes:
+    if not isinstance(value, BatchKey):
+        raise TypeError(f"{what} is a BatchKey, not {value!r}")
+    return write_batch_key(value)
+
+
 def _text_of(pattern: str, wanted: str) -> _Write:
     def write(what: str, value: object) -> bytes:
         if not isinstance(value, str):
@@ -176,7 +190,7 @@ _WRITES: Final[Mapping[Field, _Write]] = {
     extensions.FLUSHED_STATE: _one_of("ready", "delayed", "buried", "all"),
     extensions.LISTED_STATE: _one_of("ready", "reserved", "delayed", "buried", "all"),
     extensions.LIMIT: _whole(1, extensions.MAX_PAGE_JOBS), extensions.CURSOR: _optional(_cursor),
-    TAGS: _tags, OPTIONAL_TAGS: _optional(_tags),
+    TAGS: _tags, OPTIONAL_TAGS: _optional(_tags), OPTIONAL_BATCH_KEY: _optional(_batch_key),
     extensions.TARGET: _target, extensions.POLICY_PAIRS: _policy, extensions.DEAD_BOUND: _u32,
     grammar.OPTIONAL_BYTES: _optional(_u32), extensions.GROUP: name_bytes,
     extensions.UNIQUE_KEY: name_bytes,
@@ -235,9 +249,13 @@ class ExtensionSpec(CommandSpec):
         return _WRITES[field](f"{self.name}: {field.name}", value)
 
     def needs(self, args: Sequence[Any]) -> frozenset[str]:
-        return self._words.union(*(words_of(tags) for tags in _tags_in(args) if tags is not None))
+        words = self._words.union(*(words_of(tags) for tags in _tags_in(args) if tags is not None))
+        return words if _batch_key_in(args) is None else words | {"put-batch idp:"}
 
     def unique_s(self, args: Sequence[Any]) -> int:
+        key = _batch_key_in(args)
+        if key is not None:
+            return key.seconds
         return min((0 if tags is None else tags.unique_s for tags in _tags_in(args)), default=0)
 
     def server_time_s(self, args: Sequence[Any]) -> float | None:
@@ -254,6 +272,10 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
             yield from value.tags
         elif isinstance(value, PutTags):
             yield value
+
+
+def _batch_key_in(args: Sequence[Any]) -> BatchKey | None:
+    return next((value for value in args if isinstance(value, BatchKey)), None)
 
 
 # Bodies.

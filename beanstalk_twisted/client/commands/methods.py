@@ -20,7 +20,14 @@ from beanstalk_twisted.client.commands.extension_specs import (
     NewJob,
 )
 from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
-from beanstalk_twisted.client.commands.tags import Inserted, Tags, on_wire
+from beanstalk_twisted.client.commands.tags import (
+    HashedValue,
+    Inserted,
+    Key,
+    Tags,
+    batch_key,
+    on_wire,
+)
 from beanstalk_twisted.client.stats import (
     ConnectionStats,
     GroupStats,
@@ -32,6 +39,7 @@ from beanstalk_twisted.client.stats import (
     TubeStats,
 )
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
+from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
@@ -307,11 +315,16 @@ class Commands:
     def put_batch(
         self, jobs: Iterable[bytes | NewJob], *, tube: str | bytes | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
-        tags: Tags | None = None,
+        tags: Tags | None = None, unique: Key | None = None,
+        unique_by: HashedValue | None = None, unique_seconds: int = DEFAULT_BATCH_KEY_S,
     ) -> Deferred[tuple[Inserted, ...]]:  # fmt: skip
         """Put 1 to 1,000 jobs into a tube, all or none.
 
         :param jobs: their bodies, or `NewJob`s for those that differ from the others.
+        :param unique: a key of the whole batch, or ``unique_by`` a value that is hashed into one:
+            while the key is remembered, another batch with it puts nothing, and gives the numbers
+            of the first one's jobs.
+        :param unique_seconds: how long it is remembered, 1 to 4,294,967,295.
         :return: the jobs' numbers, in their order, which say whether each is new.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.  The bodies may also be too large
             together.
@@ -320,7 +333,8 @@ class Commands:
             raise TypeError("put-batch: give a list of jobs, not one")
         batch = [extended.new_job(job, priority, delay, ttr, tags) for job in jobs]
         body = extended.job_lines(batch)
-        return self.send(extended.PUT_BATCH, (JobCount.of(batch),), body, _place(tube))
+        key = batch_key(unique, unique_by, unique_seconds)
+        return self.send(extended.PUT_BATCH, (JobCount.of(batch), key), body, _place(tube))
 
     def wait_job(self, job: AnyJob, seconds: int) -> Deferred[str]:
         """Wait until a job is deleted or buried; 0 does not wait.  Meanwhile the server answers

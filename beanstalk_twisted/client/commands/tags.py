@@ -9,7 +9,7 @@ from urllib.parse import quote_from_bytes
 
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, MAX_U32, TUBE, ParseError
-from beanstalk_twisted.wire.tags import MAX_METADATA_BYTES, PutTags
+from beanstalk_twisted.wire.tags import MAX_METADATA_BYTES, BatchKey, PutTags
 
 MAX_SECONDS: Final = MAX_U32
 """Of any time that is waited for, 136 years: the longest delay of the protocol."""
@@ -178,6 +178,18 @@ def on_wire(tags: Tags | None) -> PutTags | None:
     if not isinstance(tags, Tags):
         raise TypeError(f"tags are Tags, not {tags!r}")
     return tags.for_wire()
+
+
+def batch_key(
+    unique: Key | None, unique_by: HashedValue | None, seconds: int
+) -> BatchKey | None:  # fmt: skip
+    """Give the key of a batch; None for none.
+
+    :raise TypeError, ValueError: something is not what it should be.
+    """
+    key = _key("unique", unique, unique_by)
+    check_whole("put-batch: unique_seconds", seconds, 1, MAX_U32)
+    return BatchKey(key, seconds) if key else None
 
 
 def words_of(tags: PutTags) -> list[str]:

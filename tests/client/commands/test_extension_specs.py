@@ -20,7 +20,14 @@ from beanstalk_twisted.wire import extensions, grammar
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, MAX_BATCH_LINE_BYTES, TAGGED_PUT
 from beanstalk_twisted.wire.grammar import Field
-from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, JobLine, parse_job_line
+from beanstalk_twisted.wire.tags import (
+    OPTIONAL_BATCH_KEY,
+    OPTIONAL_TAGS,
+    TAGS,
+    BatchKey,
+    JobLine,
+    parse_job_line,
+)
 from tests.client.commands.test_specs import TUBE_NAMES
 from tests.test_docs import ROOT, quoted, table
 
@@ -51,6 +58,10 @@ OTHERS: dict[Field, st.SearchStrategy[Any]] = {
     extensions.LISTED_STATE: st.sampled_from(["ready", "reserved", "delayed", "buried", "all"]),
     TAGS: ALL_TAGS.map(Tags.for_wire),
     OPTIONAL_TAGS: st.none() | ALL_TAGS.map(Tags.for_wire),
+    OPTIONAL_BATCH_KEY: st.none()
+    | st.builds(
+        BatchKey, TUBE_NAMES.filter(lambda n: len(n) < 190).map(str.encode), st.integers(1, U32)
+    ),
     extensions.WATCHED: TUBE_NAMES.map(str.encode),
     grammar.TUBE_THEN: TUBE_NAMES.map(str.encode),
     extensions.POLICY_PAIRS: st.lists(
@@ -94,7 +105,7 @@ def sample(spec: specs.ExtensionSpec) -> list[Any]:
     """Give some arguments for a command."""
     others = {
         grammar.TUBE_WORD: b"tube", extensions.JOB_IDS: (7,), extensions.CURSOR: None,
-        OPTIONAL_TAGS: None, TAGS: Tags(group="g").for_wire(),
+        OPTIONAL_TAGS: None, OPTIONAL_BATCH_KEY: None, TAGS: Tags(group="g").for_wire(),
         grammar.TUBE_THEN: b"tube", extensions.POLICY_PAIRS: (("rate", "1"),),
         extensions.TARGET: b"tube", grammar.OPTIONAL_BYTES: None, extensions.GROUP: "g",
         extensions.UNIQUE_KEY: "k",

@@ -84,7 +84,7 @@ def test_tags_that_cannot_be_are_refused_when_they_are_made(
         Tags(**values)
 
 
-@pytest.mark.parametrize("value", [bytes(range(256)), b"x" * 1024, "größe \"\\%".encode()])
+@pytest.mark.parametrize("value", [bytes(range(256)), b"x" * 1024, 'größe "\\%'.encode()])
 def test_metadata_come_back_as_they_were_given(value: bytes) -> None:
     async def script(client: Client) -> None:
         job_id = await client.put(b"a", tags=Tags(metadata=value))
@@ -95,6 +95,39 @@ def test_metadata_come_back_as_they_were_given(value: bytes) -> None:
 
     world = World()
     world.run(script(world.client()))
+
+
+def test_a_batch_with_a_key_is_put_once() -> None:
+    async def script(client: Client) -> None:
+        first = await client.put_batch([b"a", b"b"], unique="k", unique_seconds=60)
+        assert [(each, each.is_new) for each in first] == [(2, True), (3, True)]
+        await client.delete(2)
+        again = await client.put_batch([b"c"] * 5, unique="k", unique_seconds=60)
+        assert [(each, each.state) for each in again] == [(2, "deleted"), (3, "ready")]
+        hashed = await client.put_batch([b"d"], unique_by="order:7")
+        assert (await client.put_batch([b"e"], unique=hashed_key("order:7"))) == hashed
+        await client.forget_key("default", "k")
+        with pytest.raises(errors.BadFormat):
+            await client.put_batch([b"a"], unique="k", tags=Tags(unique="own"))
+
+    world = World()
+    world.run(script(world.client()))
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [({"unique": ""}, ValueError), ({"unique": "a b"}, ValueError), ({"unique": 7}, TypeError),
+     ({"unique": "k", "unique_by": 7}, ValueError),
+     ({"unique": "k", "unique_seconds": 0}, ValueError),
+     ({"unique": "k", "unique_seconds": 2**32}, ValueError)],
+)  # fmt: skip
+def test_a_wrong_key_of_a_batch_is_refused_and_nothing_is_sent(
+    key: dict[str, Any], kind: type[Exception]
+) -> None:
+    line = Line()
+    with pytest.raises(kind):
+        line.connection.put_batch([b"a"], **key)
+    assert line.sent() == b""
 
 
 def test_values_of_any_kind_are_hashed_into_keys() -> None:

@@ -217,10 +217,10 @@ def test_extensions_that_the_header_does_not_tell_of_are_a_warning(tmp_path: Pat
 
 
 def test_a_log_of_a_newer_version_is_refused_in_words(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", with_features(1 | 1 << 2))
+    path = written(tmp_path / "log", with_features(1 | 1 << 3))
     result = run("check", path)
     assert result.exit_code == 78
-    assert ".tql: it uses features this server does not know (bits 0x4)" in result.stdout
+    assert ".tql: it uses features this server does not know (bits 0x8)" in result.stdout
     for command in ("jobs", "stats", "export", "salvage"):
         result = run(command, path)
         assert result.exit_code == 78, command
