@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +22,12 @@ from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-de
 
 from beanstalk_twisted.binlog.archive import Archive
 from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.daemon.command_line import LOG_DEFAULTS, Options
+from beanstalk_twisted.daemon.command_line import parse
 from beanstalk_twisted.daemon.early_signals import let_through
 from beanstalk_twisted.daemon.files import AccessFile, TubesFile
-from beanstalk_twisted.daemon.listening import ListeningService, Ports
-from beanstalk_twisted.daemon.log_lines import ServerLog
+from beanstalk_twisted.daemon.listening import ListeningService, Ports, tls_endpoints
+from beanstalk_twisted.daemon.log_lines import LOG_DEFAULTS, ServerLog
 from beanstalk_twisted.daemon.memory import machine_bytes
-from beanstalk_twisted.daemon.options import tls_endpoints
 from beanstalk_twisted.daemon.process import (
     Hangup,
     Launcher,
@@ -43,7 +42,7 @@ from beanstalk_twisted.server.access_control import HashingThreads
 from beanstalk_twisted.server.connections.accepting import AcceptErrors
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.server.settings import Settings
+from beanstalk_twisted.server.settings import DEFAULT_MAX_CONNECTIONS, Limits, Settings
 from beanstalk_twisted.storage.archiver import Archiver, archive_at
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import IoThread
@@ -67,6 +66,18 @@ HAD_TERMINAL: Final = "had-terminal"
 """Among ``twistd``'s options: whether the process began in a terminal, where that was seen."""
 
 
+class Options(usage.Options):
+    """What ``twistd`` asks for the options after ``beanstalk``: it hands them to our command.
+
+    :cvar command: what was typed before them.
+    """
+
+    command = "twistd beanstalk"
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        self.update(parse(sys.argv[1:] if options is None else options, self.command))
+
+
 def makeService(options: Options, reactor: Any = None) -> IService:
     """Build and wire the server; nothing is opened before it starts."""
     if reactor is None:
@@ -74,17 +85,11 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     told: dict[str, Any] = {} if options.parent is None else options.parent
     launcher = Launcher(told)
     _warn_of_descriptors(options)
-    limits = options["limits"]._replace(memory_bytes=options["max_memory"].of(machine_bytes()))
-    settings = Settings(
-        options["max_job_bytes"], options["segment_bytes"], options["fsync"],
-        verbosity=options["verbosity"], pidfile=launcher.pidfile,
-        max_connections=_max_connections(options),
-        compaction=options["compaction"],
-        fsync_timeout_s=options["fsync_timeout_s"],
-        fsync_inline_us=options["fsync_inline_us"],
-        max_keys=options["max_keys"], slow_ms=options["slow_ms"],
-        limits=limits, body_cache=_body_cache(options, limits.memory_bytes),
-        verify=options["verify"], busy_poll_us=_busy_poll_us(_processors()),
+    memory_bytes = options["memory_bytes"].of(machine_bytes())
+    limits = Limits(**_fields(Limits, options))._replace(memory_bytes=memory_bytes)
+    settings = Settings(**_fields(Settings, options))._replace(
+        pidfile=launcher.pidfile, max_connections=_max_connections(options), limits=limits,
+        body_cache=_body_cache(options, memory_bytes), busy_poll_us=_busy_poll_us(_processors()),
     )  # fmt: skip
     if options["uid_gid"] is not None:
         told["uid"], told["gid"] = options["uid_gid"]
@@ -132,6 +137,11 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     )  # fmt: skip
 
 
+def _fields(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options say of the fields of a tuple."""
+    return {name: options[name] for name in kind._fields if name in options}
+
+
 class Parts(NamedTuple):
     """What serves, for as long as the process or for one term, and what it needs of the system.
 
@@ -165,7 +175,7 @@ class Parts(NamedTuple):
 
 def _build(options: Options, settings: Settings, reactor: Any, hashing: HashingThreads) -> Parts:
     directory = RealDirectory(options["binlog"]) if options["binlog"] else None
-    archive = archive_at(options["binlog-archive"]) if options["binlog-archive"] else None
+    archive = archive_at(options["archive"]) if options["archive"] else None
     io = partial(IoThread, reactor)
     age_s = options["archive_age_s"]
     archiver = partial(Archiver, archive, age_s, io) if archive is not None else None
@@ -282,8 +292,8 @@ def _http_ports(options: Options, site: Any) -> Ports | None:
 
 def _body_cache(options: Options, memory_bytes: int) -> int | None:
     """What bodies may take of memory; None for all: without a log, or a limit of memory."""
-    if options["body_cache_bytes"] is not None:
-        return int(options["body_cache_bytes"])
+    if options["body_cache"] is not None:
+        return int(options["body_cache"])
     if not (options["binlog"] and memory_bytes):
         return None
     return memory_bytes // BODY_CACHE_SHARE
@@ -302,10 +312,10 @@ def _max_connections(options: Options) -> int:
 
 def _warn_of_descriptors(options: Options) -> None:
     """Warn of more connections, asked for by name, than there are file descriptors."""
-    name, most = "max-connections", _max_connections(options)
-    if options[name] != options.defaults[name] and options["limits"].connections > most:
+    asked, most = options["connections"], _max_connections(options)
+    if asked != DEFAULT_MAX_CONNECTIONS and asked > most:
         options["warnings"].append(
-            f"--{name} {options[name]}: no more than {most} connections fit into the limit of "
+            f"--max-connections {asked}: no more than {most} connections fit into the limit of "
             f"file descriptors; raise 'ulimit -n' or LimitNOFILE of the unit"
         )
 
@@ -339,12 +349,9 @@ MAKER = ServiceMaker(
 
 
 class CommandOptions(Options):
-    """The server's options, as the command shows them: ``twistd`` is not mentioned."""
+    """The same after ``beanstalk-twisted``."""
 
-    command = launch = "beanstalk-twisted"
-
-    def getSynopsis(self) -> str:
-        return f"Usage: {self.command} {self.synopsis}"
+    command = "beanstalk-twisted"
 
 
 class LaunchOptions(ServerOptions):

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 from binlog_tools.console.wording import text_of
 from binlog_tools.tube_names import NoTube, is_tube_name
@@ -16,9 +17,6 @@ T = TypeVar("T")
 
 LIMIT_S: Final = 60.0
 """How long a reply may take: a server syncs its disk before it answers, and disks can be busy."""
-
-MAX_BATCH_JOBS: Final = 1000
-"""Jobs of a `put-batch` or `delete-batch`, and on a page of `list-jobs`, at most."""
 
 
 class Reply(NamedTuple):

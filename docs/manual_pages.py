@@ -13,8 +13,7 @@ from typing import Final
 
 import click
 
-from beanstalk_twisted.daemon.command_line import Options
-from beanstalk_twisted.daemon.options import GROUPS, Option
+from beanstalk_twisted.daemon.options import COMMAND, GROUPS, SIGNALS
 from beanstalk_twisted.version import VERSION
 from beanstalk_twisted.worker.command import cli as beanstalk_work
 from binlog_tools.cli.commands import cli as binlog_inspect
@@ -57,9 +56,11 @@ def terms(records: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield from (".TP", f".B {escaped(term)}", escaped(meaning))
 
 
-def options_of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    """What ``--help`` says of its options."""
-    for parameter in command.get_params(context):
+def records(
+    parameters: Iterable[click.Parameter], context: click.Context
+) -> Iterator[tuple[str, str]]:
+    """What ``--help`` says of options."""
+    for parameter in parameters:
         record = parameter.get_help_record(context)
         if record is not None:
             yield record
@@ -81,7 +82,7 @@ def page_of_command(command: click.Command, name: str) -> Iterator[str]:
     yield ".SH DESCRIPTION"
     yield from paragraphs(rest)
     yield ".SH OPTIONS"
-    yield from terms(options_of(command, context))
+    yield from terms(records(command.get_params(context), context))
 
 
 def page_of_group(group: click.Group, name: str) -> Iterator[str]:
@@ -95,7 +96,7 @@ def page_of_group(group: click.Group, name: str) -> Iterator[str]:
         inner = click.Context(command, info_name=each, parent=context)
         yield f".SS {escaped(' '.join([each, *command.collect_usage_pieces(inner)]))}"
         yield from paragraphs(command.help or "")
-        yield from terms(options_of(command, inner))
+        yield from terms(records(command.get_params(inner), inner))
     yield from see_also(name)
 
 
@@ -107,24 +108,18 @@ def page_of_worker() -> Iterator[str]:
 
 
 def page_of_server() -> Iterator[str]:
-    """The page of the server, whose options are not click's."""
+    """The page of the server, whose options are in groups."""
     name = "beanstalk-twisted"
-    yield from heading(name, Options.longdesc.rstrip("."))
+    context = click.Context(COMMAND)
+    yield from heading(name, (COMMAND.help or "").rstrip("."))
     yield from (".SH SYNOPSIS", f".B {escaped(name)}", "[OPTIONS]")
     yield ".SH OPTIONS"
-    for group in GROUPS:
-        yield f".SS {escaped(group.title)}"
-        yield from terms(map(_record, group.options))
+    for title, options in GROUPS.items():
+        yield f".SS {escaped(title)}"
+        yield from terms(records(options, context))
     yield ".SH SIGNALS"
-    yield from paragraphs(Options().getUsage(width=80).rpartition("\n\n")[2])
+    yield from paragraphs(SIGNALS)
     yield from see_also(name)
-
-
-def _record(option: Option) -> tuple[str, str]:
-    names = [f"-{option.letter}"] if option.letter else []
-    names += [f"--{option.name}"] if option.name else []
-    default = f" [default: {option.default}]" if option.default else ""
-    return f"{', '.join(names)} {option.value}".strip(), option.text + default
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from beanstalk_twisted.daemon.options import GROUPS, Group, Option
+from beanstalk_twisted.daemon.options import GROUPS, Option
 
 PAGE: Final = Path(__file__).with_name("options.md")
 
@@ -16,6 +16,8 @@ INTRODUCTION: Final = """\
 
 Options of `beanstalk-twisted` and `twistd beanstalk`. Written by `python docs/options.py`; edit
 `beanstalk_twisted/daemon/options.py`.
+
+Write names in full: an abbreviated name ends with exit code 5 and a line that has the full one.
 
 A number outside its range is clamped, and the server log says so; a port out of range and negative
 numbers are refused. Earlier versions had more: [removed options](operations.md#removed-options).
@@ -27,24 +29,24 @@ and reopens the server log. SIGTERM shuts down gracefully; a second one exits im
 
 def page() -> str:
     """Return the whole page."""
-    return INTRODUCTION + "".join(f"\n{''.join(group_lines(group))}" for group in GROUPS)
+    return INTRODUCTION + "".join(line for title in GROUPS for line in group_lines(title))
 
 
-def group_lines(group: Group) -> Iterator[str]:
+def group_lines(title: str) -> Iterator[str]:
     """Yield the heading and table of a group."""
-    yield f"## {group.title}\n\n"
+    yield f"\n## {title}\n\n"
     yield "| option | short | default | meaning |\n| --- | --- | --- | --- |\n"
-    yield from map(row, group.options)
+    yield from map(row, GROUPS[title])
 
 
 def row(option: Option) -> str:
     """Return the table row of an option."""
-    long = f"`--{option.name} {option.value}`".replace(" `", "`") if option.name else ""
-    value = "" if option.name else option.value
-    short = f"`-{option.letter} {value}`".replace(" `", "`") if option.letter else ""
-    default = f"`{option.default}`" if option.default else ""
+    *letters, name = option.opts
+    word = f"`{f'{name} {option.metavar}'.strip()}`"
+    long, short = (word, "".join(f"`{each}`" for each in letters)) if len(name) > 2 else ("", word)
+    default = f"`{option.shown}`" if option.shown else ""
     more = f" [More]({option.page})" if option.page else ""
-    return f"| {long} | {short} | {default} | {option.text}{more} |\n"
+    return f"| {long} | {short} | {default} | {option.help}{more} |\n"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
-from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, parse
 from beanstalk_twisted.daemon.listening import STOP_LIMIT_S
 from beanstalk_twisted.daemon.options import PORT
 from beanstalk_twisted.daemon.sockets import NAME
@@ -193,11 +193,9 @@ def test_the_socket_is_the_one_that_the_server_serves() -> None:
     assert int(settings["net.core.somaxconn"]) >= int(socket["Backlog"]) >= BACKLOG
 
 
-def checked(words: list[str]) -> Options:
+def checked(words: list[str]) -> dict[str, Any]:
     """Parse options as the server does."""
-    options = Options()
-    options.parseOptions(list(words))
-    return options
+    return parse(words)
 
 
 # The Debian package; tests/installs/test_debian_package.py builds and installs it.
@@ -212,7 +210,7 @@ def test_the_defaults_of_the_debian_package_are_options_that_there_are() -> None
     lines = (DEBIAN / "beanstalk-twisted.default").read_text().splitlines()
     settings = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("OPTIONS=")]
     shown, given = [each.partition("=")[2].split() for each in settings]
-    assert checked(shown)["http"] == [HTTP_PORT] and given == []
+    assert checked(shown)["http"] == (HTTP_PORT,) and given == []
     assert unit(UNIT)["Service"]["EnvironmentFile"] == "-/etc/default/beanstalk-twisted"
 
 
@@ -317,7 +315,7 @@ def mounted(service: dict[str, Any], inside: str) -> Path:
     return (DEPLOY / "container" / str(found)).resolve()
 
 
-def http_port(options: Options) -> str:
+def http_port(options: dict[str, Any]) -> str:
     """The port of the one ``--http``."""
     [endpoint] = options["http"]
     return str(endpoint).rpartition(":")[2]

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from beanstalk_twisted.daemon.command_line import Options
 from beanstalk_twisted.daemon.options import PORT
 from beanstalk_twisted.replication.stream.addresses import parse
 from beanstalk_twisted.web.routes import ROUTES
@@ -56,7 +55,7 @@ def found(name: str) -> str:
     return path
 
 
-def stream(options: Options) -> tuple[list[str], str]:
+def stream(options: dict[str, Any]) -> tuple[list[str], str]:
     """Read what ``--replicate`` says: the hosts of NATS, and the name of the stream."""
     address = parse(options["replication"].url)
     return [server.host for server in address.servers], address.name
@@ -89,7 +88,7 @@ def test_the_unit_replicates_and_opens_its_ports_itself() -> None:
     assert path == program() and words.pop() == "$OPTIONS"
     options = checked(words)
     assert options["replication"].exits_when_fenced and options["address"] == "0.0.0.0"
-    assert options["http"] == [f"0.0.0.0:{HTTP_PORT}"]
+    assert options["http"] == (f"0.0.0.0:{HTTP_PORT}",)
     assert stream(options) == (["nats1", "nats2", "nats3"], "jobs")
     assert options["binlog"] == checked(
         shlex.split(unit(UNIT)["Service"]["ExecStart"])[1:-1]

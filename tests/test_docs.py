@@ -20,28 +20,23 @@ from pathlib import Path
 import pytest
 
 from beanstalk_twisted.binlog import errors
-from beanstalk_twisted.binlog.records.jobs import REASONS, Reason, State
+from beanstalk_twisted.binlog.records.jobs import REASONS
 from beanstalk_twisted.binlog.segments import format
-from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, Options
+from beanstalk_twisted.daemon.command_line import BACKLOG, WRONG_USAGE, parse
 from beanstalk_twisted.daemon.files import MAX_TUBES_FILE_BYTES, parse_tubes
 from beanstalk_twisted.daemon.listening import LISTEN_FAILED
 from beanstalk_twisted.daemon.log_lines import LEVELS
-from beanstalk_twisted.daemon.options import ADDRESS, DEFAULT_MAX_JOB_BYTES, GROUPS, PORT
+from beanstalk_twisted.daemon.options import OPTIONS
 from beanstalk_twisted.daemon.replication_options import FENCED
 from beanstalk_twisted.jobs import figures as processing_time
-from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.jobs.limits import OPENED_LINES, Groups
+from beanstalk_twisted.jobs.limits import OPENED_LINES
 from beanstalk_twisted.jobs.pages import PAGE_BITS
-from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.rules import batches, policies, policy_keys, put_batches, statistics
+from beanstalk_twisted.rules import batches, policies, policy_keys, put_batches
 from beanstalk_twisted.rules import bulk as dead_kicks
 from beanstalk_twisted.rules.bulk import FLUSH_SLICE_BYTES, RUN_JOBS, TAGGED_JOBS
 from beanstalk_twisted.rules.looks import LOOK_RESERVED, SHOWN_RESERVED, SLICE_CONNECTIONS
 from beanstalk_twisted.rules.put_batches import MAX_AHEAD_S
-from beanstalk_twisted.rules.reservations import Answer
 from beanstalk_twisted.rules.timekeeping import (
     RELEASED_JOBS,
     REWRITTEN_BYTES,
@@ -49,19 +44,17 @@ from beanstalk_twisted.rules.timekeeping import (
     SLICE_JOBS,
 )
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES, SLICE_TUBES
-from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.connections import protocol
 from beanstalk_twisted.server.connections.accepting import MAX_ACCEPTS
 from beanstalk_twisted.server.execution_context import MIN_SHARE_NS, TURN_NS
-from beanstalk_twisted.server.settings import Process
-from beanstalk_twisted.storage.archiver import DEFAULT_AGE_S
-from beanstalk_twisted.storage.clock import LogClock
+from beanstalk_twisted.server.settings import DEFAULT_MAX_JOB_BYTES
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import ROUTES
 from beanstalk_twisted.wire import extensions, grammar, replies, v1
-from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS, MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.extensions import AUTH, EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.commands import COMMANDS, MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.extensions import EXTENSIONS
+from beanstalk_twisted.wire.forms import ANY_COMMAND
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
 from beanstalk_twisted.wire.tags import (
@@ -149,24 +142,13 @@ def slug(heading: str) -> str:
 # Protocol.
 
 
-def line_of(command: Command) -> str:
-    """Make the column on a command that follows from the code."""
-    fields = [field for field in command.fields if field.is_written]
-    named = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in fields]
-    behind = " CR LF body" if command.has_body else ""
-    if command.has_jobs:
-        behind = " CR LF jobs" if command.is_batch else " CR LF body"
-    return f"`{' '.join([command.name, *named])}`{behind}"
+COMMAND_TABLES = runpy.run_path(str(ROOT / "docs" / "commands.py"))
+line_of: Callable[[Command], str] = COMMAND_TABLES["line_of"]
 
 
-def test_the_table_of_commands_is_that_of_the_code() -> None:
-    documented = [line for line, *_ in table(PROTOCOL, "Commands")]
-    assert documented == [line_of(command) for command in COMMANDS]
-
-
-def test_the_table_of_extensions_is_that_of_the_code() -> None:
-    documented = [line for line, *_ in table(EXTENSIONS_PAGE, "Commands")]
-    assert documented == [line_of(command) for command in (TAGGED_PUT, *EXTENSIONS, AUTH)]
+def test_the_tables_of_commands_are_what_their_script_writes() -> None:
+    for page, text in COMMAND_TABLES["pages"]().items():
+        assert page.read_text() == text
 
 
 def test_the_table_of_tags_is_that_of_the_code() -> None:
@@ -220,7 +202,7 @@ def test_the_replies_to_commands_of_v1_are_those_of_a_server() -> None:
 
 
 def test_every_reply_of_v1_is_described_and_no_other() -> None:
-    words = {kind.word.decode() for kind in specs._ANY_COMMAND}.union(*replies_of_v1().values())
+    words = {form.word.decode() for form in ANY_COMMAND}.union(*replies_of_v1().values())
     cells = [reply for reply, _ in table(PROTOCOL, "Replies of v1")]
     assert {word for cell in cells for word in re.findall(r"`([A-Z_]+)", cell)} == words
 
@@ -273,33 +255,9 @@ def test_every_reply_of_extensions_is_described_and_no_other() -> None:
     assert {name.split()[0] for name in names_in(table(EXTENSIONS_PAGE, "Replies"))} == sent
 
 
-def test_the_keys_of_a_listed_job_are_those_of_the_code_in_order() -> None:
-    job = Job(1, b"", None, (0,) * 16)
-    job.state = State.RESERVED
-    documented = names_in(table(EXTENSIONS_PAGE, "Listing jobs"))
-    assert documented == [key for key, _ in statistics.listed(job, 0)]
-
-
-def test_the_keys_of_a_group_are_those_of_the_code_in_order() -> None:
-    documented = names_in(table(EXTENSIONS_PAGE, "Groups"))
-    assert documented == [key for key, _ in statistics.group(Groups(), b"g")]
-
-
-def test_the_keys_of_what_a_job_carries_are_those_of_the_code_in_order() -> None:
-    tags = Tags(b"a", 1, b"b", 1, b"c", b"d", b"m", b"e", Reason.TTR, 1, b"f")
-    documented = names_in(table(EXTENSIONS_PAGE, "What a job carries"))
-    assert documented == [key for key, _ in statistics.carried(Job(1, b"", tags, (0,) * 16))]
-    told = re.findall(r"`dead-reason` \| (.*) \|", section(EXTENSIONS_PAGE, "What a job carries"))
-    assert sorted(re.findall(r"`([a-z-]+)`", told[0])) == sorted(REASONS.values())
-
-
-def test_the_keys_of_a_listed_connection_are_those_of_the_code_in_order() -> None:
-    queue = WorkQueue(Process(LogClock(), 0).facts, COUNTERS, 0)
-    listed, _ = queue.connections.list_all(queue.connect(), 0) or (None, 0)
-    assert isinstance(listed, Document)
-    lines = listed.content.decode().splitlines()[2:]
-    documented = names_in(table(EXTENSIONS_PAGE, "Listing connections"))
-    assert documented == [line[2:].split(":")[0] for line in lines]
+def test_the_reasons_of_dead_letters_are_those_of_the_code() -> None:
+    rows = {quoted(row[0]): row[2] for row in table(EXTENSIONS_PAGE, "What a job carries")}
+    assert set(re.findall(r"`([a-z-]+)`", rows["dead-reason"])) == set(REASONS.values())
 
 
 def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
@@ -434,24 +392,10 @@ def test_the_file_of_policies_on_the_page_is_a_right_one() -> None:
     assert declared.rules_of(b"import.once") == {"max-age": "-"}
 
 
-Ask = Callable[[WorkQueue, Session], Answer]
-
-STATISTICS: dict[str, Ask] = {
-    "stats": lambda queue, session: queue.stats(session, 0),
-    "stats-tube": lambda queue, session: queue.looks.stats_tube(session, 0, b"default"),
-    "stats-job": lambda queue, session: queue.looks.stats_job(session, 0, 1),
-}
-
-
-@pytest.mark.parametrize("name", STATISTICS)
-def test_the_keys_of_statistics_are_those_the_server_sends_in_order(name: str) -> None:
-    queue = WorkQueue(Process(LogClock(), 8192).facts, COUNTERS, max_job_bytes=10)
-    session = queue.connect()
-    queue.puts.put(session, 0, queue.puts.begin(session, 0), 0, 0, 1, b"body")
-    reply, _ = STATISTICS[name](queue, session)
-    assert isinstance(reply, Document)
-    sent = [line.partition(":")[0] for line in reply.content.decode().splitlines()[1:]]
-    assert names_in(table(PROTOCOL, name)) == sent
+@pytest.mark.parametrize("name", ["protocol.md", "protocol.zh.md", "extensions.md"])
+def test_the_tables_of_keys_of_statistics_are_what_their_script_writes(name: str) -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "stats.py"))
+    assert (ROOT / "docs" / name).read_text() == script["page"](name)
 
 
 def modules_that_differ() -> set[str]:
@@ -479,25 +423,24 @@ def test_the_page_of_options_is_what_its_script_writes() -> None:
     assert OPTIONS_PAGE.read_text() == script["page"]()
 
 
-def test_the_table_of_options_has_every_option_with_its_default() -> None:
-    options = Options()
-    listed = [each for group in GROUPS for each in group.options]
-    letters = {letter: options.synonyms[letter] for letter in options.shortOpt.replace(":", "")}
-    # These are known only to be refused in words of their own.
-    assert letters.pop("c") == letters.pop("n") == "c"
-    assert {each.letter: each.name or each.letter for each in listed if each.letter} == letters
-    names = [each.name for each in listed if each.name]
-    assert sorted(names) == sorted(name.rstrip("=") for name in options.longOpt)
-    assert len(names) <= 40
-    set_elsewhere = {
-        "address": ADDRESS, "port": PORT, "fsync": "always",
-        "on-fenced": "standby", "log-format": "text", "log-level": "info",
-        "binlog-archive-age": str(DEFAULT_AGE_S),
-    }  # fmt: skip
-    for each in listed:
-        if each.name and each.name not in ("help", "version"):
-            default = set_elsewhere.get(each.name) or options.defaults.get(each.name)
-            assert each.default == str(default or ""), each.name
+def test_the_tables_of_the_api_are_what_their_script_writes() -> None:
+    page = ROOT / "docs" / "monitoring.md"
+    script = runpy.run_path(str(page.with_name("routes.py")))
+    assert page.read_text() == script["page"](page.read_text())
+    rows = re.findall(r"^\| `[a-z].*", section(page, "API"), re.MULTILINE)
+    assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
+
+
+def test_the_default_that_is_shown_of_an_option_is_its_value_without_being_given() -> None:
+    assert len([each for each in OPTIONS if each.opts[-1].startswith("--")]) <= 40
+    values = parse([])
+    for each in OPTIONS:
+        needed = ["--binlog=x", "--replicate=nats://a/q"] if each.needs else []
+        if each.name == "archive_age_s":
+            needed = ["--binlog=x", "--binlog-archive=x"]
+        if each.shown:
+            given = parse([f"{each.opts[-1]}={each.shown}", *needed])[each.name]
+            assert given == (values[each.name] or False), each.name
 
 
 def commands_that_start_a_server() -> Iterator[str]:
@@ -512,7 +455,7 @@ def test_every_command_that_starts_a_server_has_options_that_it_knows() -> None:
     lines = list(commands_that_start_a_server())
     assert len(lines) >= 4
     for line in lines:
-        Options().parseOptions(shlex.split(line))
+        parse(shlex.split(line))
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

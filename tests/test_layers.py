@@ -52,7 +52,7 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 # alone is given the clock, since the commands of a chunk have times of their own.
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
-    "client.addresses", "client.commands.extension_specs", "client.commands.specs",
+    "client.addresses", "client.commands.calls", "client.commands.methods", "client.commands.specs",
     "client.commands.tags", "client.errors", "client.exchange",
     "client.pool.hashing", "client.stats", "client.tls_faults", "client.tubes",
     "daemon.removed_options", "exports", "printable", "replication.roster",
@@ -92,6 +92,7 @@ VOCABULARIES = {
         "binlog.space_budget",
         "binlog.tags",
         "wire.extensions",
+        "wire.layouts",
         "wire.replies",
         "wire.tags",
         "wire.rights",

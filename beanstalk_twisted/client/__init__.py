@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from beanstalk_twisted.exports import lazily
 
 if TYPE_CHECKING:
-    from beanstalk_twisted.client.commands.extension_specs import BatchDeleted as BatchDeleted
-    from beanstalk_twisted.client.commands.extension_specs import JobPage as JobPage
-    from beanstalk_twisted.client.commands.extension_specs import NewJob as NewJob
+    from beanstalk_twisted.client.commands.specs import BatchDeleted as BatchDeleted
+    from beanstalk_twisted.client.commands.specs import Inserted as Inserted
     from beanstalk_twisted.client.commands.specs import Job as Job
-    from beanstalk_twisted.client.commands.tags import Inserted as Inserted
+    from beanstalk_twisted.client.commands.specs import JobPage as JobPage
+    from beanstalk_twisted.client.commands.tags import NewJob as NewJob
     from beanstalk_twisted.client.commands.tags import Tags as Tags
     from beanstalk_twisted.client.commands.tags import hashed_key as hashed_key
     from beanstalk_twisted.client.connection import Connection as Connection
@@ -40,11 +40,10 @@ else:
         "endpoints": "Backoff SERVER_LOG",
         "service": "Client Losses",
         "connection": "Connection connect",
-        "commands.specs": "Job",
+        "commands.specs": "BatchDeleted Inserted Job JobPage",
         "stats": "ConnectionStats GroupStats JobStats ListedJob ReplicationStats ServerStats "
         "TubePolicy TubeStats",
-        "commands.extension_specs": "BatchDeleted JobPage NewJob",
-        "commands.tags": "Inserted Tags hashed_key",
+        "commands.tags": "NewJob Tags hashed_key",
         "errors": "ClientError ErrorReply",
         "pool.pool": "Pool Server",
         "pool.connections": "Misplaced PoolJob PoolStats",

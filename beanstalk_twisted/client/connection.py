@@ -23,9 +23,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args, Commands
+from beanstalk_twisted.client.commands.calls import Args
+from beanstalk_twisted.client.commands.methods import Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
@@ -33,7 +33,6 @@ from beanstalk_twisted.client.exchange import (
     MAX_WAITING_BYTES,
     PIECE_BYTES,
     RESERVING,
-    WAITING,
     Announcement,
     Exchange,
     Outbox,
@@ -174,7 +173,7 @@ class Connection(Protocol, Commands):
         is_alone = not exchange.unanswered
         if not exchange.ask(request):
             return
-        if is_alone or spec is extended.CANCEL_RESERVE:
+        if is_alone or spec is specs.CANCEL_RESERVE:
             self._deadline.heard()
         if self._is_full or request.size > PIECE_BYTES:
             self._outbox.add(request)
@@ -190,10 +189,10 @@ class Connection(Protocol, Commands):
         job that is being given back, or to what the server knows, which it is asked if need be.
         """
         if self._announcement.is_missing_for(request):
-            if all(each.spec is not extended.CAPABILITIES for each in self._exchange.unanswered):
-                self._send_implicit(extended.CAPABILITIES)
+            if all(each.spec is not specs.CAPABILITIES for each in self._exchange.unanswered):
+                self._send_implicit(specs.CAPABILITIES)
             return True
-        return self._awaited > 0 and request.spec in WAITING
+        return self._awaited > 0 and request.spec.row.waits
 
     def _send_implicit(self, spec: CommandSpec) -> None:
         """Send what the application has not asked for, and drop the answer."""
@@ -285,7 +284,7 @@ class Connection(Protocol, Commands):
             return errors.NotCarriedOut(spec.name, request.job_id, closed)
         # The answer to a question would come behind that of the command that is to end.
         is_too_late = (
-            spec is extended.CANCEL_RESERVE and self._announcement.is_missing_for(request)
+            spec is specs.CANCEL_RESERVE and self._announcement.is_missing_for(request)
             and self._exchange.is_waiting
         )  # fmt: skip
         if is_too_late or self._announcement.refuses(request):
@@ -315,17 +314,17 @@ class Connection(Protocol, Commands):
         if not request.is_begun:
             self._outbox.drop(request)
         self._exchange.forget(request)
-        if request.spec is extended.CAPABILITIES:
+        if request.spec is specs.CAPABILITIES:
             self._send_postponed()  # What waits for its answer may need another one.
-        elif request.spec is extended.RESERVE_BATCH and request.is_begun:
+        elif request.spec is specs.RESERVE_BATCH and request.is_begun:
             self._awaited += 1
         self._end_wait()
 
     def _end_wait(self) -> None:
         """End what waits in the server and is not wanted any more, if the server knows how."""
-        can_end = self.is_open and self._announcement.has(extended.CANCEL_RESERVE)
+        can_end = self.is_open and self._announcement.has(specs.CANCEL_RESERVE)
         if can_end and self._exchange.has_unwanted:
-            self._send_implicit(extended.CANCEL_RESERVE)
+            self._send_implicit(specs.CANCEL_RESERVE)
 
     def _pump(self) -> None:
         while self._outbox and not self._is_full:
@@ -336,12 +335,12 @@ class Connection(Protocol, Commands):
     def _answer(self, request: Pending, reply: Reply) -> None:
         if request.choice is not None:
             self._note_use(request, request.choice, reply)
-        if request.spec is extended.CAPABILITIES:
+        if request.spec is specs.CAPABILITIES:
             self._note_announced(request, reply)
         if request.is_forgotten:
             if reply.word == specs.RESERVE.success:
                 self._give_back(reply.value)
-            elif request.spec is extended.RESERVE_BATCH:
+            elif request.spec is specs.RESERVE_BATCH:
                 for part in reply.parts:
                     self._give_back(part.value)
                 self._awaited -= 1
@@ -351,7 +350,7 @@ class Connection(Protocol, Commands):
             result = request.spec.result(request.args, reply)
             if request.spec in RESERVING:
                 result.reserved_on = self
-            elif request.spec is extended.RESERVE_BATCH:
+            elif request.spec is specs.RESERVE_BATCH:
                 for job in result:
                     job.reserved_on = self
         except errors.ClientError as error:

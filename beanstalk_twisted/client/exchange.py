@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import CommandSpec, Reply, Shape
+from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.tubes import CHOOSING, TubeChoice
+from beanstalk_twisted.wire.forms import ReplyForm
 from beanstalk_twisted.wire.grammar import CRLF
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
 
@@ -31,10 +31,10 @@ class Impossible(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A reply some of whose parts are still to come, of these shapes."""
+    """A reply some of whose parts are still to come, of these forms."""
 
     first: Reply
-    shapes: Mapping[bytes, Shape]
+    forms: Mapping[bytes, ReplyForm]
     parts: list[Reply]
 
 
@@ -66,7 +66,7 @@ class ReplyReader:
         else:
             self._unread, self._at = self._unread[self._at :] + data, 0
 
-    def next(self, shapes: Mapping[bytes, Shape]) -> Reply | Impossible | None:
+    def next(self, forms: Mapping[bytes, ReplyForm]) -> Reply | Impossible | None:
         """Give the next reply, of those that may come; None if it is not there yet."""
         if self._missing > 0:
             return None
@@ -79,26 +79,26 @@ class ReplyReader:
                 return None
             return Impossible(f"no line of a reply: {self._unread[start : start + 40]!r}...")
         word, _, text = self._unread[start:end].partition(b" ")
-        shape = shapes.get(word)
-        if shape is None:
+        form = forms.get(word)
+        if form is None:
             return Impossible(f"not an answer to this: {self._unread[start:end]!r}")
         try:
-            value = shape.read(text)
+            value = form.read(text)
         except ValueError:
             return Impossible(f"not well formed: {self._unread[start:end]!r}")
-        if shape.has_body:
+        if form.has_body:
             return self._with_body(word, value, end + 2)
         self._at = end + 2
         reply = Reply(word, value, b"")
-        if shape.parts is not None:
-            return self._more_parts(_Batch(reply, shape.parts, []))
+        if form.parts is not None:
+            return self._more_parts(_Batch(reply, form.parts, []))
         return reply
 
     def _more_parts(self, batch: _Batch) -> Reply | Impossible | None:
         """Read parts, each a reply of its own; those that have come are kept."""
         self._batch = None
         while len(batch.parts) < batch.first.value:
-            part = self.next(batch.shapes)
+            part = self.next(batch.forms)
             if part is None:
                 self._batch = batch
                 return None
@@ -126,13 +126,10 @@ class ReplyReader:
 
 _WATCHING: Final = CHOOSING - {specs.USE}
 _ANY_JOB: Final = frozenset((specs.RESERVE, specs.RESERVE_WITH_TIMEOUT))
-_NOT_PASSED: Final = _WATCHING | {extended.CANCEL_RESERVE}
+_NOT_PASSED: Final = _WATCHING | {specs.CANCEL_RESERVE}
 """Behind one of these a `reserve` does not ask for the same as one before it."""
 
 RESERVING: Final = _ANY_JOB | {specs.RESERVE_JOB}
-WAITING: Final = _ANY_JOB | {extended.RESERVE_BATCH, extended.WAIT_JOB}
-"""Commands whose answer may be long in coming, and that of all behind them with it."""
-
 _ENDING: Final = frozenset((specs.DELETE, specs.RELEASE, specs.BURY))
 
 
@@ -282,13 +279,13 @@ class Exchange(Generic[R]):
                 self._orphan = None
             if reply.word == spec.success and not request.is_forgotten:
                 self.reserved[reply.value] = None
-        elif spec is extended.RESERVE_BATCH:
+        elif spec is specs.RESERVE_BATCH:
             if not request.is_forgotten:
                 self.reserved.update((part.value, None) for part in reply.parts)
-        elif spec is extended.DELETE_BATCH and reply.word == spec.success:
+        elif spec is specs.DELETE_BATCH and reply.word == spec.success:
             for job_id in request.args[0]:
                 self.reserved.pop(job_id, None)
-        elif spec is extended.MOVE_JOB:
+        elif spec is specs.MOVE_JOB:
             if reply.word in (spec.success, errors.NotFound.word):
                 self.reserved.pop(request.args[0], None)
         elif spec in _ENDING or spec is specs.TOUCH:
@@ -321,14 +318,14 @@ class Exchange(Generic[R]):
         if not self.unanswered:
             return None
         oldest = self.unanswered[0]
-        if len(self.unanswered) > 1 and self.unanswered[1].spec is extended.CANCEL_RESERVE:
+        if len(self.unanswered) > 1 and self.unanswered[1].spec is specs.CANCEL_RESERVE:
             return grace_s
         wait_s = oldest.spec.server_time_s(oldest.args)
         return None if wait_s is None else wait_s + grace_s
 
 
 def _may_wait(request: Request) -> bool:
-    return request.spec in WAITING and request.spec.server_time_s(request.args) != 0
+    return request.spec.row.waits and request.spec.server_time_s(request.args) != 0
 
 
 DOES_NOT_KNOW: Final = "does not announce this command, which beanstalkd does not have"
@@ -351,8 +348,6 @@ class Announcement:
         """Note the answer; a server that does not know the question knows nothing else."""
         try:
             self.words = request.spec.result(request.args, reply)
-        except (errors.UnknownCommand, errors.BadFormat):
-            self.words = frozenset()
         except errors.ClientError as error:
             self._why_unknown = f"has not said whether it knows this ({error})"
 

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import Args
+from beanstalk_twisted.client.commands.calls import Args
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.exchange import Request
 from beanstalk_twisted.client.tubes import TubeChoice, UsedTube

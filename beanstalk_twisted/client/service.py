@@ -14,9 +14,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.extension_specs import AUTH_TOKEN
-from beanstalk_twisted.client.commands.methods import Args, Commands
-from beanstalk_twisted.client.commands.specs import CommandSpec
+from beanstalk_twisted.client.commands.calls import Args
+from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.specs import AUTH_TOKEN, CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import (
     GRACE_S,

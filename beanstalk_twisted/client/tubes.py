@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec
 
@@ -10,15 +9,9 @@ DEFAULT: Final = b"default"
 """The tube that a new connection uses and watches (protocol.txt, "Tubes")."""
 
 CHOOSING: Final = frozenset((
-    specs.USE, specs.WATCH, specs.IGNORE, extended.WATCH_WEIGHTED, extended.RESERVE_MODE,
+    specs.USE, specs.WATCH, specs.IGNORE, specs.WATCH_WEIGHTED, specs.RESERVE_MODE,
 ))  # fmt: skip
 """Commands whose effect is the connection's, and is brought to the next one."""
-
-IN_TUBE: Final = frozenset((
-    specs.PUT, specs.PEEK_READY, specs.PEEK_DELAYED, specs.PEEK_BURIED, specs.KICK,
-    specs.LIST_TUBE_USED, extended.PUT_TAGGED, extended.PUT_AT, extended.PUT_BATCH,
-))  # fmt: skip
-"""Commands that are about the tube in use."""
 
 _UNSAID_WEIGHT: Final = 1
 _FIRST_MODE: Final = "fifo"
@@ -40,11 +33,11 @@ class TubeChoice:
             self.used = args[0]
         elif spec is specs.WATCH:
             self.watched[args[0]] = _UNSAID_WEIGHT
-        elif spec is extended.WATCH_WEIGHTED:
+        elif spec is specs.WATCH_WEIGHTED:
             self.watched[args[0]] = args[1]
         elif spec is specs.IGNORE:
             self.watched.pop(args[0], None)
-        elif spec is extended.RESERVE_MODE:
+        elif spec is specs.RESERVE_MODE:
             self.mode = args[0]
 
     def commands(self) -> list[tuple[CommandSpec, tuple[Any, ...]]]:
@@ -54,13 +47,13 @@ class TubeChoice:
         wanted: list[tuple[CommandSpec, tuple[Any, ...]]] = [(specs.USE, (self.used,))]
         for tube, weight in self.watched.items():
             if weight != _UNSAID_WEIGHT:
-                wanted.append((extended.WATCH_WEIGHTED, (tube, weight)))
+                wanted.append((specs.WATCH_WEIGHTED, (tube, weight)))
             elif tube != DEFAULT:
                 wanted.append((specs.WATCH, (tube,)))
         if DEFAULT not in self.watched:
             wanted.append((specs.IGNORE, (DEFAULT,)))
         if self.mode != _FIRST_MODE:
-            wanted.append((extended.RESERVE_MODE, (self.mode,)))
+            wanted.append((specs.RESERVE_MODE, (self.mode,)))
         return wanted
 
 
@@ -82,7 +75,7 @@ class UsedTube:
         """
         if spec is specs.USE:
             self._said[use] = args[0]
-        if spec not in IN_TUBE:
+        if not spec.row.is_in_use:
             return None
         return next(reversed(self._said.values()), self._confirmed) if tube is None else tube
 

@@ -26,7 +26,6 @@ from beanstalk_twisted.access.rules import BadAccessFile
 from beanstalk_twisted.binlog.errors import BinlogError
 from beanstalk_twisted.daemon.files import BadTubesFile, read_access, read_tubes
 from beanstalk_twisted.daemon.memory import Collecting, Collector
-from beanstalk_twisted.daemon.options import tls_endpoints
 from beanstalk_twisted.daemon.process import (
     Launcher,
     Refused,
@@ -266,6 +265,14 @@ def wrong_files(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def tls_endpoints(options: Mapping[str, Any]) -> list[Any]:
+    """:return: each `TlsEndpoint` among them; its module is imported where there is one only."""
+    groups = ("endpoints", "endpoints_v1", "endpoints_http")
+    return [
+        each for group in groups for each in options[group] if getattr(each, "is_encrypted", False)
+    ]
+
+
 def tls_files(options: Mapping[str, Any]) -> list[tuple[str, str, list[str]]]:
     """:return: of each endpoint for TLS its name, why its files cannot be used, empty if they can,
     and what is to be warned of.
@@ -298,7 +305,7 @@ def ports_in_use(options: Mapping[str, Any]) -> list[str]:
 
 def _refused(option: str, group: Iterable[IStreamServerEndpoint]) -> Iterator[str]:
     for endpoint in group:
-        # As `check_port`: of the endpoints those of TCP and TLS have one.
+        # Of the endpoints those of TCP and TLS have one.
         if not isinstance(getattr(endpoint, "_port", None), int):
             continue
         opening: Deferred[IListeningPort] = maybeDeferred(endpoint.listen, Factory())

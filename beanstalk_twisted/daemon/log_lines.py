@@ -80,6 +80,9 @@ OURS: Final = "beanstalk_twisted."
 
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
+LOG_DEFAULTS: Final = ("text", "info")
+"""The format and the level."""
+
 LEVELS: Final = ("debug", "info", "warn", "error", "critical")
 """Of lines, the least important first."""
 

@@ -7,9 +7,6 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple, Protocol
 
-from twisted.python import usage
-
-from beanstalk_twisted.daemon.options import whole_number
 from beanstalk_twisted.server.headroom import NO_LIMIT
 
 Read = Callable[[str], str | None]
@@ -42,15 +39,6 @@ class MemoryShare(NamedTuple):
         if machine_bytes is None or not self.value:
             return 0
         return max(1, (machine_bytes - SERVER_BYTES) * self.value // 100)
-
-
-def memory_share(option: str, text: str) -> MemoryShare:
-    """Read a number of bytes, or a percentage from 0 to 100."""
-    number, sign, rest = text.strip().partition("%")
-    is_number = number.isascii() and number.isdigit() and not rest
-    if not is_number or (sign and whole_number(option, number) > 100):
-        raise usage.UsageError(f"{option} needs bytes or a percentage, such as 80%, not {text!r}")
-    return MemoryShare(whole_number(option, number), bool(sign))
 
 
 def machine_bytes(read: Read | None = None, ram_bytes: int | None = None) -> int | None:

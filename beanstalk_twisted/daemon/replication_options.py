@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, NamedTuple
 
-from twisted.python import usage
+import click
 
 from beanstalk_twisted.binlog.directory import LOCKS
 
@@ -35,8 +35,6 @@ MIN_TIMEOUT_S: Final = 1
 MAX_TIMEOUT_S: Final = 3600
 """An hour; no client waits so long."""
 
-REPLICATION_NUMBERS: Final = ("lease-seconds", "replicate-timeout")
-
 FENCED: Final = 75
 """Exit code of a server in whose place another one has become active, under ``--on-fenced exit``:
 EX_TEMPFAIL of sysexits.h, so that who started it starts it again.
@@ -56,29 +54,30 @@ class Replication(NamedTuple):
     """
 
     url: str
-    lease_s: int
-    timeout_s: int
-    exits_when_fenced: bool
-    is_temporary: bool
+    lease_s: int = DEFAULT_LEASE_S
+    timeout_s: int = DEFAULT_TIMEOUT_S
+    exits_when_fenced: bool = False
+    is_temporary: bool = False
 
     @property
     def stream(self) -> str:
         return self.url.partition("?")[0].rpartition("/")[2]
 
 
-def check_url(url: str) -> None:
-    """:raise usage.UsageError: it names no stream, or what reads it is not installed."""
+def replicate_url(option: str, url: str) -> str:
+    """:raise click.UsageError: it names no stream, or what reads it is not installed."""
     if not url:
-        raise usage.UsageError("--replicate needs a URL, nats://HOST[:PORT],.../STREAM")
+        raise click.UsageError(f"{option} needs a URL, nats://HOST[:PORT],.../STREAM")
     from beanstalk_twisted.replication.stream.addresses import PACKAGES, parse
     from beanstalk_twisted.replication.stream.door import Refused
 
     if find_spec("nats") is None:
-        raise usage.UsageError(f"--replicate needs {PACKAGES}")
+        raise click.UsageError(f"{option} needs {PACKAGES}")
     try:
         parse(url)
     except Refused as problem:
-        raise usage.UsageError(f"--replicate: {problem}") from None
+        raise click.UsageError(f"{option}: {problem}") from None
+    return url
 
 
 def temporary_log() -> str:

@@ -351,7 +351,7 @@ class TlsEndpoint(ReadAgain):
         self.what = described(text, backlog)
         self.words = ", TLS with client certificates" if self.what.ca else ", TLS"
         self._tcp: Any = serverFromString(reactor, self.what.tcp)
-        # As Twisted's endpoints: see `options.check_port`.
+        # As Twisted's endpoints: see `command_line._endpoint`.
         self._port: int = self._tcp._port
         self._interface: str = self._tcp._interface
         self._handshakes = Handshakes(reactor, 0)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.replication.stream.door import Copies
-from beanstalk_twisted.wire.yaml import Quoted, Value
+from beanstalk_twisted.wire.layouts import REPLICATED, Values
 
 TELL_S: Final = 1.0
 """Seconds from one telling to the next: some 200 bytes, and as new as a person wants it."""
@@ -174,48 +174,42 @@ class Situation(NamedTuple):
         """Whether the active server waits for the stream, or refuses changes because of that."""
         return self.role == ACTIVE and (bool(self.why) or not self.lease_s)
 
-    def stats(self) -> list[tuple[str, Value]]:
+    def stats(self) -> Values:
+        """What `stats-replication` says."""
         copies = self.copies or Copies(0)
-        return [
-            ("role", self.role),
-            ("name", Quoted(self.who.name)),
-            ("standbys", self._names(self.standbys)),
-            ("standbys-not-in-sync", self._names(self._not_in_sync)),
-            ("messages-behind", self.behind),
-            ("lag-records", self.lag_records),
-            ("lag-bytes", self.lag_bytes),
-            ("lag-seconds", f"{self.lag_s:.3f}"),
-            ("lease-seconds", f"{self.lease_s:.3f}"),
-            ("stream", "silent" if self.is_stream_silent else "answers"),
-            ("stream-leader", Quoted(copies.leader)),
-            ("stream-copies", copies.wanted),
-            ("stream-copies-current", len(copies.current)),
-            ("stream-copies-behind", Quoted(" ".join(copies.behind))),
-            ("stream-problems", Quoted(_shown("; ".join(self.problems)))),
-            ("why-not-ready", Quoted(_shown(self.why))),
-            ("takeovers", self.takeovers),
-            ("fenced", self.fenced),
-        ]
+        return {
+            "role": self.role,
+            "name": self.who.name,
+            "standbys": self._names(self.standbys),
+            "standbys-not-in-sync": self._names(self._not_in_sync),
+            "messages-behind": self.behind,
+            "lag-records": self.lag_records,
+            "lag-bytes": self.lag_bytes,
+            "lag-seconds": f"{self.lag_s:.3f}",
+            "lease-seconds": f"{self.lease_s:.3f}",
+            "stream": "silent" if self.is_stream_silent else "answers",
+            "stream-leader": copies.leader,
+            "stream-copies": copies.wanted,
+            "stream-copies-current": len(copies.current),
+            "stream-copies-behind": " ".join(copies.behind),
+            "stream-problems": _shown("; ".join(self.problems)),
+            "why-not-ready": _shown(self.why),
+            "takeovers": self.takeovers,
+            "fenced": self.fenced,
+        }
 
-    def pairs(self) -> list[tuple[str, Value]]:
-        copies = self.copies or Copies(0)
-        return [
-            ("replication-role", self.role),
-            ("replication-standbys", self._names(self.standbys)),
-            ("replication-standbys-not-in-sync", self._names(self._not_in_sync)),
-            ("replication-messages-behind", self.behind),
-            ("replication-lag-records", self.lag_records),
-            ("replication-lag-bytes", self.lag_bytes),
-            ("replication-lag-seconds", f"{self.lag_s:.3f}"),
-            ("replication-copies-behind", Quoted(" ".join(copies.behind))),
-        ]
+    def pairs(self) -> Values:
+        """What `stats` says."""
+        values = self.stats()
+        values["copies-behind"] = values["stream-copies-behind"]
+        return {key: values[key.removeprefix("replication-")] for key in REPLICATED.keys}
 
     @property
     def _not_in_sync(self) -> list[Presence]:
         return [each for each in self.standbys if not each.is_in_sync]
 
-    def _names(self, standbys: Iterable[Presence]) -> Quoted:
-        return Quoted(" ".join(map(self._told_apart, standbys)))
+    def _names(self, standbys: Iterable[Presence]) -> str:
+        return " ".join(map(self._told_apart, standbys))
 
     def _told_apart(self, standby: Presence) -> str:
         """Its name, or its first address where several have that name, as `promote` takes it."""

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
@@ -14,11 +14,10 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.rules.reservations import Answer, leave
-from beanstalk_twisted.rules.statistics import Pairs, time_left, whole_seconds
+from beanstalk_twisted.rules.statistics import time_left, whole_seconds
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
-from beanstalk_twisted.wire import replies, yaml
+from beanstalk_twisted.wire import layouts, replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
-from beanstalk_twisted.wire.yaml import Quoted
 
 SLICE_CONNECTIONS: Final = 500
 """Connections that one slice of a list describes: some 5 ms."""
@@ -85,59 +84,59 @@ class Connections(Part):
     def list_all(self, session: Session, now_ns: int) -> Answer | None:
         """Who is connected, and what they do, in the order of their numbers."""
         numbers = sorted(self._state.sessions)
-        items = self._describe(numbers[:SLICE_CONNECTIONS], now_ns)
+        items = [
+            *map(layouts.CONNECTION.write, self.described(numbers[:SLICE_CONNECTIONS], now_ns))
+        ]
         if len(numbers) <= SLICE_CONNECTIONS:
-            return self._described(items)
+            return self._listed(items)
         self._timekeeping.answer_later(session, self._describe_rest(numbers, items))
         return None
 
     def _describe_rest(self, numbers: list[int], items: list[str]) -> Work:
         for at in range(SLICE_CONNECTIONS, len(numbers), SLICE_CONNECTIONS):
             now_ns = yield None
-            items += self._describe(numbers[at : at + SLICE_CONNECTIONS], now_ns)
-        return self._described(items)
+            some = numbers[at : at + SLICE_CONNECTIONS]
+            items += map(layouts.CONNECTION.write, self.described(some, now_ns))
+        return self._listed(items)
 
-    def _describe(self, numbers: list[int], now_ns: int) -> list[str]:
-        items = []
+    def described(self, numbers: Sequence[int], now_ns: int) -> list[dict[str, Any]]:
+        """Describe those of these connections that have not ended."""
+        found = []
         for number in numbers:
             session = self._state.sessions.get(number)
             facts = None if session is None else self.facts(session)
             if session is not None and facts is not None:
-                items.append(yaml.record(self._pairs(session, facts, now_ns)))
-        return items
+                found.append(self._values(session, facts, now_ns))
+        return found
 
-    def _pairs(self, session: Session, facts: ConnectionFacts, now_ns: int) -> Pairs:
+    def _values(self, session: Session, facts: ConnectionFacts, now_ns: int) -> dict[str, Any]:
         is_waiting = session.is_waiting or session.awaited_id != 0
         roles = (
             ("producer", session.is_producer), ("worker", session.is_worker),
             ("waiting", is_waiting),
         )  # fmt: skip
         waited_ns = now_ns - session.waits_from_ns if is_waiting else 0
-        return [
-            ("connection", session.number),
-            ("peer", Quoted(facts.peer)),
-            ("role", Quoted(" ".join([role for role, is_so in roles if is_so]))),
-            ("using", Quoted(session.using.name.decode("ascii"))),
-            ("watching", len(session.watching)),
-            ("mode", session.mode.decode("ascii")),
-            ("reserved", len(session.reserved)),
-            ("time-left", self._times_left(session, now_ns)),
-            ("waiting", whole_seconds(waited_ns)),
-            ("buffered", facts.buffered_bytes),
-            ("identity", Quoted(facts.identity)),
-            ("tls", "true" if facts.is_tls else "false"),
-        ]
+        return {
+            "connection": session.number,
+            "peer": facts.peer,
+            "role": " ".join([role for role, is_so in roles if is_so]),
+            "using": session.using.name.decode("ascii"),
+            "watching": len(session.watching),
+            "mode": session.mode.decode("ascii"),
+            "reserved": len(session.reserved),
+            "time-left": self._times_left(session, now_ns),
+            "waiting": whole_seconds(waited_ns),
+            "buffered": facts.buffered_bytes,
+            "identity": facts.identity,
+            "tls": facts.is_tls,
+        }
 
-    def _times_left(self, session: Session, now_ns: int) -> str:
+    def _times_left(self, session: Session, now_ns: int) -> dict[int, int]:
         """Of its first reserved jobs, by id."""
-        times = []
-        for job_id in islice(session.reserved, SHOWN_RESERVED):
-            job = self._state.jobs.look(job_id)
-            if job is not None:
-                times.append(f"{job_id}: {time_left(job, now_ns)}")
-        return "{" + ", ".join(times) + "}"
+        jobs = map(self._state.jobs.look, islice(session.reserved, SHOWN_RESERVED))
+        return {job.job_id: time_left(job, now_ns) for job in jobs if job is not None}
 
-    def _described(self, items: list[str]) -> Answer:
+    def _listed(self, items: list[str]) -> Answer:
         return self._changes.of_state(replies.Document(yaml.records("connections", items)))
 
 
@@ -185,9 +184,9 @@ class Listing(Part):
         if tube is None:
             return self._changes.not_found()
         places, end = places_behind(self._state, tube, LISTED[which], limit, start)
-        more: Pairs = [] if end is None else [("cursor", str(end))]
+        more = [] if end is None else [("cursor", str(end))]
         jobs = [self._state.jobs.job(place.key & ID_MASK) for place in places]
-        items = [yaml.record(statistics.listed(job, now_ns)) for job in jobs]
+        items = [layouts.LISTED_JOB.write(statistics.listed(job, now_ns)) for job in jobs]
         return self._changes.of_state(replies.Document(yaml.records("jobs", items, more)))
 
 
@@ -311,20 +310,22 @@ class Looks(Part):
         if job is None:
             return self._changes.not_found()
         tube = self._state.tubes.by_id(job.tube_id)
-        return replies.statistics(statistics.job(job, tube, now_ns)), job.lsn
+        return replies.statistics(layouts.JOB.write(statistics.job(job, tube, now_ns))), job.lsn
 
     def stats_tube(self, session: Session, now_ns: int, name: bytes) -> Answer:
         tube = self._state.tubes.find(name)
         if tube is None:
             return self._changes.not_found()
-        return self._changes.of_state(replies.statistics(statistics.tube(tube, now_ns)))
+        reply = replies.statistics(layouts.TUBE.write(statistics.tube(tube, now_ns)))
+        return self._changes.of_state(reply)
 
     def stats_group(self, session: Session, now_ns: int, group: bytes) -> Answer:
         """A group's statistics, if it has a job or one waits for it."""
         groups = self._state.groups
         if not groups.members(group) and not groups.waiting(group):
             return self._changes.not_found()
-        return self._changes.of_state(replies.statistics(statistics.group(groups, group)))
+        reply = replies.statistics(layouts.GROUP.write(statistics.group(groups, group)))
+        return self._changes.of_state(reply)
 
     def list_tubes(self, session: Session, now_ns: int) -> Answer:
         return self._changes.of_state(

@@ -33,9 +33,8 @@ from beanstalk_twisted.rules.policy_keys import (
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
 from beanstalk_twisted.rules.withheld import Withheld, is_withheld
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire import replies, yaml
 from beanstalk_twisted.wire.extensions import POLICY
-from beanstalk_twisted.wire.yaml import Quoted, Value
 
 MAX_RULED_TUBES: Final = 10_000
 """Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""
@@ -79,7 +78,11 @@ class Policies(TubePolicies):
     ) -> Answer | None:
         """:param pairs: keys and values to set; none to show the policy."""
         if not pairs:
-            return self._show(name)
+            texts = [
+                (key, yaml.quoted(value) if key in KEYS and isinstance(value, str) else str(value))
+                for key, value in self.shown(name).items()
+            ]
+            return self._changes.of_state(replies.mapping(texts))
         try:
             for key, value in pairs:
                 check_rule(key, value)
@@ -115,18 +118,19 @@ class Policies(TubePolicies):
         self._timekeeping.arm(tube)
         return answer
 
-    def _show(self, name: bytes) -> Answer:
+    def shown(self, name: bytes) -> dict[str, int | str]:
+        """Return the keys of a tube's policy that are set, and by what."""
         tube = self._state.tubes.find(name)
         declared = self.declared.rules_of(name)
         set_by_commands = {} if tube is None else sound_rules(tube.rules)
-        pairs: list[tuple[str, Value]] = []
+        values: dict[str, int | str] = {}
         for key in KEYS:
             value = declared.get(key, set_by_commands.get(key, ABSENT))
             if value != ABSENT:
                 is_number = value.isdigit() and key not in TUBE_KEYS
-                pairs.append((key, int(value) if is_number else Quoted(value)))
-                pairs.append((f"{key}-from", "file" if key in declared else "command"))
-        return self._changes.of_state(replies.statistics(pairs))
+                values[key] = int(value) if is_number else value
+                values[f"{key}-from"] = "file" if key in declared else "command"
+        return values
 
     # What holds.
 

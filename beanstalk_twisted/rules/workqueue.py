@@ -32,8 +32,9 @@ from beanstalk_twisted.rules.reservations import (
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
-from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire import layouts, replies
 from beanstalk_twisted.wire.extensions import CANCELLED, CannotHandOver
+from beanstalk_twisted.wire.layouts import Values
 from beanstalk_twisted.wire.replies import Reply
 
 SLICE_WAITS: Final = 500
@@ -103,8 +104,8 @@ class WorkQueue:
         self.edits = Edits(timekeeping, self.puts, self.moves)
         self.dead_kicks = DeadKicks(timekeeping, self.puts, self.moves)
         self.hand_over: Callable[[str], Reply] = lambda name: CannotHandOver(ALONE)
-        self.replication: Callable[[], statistics.Pairs] = list
-        self.replication_stats: Callable[[], statistics.Pairs] = lambda: [("role", "alone")]
+        self.replication: Callable[[], Values] = dict
+        self.replication_stats: Callable[[], Values] = lambda: {"role": "alone"}
         self.state.default()
 
     def tell_wall_clock(self, offset_ns: Callable[[], int]) -> None:
@@ -114,6 +115,11 @@ class WorkQueue:
     def measure_times(self) -> None:
         """Measure how long jobs wait and run, and count what happens to them, from now on."""
         self.state.times = self.reservations.times = JobTimes()
+
+    @property
+    def committed_lsn(self) -> int:
+        """What has to be durable before all that is the case now may be shown."""
+        return self._changes.committed_lsn
 
     def keep_in(self, log: JobLog) -> None:
         self._changes.log = log
@@ -288,14 +294,15 @@ class WorkQueue:
         return replies.KICKED_JOB, lsn
 
     def stats(self, session: Session, now_ns: int) -> Answer:
-        return replies.statistics(self.server_pairs()), 0
+        return replies.statistics(layouts.SERVER.write(self.server_stats())), 0
 
-    def server_pairs(self) -> statistics.Pairs:
-        pairs = statistics.server(
+    def server_stats(self) -> Values:
+        values = statistics.server(
             self.state, self.tally, self._counters, self._facts(),
             max_job_bytes=self.max_job_bytes, is_draining=self.puts.is_draining,
         )  # fmt: skip
-        return pairs + self.replication()
+        values.update(self.replication())
+        return values
 
     def pause_tube(self, session: Session, now_ns: int, name: bytes, seconds: int) -> Answer:
         """A tube hands out no job for so long; 0 ends a pause."""
@@ -321,7 +328,7 @@ class WorkQueue:
         return self.hand_over(name.decode()), 0
 
     def stats_replication(self, session: Session, now_ns: int) -> Answer:
-        return replies.statistics(self.replication_stats()), 0
+        return replies.statistics(layouts.REPLICATION.write(self.replication_stats())), 0
 
     def room_changed(self, now_ns: int) -> None:
         """The log has more room, or can have no more."""

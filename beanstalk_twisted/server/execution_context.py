@@ -4,6 +4,7 @@ time that each connection may take, and observers.
 
 from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from beanstalk_twisted.jobs.figures import Histogram
@@ -12,6 +13,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.reply_queue import Durability
 from beanstalk_twisted.wire.dialects import Parsed
+from beanstalk_twisted.wire.extensions import BY_OPERATION
 from beanstalk_twisted.wire.replies import Reply
 
 if TYPE_CHECKING:
@@ -20,30 +22,6 @@ if TYPE_CHECKING:
 Methods = dict[str, Callable[..., Answer | None]]
 """By operation; called with the session, the time and the fields' values, except where jobs follow:
 then with the session, the time, when the line came, and what came.
-"""
-
-
-LOOKS: Final = frozenset({
-    "peek", "peek-ready", "peek-delayed", "peek-buried", "stats", "stats-job", "stats-tube",
-    "list-tubes", "list-tube-used", "list-tubes-watched", "peek-reserved",
-    "capabilities", "list-jobs", "stats-group", "list-connections", "stats-replication",
-})  # fmt: skip
-"""Operations that only look: one that has failed has changed nothing."""
-
-CHANGES: Final = frozenset({
-    "put", "put-tagged", "put-at", "put-batch", "reserve", "reserve-with-timeout", "reserve-job",
-    "reserve-batch", "delete", "delete-batch", "release", "bury", "kick", "kick-job", "kick-dead",
-    "pause-tube", "flush-tube", "flush-buried", "forget-key", "move-job", "update-job",
-    "tube-policy",
-})  # fmt: skip
-"""Operations whose replies wait for the log; all others change a connection, a TTR, or nothing."""
-
-OWN: Final = frozenset({
-    "use", "watch", "ignore", "list-tube-used", "list-tubes-watched", "capabilities",
-    "reserve-mode", "auth", "stats-replication",
-})  # fmt: skip
-"""Operations on the connection or this server alone: their replies say nothing of the queue, so
-they are true whichever server is active.
 """
 
 TURN_NS: Final = 5_000_000
@@ -73,58 +51,12 @@ COMMAND_BOUNDS_NS: Final = (
 
 
 def methods_of(queue: WorkQueue) -> Methods:
-    """Map each operation of the tables (`wire.commands`, `wire.v1`) to a method of the queue."""
-    return {
-        "put": queue.puts.put,
-        "peek": queue.looks.peek,
-        "peek-ready": queue.looks.peek_ready,
-        "peek-delayed": queue.looks.peek_delayed,
-        "peek-buried": queue.looks.peek_buried,
-        "reserve-with-timeout": queue.reservations.reserve_with_timeout,
-        "reserve-job": queue.reserve_job,
-        "reserve": queue.reservations.reserve,
-        "delete": queue.delete,
-        "release": queue.release,
-        "bury": queue.bury,
-        "kick": queue.kick,
-        "kick-job": queue.kick_job,
-        "touch": queue.touch,
-        "stats-job": queue.looks.stats_job,
-        "stats-tube": queue.looks.stats_tube,
-        "stats": queue.stats,
-        "use": queue.watching.use,
-        "watch": queue.watching.watch,
-        "ignore": queue.watching.ignore,
-        "list-tubes-watched": queue.looks.list_tubes_watched,
-        "list-tube-used": queue.looks.list_tube_used,
-        "list-tubes": queue.looks.list_tubes,
-        "pause-tube": queue.pause_tube,
-        "capabilities": queue.looks.capabilities,
-        "put-tagged": queue.put_batches.put_tagged,
-        "put-at": queue.put_batches.put_at,
-        "put-batch": queue.put_batches.put_batch,
-        "reserve-batch": queue.batches.reserve,
-        "delete-batch": queue.batches.delete,
-        "peek-reserved": queue.looks.peek_reserved,
-        "list-jobs": queue.listing.list_jobs,
-        "flush-tube": queue.flushes.flush,
-        "flush-buried": queue.flushes.flush_buried,
-        "forget-key": queue.flushes.forget_key,
-        "move-job": queue.edits.move,
-        "update-job": queue.edits.update,
-        "wait-job": queue.job_waits.wait,
-        "cancel-reserve": queue.cancel_reserve,
-        "stats-group": queue.looks.stats_group,
-        "watch-weighted": queue.watching.watch_weighted,
-        "reserve-mode": queue.watching.reserve_mode,
-        "tube-policy": queue.policies.tube_policy,
-        "kick-dead": queue.dead_kicks.kick,
-        "list-connections": queue.connections.list_all,
-        "drain": queue.puts.drain,
-        "undrain": queue.puts.undrain,
-        "promote": queue.promote,
-        "stats-replication": queue.stats_replication,
-    }
+    """Find the method of the queue for each operation of the table.
+
+    :raise AttributeError: a row names none.
+    """
+    rows = [row for row in BY_OPERATION.values() if row.method]
+    return {row.operation: attrgetter(row.method)(queue) for row in rows}
 
 
 class CommandTimes:
@@ -192,8 +124,8 @@ class ExecutionContext:
         and what it took, nanoseconds.
     :ivar times: None if nothing shows how long commands take.
     :ivar enough_bytes: when N bytes more of a body have come, the time for the next begins.
-    :ivar refuses_changes: whether `CHANGES` are refused; ``changes_refused`` how many were, except
-        puts that `Headroom` has refused.
+    :ivar refuses_changes: whether commands that `changes` are refused; ``changes_refused`` how many
+        were, except puts that `Headroom` has refused.
     :ivar share_ns: how long one connection's commands are carried out before others have theirs,
         `MIN_SHARE_NS` to `TURN_NS`.
     """
@@ -203,8 +135,8 @@ class ExecutionContext:
         failed: Callable[[bytes, bool], Answer],
     ) -> None:  # fmt: skip
         """:param deliver: called when the queue has answers for other sessions.
-        :param failed: called with the line of a command that has failed, and whether it is of
-            `LOOKS`, while its exception is being handled; returns what to answer.
+        :param failed: called with the line of a command that has failed, and whether it
+            only looks, while its exception is being handled; returns what to answer.
         """
         self.queue = queue
         self.methods = methods_of(queue)
@@ -227,15 +159,16 @@ class ExecutionContext:
         self._carried_out: Methods = {}
 
     def refuse_changes(self, refuses: bool) -> None:
-        """Answer OUT_OF_MEMORY to `CHANGES` from now on, or carry them out again; for a `put` with
-        its body `Headroom.close` does so.
+        """Answer OUT_OF_MEMORY to all that `changes` from now on, or carry it out again; for a
+        `put` with its body `Headroom.close` does so.
         """
         if refuses == self.refuses_changes:
             return
         self.refuses_changes = refuses
         if refuses:
-            self._carried_out = {each: self.methods[each] for each in CHANGES}
-            self.methods.update(dict.fromkeys(CHANGES, self._refuse_change))
+            changes = [row.operation for row in BY_OPERATION.values() if row.changes]
+            self._carried_out = {each: self.methods[each] for each in changes}
+            self.methods.update(dict.fromkeys(changes, self._refuse_change))
         else:
             self.methods.update(self._carried_out)
 

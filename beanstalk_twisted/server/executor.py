@@ -4,7 +4,7 @@ from typing import Final
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import NO_ROOM, REFUSED, Answer
-from beanstalk_twisted.server.execution_context import LOOKS, OWN, ExecutionContext, Observer
+from beanstalk_twisted.server.execution_context import ExecutionContext, Observer
 from beanstalk_twisted.server.incoming import (
     Incoming,
     IncomingBody,
@@ -13,7 +13,7 @@ from beanstalk_twisted.server.incoming import (
     LongLine,
 )
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
-from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
+from beanstalk_twisted.wire.commands import LOOKS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
 from beanstalk_twisted.wire.extensions import UNAUTHORIZED, CannotHandOver, ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
@@ -498,11 +498,11 @@ class Executor:
 
     def _needs_no_lease(self, reply: Reply) -> bool:
         """Return True if the reply may leave though another server may be active."""
-        is_own = self._command is not None and self._command.operation in OWN
+        is_own = self._command is not None and self._command.is_own
         return is_own or reply == OUT_OF_MEMORY or isinstance(reply, CannotHandOver)
 
     def answer_failure(self) -> None:
         """Answer the failed command; raise the exception being handled if it is no Exception."""
         line, self.line = self.line, b""
-        has_looked = self._command is not None and self._command.operation in LOOKS
+        has_looked = self._command is not None and self._command.effect == LOOKS
         self.answer(self._context.failed(line, has_looked))

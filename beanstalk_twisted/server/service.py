@@ -249,7 +249,7 @@ class BeanstalkService(Service):
         committer = self._store.committer
         self._headroom.unsettled = lambda: committer.unacknowledged_bytes
         self.connections.is_log_congested = lambda: committer.is_congested
-        self.turns.flush = committer.end_turn
+        self.turns.flush = committer.flush
         self._advance()
         self._store.tell(self.process.log)
         self._store.start()

@@ -6,16 +6,20 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.compaction import Policy
+from beanstalk_twisted.binlog.segments.format import DEFAULT_SEGMENT_BYTES
 from beanstalk_twisted.jobs.unique_keys import MAX_KEYS
-from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.server.connections.epoll_reader import BUSY_POLL_US, LIMIT_NS
 from beanstalk_twisted.server.execution_context import NEVER_NS
 from beanstalk_twisted.storage.clock import NS, LogClock
-from beanstalk_twisted.storage.fsync import DEFAULT_LIMIT_US, FsyncPolicy
+from beanstalk_twisted.storage.fsync import ALWAYS, DEFAULT_LIMIT_US, FsyncPolicy
 from beanstalk_twisted.storage.opening import Verify
 from beanstalk_twisted.storage.store import LogFacts, LogOptions
 from beanstalk_twisted.storage.watchdog import DEFAULT_LIMIT_S
 from beanstalk_twisted.version import VERSION
+from beanstalk_twisted.wire.layouts import Values
+
+DEFAULT_MAX_JOB_BYTES: Final = 65_535
+"""beanstalkd's (prot.h, JOB_DATA_SIZE_LIMIT_DEFAULT); inclusive."""
 
 DEFAULT_SLOW_MS: Final = 100
 """Milliseconds: ten times what a turn may take, and what a person notices."""
@@ -94,9 +98,9 @@ class Settings(NamedTuple):
     :ivar verify: what a start looks at before the server serves.
     """
 
-    max_job_bytes: int
-    segment_bytes: int
-    fsync: FsyncPolicy
+    max_job_bytes: int = DEFAULT_MAX_JOB_BYTES
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    fsync: FsyncPolicy = ALWAYS
     verbosity: int = 0
     pidfile: str = ""
     max_connections: int = 1 << 20
@@ -155,7 +159,7 @@ class Settings(NamedTuple):
 
 
 class Process:
-    """Gathers `ProcessFacts`."""
+    """What the process and its log have to say in `stats`, by key."""
 
     def __init__(
         self, clock: LogClock, segment_bytes: int, chance: Callable[[int], bytes] = os.urandom
@@ -166,21 +170,21 @@ class Process:
         self._identity = chance(8).hex()
         self._uname = os.uname()
 
-    def facts(self) -> ProcessFacts:
+    def facts(self) -> Values:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return ProcessFacts(
-            pid=os.getpid(),
-            version=VERSION,
-            utime_us=round(usage.ru_utime * 1_000_000),
-            stime_us=round(usage.ru_stime * 1_000_000),
-            uptime_s=self._clock.uptime_ns() // NS,
-            binlog_oldest=self.log.oldest(),
-            binlog_current=self.log.current(),
-            binlog_migrated=self.log.migrated(),
-            binlog_written=self.log.written(),
-            binlog_max_bytes=self._segment_bytes,
-            identity=self._identity,
-            hostname=self._uname.nodename,
-            os=self._uname.version,
-            platform=self._uname.machine,
-        )
+        return {
+            "pid": os.getpid(),
+            "version": VERSION,
+            "rusage-utime": f"{usage.ru_utime:.6f}",
+            "rusage-stime": f"{usage.ru_stime:.6f}",
+            "uptime": self._clock.uptime_ns() // NS,
+            "binlog-oldest-index": self.log.oldest(),
+            "binlog-current-index": self.log.current(),
+            "binlog-records-migrated": self.log.migrated(),
+            "binlog-records-written": self.log.written(),
+            "binlog-max-size": self._segment_bytes,
+            "id": self._identity,
+            "hostname": self._uname.nodename,
+            "os": self._uname.version,
+            "platform": self._uname.machine,
+        }

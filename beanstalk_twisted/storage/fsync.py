@@ -12,7 +12,7 @@ US: Final = 1_000
 
 DEFAULT_LIMIT_US: Final = 300
 """The mean above which the thread syncs: measured, a lone client's round trips are clearly faster
-without it at 50 us, and no faster at 300.
+without it at 50 us, and no faster at 300; with many clients nobody waits for longer than that.
 """
 
 MAX_LIMIT_US: Final = 10_000
@@ -31,7 +31,7 @@ REST: Final = 20
 """And then others have this many times as long without another one."""
 
 MAX_BATCH_BYTES: Final = 64 << 10
-"""What one client sends at a time; the times of longer ones say little of the others."""
+"""Some 500 small jobs; the times of longer ones say little of the others."""
 
 
 class FsyncPolicy(NamedTuple):
@@ -69,9 +69,9 @@ class InlineSyncPolicy:
     """Whether the disk is quick enough for the reactor's thread to sync by itself, learnt from how
     long syncs take, in nanoseconds on any clock that does not go back.
 
-    A batch that one client alone waits for can share its sync with nobody, and to hand it to
-    another thread and back costs more than a quick disk's sync.  Each sync teaches, whichever
-    thread does it, so what is known of a slow disk costs no trials.
+    To hand a batch to another thread and back costs more than a quick disk's sync: both threads
+    want the interpreter's lock at each call of the kernel.  Each sync teaches, whichever thread
+    does it, so what is known of a slow disk costs no trials.
 
     After a sync here that took longer than `STALL` times the limit, the thread has all of them for
     `REST` times as long: to such syncs others lose no more than a twentieth of their time.  Shorter

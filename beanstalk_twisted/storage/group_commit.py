@@ -11,8 +11,19 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.errors import NoSpace
 from beanstalk_twisted.binlog.log import Log
-from beanstalk_twisted.binlog.space_budget import PreallocatedSegment, SpaceBudget
+from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import Writer
+from beanstalk_twisted.storage.commit_states import (
+    ABANDONED,
+    END,
+    IDLE,
+    NO_SPACE,
+    NOTHING,
+    SYNC,
+    WRITE,
+    Space,
+    after,
+)
 from beanstalk_twisted.storage.environment import (
     CommitEvents,
     CommitFigures,
@@ -22,12 +33,8 @@ from beanstalk_twisted.storage.environment import (
 )
 from beanstalk_twisted.storage.fail_stop import fail_stop
 from beanstalk_twisted.storage.fsync import MAX_BATCH_BYTES, FsyncPolicy, InlineSyncPolicy
-from beanstalk_twisted.storage.io_thread import Clock
 
 T = TypeVar("T")
-
-SPACE_RETRY_S: Final = 1.0
-"""From one try on a full disk to the next: soon for a person, seldom for the disk."""
 
 IDLE_FLUSH_S: Final = 0.05
 """How long relaxed records wait for others, and a commit for its sync mark: no more than 20 writes
@@ -50,68 +57,8 @@ LEAST_SLOW_NS: Final = 1_000_000
 the disk, but for a thread, on a busy machine.
 """
 
-IDLE: Final = -1
-"""In place of a time, ns: the disk has nothing to do."""
-
-
-class Space:
-    """Keeps as much space allocated as the queue wants, and tries a full disk again."""
-
-    def __init__(
-        self, budget: SpaceBudget, clock: Clock, events: CommitEvents, again: Callable[[], None]
-    ) -> None:
-        """:param again: called when a disk that was full is to be tried again."""
-        self.budget = budget
-        self._events = events
-        self._clock = clock
-        self._again = again
-        self._pause: IDelayedCall | None = None
-
-    def wanted(self) -> PreallocatedSegment | None:
-        """Return the segment to allocate now, if one is wanted."""
-        return None if self._pause is not None else self.budget.wanted(self._events.demand())
-
-    def next(self, is_ending: bool) -> PreallocatedSegment | None:
-        """As `wanted`, but none if the log is to end.  Without one a disk that was full may be
-        asked for something else, and there may be room for who waits for it, since a segment has
-        begun.
-        """
-        demand = self._events.demand()
-        is_asked = self._pause is None and not is_ending
-        segment = self.budget.wanted(demand) if is_asked else None
-        if segment is None and (demand.waiting or (self.budget.is_short and self._pause is None)):
-            self.was_given()
-        return segment
-
-    def was_given(self) -> None:
-        """A disk that was full no longer is when it has given all that is wanted, not before: else
-        each segment that compaction frees would be news.
-        """
-        budget = self.budget
-        if not budget.is_short or budget.wanted(self._events.demand()) is None:
-            budget.is_short = False
-            self._events.space_changed(None)
-
-    def was_refused(self, failure: Failure) -> None:
-        """The disk is full: the next try is a second from now, also if another one was planned."""
-        self.budget.is_short = True
-        self.stop()
-        self._pause = self._clock.callLater(SPACE_RETRY_S, self._end_pause)
-        self._events.space_changed(failure)
-
-    def try_now(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._end_pause()
-
-    def stop(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-
-    def _end_pause(self) -> None:
-        self._pause = None
-        self._again()
+NEVER: Final = -1
+"""In place of a time, ns: the disk has had nothing to do."""
 
 
 class GroupCommit:
@@ -128,26 +75,29 @@ class GroupCommit:
     Every failure here ends the server, except `NoSpace`: see `fail_stop`.  Public methods are not
     marked with it, since their callers are.
 
+    :ivar state: one of `commit_states.TRANSITIONS`.
+    :ivar wanted: what the disk is asked for besides batches that replies wait for: the highest of
+        `NOTHING` to `END` that was asked.
     :ivar acknowledgeable_lsn: replies that wait for this LSN or a lower one may be sent: with
         ``always`` what is durable, else what is written; with a replica, no more than it has.
     """
 
     def __init__(
         self, log: Log, writer: Writer, environment: Environment, policy: FsyncPolicy,
-        events: CommitEvents, shortcut: InlineSyncPolicy | None = None, slow_ns: int = 1 << 62,
+        events: CommitEvents, inline_sync: InlineSyncPolicy | None = None, slow_ns: int = 1 << 62,
         replica: Replica | None = None,
     ) -> None:  # fmt: skip
-        """:param shortcut: None has all done by the I/O thread that may take long.
+        """:param inline_sync: None has all done by the I/O thread that may take long.
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
         :param replica: has all of the log that was written before; what both have may be told.
         """
+        self.state = IDLE
+        self.wanted = NOTHING
         self.acknowledgeable_lsn = log.last_lsn
         self.replica = replica
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
         if replica is not None:
             replica.changed = self.replicated
-        self._durable_calls: list[tuple[int, Callable[[], None]]] = []
-        self._synced_calls: list[tuple[int, Callable[[], None]]] = []
         self._log = log
         self._writer = writer
         self._events = events
@@ -161,19 +111,21 @@ class GroupCommit:
         self._fail_stop = environment.failed
         self._written_lsn = log.last_lsn
         self._marked_lsn = log.durable_lsn
-        self._inline_sync = InlineSyncPolicy(0) if shortcut is None else shortcut
-        self._is_busy = self._is_flushing = self._is_again = self._may_shorten = False
-        self._wants_write = self._wants_sync = False
+        self._inline_sync = InlineSyncPolicy(0) if inline_sync is None else inline_sync
+        self._is_in_loop = self._may_write_here = False
         self._in_flight_bytes = 0
         self._slow_ns = slow_ns
         # When the disk was given its newest work, and when those began to wait who wait for it.
-        self._taken_ns = IDLE
+        self._taken_ns = NEVER
         self._waits_from_ns = self._took_ns = self._ended_ns = 0
         self._refused: tuple[Batch, bool] | None = None
         self._turn: IDelayedCall | None = None
         self._interval: IDelayedCall | None = None
         self._idle_flush: IDelayedCall | None = None
-        self._finished: Deferred[None] | None = None
+        self._durable_calls: list[tuple[int, Callable[[], None]]] = []
+        self._next_sync_calls: list[Callable[[], None]] = []
+        self._this_sync_calls: list[Callable[[], None]] = []
+        self._finished: Deferred[None] = Deferred()
 
     @property
     def is_congested(self) -> bool:
@@ -187,59 +139,45 @@ class GroupCommit:
             under_way = max(under_way, self.replica.waiting_bytes)
         return under_way + self._log.open_bytes
 
+    # What is asked for.
+
     def schedule(self) -> None:
         """Records may have been appended: take them to disk when the reactor comes round next."""
-        if self._turn is not None or self._is_busy:
+        if self.state != IDLE or self._turn is not None:
             return
-        if self._is_due or self._wants_sync or self.space.wanted() is not None:
+        if self._is_due or self.wanted or self.space.wanted() is not None:
             self._turn = self._reactor.callLater(0, self._end_turn)
         else:
             self._arm_idle_flush()
 
-    def end_turn(self) -> None:
-        """The turn is over for all connections: begin writing, unless `schedule` has planned it."""
-        if self._turn is None:
-            self._flush()
-
     def when_durable(self, lsn: int, call: Callable[[], None]) -> None:
         """Sync soon, whatever the policy; call when all up to ``lsn`` is durable and replicated."""
         self._durable_calls.append((lsn, call))
-        self._wants_sync = True
+        self.wanted = max(self.wanted, SYNC)
         self.schedule()
 
     def sync(self, call: Callable[[], None]) -> None:
-        """Sync now, even if nothing was appended; call when it ends, whatever the replica has."""
-        self._synced_calls.append((self._log.last_lsn, call))
-        self._wants_sync = True
-        self._flush()
+        """Sync now, even if nothing was appended; call when a sync that begins after this has
+        ended, whatever the replica has.
+        """
+        self._next_sync_calls.append(call)
+        self.wanted = max(self.wanted, SYNC)
+        self.flush()
 
     def finish(self) -> "Deferred[None]":
         """Sync all that was appended, then end the log in order; fires when that is durable."""
         self._cancel_calls()
-        finished = self._finished = Deferred()
-        self._flush()
+        self.wanted = END
+        self.flush()
         self.space.try_now()
-        return finished
-
-    def _end_log(self) -> None:
-        batch = self._log.finish(self._now_ns())
-        if self.replica is not None:
-            self.replica.publish(batch)
-        end = partial(self._writer.end, batch, self._log.budget.leave())
-        self._run(end, self._ended).addErrback(self._fail_stop)
-
-    def _ended(self, ignored: None) -> None:
-        self._writer.close()
-        self._io.stop()
-        finished, self._finished = self._finished, None
-        assert finished is not None
-        finished.callback(None)
+        return self._finished
 
     def abandon(self) -> "Deferred[None]":
         """Write and acknowledge nothing more: the server is fenced.
 
         :return: fires when the I/O thread has done what it had begun, and the files are closed.
         """
+        self.state = after(self.state, "abandon")
         self._cancel_calls()
         self.space.stop()
         return self._io.run(self._writer.close).addBoth(lambda _: self._io.stop())
@@ -251,122 +189,144 @@ class GroupCommit:
         self._turn = self._interval = self._idle_flush = None
 
     @fail_stop
-    def replicated(self) -> None:
-        """The replica has more of the log, or replies may leave again."""
-        if not self._fail_stop.has_failed:
-            self._acknowledge()
-            self._events.acknowledge()
-            self._call_durable()
-            self.schedule()
-
-    @fail_stop
     def _end_turn(self) -> None:
         self._turn = None
-        self._flush()
+        self.flush()
+
+    # What comes next.
+
+    def flush(self) -> None:
+        """The turn is over for all connections: give the disk its next work, and when that is done
+        at once, the next, until some is under way, nothing is left, or a turn is planned.  Replies
+        that are released here may set off commands; this loop takes what they append, not a
+        recursion.
+        """
+        if self._is_in_loop:
+            return
+        self._is_in_loop = self._may_write_here = True
+        while self.state == IDLE and self._turn is None and self._begin():
+            pass
+        self._is_in_loop = self._may_write_here = False
+        if self.state == IDLE:
+            self._taken_ns = NEVER
+            if self._turn is None:
+                self._arm_idle_flush()
+
+    def _begin(self) -> bool:
+        """:return: whether there may be more to do, if this is done already."""
+        log = self._log
+        if self._fail_stop.has_failed:
+            return False
+        if log.budget.stale:
+            self.state = after(self.state, "prepare")
+            discard = partial(self._writer.discard, log.budget.take_stale())
+            self._run(discard, lambda _: self._done())
+            return True
+        segment = self.space.next(is_ending=self.wanted == END)
+        if segment is not None and self._may_prepare(segment):
+            self.state = after(self.state, "prepare")
+            self._taken_ns = self._now_ns()
+            running = self._io.run(partial(self._writer.prepare, segment))
+            running.addCallback(self._prepared, segment).addErrback(self._not_prepared)
+            running.addErrback(self._fail_stop)
+            return True
+        if self._is_due:
+            return self._take()
+        if self.wanted == END:
+            self._end_log()
+        elif self.wanted == SYNC:
+            self._sync()
+        return self.state != IDLE
 
     @property
     def _is_due(self) -> bool:
         log = self._log
         if log.is_waited_for or log.open_bytes > MAX_RELAXED_BYTES:
             return True
-        wants_all = self._wants_write or self._wants_sync or self._finished is not None
-        return wants_all and log.has_open
+        return self.wanted > NOTHING and log.has_open
 
-    def _flush(self) -> None:
-        """Give the disk its next work, if there is any.  Replies that are released here may set off
-        commands; this loop takes what they append, not a recursion.
-        """
-        self._is_again = True
-        if self._is_flushing:
-            return
-        self._is_flushing = self._may_shorten = True
-        try:
-            while self._is_again:
-                self._is_again = False
-                self._begin_next()
-        finally:
-            self._is_flushing = self._may_shorten = False
+    def _run(self, work: Callable[[], T], done: Callable[..., None], *args: object) -> None:
+        """Have the I/O thread do what may take long, and may not fail."""
+        self._io.run(work).addCallback(done, *args).addErrback(self._fail_stop)
 
-    def _begin_next(self) -> None:
-        if self._fail_stop.has_failed or self._is_busy:
+    def _done(self) -> None:
+        """The disk has nothing to do: give it what is next."""
+        if self._is_over:
             return
-        if self._log.budget.stale:
-            discard = partial(self._writer.discard, self._log.budget.take_stale())
-            self._run(discard, lambda _: self._advance()).addErrback(self._fail_stop)
-            return
-        segment = self.space.next(is_ending=self._finished is not None)
-        if segment is not None and self._may_prepare(segment):
-            self._taken_ns = self._now_ns()
-            running = self._run(partial(self._writer.prepare, segment), self._prepared, segment)
-            running.addErrback(self._not_prepared).addErrback(self._fail_stop)
-        elif self._is_due:
-            self._take()
-        elif self._finished is not None:
-            self._end_log()
-        elif self._wants_sync:
-            self._run_sync()
-        else:
-            self._arm_idle_flush()
+        self._call_durable()
+        self.state = after(self.state, "done")
+        if self._log.open_bytes > LARGE_BYTES:
+            # What was given room just now has kept others waiting already.
+            self.schedule()
+        self.flush()
+        self._events.advanced()
 
-    def _run(
-        self, work: Callable[[], T], done: Callable[..., None], *args: object
-    ) -> "Deferred[None]":
-        """Have the I/O thread do what may take long."""
-        self._is_busy = True
-        return self._io.run(work).addCallback(done, *args)
+    @property
+    def _is_over(self) -> bool:
+        return self._fail_stop.has_failed or self.state == ABANDONED
 
     # A batch, from the log to the replies.
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
         self._events.before_batch()
         now_ns = self._now_ns()
         batch = self._log.take(now_ns)
         assert batch is not None
+        self.state = after(self.state, "write")
         # Behind another batch its records may be as old as that.
-        self._waits_from_ns = now_ns if self._taken_ns == IDLE else self._taken_ns
+        self._waits_from_ns = now_ns if self._taken_ns == NEVER else self._taken_ns
         self._taken_ns = now_ns
         self.figures.began(batch.last_lsn, now_ns)
-        is_promised = self._is_always and batch.commits
-        sync = is_promised or self._wants_sync or self._finished is not None
-        self._wants_write = self._wants_sync = False
+        sync = self.wanted >= SYNC or (self._is_always and batch.commits)
+        self._begin_sync()
         if self.replica is not None:
             # First, and once, however often the disk has no space for it.
             self.replica.publish(batch)
-        self._write(batch, sync)
+        return self._write(batch, sync)
 
-    def _write(self, batch: Batch, sync: bool) -> None:
-        """Write a batch that one client waits for in this thread while the disk is quick
-        (`InlineSyncPolicy`); the second of a turn goes to the I/O thread, so that others have their
-        turn.
+    def _begin_sync(self) -> None:
+        """What is written next has all that is wanted, but the end."""
+        if self.wanted:
+            self._this_sync_calls += self._next_sync_calls
+            self._next_sync_calls = []
+            self.wanted = END if self.wanted == END else NOTHING
+
+    def _write(self, batch: Batch, sync: bool) -> bool:
+        """Write a batch in this thread while the disk is quick (`InlineSyncPolicy`): to hand it to
+        another and back costs more than such a sync.  The second of a turn goes to the I/O thread,
+        so that others have their turn.
+
+        :return: as `_begin`.
         """
         self._in_flight_bytes = batch.end - batch.offset
         work = partial(self._timed, partial(self._writer.write, batch, sync))
-        may_shorten, self._may_shorten = self._may_shorten, False
+        may_write_here, self._may_write_here = self._may_write_here, False
         if (
-            may_shorten
+            may_write_here
             and self._is_always
-            and self._events.count_waiting() == 1
-            and self._io.is_free
+            and batch.commits
             and not batch.syncs
             and self._in_flight_bytes <= MAX_BATCH_BYTES
-            and self._finished is None
+            and self._io.is_free
+            and self.wanted != END
             and self._inline_sync.take(self._now_ns())
         ):
             running = self._write_here(work, batch)
+            if running is None:
+                # `_begin` has just asked whether space is wanted.
+                return self._is_due or self.wanted > NOTHING or self._log.budget.is_short
         elif sync or batch.syncs or self._is_always:
-            running = self._run(work, self._written, batch)
+            running = self._io.run(work).addCallback(self._written, batch)
         else:
             # Nothing here syncs, and replies do not wait for syncs: this need not be long.
-            self._is_busy = True
             running = self._io.run_brief(work).addCallback(self._written, batch)
-        if running is not None:
-            running.addErrback(self._not_written, batch, sync).addErrback(self._fail_stop)
+        running.addErrback(self._not_written, batch, sync).addErrback(self._fail_stop)
+        return True
 
     def _write_here(self, work: Callable[[], bool], batch: Batch) -> "Deferred[None] | None":
         """:return: has failed, if that has."""
-        self._is_busy = True
         try:
-            self._written(self._io.call(work), batch, is_here=True)
+            self._written(self._io.call(work), batch)
         except Exception:
             return fail()
         return None
@@ -378,7 +338,9 @@ class GroupCommit:
         self._took_ns = self._ended_ns - began_ns
         return done
 
-    def _written(self, is_durable: bool, batch: Batch, is_here: bool = False) -> None:
+    def _written(self, is_durable: bool, batch: Batch) -> None:
+        if self._is_over:
+            return
         self._in_flight_bytes = 0
         self._written_lsn = batch.last_lsn
         if self._refused is not None:
@@ -391,10 +353,10 @@ class GroupCommit:
             learn = self._inline_sync.note_sync if is_durable else self._inline_sync.note_write
             learn(self._ended_ns, self._took_ns)
         if is_durable:
-            self.figures.synced(batch.last_lsn, self._took_ns)
-        self._advance(is_here)
-        if not is_durable:
+            self._count_sync(batch.last_lsn)
+        else:
             self._arm_interval()
+        self._done()
 
     def _let_go(self) -> None:
         """Let replies go.  What else follows a commit comes later: by then their readers have
@@ -403,7 +365,7 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-        if not self._fail_stop.has_failed and self._acknowledge():
+        if self._acknowledge():
             self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
@@ -416,38 +378,40 @@ class GroupCommit:
             self.acknowledgeable_lsn = lsn
         return grows
 
-    def _advance(self, is_here: bool = False) -> None:
-        """The disk has nothing to do: give it the next batch.
-
-        :param is_here: done in this thread, just after `space` wanted nothing.
-        """
-        self._is_busy = False
-        if self._fail_stop.has_failed:
-            return
-        self._call_durable()
-        log = self._log
-        has_next = not is_here or self._is_due or log.budget.is_short or self._wants_sync
-        if log.open_bytes > LARGE_BYTES:
-            # What was given room just now has kept others waiting already.
+    @fail_stop
+    def replicated(self) -> None:
+        """The replica has more of the log, or replies may leave again."""
+        if not self._is_over:
+            self._acknowledge()
+            self._events.acknowledge()
+            self._call_durable()
             self.schedule()
-        elif has_next or self._finished is not None:
-            self._flush()
-        else:
-            self._arm_idle_flush()
-        if not self._is_busy:
-            self._taken_ns = IDLE
-        self._events.advanced()
 
     def _call_durable(self) -> None:
         lsn = self._log.durable_lsn
-        while self._synced_calls and self._synced_calls[0][0] <= lsn:
-            self._synced_calls.pop(0)[1]()
         if self.replica is not None:
             lsn = min(lsn, self.replica.acknowledged_lsn)
         while self._durable_calls and self._durable_calls[0][0] <= lsn:
             self._durable_calls.pop(0)[1]()
 
-    # Space.
+    # A disk without space.
+
+    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
+        """Nothing is wrong but the space: the same batch again, later."""
+        failure.trap(NoSpace)
+        if not self._is_over:
+            self._refused = batch, sync
+            self.state = after(self.state, "refused")
+            self.space.was_refused(failure)
+            self._events.advanced()
+
+    @fail_stop
+    def _try_again(self) -> None:
+        if self._refused is not None and self.state == NO_SPACE:
+            self.state = after(self.state, "retry")
+            self._write(*self._refused)
+        else:
+            self.flush()
 
     def _may_prepare(self, segment: PreallocatedSegment) -> bool:
         """At the limit on the log's bytes it is as on a full disk, but for what must be written."""
@@ -462,61 +426,55 @@ class GroupCommit:
         return False
 
     def _prepared(self, ignored: None, segment: PreallocatedSegment) -> None:
-        self.space.budget.add(segment)
-        self.space.was_given()
-        self._advance()
+        if not self._is_over:
+            self.space.budget.add(segment)
+            self.space.was_given()
+            self._done()
 
     def _not_prepared(self, failure: Failure) -> None:
         failure.trap(NoSpace)
-        self.space.was_refused(failure)
-        self._advance()
+        if not self._is_over:
+            self.space.was_refused(failure)
+            self._done()
 
-    def _not_written(self, failure: Failure, batch: Batch, sync: bool) -> None:
-        """Nothing is wrong but the space: the same batch again, later."""
-        failure.trap(NoSpace)
-        self._refused = batch, sync
-        self.space.was_refused(failure)
-        self._events.advanced()
-
-    @fail_stop
-    def _try_again(self) -> None:
-        if self._refused is not None:
-            self._write(*self._refused)
-        else:
-            self._flush()
-
-    # What no batch brings: the sync after an interval, and the idle flush.
+    # What no batch brings: the sync after an interval, the idle flush, and the end.
 
     def _arm_interval(self) -> None:
         """Have what was written synced; a sync mark is nothing that has to be durable."""
         latest_s = self._policy.latest_s
         if latest_s is None or self._log.durable_lsn >= self._written_lsn:
             return
-        if self._interval is None and self._finished is None:
+        if self._interval is None and self.wanted != END:
             self._interval = self._reactor.callLater(latest_s, self._sync_due)
 
     @fail_stop
     def _sync_due(self) -> None:
         self._interval = None
         if self._log.durable_lsn < self._written_lsn:
-            self._wants_sync = True
-            if not self._is_busy:
-                self._run_sync()
+            self.wanted = max(self.wanted, SYNC)
+            self.flush()
 
-    def _run_sync(self) -> None:
-        self._wants_sync = False
+    def _sync(self) -> None:
+        self.state = after(self.state, "sync")
+        self._begin_sync()
         self._taken_ns = self._waits_from_ns = self._now_ns()
-        sync = partial(self._timed, self._writer.sync)
-        self._run(sync, self._synced, self._written_lsn).addErrback(self._fail_stop)
+        self._run(partial(self._timed, self._writer.sync), self._synced, self._written_lsn)
 
     def _synced(self, ignored: None, lsn: int) -> None:
-        self._log.durable(lsn)
-        self._let_go()
+        if not self._is_over:
+            self._log.durable(lsn)
+            self._let_go()
+            self._count_sync(lsn)
+            self._done()
+
+    def _count_sync(self, lsn: int) -> None:
         self.figures.synced(lsn, self._took_ns)
-        self._advance()
+        calls, self._this_sync_calls = self._this_sync_calls, []
+        for call in calls:
+            call()
 
     def _arm_idle_flush(self) -> None:
-        is_free = self._idle_flush is None and self._finished is None
+        is_free = self._idle_flush is None and self.wanted != END
         if is_free and (self._needs_mark or self._log.has_open):
             self._idle_flush = self._reactor.callLater(IDLE_FLUSH_S, self._end_idle_flush)
 
@@ -530,15 +488,30 @@ class GroupCommit:
     @fail_stop
     def _end_idle_flush(self) -> None:
         self._idle_flush = None
-        self._wants_write = self._log.has_open
-        if self._is_busy or not (self._wants_write or self._needs_mark):
-            return
-        self._marked_lsn = self._log.durable_lsn
-        if self._wants_write:
-            self._flush()
-        else:
+        if self._log.has_open:
+            self._marked_lsn = self._log.durable_lsn
+            self.wanted = max(self.wanted, WRITE)
+            self.flush()
+        elif self.state == IDLE and self._needs_mark:
+            self._marked_lsn = self._log.durable_lsn
+            self.state = after(self.state, "write")
             self._waits_from_ns = self._taken_ns = self._now_ns()
             mark = self._log.mark()
             if self.replica is not None:
                 self.replica.publish(mark)
             self._write(mark, sync=False)
+
+    def _end_log(self) -> None:
+        self.state = after(self.state, "end")
+        batch = self._log.finish(self._now_ns())
+        if self.replica is not None:
+            self.replica.publish(batch)
+        self._run(partial(self._writer.end, batch, self._log.budget.leave()), self._ended)
+
+    def _ended(self, ignored: None) -> None:
+        if self._is_over:
+            return
+        self.state = after(self.state, "done")
+        self._writer.close()
+        self._io.stop()
+        self._finished.callback(None)

@@ -15,9 +15,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.binlog.records.jobs import Kind, Reason, State
 from beanstalk_twisted.binlog.segments.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from beanstalk_twisted.client.commands.extension_specs import PUT_TAGGED
-from beanstalk_twisted.client.commands.methods import tube_bytes
-from beanstalk_twisted.client.commands.specs import PUT, USE
+from beanstalk_twisted.client.commands.calls import tube_bytes
+from beanstalk_twisted.client.commands.specs import PUT, PUT_TAGGED, USE
 from beanstalk_twisted.client.commands.tags import Tags, on_wire
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import SAFETY_MARGIN_NS

@@ -18,6 +18,7 @@ from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.dialects import MODERN, Parsed
 from beanstalk_twisted.wire.extensions import InsertedDuplicate
 from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved
+from beanstalk_twisted.wire.rights import USED
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 
 PLANTABLE: Final = {
@@ -129,7 +130,7 @@ class Recorder:
                 self._note_job(command, command.args["id"])
             elif "tube" in command.args:
                 command.tube = command.args["tube"]
-            elif command.name.split("-")[0] in ("put", "kick", "peek"):
+            elif parsed[0].needs.of == USED:
                 command.tube = session.using.name.decode()
         self._newest[session] = command
         self.commands.append(command)

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol
-
-from twisted.internet.defer import Deferred
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from beanstalk_twisted.server.admissions import Known
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -19,7 +20,8 @@ class Call(NamedTuple):
     """A request that has wholly come, and passed all checks.  Of a name that is given twice in the
     query or in headers the last value counts.
 
-    :ivar parameters: of the path, by name.
+    :ivar parameters: of the path, by name; to an operation of the API they come as their rows in
+        `routes` say, and so do the query and ``fields``, those of the body.
     :ivar headers: by lower-case name.
     :ivar body: at most `channel.MAX_BODY_BYTES`.
     :ivar peer: the client's address and port; empty if it has none.
@@ -27,13 +29,14 @@ class Call(NamedTuple):
     :ivar is_secure: whether it came over TLS that ends here.
     """
 
-    parameters: Mapping[str, str] = {}
-    query: Mapping[str, str] = {}
+    parameters: Mapping[str, Any] = {}
+    query: Mapping[str, Any] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
     peer: str = ""
     known: Known | None = None
     is_secure: bool = False
+    fields: Mapping[str, Any] = {}
 
 
 class Document(NamedTuple):
@@ -45,7 +48,7 @@ class Document(NamedTuple):
     :ivar headers: besides those that every reply has.
     """
 
-    body: bytes | Iterable[bytes | Deferred[bytes]]
+    body: "bytes | Iterable[bytes | Deferred[bytes]]"
     content_type: str = JSON
     status: int = 200
     headers: Mapping[str, str] = {}
@@ -89,7 +92,7 @@ class Refusal(Exception):
 
 
 Answer = Document | Stream
-Operation = Callable[[Call], Answer | Deferred[Document]]
+Operation = Callable[[Call], "Answer | Deferred[Document]"]
 """It runs on the reactor: what takes more than a millisecond or two it returns as pieces."""
 
 Operations = Mapping[str, Operation]

@@ -9,7 +9,6 @@ from typing import Final
 from beanstalk_twisted.jobs.figures import BOUNDS_NS, Histogram, TubeTimes
 from beanstalk_twisted.jobs.quota import NO_LIMIT, Limits, Quota
 from beanstalk_twisted.replication.roster import STANDBY
-from beanstalk_twisted.rules.statistics import Pairs
 from beanstalk_twisted.server.access_control import AccessControl
 from beanstalk_twisted.server.anomalies import Handshakes
 from beanstalk_twisted.server.execution_context import COMMAND_BOUNDS_NS
@@ -30,9 +29,9 @@ from beanstalk_twisted.web.exposition import (
 )
 from beanstalk_twisted.web.overview import LAG_BOUNDS_NS, OldestReady
 from beanstalk_twisted.web.replication import write_replication
-from beanstalk_twisted.web.tube_figures import Rest, TubeFigures, TubeSurvey
+from beanstalk_twisted.web.tube_figures import TubeFigures, TubeSurvey
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.yaml import Quoted
+from beanstalk_twisted.wire.layouts import SERVER, TUBE, Values
 
 HISTOGRAM_TUBES: Final = 25
 """Tubes whose histograms one slice writes: about a millisecond."""
@@ -46,51 +45,6 @@ STATES: Final = ("ready", "reserved", "delayed", "buried")
 
 _NO_TIMES: Final = TubeTimes()
 
-
-GAUGES: Final = {
-    "max-job-size": ("beanstalkd_max_job_size_bytes", "gauge", "Largest body that is taken"),
-    "current-tubes": ("beanstalkd_current_tubes", "gauge", "Tubes"),
-    "current-connections": ("beanstalkd_current_connections", "gauge", "Connections"),
-    "current-producers": ("beanstalkd_current_producers", "gauge", "Connections that have put"),
-    "current-workers": ("beanstalkd_current_workers", "gauge", "Connections that have reserved"),
-    "current-waiting": ("beanstalkd_current_waiting", "gauge", "Connections that wait for a job"),
-    "current-jobs-urgent": (
-        "beanstalkd_current_jobs_urgent", "gauge", "Ready jobs of a priority below 1024"
-    ),
-    "job-timeouts": ("beanstalkd_job_timeouts_total", "counter", "TTRs that have ended"),
-    "total-jobs": ("beanstalkd_jobs_total", "counter", "Jobs that were put"),
-    "total-connections": ("beanstalkd_connections_total", "counter", "Connections that were made"),
-    "pid": ("beanstalkd_pid", "gauge", "Number of the process"),
-    "uptime": ("beanstalkd_uptime_seconds", "gauge", "Seconds since the start"),
-    "rusage-utime": (
-        "beanstalkd_rusage_utime_seconds_total", "counter", "Processor time in user mode"
-    ),
-    "rusage-stime": (
-        "beanstalkd_rusage_stime_seconds_total", "counter", "Processor time in the kernel"
-    ),
-    "binlog-oldest-index": ("beanstalkd_binlog_oldest_index", "gauge", "Oldest segment"),
-    "binlog-current-index": ("beanstalkd_binlog_current_index", "gauge", "Newest segment"),
-    "binlog-records-migrated": (
-        "beanstalkd_binlog_records_migrated_total", "counter", "Jobs that compaction wrote again"
-    ),
-    "binlog-records-written": (
-        "beanstalkd_binlog_records_written_total", "counter", "Records appended to the log"
-    ),
-    "binlog-max-size": ("beanstalkd_binlog_max_size_bytes", "gauge", "Size of a full segment"),
-}  # fmt: skip
-"""By key of `stats`; ``cmd-*`` and the states of jobs are labels of others."""
-
-TUBE_GAUGES: Final = (
-    ("beanstalkd_tube_current_jobs_urgent", "Urgent jobs", "urgent"),
-    ("beanstalkd_tube_current_using", "Connections that put there", "using"),
-    ("beanstalkd_tube_current_watching", "Connections that watch it", "watching"),
-    ("beanstalkd_tube_current_waiting", "Connections that wait for a job of it", "waiting"),
-)
-TUBE_COUNTERS: Final = (
-    ("beanstalkd_tube_jobs_total", "Jobs that were put", "total_jobs"),
-    ("beanstalkd_tube_deletes_total", "Jobs that were deleted", "deletes"),
-    ("beanstalkd_tube_pauses_total", "Pauses that were asked for", "pauses"),
-)
 TUBE_EVENTS: Final = (
     ("beanstalkd_tube_reserves_total", "Reservations", "reserves"),
     ("beanstalkd_tube_releases_total", "Releases by clients", "releases"),
@@ -146,7 +100,7 @@ class Metrics:
             out.end()
             yield out.take()
             return
-        _write_server(out, service.queue.server_pairs())
+        _write_server(out, service.queue.server_stats())
         _write_errors(out, service.queue.tally.errors)
         _write_process(out)
         figures = service.log_figures()
@@ -297,23 +251,20 @@ def _write_handshakes(out: Writer, handshakes: Handshakes) -> None:
                [(labelled({"kind": kind}), end) for kind, end in ends.items()])  # fmt: skip
 
 
-def _write_server(out: Writer, pairs: Pairs) -> None:
-    values = dict(pairs)
+def _write_server(out: Writer, values: Values) -> None:
     out.single("beanstalkd_up", "gauge", "Always 1: there is a server", 1)
-    words = {key: values[key] for key in ("id", "hostname", "os", "platform")}
-    about = {key: x.text if isinstance(x, Quoted) else str(x) for key, x in words.items()}
+    about = {key: str(values[key]) for key in ("id", "hostname", "os", "platform")}
     out.single("beanstalkd_info", "info", "What runs", 1, labelled({"version": VERSION, **about}))
     out.family("beanstalkd_current_jobs", "gauge", "Jobs by state", [
-        (labelled({"state": state}), int(str(values[f"current-jobs-{state}"]))) for state in STATES
+        (labelled({"state": state}), int(values[f"current-jobs-{state}"])) for state in STATES
     ])  # fmt: skip
     out.family("beanstalkd_commands_total", "counter", "Commands by name", [
-        (labelled({"command": key.removeprefix("cmd-")}), int(str(value)))
-        for key, value in pairs if key.startswith("cmd-")
+        (labelled({"command": key.removeprefix("cmd-")}), int(values[key]))
+        for key in SERVER.keys if key.startswith("cmd-")
     ])  # fmt: skip
-    for key, (name, kind, text) in GAUGES.items():
-        out.single(name, kind, text, float(str(values[key])))
-    is_draining = values["draining"] == "true"
-    out.single("beanstalkd_draining", "gauge", "1 while new jobs are refused", int(is_draining))
+    for metric in SERVER.metrics:
+        value = values[metric.key]
+        out.single(*metric.head, int(value) if isinstance(value, bool) else float(value))
 
 
 def _write_errors(out: Writer, errors: Mapping[bytes, int]) -> None:
@@ -408,12 +359,9 @@ def _tubes(out: Writer, survey: TubeSurvey) -> Iterator[bytes]:
                rest.tubes)  # fmt: skip
     _write_tube_jobs(out, named, survey)
     yield out.take()
-    for name, text, field in TUBE_GAUGES:
-        out.family(name, "gauge", text, [(x, getattr(t, field)) for x, t in named])
-    yield out.take()
-    for name, text, field in TUBE_COUNTERS:
-        out.family(name, "counter", text, [(x, getattr(t, field)) for x, t in named])
-    yield out.take()
+    for metric in TUBE.metrics:
+        out.family(*metric.head, [(x, int(t.stats[metric.key])) for x, t in named])
+        yield out.take()
     happened = [(x, t.times or _NO_TIMES) for x, t in named]
     for name, text, field in TUBE_EVENTS:
         out.family(name, "counter", text, [(x, getattr(t, field)) for x, t in happened])
@@ -431,12 +379,14 @@ def _tubes(out: Writer, survey: TubeSurvey) -> Iterator[bytes]:
 
 
 def _write_tube_jobs(out: Writer, named: list[tuple[str, TubeFigures]], survey: TubeSurvey) -> None:
-    rows: list[tuple[str, TubeFigures | Rest]] = [*named]
+    rows = [(labels, tube.stats) for labels, tube in named]
     if survey.rest.tubes:
-        rows.append((REST, survey.rest))
+        rows.append(
+            (REST, {f"current-jobs-{state}": getattr(survey.rest, state) for state in STATES})
+        )
     out.family("beanstalkd_tube_current_jobs", "gauge", "Jobs of a tube by state", [
-        (f'{labels[:-1]},state="{state}"}}', getattr(tube, state))
-        for labels, tube in rows for state in STATES
+        (f'{labels[:-1]},state="{state}"}}', int(stats[f"current-jobs-{state}"]))
+        for labels, stats in rows for state in STATES
     ])  # fmt: skip
 
 

@@ -235,9 +235,9 @@ class Overview:
 
     def __init__(self, service: BeanstalkService, *, may_write: bool = False) -> None:
         facts = service.process.facts()
-        self.run = facts.identity
+        self.run = str(facts["id"])
         self._about = {
-            "host": facts.hostname, "version": facts.version, "may_write": may_write,
+            "host": facts["hostname"], "version": facts["version"], "may_write": may_write,
             "has_log": bool(service.path),
         }  # fmt: skip
         self._service = service

@@ -1,22 +1,11 @@
 """Replication over HTTP: its metrics and its document."""
 
-from typing import Final
+from typing import Any
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Situation
 from beanstalk_twisted.web.exchange import Document, json_document
 from beanstalk_twisted.web.exposition import Writer, labelled
-
-SINGLES: Final = (
-    ("beanstalkd_replication_lag_records", "gauge", "Records that are not applied here, or not "
-     "acknowledged by the stream", "lag_records"),
-    ("beanstalkd_replication_lag_bytes", "gauge", "The same, bytes", "lag_bytes"),
-    ("beanstalkd_replication_lag_seconds", "gauge", "Since when there are any", "lag_s"),
-    ("beanstalkd_replication_takeovers_total", "counter", "How often this process has become "
-     "active", "takeovers"),
-    ("beanstalkd_replication_fenced_total", "counter", "How often another server has taken its "
-     "place unasked", "fenced"),
-)  # fmt: skip
-"""By attribute of `Situation`."""
+from beanstalk_twisted.wire.layouts import REPLICATION
 
 
 def write_replication(out: Writer, situation: Situation) -> None:
@@ -39,8 +28,9 @@ def write_replication(out: Writer, situation: Situation) -> None:
     ]  # fmt: skip
     for name, text, value in gauges:
         out.single(f"beanstalkd_replication_{name}", "gauge", text, value, labels)
-    for name, kind, text, attribute in SINGLES:
-        out.single(name, kind, text, getattr(situation, attribute), labels)
+    stats: dict[str, Any] = {**situation.stats(), "lag-seconds": situation.lag_s}
+    for metric in REPLICATION.metrics:
+        out.single(*metric.head, stats[metric.key], labels)
     copies = situation.copies
     # Left out while NATS does not say, so that an alert is about what is known.
     if copies is not None:

@@ -19,10 +19,19 @@ from beanstalk_twisted.web.api.reading import ReadingApi
 from beanstalk_twisted.web.api.runs import Runs
 from beanstalk_twisted.web.api.search import SearchApi
 from beanstalk_twisted.web.api.writing import WritingApi
-from beanstalk_twisted.web.exchange import TEXT, Call, Document, Operations, Refusal, json_document
+from beanstalk_twisted.web.exchange import (
+    TEXT,
+    Call,
+    Document,
+    Operations,
+    Refusal,
+    encoded,
+    json_document,
+)
 from beanstalk_twisted.web.live import Live
 from beanstalk_twisted.web.logins import Logins
 from beanstalk_twisted.web.metrics import Metrics
+from beanstalk_twisted.web.openapi import description
 from beanstalk_twisted.web.overview import Overview, ReactorLag
 from beanstalk_twisted.web.replication import replication_document
 from beanstalk_twisted.web.site import HttpSettings, Site
@@ -224,7 +233,7 @@ def make_site(service: BeanstalkService, settings: HttpSettings, reactor: IReact
         **_logins(site.logins),
         "live": live.stream,
         "getTubeHistory": history.history,
-        **_api(service, connections),
+        **_api(ReadingApi(service, connections, seeing, reactor), WritingApi(connections), service),
         "search": search.search,
         "listGroups": search.groups,
         "listRuns": runs.runs,
@@ -251,11 +260,10 @@ def _logins(logins: Logins) -> Operations:
     return {"beginLogin": begin, "endLogin": end}
 
 
-def _api(service: BeanstalkService, connections: LocalConnections) -> Operations:
-    reading, writing = ReadingApi(service, connections), WritingApi(connections)
-    description = Document(resources.files(__package__).joinpath("openapi.json").read_bytes())
+def _api(reading: ReadingApi, writing: WritingApi, service: BeanstalkService) -> Operations:
+    described = encoded(description()) + b"\n"
     return {
-        "getDescription": lambda call: description,
+        "getDescription": lambda call: Document(described),
         "getServer": reading.server,
         "getLog": reading.log,
         "listSegments": reading.segments,

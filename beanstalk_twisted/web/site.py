@@ -72,9 +72,6 @@ UNIX_SOCKET: Final = "a UNIX socket"
 MAX_QUERY_FIELDS: Final = 32
 """Fields of a query: no operation knows more than a few."""
 
-MAX_SHOWN_NAME: Final = 100
-"""Characters of an unknown field's name that a refusal repeats: more than any known one has."""
-
 
 class HttpSettings(NamedTuple):
     """Settings of the HTTP endpoint.
@@ -152,8 +149,7 @@ class SiteRequest(BoundedRequest):
             site.service.audit.begin_request(peer)
         access = site.service.access
         if access is None or route.asks == OPEN:
-            self.channel.is_carrying_out = True
-            return site.operations[route.operation](call)
+            return self._carry_out(site, route, call)
         self._login = None if route.asks == LOGIN else site.logins.find(headers, access.rules)
         shown = headers.get("authorization", "")
         known = known_by(access, self.channel.transport, self._login, shown)
@@ -167,8 +163,11 @@ class SiteRequest(BoundedRequest):
             self._identity = access.rules.identify(*known).name
         check_route(access.rules, known, route)
         self._known, self._rules = known, access.rules
+        return self._carry_out(site, route, call._replace(known=known))
+
+    def _carry_out(self, site: "Site", route: Route, call: Call) -> Answer | Deferred[Document]:
         self.channel.is_carrying_out = True
-        return site.operations[route.operation](call._replace(known=known))
+        return site.operations[route.operation](route.checked(call))
 
     @property
     def _who(self) -> str:
@@ -257,11 +256,7 @@ def _fields(query: str, route: Route) -> dict[str, str]:
     except ValueError:
         detail = f"the query is not UTF-8, or has more than {MAX_QUERY_FIELDS} fields"
         raise Refusal(HTTPStatus.BAD_REQUEST, detail) from None
-    unknown = route.unknown_field(fields)
-    if unknown is not None:
-        known = f"known are {', '.join(route.query)}" if route.query else "this path takes none"
-        detail = f"unknown field of the query: {unknown[:MAX_SHOWN_NAME]}; {known}"
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail)
+    route.check_names(fields)
     return fields
 
 

@@ -13,7 +13,9 @@ from beanstalk_twisted.jobs.figures import MS, TubeTimes
 from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
+from beanstalk_twisted.rules import statistics
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
+from beanstalk_twisted.wire.layouts import Values
 
 SLICE_TUBES: Final = 500
 """Tubes that one slice looks at: about a millisecond."""
@@ -45,27 +47,21 @@ COUNTED: Final = FIELDS[-3:]
 class TubeFigures(NamedTuple):
     """A tube as it was.
 
+    :ivar stats: what `stats-tube` says.
     :ivar oldest_ns: how long ago its oldest ready job was put; 0 if there is none.
     :ivar next_delayed_ns: until its next delayed job is ready; None if none will be by itself.
     :ivar pause_ns: until its pause ends.
     """
 
-    name: str
-    urgent: int
-    ready: int
-    reserved: int
-    delayed: int
-    buried: int
-    using: int
-    watching: int
-    waiting: int
-    total_jobs: int
-    deletes: int
-    pauses: int
+    stats: Values
     pause_ns: int
     oldest_ns: int
     next_delayed_ns: int | None
     times: TubeTimes | None
+
+    @property
+    def name(self) -> str:
+        return str(self.stats["name"])
 
 
 class Rest(NamedTuple):
@@ -152,10 +148,7 @@ class TubeSurvey:
 def figures_of(tube: Tube, state: QueueState, now_ns: int) -> TubeFigures:
     pause_ns = max(0, tube.pause_until_ns - now_ns) if tube.pause_until_ns else 0
     return TubeFigures(
-        tube.name.decode("ascii"), tube.urgent, tube.ready_count, tube.reserved,
-        tube.delayed.count, tube.buried.count, tube.using, tube.watching, tube.waiting,
-        tube.total_jobs, tube.deletes, tube.pauses, pause_ns,
-        age_ns(oldest_ready_id(tube), state, now_ns),
+        statistics.tube(tube, now_ns), pause_ns, age_ns(oldest_ready_id(tube), state, now_ns),
         next_delayed_ns(tube, now_ns), tube.times,
     )  # fmt: skip
 

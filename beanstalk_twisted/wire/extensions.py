@@ -1,11 +1,32 @@
 """The commands that beanstalkd does not have, and their replies (docs/extensions.md)."""
 
+import re
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from functools import partial
+from typing import Any, ClassVar, Final, cast
 
-from beanstalk_twisted.wire import grammar, rights
-from beanstalk_twisted.wire.commands import MAX_LINE_BYTES, Command
-from beanstalk_twisted.wire.grammar import CRLF, MAX_BATCH_JOBS, Field, ParseError, number
+from beanstalk_twisted.wire import forms, grammar, rights
+from beanstalk_twisted.wire.commands import (
+    ACTS,
+    CHANGES,
+    COMMANDS,
+    LOOKS,
+    MAX_LINE_BYTES,
+    RESERVES,
+    SESSION,
+    Command,
+)
+from beanstalk_twisted.wire.grammar import (
+    CRLF,
+    MAX_BATCH_JOBS,
+    Field,
+    ParseError,
+    Whole,
+    number,
+    one_of,
+    optional,
+    text_of,
+)
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     MAX_REPLY_LINE_BYTES,
@@ -62,10 +83,6 @@ def _job_id(text: bytes) -> int:
     return job_id
 
 
-OPTIONAL_SECONDS: Final = Field("seconds", rb"((?: ++[0-9]++)?+)", _seconds, is_optional=True)
-JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids)
-
-
 def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
     pairs = []
     for pair in text.decode("ascii").split():
@@ -74,110 +91,253 @@ def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-WEIGHT: Final = Field("weight", rb" ([0-9]++)", lambda text: number(text, MAX_WEIGHT, 1))
-MODE: Final = Field("mode", rb"(fifo|weighted-fair|weighted)", bytes)
-WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert)
+def _write_job_ids(what: str, value: object) -> bytes:
+    if not isinstance(value, tuple):
+        raise TypeError(f"{what} are a tuple, not {value!r}")
+    if not 1 <= len(value) <= MAX_BATCH_JOBS:
+        raise ValueError(f"{what} are 1 to {MAX_BATCH_JOBS} jobs, not {len(value)}")
+    return b" ".join([grammar.U64(what, job_id) for job_id in value])
 
 
-def _row(
-    word: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_jobs: bool = False,
-    ends_wait: bool = False, max_line_bytes: int = MAX_LINE_BYTES, form: str = "",
-    needs: Needs,
-) -> Command:  # fmt: skip
-    prefix = word + b" " if fields else word
-    return Command(
-        prefix, fields, operation=operation, is_whole_word=True, is_counted=False,
-        has_jobs=has_jobs, ends_wait=ends_wait, max_line_bytes=max_line_bytes, form=form,
-        needs=needs,
-    )  # fmt: skip
+def _write_pairs(what: str, value: object) -> bytes:
+    if not isinstance(value, tuple) or not all([_is_pair(each) for each in value]):
+        raise TypeError(f"{what} is keys and values, not {value!r}")
+    words = ["=".join(pair) for pair in value]
+    for word in words:
+        if not re.fullmatch(r"[a-z-]+=[!-~]+", word):
+            raise ValueError(f"{what}: there can be no {word!r}")
+    return " ".join(words).encode()
 
 
+def _is_pair(value: object) -> bool:
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    return is_pair and all([isinstance(each, str) for each in cast(Any, value)])
+
+
+def _write_token(what: str, value: object) -> bytes:
+    """A wrong one is not shown: it may be a secret with a typing error."""
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,200}", value):
+        raise ValueError(f"{what} is 1 to 200 characters of ASCII without spaces")
+    return value.encode()
+
+
+OPTIONAL_SECONDS: Final = Field(
+    "seconds", rb"((?: ++[0-9]++)?+)", _seconds, optional(grammar.WAIT_S), is_optional=True
+)
+JOB_IDS: Final = Field("ids", rb" *+([0-9]++(?: ++[0-9]++)*+)", _job_ids, _write_job_ids)
+WEIGHT: Final = Field(
+    "weight", rb" ([0-9]++)", lambda text: number(text, MAX_WEIGHT, 1), Whole(1, MAX_WEIGHT)
+)
+MODE: Final = Field(
+    "mode", rb"(fifo|weighted-fair|weighted)", bytes, one_of("fifo", "weighted", "weighted-fair")
+)
+WATCHED: Final = Field("tube", rb"([^ ]*+)", grammar.TUBE.convert, grammar.write_tube)
 FLUSHED_STATE: Final = Field(
-    "state", rb"(?: (ready|delayed|buried|all))?+", lambda text: text or b"all", is_optional=True
+    "state", rb"(?: (ready|delayed|buried|all))?+", lambda text: text or b"all",
+    one_of("ready", "delayed", "buried", "all"), is_optional=True,
+)  # fmt: skip
+LISTED_STATE: Final = Field(
+    "state", rb" (ready|reserved|delayed|buried|all)", bytes,
+    one_of("ready", "reserved", "delayed", "buried", "all"),
+)  # fmt: skip
+LIMIT: Final = Field(
+    "limit", rb" ([0-9]++)", lambda text: number(text, MAX_PAGE_JOBS, 1), Whole(1, MAX_PAGE_JOBS)
 )
-LISTED_STATE: Final = Field("state", rb" (ready|reserved|delayed|buried|all)", bytes)
-LIMIT: Final = Field("limit", rb" ([0-9]++)", lambda text: number(text, MAX_PAGE_JOBS, 1))
 CURSOR: Final = Field(
-    "cursor", rb"(?: ([a-z0-9-]++))?+", lambda text: text or b"", is_optional=True
-)
-
-GROUP: Final = grammar.TUBE_WORD._replace(name="group")
+    "cursor", rb"(?: ([a-z0-9-]++))?+", lambda text: text or b"",
+    optional(text_of("[a-z0-9-]+", "what list-jobs has given")), is_optional=True,
+)  # fmt: skip
+GROUP: Final = grammar.TUBE_WORD._replace(name="group", write=grammar.write_name)
 POLICY_PAIRS: Final = Field(
-    "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, is_optional=True
+    "policy", rb"((?: ++[a-z-]++=[\x21-\x7e]++)*+) *+", _pairs, _write_pairs, is_optional=True
 )
-TARGET: Final = Field("tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert)
-UNIQUE_KEY: Final = TARGET._replace(name="key")
+TARGET: Final = Field(
+    "tube", rb" ([A-Za-z0-9\-+/;.$_()]++)", grammar.TUBE.convert, grammar.write_tube
+)
+UNIQUE_KEY: Final = TARGET._replace(name="key", write=grammar.write_name)
 SUCCESSOR: Final = Field(
-    "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"", is_optional=True
-)
+    "standby", rb"([\x21-\x7e]++|(?<! ))", lambda text: text or b"",
+    optional(text_of(r"[\x21-\x7e]+", "a name such as host:11300")), is_optional=True,
+)  # fmt: skip
 """After a blank there is a name: an empty one is a mistake, and not whichever has the most."""
 
-DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert)
+DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert, grammar.U32)
+TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes, _write_token)
+
+FLUSH_S: Final = 600.0
+"""What a flush or a `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
+
+_row: Final = partial(Command, is_whole_word=True, is_counted=False, is_extension=True)
+_PUT: Final = Needs(rights.PUT, rights.USED)
+_LOOK_AT_EVERY: Final = Needs(rights.LOOK, rights.EVERY)
+_MANAGE_TUBE: Final = Needs(rights.MANAGE, rights.NAMED)
+_MANAGE_EVERY: Final = Needs(rights.MANAGE, rights.EVERY)
+
+TAGGED_PUT: Final = Command(
+    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS),
+    (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, operation="put-tagged",
+    method="put_batches.put_tagged", has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES,
+    needs=_PUT, is_extension=True, text="As `put`, with [tags](#tags).",
+)  # fmt: skip
+"""A `put` whose size is followed by tags."""
 
 # They have no counters, since `stats` has no new keys.  A line is one of them if its first word is:
 # ``reserve-batch 5`` is no `reserve`, so these rows stand before beanstalkd's.  A `watch` with a
 # weight and a `put` with tags are other forms: a `watch` is looked at again if it is BAD_FORMAT to
 # beanstalkd, and the row of a `put` with tags is used where `put` finds tags after the size.
 EXTENSIONS: Final = (
-    _row(b"capabilities", needs=OPEN),
     _row(
-        b"put-at",
+        b"capabilities", (), (forms.DOCUMENT, *forms.ANNOUNCES_NOTHING), effect=LOOKS, is_own=True,
+        method="looks.capabilities", needs=OPEN,
+        text="Lists the commands on this page that the server knows, as `list-tubes` lists tubes, "
+        'and the tags, as `"put idp:"`.',
+    ),
+    _row(
+        b"put-at ",
         (grammar.PRIORITY, grammar.UNIX_SECONDS, grammar.TTR, grammar.BYTES, OPTIONAL_TAGS),
-        has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=Needs(rights.PUT, rights.USED),
+        (forms.INSERTED_OR_THERE, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_at",
+        has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES, needs=_PUT,
+        text="As `put`, but the job is delayed until that moment of the wall clock; if it is past, "
+        "the job is ready at once. A [`max-age`](#tube-policies) of the tube may end it before.",
     ),
     _row(
-        b"put-batch", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY), has_jobs=True,
-        needs=Needs(rights.PUT, rights.USED),
+        b"put-batch ", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY),
+        (forms.INSERTED_BATCH, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_batch",
+        has_jobs=True, needs=_PUT,
+        text="Puts all of the [jobs that follow](#putting-a-batch), or none, or with a "
+        "[key](#the-key-of-a-batch) only once.",
     ),
     _row(
-        b"reserve-batch", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
-        needs=Needs(rights.RESERVE, rights.WATCHED),
+        b"reserve-batch ", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
+        (forms.RESERVED_BATCH, forms.DEADLINE_SOON), effect=RESERVES,
+        method="batches.reserve", needs=Needs(rights.RESERVE, rights.WATCHED),
+        text="Reserves up to so many ready jobs.",
     ),
     _row(
-        b"delete-batch", (JOB_IDS,), max_line_bytes=MAX_BATCH_LINE_BYTES,
+        b"delete-batch ", (JOB_IDS,), (forms.DELETED_BATCH,), effect=CHANGES,
+        method="batches.delete", max_line_bytes=MAX_BATCH_LINE_BYTES,
         needs=Needs(rights.RESERVE, rights.HELD_JOBS),
-    ),
-    _row(b"peek-reserved", needs=Needs(rights.LOOK, rights.USED)),
-    _row(
-        b"list-jobs", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR),
-        needs=Needs(rights.LOOK, rights.NAMED),
+        text="Deletes each of these jobs that `delete` would delete.",
     ),
     _row(
-        b"flush-tube", (grammar.TUBE_WORD, FLUSHED_STATE),
-        needs=Needs(rights.MANAGE, rights.NAMED),
+        b"peek-reserved", (), forms.JOB_REPLIES, effect=LOOKS, method="looks.peek_reserved",
+        needs=Needs(rights.LOOK, rights.USED),
+        text="As `peek-ready`, of the reserved jobs of the tube in use the one with the smallest "
+        "id, whichever connection has it.",
     ),
-    _row(b"flush-buried", (grammar.TUBE_WORD,), needs=Needs(rights.MANAGE, rights.NAMED)),
-    _row(b"forget-key", (grammar.TUBE_WORD, UNIQUE_KEY), needs=Needs(rights.MANAGE, rights.NAMED)),
-    _row(b"move-job", (grammar.JOB_ID, TARGET), needs=Needs(rights.MANAGE, rights.MOVED)),
     _row(
-        b"update-job",
+        b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), forms.DOCUMENT_REPLIES,
+        effect=LOOKS, method="listing.list_jobs", needs=Needs(rights.LOOK, rights.NAMED),
+        text="Describes some of the tube's jobs in this state.",
+    ),
+    _row(
+        b"flush-tube ", (grammar.TUBE_WORD, FLUSHED_STATE),
+        (forms.FLUSHED,), effect=CHANGES, method="flushes.flush", takes_s=FLUSH_S,
+        needs=_MANAGE_TUBE, text="Deletes the tube's jobs in this state.",
+    ),
+    _row(
+        b"flush-buried ", (grammar.TUBE_WORD,), (forms.FLUSHED,), effect=CHANGES,
+        method="flushes.flush_buried", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
+        text="As `flush-tube <tube> buried`.",
+    ),
+    _row(
+        b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY),
+        (forms.ReplyForm(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES,
+        method="flushes.forget_key", needs=_MANAGE_TUBE,
+        text="Forgets the [unique key](#tags) of a deleted job.",
+    ),
+    _row(
+        b"move-job ", (grammar.JOB_ID, TARGET),
+        (forms.ReplyForm(b"MOVED"), forms.DUPLICATE, forms.NOT_FOUND), effect=CHANGES,
+        method="edits.move", needs=Needs(rights.MANAGE, rights.MOVED),
+        text="Puts a job into [another tube](#moving-and-updating-a-job).",
+    ),
+    _row(
+        b"update-job ",
         (grammar.JOB_ID, grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.OPTIONAL_BYTES),
-        has_jobs=True, needs=Needs(rights.MANAGE, rights.JOB),
+        (forms.ReplyForm(b"UPDATED"), forms.NOT_FOUND, forms.EXPECTED_CRLF, forms.JOB_TOO_BIG),
+        effect=CHANGES, method="edits.update", has_jobs=True,
+        needs=Needs(rights.MANAGE, rights.JOB),
+        text="Gives a job another priority, delay and TTR, and another "
+        "[body](#moving-and-updating-a-job) if its size is said; without it no body follows.",
     ),
-    _row(b"wait-job", (grammar.JOB_ID, grammar.SECONDS), needs=Needs(rights.LOOK, rights.JOB)),
-    _row(b"cancel-reserve", ends_wait=True, needs=OPEN),
-    _row(b"stats-group", (GROUP,), needs=Needs(rights.LOOK, rights.EVERY)),
     _row(
-        b"watch", (WATCHED, WEIGHT), operation="watch-weighted", form="watch <weight>",
+        b"wait-job ", (grammar.JOB_ID, grammar.SECONDS),
+        (forms.WAS_DELETED, forms.WAS_BURIED, forms.TIMED_OUT, forms.NOT_FOUND), effect=SESSION,
+        method="job_waits.wait", needs=Needs(rights.LOOK, rights.JOB),
+        text="Waits until the job is gone or buried.",
+    ),
+    _row(
+        b"cancel-reserve", (), (forms.ReplyForm(b"CANCELLED"),), effect=SESSION,
+        method="cancel_reserve", ends_wait=True, needs=OPEN,
+        text="Ends the `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job` that "
+        "waits: that one is answered with `TIMED_OUT` first, a `reserve-batch` with "
+        "`RESERVED_BATCH 0`.",
+    ),
+    _row(
+        b"stats-group ", (GROUP,), forms.DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_group",
+        needs=_LOOK_AT_EVERY,
+        text="Says how many jobs a [group](#groups) has, and how many wait for it.",
+    ),
+    _row(
+        b"watch ", (WATCHED, WEIGHT), (forms.WATCHING,), effect=SESSION, operation="watch-weighted",
+        form="watch <weight>", method="watching.watch_weighted",
         needs=Needs(rights.RESERVE, rights.NAMED),
+        text="As `watch`, and gives the tube a [weight](#choosing-by-weight).",
     ),
-    _row(b"reserve-mode", (MODE,), needs=OPEN),
     _row(
-        b"tube-policy", (grammar.TUBE_WORD, POLICY_PAIRS), max_line_bytes=MAX_POLICY_LINE_BYTES,
-        needs=Needs(rights.MANAGE, rights.POLICY),
+        b"reserve-mode ", (MODE,), (forms.USING,), effect=SESSION, is_own=True,
+        method="watching.reserve_mode", needs=OPEN,
+        text="How reserves of this connection choose among the watched tubes from now on.",
     ),
-    _row(b"kick-dead", (grammar.TUBE_WORD, DEAD_BOUND), needs=Needs(rights.MANAGE, rights.NAMED)),
-    _row(b"list-connections", needs=Needs(rights.LOOK, rights.EVERY)),
-    _row(b"drain", needs=Needs(rights.MANAGE, rights.EVERY)),
-    _row(b"undrain", needs=Needs(rights.MANAGE, rights.EVERY)),
-    _row(b"promote", (SUCCESSOR,), needs=Needs(rights.MANAGE, rights.EVERY)),
-    _row(b"stats-replication", needs=Needs(rights.LOOK, rights.SOME)),
+    _row(
+        b"tube-policy ", (grammar.TUBE_WORD, POLICY_PAIRS),
+        (forms.DOCUMENT, forms.ReplyForm(b"POLICY"), forms.OUT_OF_MEMORY), effect=CHANGES,
+        method="policies.tube_policy", max_line_bytes=MAX_POLICY_LINE_BYTES,
+        needs=Needs(rights.MANAGE, rights.POLICY),
+        text="Shows the tube's [policy](#tube-policies), or changes it.",
+    ),
+    _row(
+        b"kick-dead ", (grammar.TUBE_WORD, DEAD_BOUND), (forms.KICKED,), effect=CHANGES,
+        method="dead_kicks.kick", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
+        text="Up to so many [dead letters](#dead-letters) of the tube go back to it.",
+    ),
+    _row(
+        b"list-connections", (), (forms.DOCUMENT,), effect=LOOKS, method="connections.list_all",
+        needs=_LOOK_AT_EVERY, text="Describes all connections.",
+    ),
+    _row(
+        b"drain", (), (forms.ReplyForm(b"DRAINING"),), effect=ACTS, method="puts.drain",
+        needs=_MANAGE_EVERY, text="New jobs are refused from now on, as after SIGUSR1.",
+    ),
+    _row(
+        b"undrain", (), (forms.ReplyForm(b"NOT_DRAINING"),), effect=ACTS, method="puts.undrain",
+        needs=_MANAGE_EVERY, text="New jobs are taken again.",
+    ),
+    _row(
+        b"promote ", (SUCCESSOR,),
+        (forms.ReplyForm(b"HANDING_OVER", forms.words), forms.CANNOT_HAND_OVER), effect=ACTS,
+        method="promote", needs=_MANAGE_EVERY,
+        text="The active server of a [replicated](replication.md) queue hands over, to this "
+        "standby or to the one that has the most, and parts.",
+    ),
+    _row(
+        b"stats-replication", (), (forms.DOCUMENT,), effect=LOOKS, is_own=True,
+        method="stats_replication", needs=Needs(rights.LOOK, rights.SOME),
+        text="Says [how replication is](#replication); answered also while the stream is silent.",
+    ),
 )  # fmt: skip
 
-TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes)
-
-AUTH: Final = _row(b"auth", (TOKEN,), needs=OPEN)
+AUTH: Final = _row(
+    b"auth ", (TOKEN,), (forms.ReplyForm(b"AUTHORIZED"), forms.UNAUTHORIZED, forms.NOT_ASKED),
+    effect=SESSION, is_own=True, needs=OPEN,
+    text="The connection has the rights of [whose token it is](access.md#auth); known with "
+    "`--access` only.",
+)  # fmt: skip
 """Known only to a server that has an access file: to all others it is an unknown command."""
+
+BY_OPERATION: Final = {row.operation: row for row in (*COMMANDS, TAGGED_PUT, *EXTENSIONS, AUTH)}
+"""All commands."""
 
 AUTHORIZED: Final = Word(b"AUTHORIZED")
 UNAUTHORIZED: Final = Refusal(b"UNAUTHORIZED")
@@ -189,13 +349,6 @@ def without_secret(line: bytes) -> bytes:
     """:return: the same; `HIDDEN` if it may have a token in it."""
     return HIDDEN if line[:16].lstrip()[:4].lower() == AUTH.name.encode() else line
 
-
-TAGGED_PUT: Final = Command(
-    b"put ", (grammar.PRIORITY, grammar.DELAY, grammar.TTR, grammar.BYTES, TAGS),
-    operation="put-tagged", has_jobs=True, max_line_bytes=MAX_TAGGED_LINE_BYTES,
-    needs=Needs(rights.PUT, rights.USED),
-)  # fmt: skip
-"""A `put` whose size is followed by tags."""
 
 CAPABILITIES: Final = (
     *[(row.form or row.name).encode() for row in EXTENSIONS],

@@ -179,8 +179,12 @@ class Document(Reply):
         return (self.content,)
 
 
-def statistics(pairs: "Iterable[tuple[str, yaml.Value]]") -> Document:
-    """Answer a stats command."""
+def statistics(text: str) -> Document:
+    """Answer a stats command with what a `Layout` has written."""
+    return Document(text.encode())
+
+
+def mapping(pairs: Iterable[yaml.Pair]) -> Document:
     return Document(yaml.mapping(pairs))
 
 

@@ -15,6 +15,7 @@ from beanstalk_twisted.wire.grammar import (
     ParseError,
     line_pattern,
     number,
+    optional,
 )
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
@@ -156,11 +157,27 @@ def _optional(text: bytes) -> PutTags | None:
     return parse_tags(text) if text else None
 
 
-TAGS: Final = Field("tags", b"(%s++)" % _WRITTEN, parse_tags)
-OPTIONAL_BATCH_KEY: Final = Field(
-    "batch-key", b"(%s*+)" % _WRITTEN, parse_batch_key, is_optional=True
+def _write(what: str, value: object) -> bytes:
+    if not isinstance(value, PutTags):
+        raise TypeError(f"{what} are Tags, not {value!r}")
+    return write_tags(value)
+
+
+TAGS: Final = Field("tags", b"(%s++)" % _WRITTEN, parse_tags, _write)
+OPTIONAL_TAGS: Final = Field(
+    "tags", b"(%s*+)" % _WRITTEN, _optional, optional(_write), is_optional=True
 )
-OPTIONAL_TAGS: Final = Field("tags", b"(%s*+)" % _WRITTEN, _optional, is_optional=True)
+
+
+def _write_key(what: str, value: object) -> bytes:
+    if not isinstance(value, BatchKey):
+        raise TypeError(f"{what} is a BatchKey, not {value!r}")
+    return write_batch_key(value)
+
+
+OPTIONAL_BATCH_KEY: Final = Field(
+    "batch-key", b"(%s*+)" % _WRITTEN, parse_batch_key, optional(_write_key), is_optional=True
+)
 
 
 MAX_BATCH_BYTES: Final = 15 << 20

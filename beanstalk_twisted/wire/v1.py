@@ -2,15 +2,15 @@
 Connections use and watch `default` only.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from beanstalk_twisted.wire import grammar, replies, rights, yaml
+from beanstalk_twisted.wire import grammar, replies, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Dialect
+from beanstalk_twisted.wire.extensions import BY_OPERATION
+from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Found, Inserted, Reply, Reserved, Word
-from beanstalk_twisted.wire.rights import Needs
 
 NAME: Final = "v1"
 
@@ -79,7 +79,7 @@ def _only(keys: Sequence[str], reply: Reply) -> Reply:
     if not isinstance(reply, Document):
         return reply
     values = dict(yaml.read_mapping(reply.content))
-    return replies.statistics((key, values[key]) for key in keys)
+    return replies.mapping((key, values[key]) for key in keys)
 
 
 _PUT: Final = (
@@ -88,25 +88,32 @@ _PUT: Final = (
 _RELEASE: Final = (grammar.JOB_ID, grammar.PRIORITY, grammar.implied("delay", 0))
 _BURY: Final = (grammar.JOB_ID, grammar.PRIORITY)
 _ONE_JOB: Final = (grammar.JOB_ID,)
-_row: Final = partial(Command, is_whole_word=True)
+
+
+def _row(
+    prefix: bytes, fields: Sequence[Field] = (), *, operation: str = "", has_body: bool = False,
+    write: Callable[[Reply], bytes] | None = None,
+) -> Command:  # fmt: skip
+    """Make a row of a command that does what the modern one does."""
+    modern = BY_OPERATION[operation or prefix.decode().strip()]
+    return Command(
+        prefix, fields, operation=modern.operation, effect=modern.effect, needs=modern.needs,
+        has_body=has_body, is_whole_word=True, write=write,
+    )  # fmt: skip
+
 
 ROWS: Final = (
-    _row(b"put ", _PUT, has_body=True, write=_write_put, needs=Needs(rights.PUT, rights.USED)),
-    _row(b"reserve", write=_write_reserve, needs=Needs(rights.RESERVE, rights.WATCHED)),
-    _row(b"delete ", _ONE_JOB, needs=Needs(rights.RESERVE, rights.HELD)),
-    _row(b"release ", _RELEASE, write=_write_release, needs=Needs(rights.RESERVE, rights.JOB)),
-    _row(b"bury ", _BURY, needs=Needs(rights.RESERVE, rights.JOB)),
-    _row(
-        b"peek", operation="peek-buried", write=_write_peek, needs=Needs(rights.LOOK, rights.USED)
-    ),
-    _row(b"peek ", _ONE_JOB, write=_write_peek, needs=Needs(rights.LOOK, rights.JOB)),
-    _row(b"kick ", (grammar.COUNT,), needs=Needs(rights.MANAGE, rights.USED)),
-    _row(b"stats", write=_write_server, needs=Needs(rights.LOOK, rights.SOME)),
-    _row(
-        b"stats ", _ONE_JOB, operation="stats-job", write=_write_job,
-        needs=Needs(rights.LOOK, rights.JOB),
-    ),
-)  # fmt: skip
+    _row(b"put ", _PUT, has_body=True, write=_write_put),
+    _row(b"reserve", write=_write_reserve),
+    _row(b"delete ", _ONE_JOB),
+    _row(b"release ", _RELEASE, write=_write_release),
+    _row(b"bury ", _BURY),
+    _row(b"peek", operation="peek-buried", write=_write_peek),
+    _row(b"peek ", _ONE_JOB, write=_write_peek),
+    _row(b"kick ", (grammar.COUNT,)),
+    _row(b"stats", write=_write_server),
+    _row(b"stats ", _ONE_JOB, operation="stats-job", write=_write_job),
+)
 """All commands: whole words, since v1's words are starts of later ones (``peek-ready`` is none)."""
 
 DIALECT: Final = Dialect(NAME, ROWS, hears_deadlines=False)

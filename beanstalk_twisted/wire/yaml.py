@@ -5,7 +5,7 @@ Differs from beanstalkd: a name in a list is quoted if a YAML reader could take 
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 _NO_STRING: Final = rb"""(?i:
     [+-]?(?:[0-9][0-9_]*+(?:\.[0-9_]*+)?|\.[0-9_]++)(?:e[+-]?[0-9]++)?
@@ -25,21 +25,13 @@ _find_no_string: Final = re.compile(
 ).search
 
 
-class Quoted(NamedTuple):
-    """A string that is written in double quotes."""
-
-    text: str
-
-
-Value = int | str | Quoted
-
 Pair = tuple[str, str]
 """A key and its value, as text."""
 
 
-def mapping(pairs: Iterable[tuple[str, Value]]) -> bytes:
+def mapping(pairs: Iterable[Pair]) -> bytes:
     """Write ``key: value`` lines in the order given."""
-    return "".join(["---\n", *(f"{key}: {_scalar(value)}\n" for key, value in pairs)]).encode()
+    return "".join(["---\n", *(f"{key}: {value}\n" for key, value in pairs)]).encode()
 
 
 def listing(names: Iterable[bytes]) -> bytes:
@@ -53,9 +45,13 @@ def listing(names: Iterable[bytes]) -> bytes:
     return b"\n- ".join(quoted) + b"\n"
 
 
-def name(text: str) -> Value:
+def quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def name(text: str) -> str:
     """Quote a value as a name in a list: only where it could be taken for no string."""
-    return Quoted(text) if _is_no_string(text.encode()) else text
+    return quoted(text) if _is_no_string(text.encode()) else text
 
 
 def item(name: bytes) -> bytes:
@@ -63,22 +59,13 @@ def item(name: bytes) -> bytes:
     return b'"%s"' % name if name.endswith(b":") else name
 
 
-def record(pairs: Iterable[tuple[str, Value]]) -> str:
-    """Write a mapping, at least one pair, as an item of a list; see `records`."""
-    return "- " + "  ".join([f"{key}: {_scalar(value)}\n" for key, value in pairs])
-
-
-def records(name: str, items: Sequence[str], more: Iterable[tuple[str, Value]] = ()) -> bytes:
+def records(name: str, items: Sequence[str], more: Iterable[Pair] = ()) -> bytes:
     """Write a key with a list of mappings, and ``more`` keys after it.
 
-    :param items: what `record` made of each.
+    :param items: each as its lines, the first after ``- `` and the others after two blanks.
     """
     start = f"---\n{name}:\n" if items else f"---\n{name}: []\n"
-    return "".join([start, *items, *(f"{key}: {_scalar(value)}\n" for key, value in more)]).encode()
-
-
-def _scalar(value: Value) -> str:
-    return f'"{value.text}"' if isinstance(value, Quoted) else str(value)
+    return "".join([start, *items, *(f"{key}: {value}\n" for key, value in more)]).encode()
 
 
 def read_mapping(content: bytes) -> list[Pair]:

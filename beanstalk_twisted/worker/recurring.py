@@ -17,9 +17,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S
-from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_whole, name_bytes
+from beanstalk_twisted.client.commands.specs import DEFAULT_PRIORITY, DEFAULT_TTR_S, Inserted
+from beanstalk_twisted.client.commands.tags import Tags, check_whole, write_name
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pending import cancel
 from beanstalk_twisted.client.service import Client, tell
@@ -111,7 +110,7 @@ class Schedule:
         self._check_kinds()
         if not 1 <= len(self.name) <= MAX_NAME:
             raise ValueError(f"a schedule's name has 1 to {MAX_NAME} bytes, unlike {self.name!r}")
-        name_bytes("a schedule's name", self.name)
+        write_name("a schedule's name", self.name)
         try:
             self._check_values()
         except (TypeError, ValueError) as wrong:

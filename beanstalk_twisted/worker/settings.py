@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.methods import watch_only
 from beanstalk_twisted.client.commands.tags import check_seconds, check_whole
@@ -91,12 +90,12 @@ class Settings(Generic[T]):
         _has_methods("policy", self.policy, "Retry()", ("before", "after"))
 
     def _check_weights(self) -> None:
-        extended.RESERVE_MODE.line((self.mode,))
+        specs.RESERVE_MODE.line((self.mode,))
         if self.weights and self.mode == FIFO:
             raise ValueError("weights count in the modes weighted and weighted-fair; choose one")
         tubes = {_name(tube) for tube in self.tubes}
         for tube, weight in self.weights.items():
-            extended.WATCH_WEIGHTED.line((_name(tube), weight))
+            specs.WATCH_WEIGHTED.line((_name(tube), weight))
             if _name(tube) not in tubes:
                 raise ValueError(f"there is a weight of {tube!r}, which is none of the tubes")
 

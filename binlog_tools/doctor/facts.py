@@ -125,10 +125,8 @@ LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 ASK: Final = """
 import json, sys
 from beanstalk_twisted.daemon.listening import ports_in_use, tls_files, wrong_files
-from beanstalk_twisted.daemon.command_line import Options
-options = Options()
-options.command = "beanstalk-twisted"
-options.parseOptions(sys.argv[1:])
+from beanstalk_twisted.daemon.command_line import parse
+options = parse(sys.argv[1:], "beanstalk-twisted")
 print(json.dumps({
     "warnings": options["warnings"], "binlog": options["binlog"] or "",
     "user": options["user"] or "", "segment_bytes": options["segment_bytes"],

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import BatchKey, write_batch_key
-from binlog_tools.client import MAX_BATCH_JOBS, NO_SERVER, Lost, Reply, tube_request, understood
+from binlog_tools.client import NO_SERVER, Lost, Reply, tube_request, understood
 from binlog_tools.console.wording import text_of
 from binlog_tools.queue.server import PATIENCE_S, Job, Queue, Refused, Stats, parsed, tube_name
-
-MAX_LINE_BYTES: Final = 224
-"""Of the line of a command, with its CR LF."""
 
 MAX_CURSOR_BYTES: Final = 42
 """Of a page's cursor, as our server makes it: a letter, two numbers, signs between."""

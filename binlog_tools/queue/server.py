@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire import rights, yaml
+from beanstalk_twisted.wire.commands import LOOKS
+from beanstalk_twisted.wire.extensions import BY_OPERATION
 from binlog_tools.client import (
     NO_SERVER,
     Line,
@@ -32,20 +34,6 @@ MARK_TUBE: Final = b"beanstalk-mark"
 MARK_PRIORITY: Final = (1 << 32) - 1
 MARK_DELAY_S: Final = 3600
 """Its delay, seconds, so that no worker gets it, even one that watches this tube."""
-
-OF_TUBE_IN_USE: Final = (
-    "put", "put-at", "put-batch", "kick", "peek-ready", "peek-delayed", "peek-buried",
-    "peek-reserved",
-)  # fmt: skip
-OF_TUBE_NAMED: Final = (
-    "watch", "list-jobs", "stats-tube", "flush-tube", "flush-buried", "forget-key",
-    "kick-dead", "pause-tube", "tube-policy",
-)  # fmt: skip
-OF_NO_TUBE: Final = (
-    "stats", "list-tubes", "stats-group", "list-connections", "drain", "undrain", "promote",
-    "stats-replication",
-)  # fmt: skip
-"""Commands by the tube of which they need a right; all others are about a job, or tubes watched."""
 
 NO_ROOM: Final = (
     "a limit is reached: of the tube's policy (`beanstalk policy TUBE`), of the identity, or of "
@@ -87,26 +75,26 @@ def _meaning(what: str, reply: Reply) -> str:
         return ": a key or a value is wrong, and nothing was changed"
     if reply.name != b"NOT_FOUND" or not about:
         return ""
-    first = about.split()[0]
-    if command in ("stats-tube", "pause-tube", "list-jobs"):
-        return f": there is no tube {first}"
+    first, row = about.split()[0], BY_OPERATION[command]
     if command == "forget-key":
         return ": the key is not remembered; a job that is not deleted may have it"
     if command == "stats-group":
         return f": the group {first} has no job, and none waits for it"
-    if command in ("peek", "stats-job"):
+    if row.needs.of == rights.NAMED:
+        return f": there is no tube {first}"
+    if row.effect == LOOKS:
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"
 
 
 def _unauthorized(what: str, tube: bytes) -> str:
     command, *about = what.split()
-    asked = command
-    if command in OF_TUBE_IN_USE and tube:
+    asked, of = command, BY_OPERATION[command].needs.of
+    if of == rights.USED and tube:
         asked += f" {tube.decode()}"
-    elif command in OF_TUBE_NAMED and about:
+    elif of in (rights.NAMED, rights.POLICY) and about:
         asked += f" {about[0]}"
-    elif command not in OF_NO_TUBE:
+    elif of not in (rights.SOME, rights.EVERY):
         asked += " TUBE"
     return f": no right to {asked}; ask: beanstalk access check FILE --as NAME {asked}"
 

@@ -21,7 +21,8 @@ from beanstalk_twisted.client.exchange import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
 from beanstalk_twisted.wire import grammar
-from beanstalk_twisted.wire.commands import Command
+from beanstalk_twisted.wire.commands import CHANGES, Command
+from beanstalk_twisted.wire.forms import INSERTED
 from beanstalk_twisted.wire.rights import OPEN
 from tests.client.world import Line, World, error, is_waiting, result
 
@@ -518,7 +519,7 @@ def test_who_owns_a_connection_hears_what_is_left() -> None:
     (ended,) = ends
     assert ended.reserved == (5,)
     assert (ended.tubes.used, list(ended.tubes.watched)) == (b"a", [b"default", b"b"])
-    assert [request.spec for request in ended.left] == [specs.KICK]
+    assert [request.spec for request in ended.left] == [specs.SPECS["kick"]]
     assert is_waiting(left)
 
 
@@ -625,8 +626,11 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 
 def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
     """Make a command that a server may know or not."""
-    row = Command(name, (grammar.BYTES,), needs=OPEN, has_body=True, is_counted=False)
-    return CommandSpec(row, b"INSERTED", specs.NUMBER, lambda reply: reply.value, {})
+    row = Command(
+        name, (grammar.BYTES,), (INSERTED,), effect=CHANGES, needs=OPEN, has_body=True,
+        is_extension=True,
+    )  # fmt: skip
+    return CommandSpec(row)
 
 
 def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:

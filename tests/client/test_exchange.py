@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client.commands import extension_specs, specs
-from beanstalk_twisted.client.commands.specs import DELETE, MAX_BODY_BYTES, PUT, CommandSpec, Reply
+from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.commands.specs import DELETE, PUT, SPECS, CommandSpec, Reply
 from beanstalk_twisted.client.exchange import (
     PIECE_BYTES,
     Exchange,
@@ -20,6 +20,7 @@ from beanstalk_twisted.client.exchange import (
     cost,
 )
 from beanstalk_twisted.wire import extensions, replies
+from beanstalk_twisted.wire.forms import MAX_BODY_BYTES
 from beanstalk_twisted.wire.replies import (
     MAX_REPLY_LINE_BYTES,
     Document,
@@ -30,7 +31,7 @@ from beanstalk_twisted.wire.replies import (
     Using,
 )
 
-SPECS = specs.SPECS | extension_specs.SPECS
+KICK = SPECS["kick"]
 BODY = b"\r\nRESERVED 1 2\r\nab\r\n\x00"
 CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("put", Inserted(7), Reply(b"INSERTED", 7, b"")),
@@ -153,7 +154,7 @@ def asked(exchange: Exchange[Request], spec: CommandSpec, *args: object) -> Requ
 
 def test_a_reply_belongs_to_the_oldest_command_without_one() -> None:
     exchange: Exchange[Request] = Exchange()
-    first, second = asked(exchange, specs.KICK, 1), asked(exchange, specs.DELETE, 2)
+    first, second = asked(exchange, KICK, 1), asked(exchange, specs.DELETE, 2)
     answered = [*exchange.receive(b"KICKED 0\r\nDEL"), *exchange.receive(b"ETED\r\n")]
     assert [(request, reply.word) for request, reply in answered] == [
         (first, b"KICKED"), (second, b"DELETED"),
@@ -185,8 +186,8 @@ def test_a_job_is_reserved_until_it_is_given_back_or_known_to_be_gone() -> None:
 
 def test_a_forgotten_command_keeps_its_place_if_it_was_begun_and_loses_it_if_not() -> None:
     exchange: Exchange[Request] = Exchange()
-    begun = asked(exchange, specs.KICK, 1)
-    not_begun = Request(specs.KICK, (2,))
+    begun = asked(exchange, KICK, 1)
+    not_begun = Request(KICK, (2,))
     exchange.ask(not_begun)
     exchange.forget(begun)
     exchange.forget(not_begun)
@@ -219,7 +220,7 @@ def test_a_job_for_a_forgotten_reserve_is_the_next_ones_that_waits(
     first: tuple[Any, ...], second: tuple[Any, ...]
 ) -> None:
     exchange: Exchange[Request] = Exchange()
-    forgotten, other = asked(exchange, *first), asked(exchange, specs.KICK, 1)
+    forgotten, other = asked(exchange, *first), asked(exchange, KICK, 1)
     wanted = asked(exchange, *second)
     exchange.forget(forgotten)
     ((served, reply),) = exchange.receive(JOB)
@@ -257,7 +258,7 @@ def test_the_patience_is_that_of_the_oldest_command() -> None:
     exchange: Exchange[Request] = Exchange()
     assert exchange.patience_s(5) is None
     asked(exchange, specs.RESERVE_WITH_TIMEOUT, 60)
-    asked(exchange, specs.KICK, 1)
+    asked(exchange, KICK, 1)
     asked(exchange, specs.RESERVE)
     assert exchange.patience_s(5) == 65
     list(exchange.receive(b"TIMED_OUT\r\n"))
@@ -268,7 +269,7 @@ def test_the_patience_is_that_of_the_oldest_command() -> None:
 
 def test_one_reply_too_many_is_a_fault() -> None:
     exchange: Exchange[Request] = Exchange()
-    asked(exchange, specs.KICK, 1)
+    asked(exchange, KICK, 1)
     assert len(list(exchange.receive(b"KICKED 0\r\nK"))) == 1
     assert "more than it was asked" in str(exchange.fault)
 

@@ -11,12 +11,14 @@ import pytest
 
 from beanstalk_twisted import tcp_keepalive
 from beanstalk_twisted.client import connection, endpoints, errors, exchange
-from beanstalk_twisted.client.commands import extension_specs, specs
+from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.pool import connections, hashing, reserving
 from beanstalk_twisted.client.pool.pool import Pool
+from beanstalk_twisted.wire.extensions import FLUSH_S
+from beanstalk_twisted.wire.forms import MAX_BODY_BYTES
 from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
-from tests.client.commands import test_extension_methods as extension_methods
-from tests.client.commands.test_methods import METHODS
+from tests.client.commands.test_extension_methods import method_of
+from tests.client.commands.test_methods import ALL_METHODS
 from tests.pages import ROOT, examples_of, see_that_examples_print
 from tests.test_docs import names_in, quoted, section, table, tables
 
@@ -41,8 +43,16 @@ def written(method: object) -> str:
     return ", ".join(words)
 
 
+def methods(is_extended: bool) -> dict[str, Any]:
+    """Give the client's methods of beanstalkd's commands, or all others."""
+    names = {
+        method_of(name) for name, spec in specs.SPECS.items() if spec.is_extended is is_extended
+    }
+    return {name: ALL_METHODS[name] for name in names | ({"each_job"} if is_extended else set())}
+
+
 EACH_TABLE = pytest.mark.parametrize(
-    ("heading", "methods"), [("Commands", METHODS), ("Extensions", extension_methods.METHODS)]
+    ("heading", "methods"), [("Commands", methods(False)), ("Extensions", methods(True))]
 )
 
 
@@ -86,8 +96,8 @@ def test_what_is_sent_again_is_what_the_code_sends_again() -> None:
     rows = table(PAGE, "Lost connections")
     again = {word for what, fate in rows if fate.startswith("sent again") for word in
              re.findall(r"`(\w+…?)`", what)}  # fmt: skip
-    for name, spec in (specs.SPECS | extension_specs.SPECS).items():
-        method = extension_methods.CALLED.get(name, name.replace("-", "_"))
+    for name, spec in specs.SPECS.items():
+        method = method_of(name)
         is_listed = any(
             method == word or (word.endswith("…") and method.startswith(word[:-1]))
             for word in again
@@ -112,7 +122,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["silence of the server (`grace_s`)", f"{connection.GRACE_S:g} seconds"],
         [
             "the same during a `flush_tube`, `flush_buried` or `kick_dead`, besides",
-            f"{extension_specs.FLUSH_S:g} seconds",
+            f"{FLUSH_S:g} seconds",
         ],
         [
             "silence of a connection without a deadline, before a server that is gone is noticed",
@@ -130,7 +140,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ["what waits to be sent", f"{exchange.MAX_WAITING_BYTES:,} bytes"],
         ["one piece given to the connection", f"{exchange.PIECE_BYTES:,} bytes"],
         ["line of a reply", f"{MAX_REPLY_LINE_BYTES:,} bytes"],
-        ["body of a reply", f"{specs.MAX_BODY_BYTES:,} bytes"],
+        ["body of a reply", f"{MAX_BODY_BYTES:,} bytes"],
     ]
     assert f"{exchange.REQUEST_BYTES} bytes more" in section(PAGE, "Limits")
-    assert f"{extension_specs.FLUSH_S:g} seconds for `flush_tube`" in section(PAGE, "Deadlines")
+    assert f"{FLUSH_S:g} seconds for `flush_tube`" in section(PAGE, "Deadlines")

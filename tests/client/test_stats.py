@@ -7,46 +7,22 @@ import pytest
 from beanstalk_twisted.client.stats import (
     CarriedStats,
     ConnectionStats,
-    GroupStats,
     JobStats,
-    ListedJob,
     ServerStats,
     Stats,
     TubePolicy,
     TubeStats,
 )
 from tests.client.world import World
-from tests.test_docs import PROTOCOL, ROOT, names_in, table
+from tests.test_docs import EXTENSIONS_PAGE, names_in, table
 
 CARRIED = list(CarriedStats._known)
-KINDS = {"stats": ServerStats, "stats-tube": TubeStats, "stats-job": JobStats}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_key_of_the_protocols_page_is_known_in_its_order(name: str) -> None:
-    known = [key for key in KINDS[name]._known if key not in CARRIED or name != "stats-job"]
-    assert known == names_in(table(PROTOCOL, name))
 
 
 def test_the_keys_of_a_policy_are_known_in_their_order() -> None:
-    names = names_in(table(ROOT / "docs" / "extensions.md", "Tube policies"))
+    names = names_in(table(EXTENSIONS_PAGE, "Tube policies"))
     both = [key for name in names for key in (name, f"{name}-from")]
     assert list(TubePolicy._known) == both
-
-
-def test_what_a_job_carries_is_known_in_its_order() -> None:
-    assert names_in(table(ROOT / "docs" / "extensions.md", "What a job carries")) == CARRIED
-
-
-@pytest.mark.parametrize(
-    ("kind", "heading"),
-    [(ListedJob, "Listing jobs"), (GroupStats, "Groups"), (ConnectionStats, "Listing connections")],
-)
-def test_every_key_of_the_page_on_extensions_is_known_in_its_order(
-    kind: type[Stats], heading: str
-) -> None:
-    known = [name for name in kind._known if kind is not ListedJob or name not in CARRIED]
-    assert known == names_in(table(ROOT / "docs" / "extensions.md", heading))
 
 
 def test_the_times_of_a_connections_jobs_are_numbers_by_their_ids() -> None:

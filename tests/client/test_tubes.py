@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beanstalk_twisted.client.commands import extension_specs as extended
 from beanstalk_twisted.client.commands import specs
 from beanstalk_twisted.client.commands.specs import CommandSpec
 from beanstalk_twisted.client.tubes import TubeChoice
@@ -16,9 +15,9 @@ from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 TUBES = st.sampled_from([b"default", b"a", b"b", b"c"])
 COMMANDS = st.one_of(
     st.tuples(st.sampled_from([specs.USE, specs.WATCH, specs.IGNORE]), st.tuples(TUBES)),
-    st.tuples(st.just(extended.WATCH_WEIGHTED), st.tuples(TUBES, st.integers(1, 4))),
+    st.tuples(st.just(specs.WATCH_WEIGHTED), st.tuples(TUBES, st.integers(1, 4))),
     st.tuples(
-        st.just(extended.RESERVE_MODE),
+        st.just(specs.RESERVE_MODE),
         st.tuples(st.sampled_from(["fifo", "weighted", "weighted-fair"])),
     ),
 )

@@ -6,8 +6,8 @@ import gc
 from collections.abc import Callable, Iterator
 
 import pytest
-from twisted.python.usage import UsageError
 
+from beanstalk_twisted.daemon.command_line import parse
 from beanstalk_twisted.daemon.memory import (
     FULL,
     MAX_ENDED,
@@ -18,7 +18,6 @@ from beanstalk_twisted.daemon.memory import (
     MemoryShare,
     Phase,
     machine_bytes,
-    memory_share,
 )
 
 GB = 1 << 30
@@ -100,13 +99,14 @@ def test_this_machine_has_memory() -> None:
 def test_bytes_are_taken_as_they_are_and_a_percentage_of_what_the_server_leaves(
     text: str, machine: int, expected: int
 ) -> None:
-    assert memory_share("--max-memory", text).of(machine) == expected
+    assert parse([f"--max-memory={text}"])["memory_bytes"].of(machine) == expected
 
 
 @pytest.mark.parametrize("text", ["", "%", "101%", "50%%", "%50", "-1", "1.5", "1G", "x%"])
-def test_what_is_neither_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--max-memory needs"):
-        memory_share("--max-memory", text)
+def test_what_is_neither_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="5"):
+        parse([f"--max-memory={text}"])
+    assert "--max-memory needs" in capsys.readouterr().err
 
 
 class FakeCollector:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from beanstalk_twisted.daemon.command_line import Options
+from beanstalk_twisted.daemon.command_line import parse
 from beanstalk_twisted.daemon.removed_options import REMOVED, removed_among
-from beanstalk_twisted.tap import CommandOptions
+from beanstalk_twisted.tap import CommandOptions, Options
 from tests.server_process import LIMIT_S, TWISTD
 from tests.test_docs import ROOT, table
 
@@ -49,7 +49,7 @@ def test_a_line_for_each_and_exit_code_5(
 
 @pytest.mark.parametrize("words", [["--binlog", "--hub"], ["--tubes=--hub"], ["-b", "--hub=1"]])
 def test_a_value_is_not_an_option(words: list[str]) -> None:
-    Options().parseOptions(words)
+    parse(words)
 
 
 @pytest.mark.parametrize(

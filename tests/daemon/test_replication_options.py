@@ -45,6 +45,7 @@ def test_without_a_directory_the_local_log_is_a_temporary_one() -> None:
     assert options["binlog"] != others["binlog"]
     (warning,) = options["warnings"]
     assert warning.startswith("--replicate without --binlog (-b): the local log is in /")
+    assert parsed("--replicate", URL, "--binlog-archive", "/x")["archive"] == "/x"
 
 
 @pytest.mark.parametrize("words", [["--fsync", "never"], ["-F"], ["-f", "50"]])

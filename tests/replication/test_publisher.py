@@ -406,7 +406,7 @@ def test_an_exception_of_the_stream_ends_the_server(name: str, left: int) -> Non
     with suppress(AssertionError):
         for _ in range(MAX_IN_FLIGHT + 1):
             active.put()
-            active.committer.end_turn()
+            active.committer.flush()
             active.write_all()
     active.reactor.pass_s(5.0)
     assert [str(failure.value) for failure in active.failures] == ["broken"]

@@ -24,7 +24,6 @@ from beanstalk_twisted.replication.roster import (
     read_note,
 )
 from beanstalk_twisted.replication.stream.door import Copies
-from beanstalk_twisted.wire.yaml import Quoted
 
 US = Identity("a:11300", "01")
 OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
@@ -169,20 +168,20 @@ def test_stats_tell_of_replication() -> None:
     us = Identity("a:11300", "01")
     standbys = OTHER, OTHER._replace(name="c:1")
     leads = Situation(ACTIVE, "", us, "a:11300", 3, 300, 0.25, standbys, 1, 0, behind=11)
-    assert dict(leads.pairs()) == {
-        "replication-role": "active", "replication-standbys": Quoted("b:11300 c:1"),
-        "replication-standbys-not-in-sync": Quoted(""), "replication-messages-behind": 11,
+    assert leads.pairs() == {
+        "replication-role": "active", "replication-standbys": "b:11300 c:1",
+        "replication-standbys-not-in-sync": "", "replication-messages-behind": 11,
         "replication-lag-records": 3, "replication-lag-bytes": 300,
-        "replication-lag-seconds": "0.250", "replication-copies-behind": Quoted(""),
+        "replication-lag-seconds": "0.250", "replication-copies-behind": "",
     }  # fmt: skip
-    assert dict(leads._replace(standbys=()).pairs())["replication-standbys"] == Quoted("")
+    assert leads._replace(standbys=()).pairs()["replication-standbys"] == ""
     short = leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3")))
-    assert dict(short.pairs())["replication-copies-behind"] == Quoted("n2 n3")
+    assert short.pairs()["replication-copies-behind"] == "n2 n3"
     denied = leads._replace(why='permissions violation for "q.log"\n\\')
-    assert dict(denied.stats())["stream-problems"] == Quoted("")
+    assert denied.stats()["stream-problems"] == ""
     changed = leads._replace(problems=('it "drops"', "it was purged"))
-    assert dict(changed.stats())["stream-problems"] == Quoted("it 'drops'; it was purged")
-    assert dict(denied.stats())["why-not-ready"] == Quoted("permissions violation for 'q.log'/n/")
+    assert changed.stats()["stream-problems"] == "it 'drops'; it was purged"
+    assert denied.stats()["why-not-ready"] == "permissions violation for 'q.log'/n/"
 
 
 def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
@@ -192,11 +191,11 @@ def test_standbys_of_one_name_are_told_apart_by_their_addresses() -> None:
     standbys = first, second, *others
     leads = Situation(ACTIVE, "", US, US.name, 0, 0, 0.0, standbys, 1, 0)
     shown = "127.0.0.1:11300 127.0.0.2:11300 b:11300 c:1"
-    assert dict(leads.pairs())["replication-standbys"] == Quoted(shown)
-    assert dict(leads.pairs())["replication-standbys-not-in-sync"] == Quoted("")
+    assert leads.pairs()["replication-standbys"] == shown
+    assert leads.pairs()["replication-standbys-not-in-sync"] == ""
     waits = leads._replace(standbys=(first, second._replace(is_in_sync=False), *others))
-    assert dict(waits.pairs())["replication-standbys-not-in-sync"] == Quoted("127.0.0.2:11300")
-    assert dict(waits.stats())["standbys-not-in-sync"] == Quoted("127.0.0.2:11300")
+    assert waits.pairs()["replication-standbys-not-in-sync"] == "127.0.0.2:11300"
+    assert waits.stats()["standbys-not-in-sync"] == "127.0.0.2:11300"
     assert roster_of(first, second).successor(0, 90, "127.0.0.2:11300") == second
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import Answer
-from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.server.execution_context import methods_of
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.layouts import Values
 from tests.rules.recording_log import RecordingLog
 
 NS = 1_000_000_000
@@ -19,11 +19,12 @@ START_NS = 1_700_000_000 * NS
 MOST_TICKS = 1000
 """Ticks in one instant: a server that has more to do then does not come to an end with it."""
 
-FACTS = ProcessFacts(
-    pid=17576, version="1.13", utime_us=0, stime_us=1089, uptime_s=0, binlog_oldest=1,
-    binlog_current=1, binlog_migrated=0, binlog_written=0, binlog_max_bytes=16384,
-    identity="86f60972b405e906", hostname="vm", os="#1 SMP PREEMPT_DYNAMIC @0", platform="x86_64",
-)  # fmt: skip
+FACTS: Values = {
+    "pid": 17576, "version": "1.13", "rusage-utime": "0.000000", "rusage-stime": "0.001089",
+    "uptime": 0, "binlog-oldest-index": 1, "binlog-current-index": 1, "binlog-records-migrated": 0,
+    "binlog-records-written": 0, "binlog-max-size": 16384, "id": "86f60972b405e906",
+    "hostname": "vm", "os": "#1 SMP PREEMPT_DYNAMIC @0", "platform": "x86_64",
+}  # fmt: skip
 
 
 class Server:

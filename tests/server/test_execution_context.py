@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from beanstalk_twisted.server.execution_context import CHANGES, LOOKS, methods_of
+from beanstalk_twisted.server.execution_context import methods_of
 from beanstalk_twisted.wire import v1
-from beanstalk_twisted.wire.commands import COMMANDS
-from beanstalk_twisted.wire.extensions import EXTENSIONS, TAGGED_PUT
+from beanstalk_twisted.wire.commands import COMMANDS, LOOKS
+from beanstalk_twisted.wire.extensions import BY_OPERATION, EXTENSIONS, TAGGED_PUT
 from tests.rules.conversation import Server
 
 METHODS = methods_of(Server().queue)
@@ -30,13 +30,14 @@ def test_every_command_of_every_dialect_runs_something_or_ends_the_connection() 
 
 
 def test_what_only_looks_is_bound_and_takes_no_body() -> None:
-    assert set(METHODS) >= LOOKS
-    assert not {row.operation for row in ALL_COMMANDS if row.has_body} & LOOKS
+    looks = [row for row in ALL_COMMANDS if row.effect == LOOKS]
+    assert set(METHODS) >= {row.operation for row in looks}
+    assert not any(row.has_body or row.has_jobs for row in looks)
 
 
 def test_what_changes_nothing_that_is_kept_is_known_by_name() -> None:
-    assert not CHANGES & LOOKS
-    assert set(METHODS) - CHANGES - LOOKS == {
+    others = [BY_OPERATION[name] for name in METHODS]
+    assert {row.operation for row in others if not row.changes and row.effect != LOOKS} == {
         "use", "watch", "watch-weighted", "ignore", "reserve-mode", "cancel-reserve", "wait-job",
         "touch", "drain", "undrain", "promote",
     }  # fmt: skip

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.rules.statistics import ProcessFacts
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire import yaml
+from beanstalk_twisted.wire.layouts import Values
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.sampling import share
@@ -525,7 +525,7 @@ def test_a_fault_of_ours_is_an_internal_error_and_the_connection_goes_on(
     clean_reactor.clear()
 
 
-def _fail() -> ProcessFacts:
+def _fail() -> Values:
     raise ValueError("a fault of ours")
 
 

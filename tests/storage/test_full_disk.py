@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
+from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
-from beanstalk_twisted.storage.group_commit import SPACE_RETRY_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.sampling import share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.server.settings import LEAST_LOG_SEGMENTS, Limits
-from beanstalk_twisted.storage.group_commit import SPACE_RETRY_S
+from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.store import SPACE_NEWS_S
 from tests.storage.test_full_disk import SEGMENT_BYTES, Bounded
 

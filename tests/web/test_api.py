@@ -13,14 +13,12 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.reading import (
-    MAX_LIST_BODY,
+from beanstalk_twisted.web.logins import WRITE_HEADER
+from beanstalk_twisted.web.routes import (
     MAX_OFFSET,
-    MAX_PAGE_JOBS,
     MAX_PAGE_TUBES,
     MAX_SHOWN_BODY,
 )
-from beanstalk_twisted.web.logins import WRITE_HEADER
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 from tests.web.browsing import V1, Caller, browse
@@ -34,7 +32,7 @@ def test_the_server_is_shown_as_stats_has_it(caller: Caller) -> None:
     assert shown["current_jobs_ready"] == 1
     assert shown["draining"] is False
     assert set(shown) == {
-        key.replace("-", "_") for key, _ in caller.server.service.queue.server_pairs()
+        key.replace("-", "_") for key in caller.server.service.queue.server_stats()
     }
 
 
@@ -67,15 +65,6 @@ def test_a_list_of_very_many_tubes_is_made_in_slices(caller: Caller) -> None:
         caller.ask(b"watch tube-%d\r\n" % number)
     page = caller.get(f"/tubes?limit={MAX_PAGE_TUBES}&offset={MAX_OFFSET}")
     assert (page["total"], len(page["tubes"])) == (2501, MAX_PAGE_TUBES)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [f"limit={MAX_PAGE_TUBES + 1}", "limit=0", "limit=x", "limit=-1", "limit=", "limit=%C2%B2",
-     f"offset={MAX_OFFSET + 1}", "sort=nothing", "limit=" + "9" * 5000],
-)  # fmt: skip
-def test_a_page_out_of_bounds_is_refused(caller: Caller, query: str) -> None:
-    assert caller.get(f"/tubes?{query}", 400)["status"] == 400
 
 
 def test_a_tube_is_shown_with_its_policy(caller: Caller) -> None:
@@ -122,13 +111,10 @@ def test_a_page_of_jobs_shows_the_beginnings_of_bodies_if_asked_to(caller: Calle
     ]
 
 
-@pytest.mark.parametrize(
-    "query", [f"limit={MAX_PAGE_JOBS + 1}", f"body_bytes={MAX_LIST_BODY + 1}", "state=x",
-              "cursor=nonsense", "cursor=%0D%0A"],
-)  # fmt: skip
-def test_a_wrong_page_of_jobs_is_refused(caller: Caller, query: str) -> None:
+@pytest.mark.parametrize("cursor", ["nonsense", "%0D%0A", "%E2%82%AC", "h1-2"])
+def test_a_wrong_cursor_is_refused(caller: Caller, cursor: str) -> None:
     caller.put(b"mail", b"x")
-    caller.get(f"/tubes/mail/jobs?{query}", 400)
+    caller.get(f"/tubes/mail/jobs?state=ready&cursor={cursor}", 400)
 
 
 def test_a_job_is_shown_with_its_body(caller: Caller) -> None:

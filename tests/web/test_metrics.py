@@ -109,14 +109,14 @@ def test_both_formats_are_read_by_prometheus_and_say_the_same() -> None:
 
 def test_each_number_of_stats_is_there() -> None:
     scraper = busy()
-    pairs = scraper.server.service.queue.server_pairs()
+    stats = scraper.server.service.queue.server_stats()
     samples = scraper.samples()
     for key in COUNTERS:
         value = samples["beanstalkd_commands_total", (("command", key.removeprefix("cmd-")),)]
-        assert value == dict(pairs)[key]
+        assert value == stats[key]
     values = set(samples.values())
     texts = {"version", "draining", "id", "hostname", "os", "platform"}
-    for key, number in pairs:
+    for key, number in stats.items():
         if key not in texts and not key.startswith("rusage"):
             assert float(str(number)) in values, key
 
@@ -527,6 +527,10 @@ def test_the_page_has_every_metric_and_no_other() -> None:
     section = PAGE.read_text().partition("## Metrics")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     written = {name for row in rows for name in re.findall(r"`([a-z_]+)", row)}
+    for page in ("protocol.md", "extensions.md"):
+        beside_keys = re.findall(r"`(beanstalkd_[a-z_]+)", PAGE.with_name(page).read_text())
+        assert written.isdisjoint(beside_keys) and beside_keys
+        written.update(beside_keys)
     scraper = busy()
     anybody = AccessRules((), Grant([Granted("admin", "*")]), anonymous_limits={"jobs": 9})
     scraper.server.service.require_access(anybody, InlineHashing())

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from importlib import resources
 from typing import Any
 
 import pytest
 
-from beanstalk_twisted.storage.compactor import Kept
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api import fields, reading, runs
-from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from beanstalk_twisted.web.logins import WRITE_HEADER, credentials_of, secret_in
-from beanstalk_twisted.web.routes import CRITERIA, ROUTES, Route
-from beanstalk_twisted.wire.grammar import MAX_U32
-from tests.web.browsing import browse, site_of
+from beanstalk_twisted.web.routes import ROUTES, Route
+from beanstalk_twisted.wire.grammar import MAX_U64
+from tests.web.browsing import V1, Caller, browse, site_of
 
 API = [route for route in ROUTES if route.path.startswith("/api/")]
-DESCRIPTION: Any = json.loads(
-    resources.files("beanstalk_twisted.web").joinpath("openapi.json").read_text()
-)
+DESCRIPTION: Any = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json").json
 
 
 def resolved(value: Any) -> Any:
@@ -35,6 +28,10 @@ def resolved(value: Any) -> Any:
 
 def operation(route: Route) -> Any:
     return DESCRIPTION["paths"][route.path][route.method.lower()]
+
+
+def body_of(route: Route) -> Any:
+    return operation(route)["requestBody"]["content"]["application/json"]["schema"]
 
 
 def parameters(route: Route, place: str) -> dict[str, Any]:
@@ -57,8 +54,9 @@ def test_a_route_is_described_as_it_is(route: Route) -> None:
     assert set(parameters(route, "path")) == set(re.findall(r"{(\w+)}", route.path))
     headers = {name.lower() for name in parameters(route, "header")}
     assert headers == ({WRITE_HEADER} if route.writes else set())
-    assert set(parameters(route, "query")) == set(route.query)
-    assert len(route.query) == len(set(route.query))
+    names = [field.name for field in route.query]
+    assert list(parameters(route, "query")) == names
+    assert len(names) == len(set(names))
     assert ("requestBody" in about) is route.writes
     assert {"401", "403"} <= set(about["responses"]) and "security" not in about
     assert about["summary"]
@@ -76,32 +74,67 @@ def test_it_says_how_a_request_shows_who_asks_and_that_without_access_nobody_has
     assert secret_in({"host": "localhost:9300", "cookie": f"{cookie}=x"}) == "x"
 
 
-def test_its_limits_are_those_of_the_code() -> None:
-    by_name = {route.operation: route for route in API}
-    tubes = parameters(by_name["listTubes"], "query")
-    assert tubes["limit"]["maximum"] == reading.MAX_PAGE_TUBES
-    assert tubes["offset"]["maximum"] == reading.MAX_OFFSET
-    assert tubes["sort"]["enum"] == list(reading.SORTS)
-    jobs = parameters(by_name["listJobs"], "query")
-    assert jobs["limit"]["maximum"] == reading.MAX_PAGE_JOBS
-    assert jobs["body_bytes"]["maximum"] == reading.MAX_LIST_BODY
-    segments = parameters(by_name["listSegments"], "query")
-    assert segments["limit"]["maximum"] == reading.MAX_PAGE_SEGMENTS
-    kept = DESCRIPTION["components"]["schemas"]["Log"]["properties"]["oldest_kept"]["enum"]
-    assert kept == list(Kept)
-    search = parameters(by_name["search"], "query")
-    assert search["limit"]["maximum"] == MAX_FOUND_JOBS
-    assert search["body_bytes"]["maximum"] == MAX_SAMPLE_BYTES
-    assert search["text"]["maxLength"] == fields.MAX_TEXT_BYTES
-    assert search["where"]["maxLength"] == fields.MAX_WHERE
-    begun = operation(by_name["beginRun"])["requestBody"]["content"]["application/json"]["schema"]
-    assert begun["properties"]["action"]["enum"] == list(runs.ACTIONS)
-    assert begun["properties"]["ids"]["maxItems"] == runs.MAX_IDS
-    assert set(CRITERIA) < set(begun["properties"])
-    told = search["where"], parameters(by_name["listGroups"], "query")["where"]
-    assert told[0] == told[1]
-    pause = operation(by_name["pauseTube"])["requestBody"]["content"]["application/json"]
-    assert pause["schema"]["properties"]["seconds"]["maximum"] == MAX_U32
+LOOKS = [route for route in API if route.query]
+
+
+def wrong_and_right(schema: Any) -> tuple[list[Any], list[Any]]:
+    """Values of a query's field, by what the description says of it."""
+    if "enum" in schema:
+        return ["nonsense", "1e1"], schema["enum"]
+    if schema["type"] == "string":
+        return [], [""]
+    low, high = schema["minimum"], schema.get("maximum", MAX_U64)
+    return [low - 1, high + 1, "", "x", "1.0", f"%2B{high}", "%C2%B2", 5000 * "9"], [
+        low,
+        high,
+        schema["default"],
+    ]
+
+
+@pytest.mark.parametrize("route", LOOKS, ids=lambda route: route.operation)
+def test_values_are_taken_up_to_their_limits_and_not_beyond(route: Route) -> None:
+    caller = Caller()
+    caller.put(b"mail", b"x")
+    path = route.path.removeprefix(V1).replace("{tube}", "mail")
+    for name, schema in parameters(route, "query").items():
+        wrong, right = wrong_and_right(schema)
+        for value in right if name != "cursor" else ():
+            reply = caller.browser.ask("GET", f"{V1}{path}?{name}={value}")
+            assert reply.status in (200, 404), (name, value)
+        for value in wrong:
+            assert name in caller.get(f"{path}?{name}={value}", 400)["detail"], (name, value)
+
+
+WRITES = [
+    (route, name, schema)
+    for route in API if route.writes
+    for name, schema in body_of(route).get("properties", {}).items()
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("route", "name", "schema"), WRITES, ids=[f"{each[0].operation}-{each[1]}" for each in WRITES]
+)
+def test_fields_of_a_body_are_checked_by_what_is_said_of_them(
+    route: Route, name: str, schema: Any
+) -> None:
+    path = route.path.removeprefix(V1).replace("{tube}", "mail").replace("{run}", "1")
+    path = path.replace("{job}", "1")
+    caller = Caller()
+    caller.put(b"mail", b"x")
+    given = {"seconds": 1, "state": "all", "key": "k", "body": "x", "tube": "other"}
+    given |= {"action": "delete", "count": 1, "standby": "x"}
+    of_it = {key: given[key] for key in given if key in body_of(route)["properties"]}
+    wrong: list[Any] = [[], {}, True, 1.5]
+    if schema["type"] == "integer":
+        wrong += [schema["minimum"] - 1, schema["maximum"] + 1, "1", None]
+    for value in wrong if schema["type"] != "array" else ({}, "x", [-1], [True], ["1"]):
+        if "base64" in name:
+            of_it.pop("body", None)
+        detail = caller.post(path, 400, **{**of_it, name: value})["detail"]
+        assert detail.startswith((f"{name} ", "tube "))
+    assert caller.post(path, 400, **of_it, unknown=1)["detail"] == "unknown field: unknown"
+    assert caller.state(1) == "ready"
 
 
 def test_each_route_of_the_table_has_its_operation() -> None:
@@ -111,5 +144,5 @@ def test_each_route_of_the_table_has_its_operation() -> None:
 
 def test_it_is_served() -> None:
     reply = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json")
-    assert reply.json == DESCRIPTION
-    assert b"<" not in reply.body, "as in all replies; the file has \\u003c"
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    assert b"<" not in reply.body, "as in all replies"

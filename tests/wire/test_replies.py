@@ -6,7 +6,6 @@ import pytest
 
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.replies import Found, Inserted, Kicked, Reply, Reserved, Using, Watching
-from beanstalk_twisted.wire.yaml import Quoted
 
 MAX_U64 = (1 << 64) - 1
 
@@ -59,5 +58,5 @@ def test_a_body_is_sent_as_it_is_whatever_it_holds(body: bytes) -> None:
 
 def test_the_length_of_a_document_leaves_out_its_last_line_end() -> None:
     assert replies.names([b"default"]).encode() == b"OK 14\r\n---\n- default\n\r\n"
-    pairs = [("name", Quoted("default"))]
-    assert replies.statistics(pairs).encode() == b'OK 20\r\n---\nname: "default"\n\r\n'
+    pairs = [("name", '"default"')]
+    assert replies.mapping(pairs).encode() == b'OK 20\r\n---\nname: "default"\n\r\n'

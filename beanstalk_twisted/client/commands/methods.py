@@ -1,29 +1,35 @@
-"""One method for each row of the command table, for whatever can send a command.
-
-The names are the commands' with ``_`` for ``-``; `tests/client/commands/test_methods.py` holds
-methods and rows equal.
+"""The methods of every client: one for each command of the table, called as it is with ``_`` for
+``-``.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
-
-from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands import extension_specs as extended
-from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_specs import (
-    BatchDeleted,
-    JobCount,
-    JobPage,
-    NewJob,
+from beanstalk_twisted.client.commands.calls import (
+    AnyJob,
+    Call,
+    Name,
+    Sender,
+    asking,
+    job_number,
+    method,
+    tube_bytes,
 )
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import (
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR_S,
+    BatchDeleted,
+    Inserted,
+    Job,
+    JobPage,
+    job_lines,
+    new_job,
+)
 from beanstalk_twisted.client.commands.tags import (
     HashedValue,
-    Inserted,
+    JobCount,
     Key,
+    NewJob,
     Tags,
     batch_key,
     on_wire,
@@ -41,30 +47,11 @@ from beanstalk_twisted.client.stats import (
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
 from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 
-DEFAULT_PRIORITY: Final = 1 << 16
-"""Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
-
-Args = tuple[Any, ...]
-"""The values of a command's fields."""
-
-AnyJob = Job | int
-"""A job, or its number."""
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
 
 
-def job_number(job: AnyJob) -> int:
-    return job.id if isinstance(job, Job) else job
-
-
-def tube_bytes(name: str | bytes) -> bytes:
-    if isinstance(name, str):
-        try:
-            return name.encode("ascii")
-        except UnicodeEncodeError:
-            raise ValueError(f"not the name of a tube: {name!r}; only ASCII is allowed") from None
-    return name
-
-
-def watch_only(connection: "Commands", tubes: Sequence[str | bytes]) -> list[Deferred[Any]]:
+def watch_only(connection: "Commands", tubes: Sequence[Name]) -> "list[Deferred[Any]]":
     """Let a new connection, which watches ``default``, reserve from these tubes alone.
 
     :return: what each of the commands gives.
@@ -75,7 +62,7 @@ def watch_only(connection: "Commands", tubes: Sequence[str | bytes]) -> list[Def
     return asked
 
 
-class Commands:
+class Commands(Sender):
     """The methods.  Each gives a Deferred of what the server answers.
 
     Wrong arguments raise immediately (`TypeError`, `ValueError`), and nothing is sent.  All else
@@ -89,45 +76,26 @@ class Commands:
     with `NotAnnounced`, and nothing of it is sent.
     """
 
-    def send(
-        self, spec: CommandSpec, args: Args = (), body: bytes | None = None,
-        tube: bytes | None = None, reserved_on: object = None,
-    ) -> Deferred[Any]:  # fmt: skip
-        """Send a command, behind all that were sent before.
-
-        :param args: the values of its fields.
-        :param tube: the tube to use for it alone; None for the one in use.
-        :param reserved_on: the only connection to send it on; None for whichever there is.
-        """
-        raise NotImplementedError
-
-    def _send_of(
-        self, spec: CommandSpec, job: AnyJob, *args: object, body: bytes | None = None
-    ) -> Deferred[None]:
-        """Send a command about a job; more than its number is true of one connection only."""
-        reserved_on = job.reserved_on if isinstance(job, Job) else None
-        return self.send(spec, (job_number(job), *args), body, reserved_on=reserved_on)
-
     # For whoever puts jobs in.
 
     @overload
     def put(
-        self, body: bytes, *, tube: str | bytes | None = None,
+        self, body: bytes, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
         tags: None = None,
-    ) -> Deferred[int]: ...  # fmt: skip
+    ) -> "Deferred[int]": ...  # fmt: skip
 
     @overload
     def put(
-        self, body: bytes, *, tube: str | bytes | None = None,
+        self, body: bytes, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags,
-    ) -> Deferred[Inserted]: ...  # fmt: skip
+    ) -> "Deferred[Inserted]": ...  # fmt: skip
 
     def put(
-        self, body: bytes, *, tube: str | bytes | None = None,
+        self, body: bytes, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
         tags: Tags | None = None,
-    ) -> Deferred[int] | Deferred[Inserted]:  # fmt: skip
+    ) -> "Deferred[int] | Deferred[Inserted]":  # fmt: skip
         """Put a job into a tube.
 
         :param tube: for this job alone; None for the one in use.  A `use` is sent right before it
@@ -144,57 +112,63 @@ class Commands:
         """
         args = (priority, delay, ttr, _size("put", body))
         if tags is None:
-            return self.send(specs.PUT, args, body, _place(tube))
-        return self.send(extended.PUT_TAGGED, (*args, on_wire(tags)), body, _place(tube))
+            return self._ask(Call("put", *args, body=body, tube=tube))
+        return self._ask(Call("put-tagged", *args, on_wire(tags), body=body, tube=tube))
 
-    def use(self, tube: str | bytes) -> Deferred[str]:
+    @method
+    def use(self, tube: Name) -> Call[str]:
         """Let later puts go into this tube, kicks and peeks look into it; gives its name."""
-        return self.send(specs.USE, (tube_bytes(tube),))
+        return Call("use", tube_bytes(tube))
 
     # For workers.
 
-    def reserve(self) -> Deferred[Job]:
+    @method
+    def reserve(self) -> Call[Job]:
         """Get a job from one of the tubes watched, as soon as there is one.
 
         While it waits, the server answers nothing that was sent on this connection behind it, and
         no deadline runs.
         """
-        return self.send(specs.RESERVE)
+        return Call("reserve")
 
-    def reserve_with_timeout(self, seconds: int) -> Deferred[Job]:
+    @method
+    def reserve_with_timeout(self, seconds: int) -> Call[Job]:
         """Get a job from one of the tubes watched, if there is one in that time; 0 does not wait.
 
         :raise TimedOut: there was none.
         """
-        return self.send(specs.RESERVE_WITH_TIMEOUT, (seconds,))
+        return Call("reserve-with-timeout", seconds)
 
-    def reserve_job(self, job: AnyJob) -> Deferred[Job]:
+    @method
+    def reserve_job(self, job: AnyJob) -> Call[Job]:
         """Get this job, in whichever tube it is."""
-        return self.send(specs.RESERVE_JOB, (job_number(job),))
+        return Call("reserve-job", job_number(job))
 
-    def delete(self, job: AnyJob) -> Deferred[None]:
+    @method
+    def delete(self, job: AnyJob) -> Call[None]:
         """End a job: one that is reserved by us, or any that nobody has.
 
         :raise ReservationLost: given its number instead of the job, it is deleted all the same, if
             nobody has it.
         """
-        return self._send_of(specs.DELETE, job)
+        return Call("delete", job=job)
 
+    @method
     def release(
         self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY, delay: int = 0
-    ) -> Deferred[None]:
-        """Give back a job that we have reserved."""
-        return self._send_of(specs.RELEASE, job, priority, delay)
+    ) -> Call[None]:
+        return Call("release", priority, delay, job=job)
 
-    def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Deferred[None]:
-        """Put aside a job that we have reserved, until it is kicked."""
-        return self._send_of(specs.BURY, job, priority)
+    @method
+    def bury(self, job: AnyJob, *, priority: int = DEFAULT_PRIORITY) -> Call[None]:
+        return Call("bury", priority, job=job)
 
-    def touch(self, job: AnyJob) -> Deferred[None]:
-        """Let the TTR of a job that we have reserved begin again."""
-        return self._send_of(specs.TOUCH, job)
+    @method
+    def touch(self, job: AnyJob) -> Call[None]:
+        return Call("touch", job=job)
 
-    def watch(self, tube: str | bytes, weight: int | None = None) -> Deferred[int]:
+    @method
+    def watch(self, tube: Name, weight: int | None = None) -> Call[int]:
         """Let later reserves take from this tube too.
 
         :param weight: its share of the reserves in the modes that choose by weight, 1 to 1,000.
@@ -203,103 +177,83 @@ class Commands:
         :raise NotAnnounced: there is a weight, and the server knows none.
         """
         if weight is None:
-            return self.send(specs.WATCH, (tube_bytes(tube),))
-        return self.send(extended.WATCH_WEIGHTED, (tube_bytes(tube), weight))
+            return Call("watch", tube_bytes(tube))
+        return Call("watch-weighted", tube_bytes(tube), weight)
 
-    def ignore(self, tube: str | bytes) -> Deferred[int]:
+    @method
+    def ignore(self, tube: Name) -> Call[int]:
         """Let later reserves no longer take from this tube; gives how many tubes are watched.
 
         :raise NotIgnored: it is the last one.
         """
-        return self.send(specs.IGNORE, (tube_bytes(tube),))
+        return Call("ignore", tube_bytes(tube))
 
     # For whoever looks after the queue.
 
-    def peek(self, job: AnyJob) -> Deferred[Job]:
-        """Look at a job, in any tube and state."""
-        return self.send(specs.PEEK, (job_number(job),))
+    @method
+    def peek(self, job: AnyJob) -> Call[Job]:
+        return Call("peek", job_number(job))
 
-    def peek_ready(self) -> Deferred[Job]:
-        """Look at the first ready job of the tube in use."""
-        return self.send(specs.PEEK_READY)
+    peek_ready = asking("peek-ready", Job)
+    peek_delayed = asking("peek-delayed", Job)
+    peek_buried = asking("peek-buried", Job)
+    peek_reserved = asking("peek-reserved", Job)
 
-    def peek_delayed(self) -> Deferred[Job]:
-        """Look at the delayed job of the tube in use that is due first."""
-        return self.send(specs.PEEK_DELAYED)
-
-    def peek_buried(self) -> Deferred[Job]:
-        """Look at the job of the tube in use that was buried first."""
-        return self.send(specs.PEEK_BURIED)
-
-    def peek_reserved(self) -> Deferred[Job]:
-        """Look at the reserved job of the tube in use that has the smallest id."""
-        return self.send(extended.PEEK_RESERVED)
-
-    def kick(self, bound: int) -> Deferred[int]:
+    @method
+    def kick(self, bound: int) -> Call[int]:
         """Make up to ``bound`` jobs of the tube in use ready: buried ones, or if there are none
         delayed ones.  Gives how many there were.
         """
-        return self.send(specs.KICK, (bound,))
+        return Call("kick", bound)
 
-    def kick_job(self, job: AnyJob) -> Deferred[None]:
-        """Make a buried or delayed job ready."""
-        return self.send(specs.KICK_JOB, (job_number(job),))
+    @method
+    def kick_job(self, job: AnyJob) -> Call[None]:
+        return Call("kick-job", job_number(job))
 
-    def pause_tube(self, tube: str | bytes, seconds: int) -> Deferred[None]:
-        """Let nobody reserve from a tube for some time; 0 ends a pause."""
-        return self.send(specs.PAUSE_TUBE, (tube_bytes(tube), seconds))
+    @method
+    def pause_tube(self, tube: Name, seconds: int) -> Call[None]:
+        return Call("pause-tube", tube_bytes(tube), seconds)
 
-    def stats(self) -> Deferred[ServerStats]:
-        return self.send(specs.STATS)
+    stats = asking("stats", ServerStats)
 
-    def stats_tube(self, tube: str | bytes) -> Deferred[TubeStats]:
-        return self.send(specs.STATS_TUBE, (tube_bytes(tube),))
+    @method
+    def stats_tube(self, tube: Name) -> Call[TubeStats]:
+        return Call("stats-tube", tube_bytes(tube))
 
-    def stats_job(self, job: AnyJob) -> Deferred[JobStats]:
-        return self.send(specs.STATS_JOB, (job_number(job),))
+    @method
+    def stats_job(self, job: AnyJob) -> Call[JobStats]:
+        return Call("stats-job", job_number(job))
 
-    def list_tubes(self) -> Deferred[tuple[str, ...]]:
-        return self.send(specs.LIST_TUBES)
+    list_tubes = asking("list-tubes", tuple[str, ...])
+    list_tube_used = asking("list-tube-used", str)
+    list_tubes_watched = asking("list-tubes-watched", tuple[str, ...])
 
-    def list_tube_used(self) -> Deferred[str]:
-        return self.send(specs.LIST_TUBE_USED)
-
-    def list_tubes_watched(self) -> Deferred[tuple[str, ...]]:
-        return self.send(specs.LIST_TUBES_WATCHED)
-
-    def quit(self) -> Deferred[None]:
+    @method
+    def quit(self) -> Call[None]:
         """Part, when all that was asked before is answered."""
-        return self.send(specs.QUIT)
+        return Call("quit")
 
     # Commands that beanstalkd does not have (docs/extensions.md).
 
-    def probe(self) -> Deferred[frozenset[str]]:
+    @method
+    def probe(self) -> Call[frozenset[str]]:
         """Ask what the server knows besides beanstalkd's own commands; gives its words."""
+        return Call("capabilities")
 
-        def nothing_announced(failure: Failure) -> frozenset[str]:
-            failure.trap(errors.UnknownCommand, errors.BadFormat)
-            return frozenset()
-
-        asked: Deferred[frozenset[str]] = self.send(extended.CAPABILITIES)
-        return asked.addErrback(nothing_announced)
-
-    def auth(self, token: str) -> Deferred[None]:
+    @method
+    def auth(self, token: str) -> Call[None]:
         """Show a token on this connection; a server that asks nobody for rights takes any.
         `service.Client` shows the token that it was given on each connection by itself.
 
         :raise Unauthorized: it is nobody's; nothing has changed.
         """
+        return Call("auth", token)
 
-        def trusts_everybody(failure: Failure) -> None:
-            failure.trap(errors.UnknownCommand)
-
-        shown: Deferred[None] = self.send(extended.AUTH_TOKEN, (token,))
-        return shown.addErrback(trusts_everybody)
-
+    @method
     def put_at(
-        self, body: bytes, unix_seconds: int, *, tube: str | bytes | None = None,
+        self, body: bytes, unix_seconds: int, *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
-    ) -> Deferred[Inserted]:  # fmt: skip
+    ) -> Call[Inserted]:  # fmt: skip
         """Put a job that is ready at that moment of the wall clock, at once if it is past.
 
         :param unix_seconds: since 1970 UTC: ``int(moment.timestamp())`` of a `datetime`; before
@@ -310,14 +264,15 @@ class Commands:
         if isinstance(unix_seconds, int) and unix_seconds < 0:
             unix_seconds = 0  # All that is past is the same to the server.
         args = (priority, unix_seconds, ttr, _size("put-at", body), on_wire(tags))
-        return self.send(extended.PUT_AT, args, body, _place(tube))
+        return Call("put-at", *args, body=body, tube=tube)
 
+    @method
     def put_batch(
-        self, jobs: Iterable[bytes | NewJob], *, tube: str | bytes | None = None,
+        self, jobs: Iterable[bytes | NewJob], *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
         tags: Tags | None = None, unique: Key | None = None,
         unique_by: HashedValue | None = None, unique_seconds: int = DEFAULT_BATCH_KEY_S,
-    ) -> Deferred[tuple[Inserted, ...]]:  # fmt: skip
+    ) -> Call[tuple[Inserted, ...]]:  # fmt: skip
         """Put 1 to 1,000 jobs into a tube, all or none.
 
         :param jobs: their bodies, or `NewJob`s for those that differ from the others.
@@ -331,12 +286,12 @@ class Commands:
         """
         if isinstance(jobs, bytes | NewJob):
             raise TypeError("put-batch: give a list of jobs, not one")
-        batch = [extended.new_job(job, priority, delay, ttr, tags) for job in jobs]
-        body = extended.job_lines(batch)
+        batch = [new_job(job, priority, delay, ttr, tags) for job in jobs]
         key = batch_key(unique, unique_by, unique_seconds)
-        return self.send(extended.PUT_BATCH, (JobCount.of(batch), key), body, _place(tube))
+        return Call("put-batch", JobCount.of(batch), key, body=job_lines(batch), tube=tube)
 
-    def wait_job(self, job: AnyJob, seconds: int) -> Deferred[str]:
+    @method
+    def wait_job(self, job: AnyJob, seconds: int) -> Call[str]:
         """Wait until a job is deleted or buried; 0 does not wait.  Meanwhile the server answers
         nothing that was sent on this connection behind it.
 
@@ -344,25 +299,28 @@ class Commands:
         :raise TimedOut: it was neither in that time.
         :raise NotFound: there is none, so it may be deleted already.
         """
-        return self.send(extended.WAIT_JOB, (job_number(job), seconds))
+        return Call("wait-job", job_number(job), seconds)
 
-    def reserve_mode(self, mode: str) -> Deferred[str]:
+    @method
+    def reserve_mode(self, mode: str) -> Call[str]:
         """Choose how later reserves choose among the tubes watched.
 
         :param mode: ``fifo``, the best job of all; by the weights ``weighted``, jobs of each tube,
             or ``weighted-fair``, time of workers.
         """
-        return self.send(extended.RESERVE_MODE, (mode,))
+        return Call("reserve-mode", mode)
 
-    def reserve_batch(self, count: int, seconds: int | None = None) -> Deferred[tuple[Job, ...]]:
+    @method
+    def reserve_batch(self, count: int, seconds: int | None = None) -> Call[tuple[Job, ...]]:
         """Get up to ``count`` ready jobs of the tubes watched, 1 to 1,000.
 
         :param seconds: how long to wait for the first; None does not wait.
         :return: the jobs; empty if there was none in that time.
         """
-        return self.send(extended.RESERVE_BATCH, (count, seconds))
+        return Call("reserve-batch", count, seconds)
 
-    def cancel_reserve(self) -> Deferred[None]:
+    @method
+    def cancel_reserve(self) -> Call[None]:
         """End the `reserve`, `reserve_with_timeout`, `reserve_batch` or `wait_job` that waits, if
         it was the last command before this one: it fails with `TimedOut` (a `reserve_batch` gives
         no job), or gives a job that has come before, and then this one is answered.
@@ -370,9 +328,10 @@ class Commands:
         :raise NotAnnounced: also if one waits, and the server was not asked before it what it
             knows: await `probe` first.
         """
-        return self.send(extended.CANCEL_RESERVE)
+        return Call("cancel-reserve")
 
-    def delete_batch(self, jobs: Iterable[AnyJob]) -> Deferred[BatchDeleted]:
+    @method
+    def delete_batch(self, jobs: Iterable[AnyJob]) -> Call[BatchDeleted]:
         """End 1 to 1,000 jobs, each as by a `delete` of its own.
 
         :raise ReservationLost: as of `delete`; then none of them was.
@@ -383,46 +342,50 @@ class Commands:
         holders = {each.reserved_on for each in batch if isinstance(each, Job)} - {None}
         # Of two connections one has ended, and no connection is this object.
         reserved_on = object() if len(holders) > 1 else next(iter(holders), None)
-        args = (tuple(map(job_number, batch)),)
-        return self.send(extended.DELETE_BATCH, args, reserved_on=reserved_on)
+        ids = tuple(map(job_number, batch))
+        return Call("delete-batch", ids, reserved_on=reserved_on)
 
-    def move_job(self, job: AnyJob, tube: str | bytes) -> Deferred[None]:
+    @method
+    def move_job(self, job: AnyJob, tube: Name) -> Call[None]:
         """Take a job into another tube, as it is; one that we have reserved is ready there.
 
         :raise Duplicate: a job there has its unique key, or had it; that one is its ``job_id``.
         """
-        return self._send_of(extended.MOVE_JOB, job, tube_bytes(tube))
+        return Call("move-job", tube_bytes(tube), job=job)
 
+    @method
     def update_job(
         self, job: AnyJob, priority: int, delay: int, ttr: int, *, body: bytes | None = None
-    ) -> Deferred[None]:
+    ) -> Call[None]:
         """Give a job other values, and another body if there is one.  One that we have reserved
         stays so, and its TTR begins anew.
 
         :raise JobTooBig: nothing was changed.
         """
         size = None if body is None else _size("update-job", body)
-        return self._send_of(extended.UPDATE_JOB, job, priority, delay, ttr, size, body=body)
+        return Call("update-job", priority, delay, ttr, size, body=body, job=job)
 
-    def kick_dead(self, tube: str | bytes, bound: int) -> Deferred[int]:
+    @method
+    def kick_dead(self, tube: Name, bound: int) -> Call[int]:
         """Let up to ``bound`` dead letters of a tube be tried again there, those that died first.
         Gives how many there were.
         """
-        return self.send(extended.KICK_DEAD, (tube_bytes(tube), bound))
+        return Call("kick-dead", tube_bytes(tube), bound)
 
+    @method
     def list_jobs(
-        self, tube: str | bytes, state: str = "all", limit: int = MAX_PAGE_JOBS,
+        self, tube: Name, state: str = "all", limit: int = MAX_PAGE_JOBS,
         cursor: str | None = None,
-    ) -> Deferred[JobPage]:  # fmt: skip
+    ) -> Call[JobPage]:  # fmt: skip
         """Describe some jobs of a tube.
 
         :param state: ``ready``, ``reserved``, ``delayed``, ``buried`` or ``all``.
         :param limit: 1 to 1,000.
         :param cursor: of the page before; None for the first.
         """
-        return self.send(extended.LIST_JOBS, (tube_bytes(tube), state, limit, cursor))
+        return Call("list-jobs", tube_bytes(tube), state, limit, cursor)
 
-    async def each_job(self, tube: str | bytes, state: str = "all") -> AsyncIterator[ListedJob]:
+    async def each_job(self, tube: Name, state: str = "all") -> AsyncIterator[ListedJob]:
         """Describe all jobs of a tube, page by page, for coroutines of Twisted."""
         cursor: str | None = None
         while True:
@@ -433,24 +396,27 @@ class Commands:
                 return
             cursor = page.cursor
 
-    def flush_tube(self, tube: str | bytes, state: str = "all") -> Deferred[int]:
+    @method
+    def flush_tube(self, tube: Name, state: str = "all") -> Call[int]:
         """Delete all jobs of a tube that are not reserved; gives how many there were.
 
         :param state: ``ready``, ``delayed``, ``buried`` or ``all``.
         """
-        return self.send(extended.FLUSH_TUBE, (tube_bytes(tube), state))
+        return Call("flush-tube", tube_bytes(tube), state)
 
-    def flush_buried(self, tube: str | bytes) -> Deferred[int]:
+    @method
+    def flush_buried(self, tube: Name) -> Call[int]:
         """Delete all buried jobs of a tube; gives how many there were."""
-        return self.send(extended.FLUSH_BURIED, (tube_bytes(tube),))
+        return Call("flush-buried", tube_bytes(tube))
 
-    def forget_key(self, tube: str | bytes, key: str | bytes) -> Deferred[None]:
-        """Forget the unique key of a deleted job, so that another put of it makes a new job."""
-        return self.send(extended.FORGET_KEY, (tube_bytes(tube), key))
+    @method
+    def forget_key(self, tube: Name, key: Name) -> Call[None]:
+        return Call("forget-key", tube_bytes(tube), key)
 
+    @method
     def tube_policy(
-        self, tube: str | bytes, changes: Mapping[str, int | str | None] | None = None
-    ) -> Deferred[TubePolicy | None]:
+        self, tube: Name, changes: Mapping[str, int | str | None] | None = None
+    ) -> Call[TubePolicy | None]:
         """Show the policy of a tube, or change it.
 
         :param changes: the keys to set, such as ``max-reserves``, and their values; None as a value
@@ -467,46 +433,35 @@ class Commands:
         )
         if changes is not None and not pairs:
             raise ValueError("tube-policy: there are no changes")
-        return self.send(extended.TUBE_POLICY, (tube_bytes(tube), pairs))
+        return Call("tube-policy", tube_bytes(tube), pairs)
 
-    def stats_group(self, group: str | bytes) -> Deferred[GroupStats]:
-        """Ask how many jobs a group has, and how many wait for it."""
-        return self.send(extended.STATS_GROUP, (group,))
+    @method
+    def stats_group(self, group: Name) -> Call[GroupStats]:
+        return Call("stats-group", group)
 
-    def list_connections(self) -> Deferred[tuple[ConnectionStats, ...]]:
-        return self.send(extended.LIST_CONNECTIONS)
+    list_connections = asking("list-connections", tuple[ConnectionStats, ...])
 
-    def drain(self) -> Deferred[None]:
-        """Let the server take no new jobs."""
-        return self.send(extended.DRAIN)
+    @method
+    def drain(self) -> Call[None]:
+        return Call("drain")
 
-    def undrain(self) -> Deferred[None]:
-        """Let the server take new jobs again."""
-        return self.send(extended.UNDRAIN)
+    @method
+    def undrain(self) -> Call[None]:
+        return Call("undrain")
 
-    def promote(self, standby: str | None = None) -> Deferred[str]:
+    @method
+    def promote(self, standby: str | None = None) -> Call[str]:
         """Let the active server of a replicated queue hand over to a standby; gives its name.
 
         :param standby: its name or address; None for the one that has the most.
         :raise CannotHandOver: that cannot be; says why, and which standbys there are.
         """
-        return self.send(extended.PROMOTE, (standby,))
+        return Call("promote", standby)
 
-    def stats_replication(self) -> Deferred[ReplicationStats]:
-        """Ask how replication is, as this server knows it; answered though the stream is silent."""
-        return self.send(extended.STATS_REPLICATION)
+    stats_replication = asking("stats-replication", ReplicationStats)
 
 
 def _size(command: str, body: object) -> int:
     if not isinstance(body, bytes):
         raise TypeError(f"{command}: the body is bytes, not {type(body).__name__}: encode it")
     return len(body)
-
-
-def _place(tube: str | bytes | None) -> bytes | None:
-    """Refuse wrong names before anything is sent."""
-    if tube is None:
-        return None
-    place = tube_bytes(tube)
-    specs.USE.line((place,))
-    return place

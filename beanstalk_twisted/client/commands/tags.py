@@ -1,29 +1,21 @@
 """Tags of new jobs, and the answer to a put that has some (docs/extensions.md, "Tags")."""
 
 from base64 import b32encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple, Self
 from urllib.parse import quote_from_bytes
 
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
-from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME, MAX_U32, TUBE, ParseError
+from beanstalk_twisted.wire.grammar import MAX_U32
+from beanstalk_twisted.wire.grammar import check_whole as check_whole
+from beanstalk_twisted.wire.grammar import write_name as write_name
 from beanstalk_twisted.wire.tags import MAX_METADATA_BYTES, BatchKey, PutTags
 
 MAX_SECONDS: Final = MAX_U32
 """Of any time that is waited for, 136 years: the longest delay of the protocol."""
-
-
-def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
-    """:raise TypeError: the value is no int, or a bool.
-    :raise ValueError: it is out of range.
-    """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{what} is a whole number, not {value!r}")
-    if value < least or (most is not None and value > most):
-        wanted = f"at least {least}" if most is None else f"{least} to {most}"
-        raise ValueError(f"{what} is {wanted}, not {value}")
 
 
 def check_seconds(
@@ -93,9 +85,6 @@ def percent_encoded(metadata: str | bytes) -> bytes:
 _SAFE: Final = "!#$&'()*+,/:;<=>?@[]^`{|}"
 """What stands for itself besides letters, digits and ``-._~``."""
 
-STATES: Final = frozenset(("ready", "reserved", "delayed", "buried", "deleted"))
-"""Of the job that has the unique key already."""
-
 Key = str | bytes
 """A key or the name of a group, as it stands on the wire."""
 
@@ -156,19 +145,26 @@ class Tags:
         return tags if tags.concurrency_key else tags._replace(concurrency_limit=0)
 
 
-class Inserted(int):
-    """The number of a job that a put with tags has made, or that was there with its unique key.
+class NewJob(NamedTuple):
+    """A job of a batch to put; what is None is as the arguments of `put_batch`."""
 
-    :ivar state: None: the job is new.  Otherwise nothing was put, and the job is ``ready``,
-        ``reserved``, ``delayed``, ``buried`` or ``deleted``.
-    """
+    body: bytes
+    priority: int | None = None
+    delay: int | None = None
+    ttr: int | None = None
+    tags: Tags | None = None
 
-    state: str | None = None
 
-    @property
-    def is_new(self) -> bool:
-        """Return True if this put has made the job."""
-        return self.state is None
+class JobCount(int):
+    """How many jobs follow a `put-batch`, and the tags of each."""
+
+    tags: tuple[PutTags | None, ...] = ()
+
+    @classmethod
+    def of(cls, jobs: Sequence[NewJob]) -> Self:
+        count = cls(len(jobs))
+        count.tags = tuple(on_wire(job.tags) for job in jobs)
+        return count
 
 
 def on_wire(tags: Tags | None) -> PutTags | None:
@@ -201,24 +197,10 @@ def words_of(tags: PutTags) -> list[str]:
     return [f"{TAGGED_PUT.name} {word}" for word, value in said.items() if value]
 
 
-def name_bytes(what: str, value: object) -> bytes:
-    """:raise TypeError, ValueError: there can be no such key or name of a group."""
-    if not isinstance(value, str | bytes):
-        raise TypeError(f"{what} is text or bytes, not {value!r}")
-    try:
-        name = value.encode("ascii") if isinstance(value, str) else value
-        return bytes(TUBE.convert(name))
-    except (UnicodeEncodeError, ParseError):
-        raise ValueError(
-            f"{what} is not {value!r}; it is 1 to {MAX_TUBE_NAME} letters, digits and "
-            "-+/;.$_(), and does not begin with -"
-        ) from None
-
-
 def _key(name: str, value: Key | None, hashed: HashedValue | None) -> bytes:
     """Give what stands on a line: empty for None."""
     if hashed is None:
-        return b"" if value is None else name_bytes(f"tags: {name}", value)
+        return b"" if value is None else write_name(f"tags: {name}", value)
     if value is not None:
         raise ValueError(f"tags: give one of {name} and {name}_by, not both")
     try:

@@ -1,8 +1,9 @@
 """A client for several servers, over which tubes are split."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, Final, NamedTuple
+from functools import partial, wraps
+from operator import methodcaller
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
@@ -11,15 +12,15 @@ from twisted.logger import Logger
 
 from beanstalk_twisted.client import endpoints as ways
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.extension_specs import (
+from beanstalk_twisted.client.commands.calls import Call
+from beanstalk_twisted.client.commands.specs import (
     AUTH_TOKEN,
-    PEEK_RESERVED,
-    JobPage,
-    NewJob,
+    DEFAULT_PRIORITY,
+    DEFAULT_TTR_S,
+    Inserted,
+    Job,
 )
-from beanstalk_twisted.client.commands.methods import DEFAULT_PRIORITY, Args
-from beanstalk_twisted.client.commands.specs import DEFAULT_TTR_S, CommandSpec, Job
-from beanstalk_twisted.client.commands.tags import Inserted, Tags, check_seconds
+from beanstalk_twisted.client.commands.tags import NewJob, Tags, check_seconds
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pool.connections import (
@@ -37,9 +38,10 @@ from beanstalk_twisted.client.pool.connections import (
 from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
-from beanstalk_twisted.client.stats import JobStats, TubeStats
-from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
+from beanstalk_twisted.client.stats import JobStats
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Tube = str | bytes
 
 A_SERVER: Final = '["127.0.0.1:11300"]'
@@ -56,6 +58,22 @@ class Server(NamedTuple):
     endpoint: str | IStreamClientEndpoint
     name: str | None = None
     weight: int = 1
+
+
+def _of_tube(
+    method: Callable[Concatenate[Client, P], Deferred[T]],
+) -> "Callable[Concatenate[Pool, P], Deferred[T]]":
+    """Make the pool's method for a command about a tube that it names: that of its server."""
+    name = method.__name__
+    command = name.replace("_", "-")
+
+    @wraps(method)
+    def send(self: "Pool", /, *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        tube: Any = args[0] if args else kwargs.get("tube")
+        ask = methodcaller(name, *args, **kwargs)
+        return self._at(tube).send(command, ask)
+
+    return send
 
 
 class Pool(Service):
@@ -221,56 +239,39 @@ class Pool(Service):
 
         return numbers.addCallback(put)
 
-    def list_jobs(
-        self, tube: Tube, state: str = "all", limit: int = MAX_PAGE_JOBS, cursor: str | None = None
-    ) -> Deferred[JobPage]:
-        return self._at(tube).send(
-            "list-jobs", lambda client: client.list_jobs(tube, state, limit, cursor)
-        )
-
-    def flush_tube(self, tube: Tube, state: str = "all") -> Deferred[int]:
-        return self._at(tube).send("flush-tube", lambda client: client.flush_tube(tube, state))
-
-    def flush_buried(self, tube: Tube) -> Deferred[int]:
-        return self._at(tube).send("flush-buried", lambda client: client.flush_buried(tube))
-
-    def forget_key(self, tube: Tube, key: str | bytes) -> Deferred[None]:
-        return self._at(tube).send("forget-key", lambda client: client.forget_key(tube, key))
+    list_jobs = _of_tube(Client.list_jobs)
+    flush_tube = _of_tube(Client.flush_tube)
+    flush_buried = _of_tube(Client.flush_buried)
+    forget_key = _of_tube(Client.forget_key)
+    kick_dead = _of_tube(Client.kick_dead)
+    pause_tube = _of_tube(Client.pause_tube)
+    stats_tube = _of_tube(Client.stats_tube)
 
     def room(self, tube: Tube) -> Deferred[None]:
         return self._at(tube).send("room", lambda client: client.room())
 
     def kick(self, tube: Tube, bound: int) -> Deferred[int]:
-        return self._in(tube, specs.KICK, (bound,))
-
-    def kick_dead(self, tube: Tube, bound: int) -> Deferred[int]:
-        return self._at(tube).send("kick-dead", lambda client: client.kick_dead(tube, bound))
-
-    def pause_tube(self, tube: Tube, seconds: int) -> Deferred[None]:
-        return self._at(tube).send("pause-tube", lambda client: client.pause_tube(tube, seconds))
-
-    def stats_tube(self, tube: Tube) -> Deferred[TubeStats]:
-        return self._at(tube).send("stats-tube", lambda client: client.stats_tube(tube))
+        return self._in(tube, Call("kick", bound, tube=tube))
 
     def peek_ready(self, tube: Tube) -> Deferred[PoolJob]:
-        return self._peek(tube, specs.PEEK_READY)
+        return self._peek(tube, "peek-ready")
 
     def peek_delayed(self, tube: Tube) -> Deferred[PoolJob]:
-        return self._peek(tube, specs.PEEK_DELAYED)
+        return self._peek(tube, "peek-delayed")
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
-        return self._peek(tube, specs.PEEK_BURIED)
+        return self._peek(tube, "peek-buried")
 
     def peek_reserved(self, tube: Tube) -> Deferred[PoolJob]:
-        return self._peek(tube, PEEK_RESERVED)
+        return self._peek(tube, "peek-reserved")
 
-    def _peek(self, tube: Tube, spec: CommandSpec) -> Deferred[PoolJob]:
-        found: Deferred[Job] = self._in(tube, spec)
+    def _peek(self, tube: Tube, operation: str) -> Deferred[PoolJob]:
+        found: Deferred[Job] = self._in(tube, Call(operation, tube=tube))
         return found.addCallback(lambda job: PoolJob(self.server_of(tube), job.id, job.body))
 
-    def _in(self, tube: Tube, spec: CommandSpec, args: Args = ()) -> Deferred[Any]:
+    def _in(self, tube: Tube, call: Call[T]) -> Deferred[T]:
         """Send a command about the tube in use, for this one."""
-        name = tube_name(tube)
+        spec, args, name = call.spec, call.args, call.tube
         return self._at(tube).send(spec.name, lambda client: client.send(spec, args, tube=name))
 
     # Jobs, from whichever server has any.
@@ -328,14 +329,14 @@ class Pool(Service):
     def kick_job(self, job: PoolJob) -> Deferred[None]:
         return self._of(job).send("kick-job", lambda client: client.kick_job(job.id))
 
+    def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
+        return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
+
     def peek(self, job: PoolJob) -> Deferred[PoolJob]:
         found = self._of(job).send("peek", lambda client: client.peek(job.id))
         return found.addCallback(
             lambda seen: PoolJob(job.server, seen.id, seen.body, job.job_connection)
         )
-
-    def stats_job(self, job: PoolJob) -> Deferred[JobStats]:
-        return self._of(job).send("stats-job", lambda client: client.stats_job(job.id))
 
     # All servers.
 

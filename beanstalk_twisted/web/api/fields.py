@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import json
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -11,11 +10,10 @@ from typing import Any, Final, NamedTuple
 from beanstalk_twisted.binlog.bodies import DIGITS, fingerprint
 from beanstalk_twisted.binlog.records.jobs import REASONS, State
 from beanstalk_twisted.binlog.tags import NO_TAGS
-from beanstalk_twisted.jobs.job import Job
-from beanstalk_twisted.storage.clock import NS
+from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.web.exchange import Refusal
-from beanstalk_twisted.web.routes import CRITERIA
-from beanstalk_twisted.wire.grammar import MAX_U32, MAX_U64
+from beanstalk_twisted.web.schemas import text
+from beanstalk_twisted.wire.grammar import MAX_TUBE_NAME
 
 STATES: Final[Mapping[str, State]] = {
     "ready": State.READY, "reserved": State.RESERVED, "delayed": State.DELAYED,
@@ -33,6 +31,9 @@ MAX_CONDITIONS: Final = 8
 
 LOOK_BODY_BYTES: Final = 256 << 10
 """Bytes of a body that are searched, its first: 0.3 ms."""
+
+LOOK_JOBS: Final = 20_000
+"""Jobs that one request looks at: some 0.1 s of processor, in 100 turns."""
 
 MAX_SHOWN: Final = 100
 """Characters of what is wrong that a refusal repeats: more than a condition of use has."""
@@ -81,87 +82,29 @@ Condition = Callable[[Job, int], bool]
 """Whether a job is meant, at a time in ns."""
 
 
-def query_number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """:raise Refusal: it is no number from ``low`` to ``high``."""
-    return _number(name, query.get(name, str(default)), low, high)
-
-
-def query_choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """:return: one of them, the first if it is not given.
-    :raise Refusal: it is none of them.
-    """
-    value = query.get(name, choices[0])
-    if value not in choices:
-        raise Refusal(400, f"{name} is one of {', '.join(choices)}")
-    return value
-
-
-def job_id(parameters: Mapping[str, str]) -> int:
-    return _number("the job", parameters["job"], 0, MAX_U64)
-
-
-def run_number(parameters: Mapping[str, str]) -> int:
-    return _number("the run", parameters["run"], 1, MAX_U64)
-
-
-def fields_of(body: bytes) -> dict[str, Any]:
-    """:raise Refusal: the body is neither empty nor a JSON object."""
-    if not body:
-        return {}
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise Refusal(400, "the body of the request is a JSON object")
-    return value
-
-
-def number(fields: dict[str, Any], name: str, default: int | None, high: int = MAX_U32) -> int:
-    """Take a field that is a number from 0 to ``high``.
-
-    :raise Refusal: it is no such number, or missing without a default.
-    """
-    value = fields.pop(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high:
-        raise Refusal(400, f"{name} is a whole number from 0 to {high}")
-    return value
-
-
-def text(fields: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Take a field that is a string.
-
-    :raise Refusal: it is no string, or missing without a default.
-    """
-    value = fields.pop(name, default)
-    if not isinstance(value, str):
-        raise Refusal(400, f"{name} is a string")
-    return value
-
-
-def body_of(fields: dict[str, Any]) -> bytes | None:
-    """Take the body of a job: ``body``, a string, or ``body_base64``.
+def body_of(fields: Mapping[str, Any]) -> bytes | None:
+    """Return the body of a job: ``body``, a string, or ``body_base64``.
 
     :return: None if there is neither.
     :raise Refusal: it is wrong, or there are both.
     """
-    plain, coded = fields.pop("body", None), fields.pop("body_base64", None)
+    plain, coded = fields.get("body"), fields.get("body_base64")
     if plain is not None and coded is not None:
         raise Refusal(400, "there is either body or body_base64")
     try:
         if plain is not None:
-            return text({"body": plain}, "body").encode()
+            return _string(plain, "body").encode()
         if coded is None:
             return None
-        return base64.b64decode(text({"body_base64": coded}, "body_base64"), validate=True)
+        return base64.b64decode(_string(coded, "body_base64"), validate=True)
     except (ValueError, binascii.Error):
         raise Refusal(400, "body is a string of Unicode, body_base64 of base64") from None
 
 
-def no_more(fields: dict[str, Any]) -> None:
-    """:raise Refusal: there is a field that nobody has taken."""
-    if fields:
-        raise Refusal(400, f"unknown field: {sorted(fields)[0][:100]}")
+def _string(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise Refusal(400, f"{what} is a string")
+    return value
 
 
 def shown_body(body: bytes, most: int) -> dict[str, Any]:
@@ -177,11 +120,22 @@ def shown_body(body: bytes, most: int) -> dict[str, Any]:
     return {**about, "base64": base64.b64encode(part).decode()}
 
 
-def _number(name: str, value: str, low: int, high: int) -> int:
-    is_number = value.isascii() and value.isdigit() and len(value) <= len(str(high))
-    if not is_number or not low <= int(value) <= high:
-        raise Refusal(400, f"{name} is a whole number from {low} to {high}")
-    return int(value)
+CRITERIA: Final = (
+    text("tube", "Only jobs of this tube", shared="meant_tube", maxLength=MAX_TUBE_NAME),
+    text("states", "Only jobs in these states, with commas between; without it, in any",
+         shared="meant_states", pattern=f"^(({'|'.join(STATES)})(,(?!$)|$))*$"),
+    text("text", f"Only jobs with this in the first {LOOK_BODY_BYTES} bytes of the body; as UTF-8, "
+         f"{MAX_TEXT_BYTES} bytes", shared="meant_text", maxLength=MAX_TEXT_BYTES),
+    text("any_case", "Whether letters A to Z of the text are alike in both cases",
+         shared="meant_any_case", enum=["0", "1"], default="0"),
+    text("where", f"Up to {MAX_CONDITIONS} conditions with commas between, such as "
+         "timeouts>=3,age>3600,dead-reason=ttr. Numbers, by = != < <= > >=: "
+         f"{', '.join(NUMBERS)} (the segment of the log that the job keeps). Words, by = and !=, "
+         f"an empty one for none: {', '.join(WORDS)}", shared="meant_where", maxLength=MAX_WHERE),
+    text("fingerprint", "Only jobs whose bodies have this fingerprint", shared="meant_fingerprint",
+         pattern=f"^([0-9a-f]{{{DIGITS}}})?$"),
+)  # fmt: skip
+"""Fields that say which jobs are meant."""
 
 
 class Criteria(NamedTuple):
@@ -223,11 +177,11 @@ class Criteria(NamedTuple):
 
 
 def criteria_of(given: Mapping[str, str]) -> Criteria:
-    """:param given: by `routes.CRITERIA`; others are ignored.
+    """:param given: by `CRITERIA`; others are ignored.
     :raise Refusal: something is wrong.
     """
-    text = given.get("text", "").encode("utf-8", "surrogatepass")
-    if len(text) > MAX_TEXT_BYTES:
+    wanted = given.get("text", "").encode("utf-8", "surrogatepass")
+    if len(wanted) > MAX_TEXT_BYTES:
         raise Refusal(400, f"text has at most {MAX_TEXT_BYTES} bytes")
     if given.get("any_case", "0") not in ("0", "1"):
         raise Refusal(400, "any_case is 0 or 1")
@@ -238,8 +192,9 @@ def criteria_of(given: Mapping[str, str]) -> Criteria:
     tube = given.get("tube", "")
     return Criteria(
         tube.encode("ascii", "replace") if tube else None, _states_of(given.get("states", "")),
-        text.lower() if any_case else text, any_case, _conditions_of(given.get("where", "")), mark,
-        " ".join(f"{name}={given[name]}" for name in CRITERIA if given.get(name)),
+        wanted.lower() if any_case else wanted, any_case,
+        _conditions_of(given.get("where", "")), mark,
+        " ".join(f"{name}={given[name]}" for name, *_ in CRITERIA if given.get(name)),
     )  # fmt: skip
 
 

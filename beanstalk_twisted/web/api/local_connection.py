@@ -1,7 +1,9 @@
-"""Connections of this process to itself, on which requests run the commands that programs use."""
+"""Connections of this process to itself: requests that change something run the commands on them
+that programs use, and those that look have their clients' rights by them.
+"""
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, FirstError, fail
@@ -14,8 +16,12 @@ from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.admissions import Known
 from beanstalk_twisted.server.audit import OVER_HTTP
+from beanstalk_twisted.server.reply_queue import Durability, ReplyQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Call, Refusal
+from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.extensions import UNAUTHORIZED
+from beanstalk_twisted.wire.replies import NOT_FOUND
 
 T = TypeVar("T")
 
@@ -31,6 +37,12 @@ STATUSES: Final[tuple[tuple[type[errors.ClientError], int, str], ...]] = (
     (errors.Unauthorized, 403, "the access file gives no right to this; nothing was changed"),
 )  # fmt: skip
 """What the server's refusals are over HTTP; without a text, what the server has said."""
+
+KNOWN: Final = tuple(kind for kind, _, _ in STATUSES)
+
+FULL: Final = Refusal(503, "the server takes no more connections")
+
+_ROWS: Final = {row.operation: row for row in MODERN.rows}
 
 
 class LocalEnd:
@@ -106,6 +118,60 @@ class LocalEnd:
                 end.protocol.connectionLost(Failure(ConnectionDone()))
 
 
+class Durable:
+    """Waits until a reply may leave that says what is the case now; as those of connections do."""
+
+    def __init__(self, durability: Durability, lsn: int) -> None:
+        self._replies = ReplyQueue(durability, self, self)
+        self.waited: Deferred[None] = Deferred(lambda _: self._replies.forget())
+        self._replies.add(b"-", lsn)
+        self._replies.send()
+
+    def write(self, pieces: list[bytes]) -> None:
+        self.waited.callback(None)
+
+    def replies_held(self) -> None: ...
+
+    replies_released = break_off = replies_held
+
+
+class Look:
+    """A request that looks at the queue, on a connection of its own.
+
+    :ivar queue: whose methods it calls, after it has asked.
+    """
+
+    def __init__(self, service: BeanstalkService, session: Session) -> None:
+        self.queue = service.queue
+        self._service = service
+        self._session = session
+
+    def ask(self, *commands: tuple[str, tuple[Any, ...]]) -> None:
+        """Count these looks as the commands that they are, and ask for the rights of them all.
+
+        :param commands: operations, and the values of their fields.
+        :raise Refusal: the client has no right to one.
+        """
+        access = self._service.access
+        for operation, values in commands:
+            row = _ROWS[operation]
+            self.queue.count(row.counter)
+            if access is not None and access.guard.refuses(self._session, (row, values, False)):
+                self.queue.tally.errors[UNAUTHORIZED.text] += 1
+                raise _refusal(errors.Unauthorized)
+
+    async def durable(self, lsn: int | None = None) -> None:
+        """Wait until all that is the case now, or was up to this LSN, may be shown."""
+        lsn = self.queue.committed_lsn if lsn is None else lsn
+        await Durable(self._service.context.durability, lsn).waited
+
+    async def not_found(self) -> NoReturn:
+        """:raise Refusal: it is not there, as soon as that may be said."""
+        await self.durable()
+        self.queue.tally.errors[NOT_FOUND.text] += 1
+        raise _refusal(errors.NotFound)
+
+
 class LocalConnections:
     """Makes connections to a server in this process.
 
@@ -125,11 +191,10 @@ class LocalConnections:
         :param is_told: whether the audit tells of each command.
         :return: what ``work`` gives; fails with a `Refusal` if the server refuses.
         """
-        made = self._connect(call)
-        if made is None:
-            return fail(Refusal(503, "the server takes no more connections"))
-        connection, session = made
-        self.numbers.add(session.number)
+        served = self._serve(call)
+        if served is None:
+            return fail(FULL)
+        connection, session = self._connect(served), served.session
         if not is_told:
             self._service.audit.left_out.add(session)
         try:
@@ -147,24 +212,51 @@ class LocalConnections:
         self._service.audit.left_out.discard(session)
         return outcome
 
-    def _connect(self, call: Call) -> tuple[Connection, Session] | None:
+    def look(self, call: Call, work: Callable[[Look], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        """Have a request look at the queue with the rights of who has sent it.
+
+        :return: what ``work`` gives; fails with a `Refusal` if that does.
+        """
+        served = self._serve(call)
+        if served is None:
+            return fail(FULL)
+        done = Deferred.fromCoroutine(work(Look(self._service, served.session)))
+        return done.addBoth(self._looked, served)
+
+    def _looked(self, outcome: T, served: Any) -> T:
+        self.numbers.discard(served.session.number)
+        served.transport.loseConnection()
+        return outcome
+
+    def _serve(self, call: Call) -> Any:
+        """:return: the server's end of a connection; None if it takes no more."""
         host, _, port = call.peer.rpartition(":")
         kind = IPv6Address if host.startswith("[") else IPv4Address
         address = kind("TCP", host.strip("[]"), int(port)) if call.peer else None
         served: Any = self._service.factory.buildProtocol(address)
         if served is None:
             return None
-        ours, theirs = LocalEnd(self._reactor, None), LocalEnd(self._reactor, address)
-        ours.other, theirs.other = theirs, ours
+        theirs = LocalEnd(self._reactor, address)
         theirs.is_secure = call.is_secure
-        connection = Connection(self._reactor)
-        ours.protocol, theirs.protocol = connection, served
+        theirs.protocol = served
         served.makeConnection(theirs)
+        self.numbers.add(served.session.number)
         if self._service.access is not None:
             self._service.access.guard.admissions.introduce(served.session, call.known or Known())
-        made: Any = connection
-        made.makeConnection(ours)
-        return connection, served.session
+        return served
+
+    def _connect(self, served: Any) -> Connection:
+        ours = LocalEnd(self._reactor, None)
+        ours.other, served.transport.other = served.transport, ours
+        connection: Any = Connection(self._reactor)
+        ours.protocol = connection
+        connection.makeConnection(ours)
+        return cast(Connection, connection)
+
+
+def _refusal(kind: type[errors.ClientError], meaning: str = "") -> Refusal:
+    status, detail = next(row[1:] for row in STATUSES if issubclass(kind, row[0]))
+    return Refusal(status, detail or meaning)
 
 
 def _refused(failure: Failure) -> Any:
@@ -172,9 +264,8 @@ def _refused(failure: Failure) -> Any:
     error = failure.value
     if isinstance(error, FirstError):
         error = error.subFailure.value
-    for kind, status, detail in STATUSES:
-        if isinstance(error, kind):
-            raise Refusal(status, detail or getattr(error, "meaning", "")) from None
+    if isinstance(error, KNOWN):
+        raise _refusal(type(error), getattr(error, "meaning", "")) from None
     if isinstance(error, errors.ClientError):
         raise Refusal(503, "the server stops, or does not answer; it may have been done") from None
     return failure

@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.looks import Place, place_of, places_behind
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, Criteria
+from beanstalk_twisted.web.api.fields import LOOK_BODY_BYTES, LOOK_JOBS, Criteria
 from beanstalk_twisted.web.exchange import Refusal
 
 MAX_READING: Final = 4
@@ -44,9 +44,6 @@ PASS_TUBES: Final = 250
 
 GATHER_TUBES: Final = 5000
 """Tubes whose numbers one slice gathers: 0.3 ms."""
-
-LOOK_JOBS: Final = 20_000
-"""Jobs that one request looks at: some 0.1 s of processor, in 100 turns."""
 
 LOOK_BYTES: Final = 32 << 20
 """Bytes of bodies that one request searches: the same."""

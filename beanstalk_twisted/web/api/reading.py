@@ -1,67 +1,55 @@
 """The API's operations that only look."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
-from beanstalk_twisted.client.commands.extension_specs import JobPage
-from beanstalk_twisted.client.connection import Connection
-from beanstalk_twisted.client.stats import Stats
+from beanstalk_twisted.client.commands.calls import tube_bytes
 from beanstalk_twisted.jobs.figures import Histogram
 from beanstalk_twisted.jobs.job import Job
+from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
-from beanstalk_twisted.rules.looks import SHOWN_RESERVED, ConnectionFactsSource
+from beanstalk_twisted.rules import statistics
+from beanstalk_twisted.rules.looks import (
+    LISTED,
+    SHOWN_RESERVED,
+    ConnectionFactsSource,
+    Place,
+    place_of,
+    places_behind,
+)
 from beanstalk_twisted.rules.policy_keys import KEYS
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS
 from beanstalk_twisted.storage.segment_list import SegmentFacts
 from beanstalk_twisted.web.api import fields
-from beanstalk_twisted.web.api.fields import query_choice, query_number
-from beanstalk_twisted.web.api.local_connection import LocalConnections
+from beanstalk_twisted.web.api.local_connection import LocalConnections, Look
+from beanstalk_twisted.web.api.looking import SLICE_BYTES, SLICE_READS, Seeing
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, encoded, json_document
+from beanstalk_twisted.web.routes import MAX_SEARCH, MAX_SHOWN_BODY
 from beanstalk_twisted.web.tube_figures import SLICE_TUBES, activity, figures_of
-from beanstalk_twisted.wire.grammar import MAX_U64
-from beanstalk_twisted.wire.yaml import Quoted, Value
-
-MAX_PAGE_TUBES: Final = 200
-"""Tubes of a page: more than anybody reads, and some 4 ms to describe."""
-
-MAX_OFFSET: Final = 1000
-"""Tubes before a page: those after them are found by a search, or another order."""
-
-MAX_SEARCH: Final = 200
-"""Characters of a search: a name has no more."""
+from beanstalk_twisted.wire import layouts
+from beanstalk_twisted.wire.grammar import write_tube
+from beanstalk_twisted.wire.replies import BAD_FORMAT
 
 DESCRIBED: Final = 25
 """Tubes that one slice describes."""
 
-MAX_PAGE_SEGMENTS: Final = 100
-"""Segments of a page: the I/O thread reads at most so many headers for it, 3 ms in slices."""
-
-MAX_PAGE_JOBS: Final = 200
-
-MAX_LIST_BODY: Final = 4096
-"""Bytes of each body that a list of jobs shows: its beginning tells what it is."""
-
 MAX_LOOK_BODY: Final = 256 << 10
 """Bytes of a body of which a list of jobs shows the beginning: larger ones are not touched."""
 
-LOOK_BYTES: Final = 1 << 20
-"""Bytes of bodies that a list looks at at once, plus one body: of each it keeps the beginning."""
-
-MAX_LOOKS: Final = 4
-"""Lists that look at bodies at a time: with all that is copied on the way, some 16 MiB."""
-
-MAX_SHOWN_BODY: Final = 256 << 10
-"""Bytes of a body that a job's description shows."""
-
 SLICE_ROWS: Final = 100
 """Rows that are written as JSON in one turn: a millisecond."""
+
+TEXTS: Final = ("backoff", "rate")
+"""Keys of policies that are no numbers, even where they look so."""
 
 SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
     "name": None,
@@ -75,46 +63,49 @@ SORTS: Final[Mapping[str, Callable[[Tube], int] | None]] = {
 """All but the names from the largest to the smallest, and equal ones by name."""
 
 
-def tube_page(state: QueueState, now_ns: int, query: Mapping[str, str]) -> Iterator[bytes]:
-    """:raise Refusal: the query is wrong."""
-    limit = query_number(query, "limit", 50, 1, MAX_PAGE_TUBES)
-    offset = query_number(query, "offset", 0, 0, MAX_OFFSET)
-    sort = SORTS[query_choice(query, "sort", tuple(SORTS))]
+def tube_page(state: QueueState, now_ns: int, query: Mapping[str, Any]) -> Iterator[bytes]:
+    limit, offset, sort = query["limit"], query["offset"], SORTS[query["sort"]]
     search = query.get("search", "")[:MAX_SEARCH].encode("ascii", "replace")
     tubes = list(state.tubes.in_order)
+    first: list[Tube] = []
+    matches = 0
+    for at in range(0, len(tubes), SLICE_TUBES):
+        some = [tube for tube in tubes[at : at + SLICE_TUBES] if search in tube.name]
+        matches += len(some)
+        if sort is None:
+            first = nsmallest(offset + limit, first + some, key=lambda tube: tube.name)
+        else:
+            # Ties go to the first in the list; by name they would cost as much again.
+            first = nlargest(offset + limit, first + some, key=sort)
+        yield b""
+    yield b'{"total":%d,"matches":%d,"tubes":[' % (len(tubes), matches)
+    page = first[offset:]
+    for at in range(0, len(page), DESCRIBED):
+        rows = [encoded(described(tube, state, now_ns)) for tube in page[at : at + DESCRIBED]]
+        yield (b"," if at else b"") + b",".join(rows)
+    yield b"]}\n"
 
-    def pieces() -> Iterator[bytes]:
-        first: list[Tube] = []
-        matches = 0
-        for at in range(0, len(tubes), SLICE_TUBES):
-            some = [tube for tube in tubes[at : at + SLICE_TUBES] if search in tube.name]
-            matches += len(some)
-            if sort is None:
-                first = nsmallest(offset + limit, first + some, key=lambda tube: tube.name)
-            else:
-                # Ties go to the first in the list; by name they would cost as much again.
-                first = nlargest(offset + limit, first + some, key=sort)
-            yield b""
-        yield b'{"total":%d,"matches":%d,"tubes":[' % (len(tubes), matches)
-        page = first[offset:]
-        for at in range(0, len(page), DESCRIBED):
-            rows = [encoded(described(tube, state, now_ns)) for tube in page[at : at + DESCRIBED]]
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
 
-    return pieces()
+TUBE_FIELDS: Final = {
+    "name": "name", "urgent": "current-jobs-urgent", "ready": "current-jobs-ready",
+    "reserved": "current-jobs-reserved", "delayed": "current-jobs-delayed",
+    "buried": "current-jobs-buried", "using": "current-using", "watching": "current-watching",
+    "waiting": "current-waiting", "total_jobs": "total-jobs", "deletes": "cmd-delete",
+    "pauses": "cmd-pause-tube",
+}  # fmt: skip
+"""The fields of a tube that are keys of `stats-tube`."""
 
 
 def described(tube: Tube, state: QueueState, now_ns: int) -> dict[str, Any]:
     """Describe a tube as JSON takes it."""
-    row = figures_of(tube, state, now_ns)._asdict()
-    times = row.pop("times")
-    row["timeouts"] = 0 if times is None else times.timeouts
-    row["pause_seconds_left"] = row.pop("pause_ns") / NS
-    row["oldest_ready_age_seconds"] = row.pop("oldest_ns") / NS
-    next_ns = row.pop("next_delayed_ns")
-    row["next_delayed_seconds"] = None if next_ns is None else next_ns / NS
-    return row
+    stats, pause_ns, oldest_ns, next_ns, times = figures_of(tube, state, now_ns)
+    return {
+        **{name: stats[key] for name, key in TUBE_FIELDS.items()},
+        "timeouts": 0 if times is None else times.timeouts,
+        "pause_seconds_left": pause_ns / NS,
+        "oldest_ready_age_seconds": oldest_ns / NS,
+        "next_delayed_seconds": None if next_ns is None else next_ns / NS,
+    }
 
 
 def _no_log() -> Refusal:
@@ -137,15 +128,18 @@ def _histogram(values: Histogram, unit: int) -> dict[str, Any]:
 
 
 class ReadingApi:
-    def __init__(self, service: BeanstalkService, connections: LocalConnections) -> None:
+    def __init__(
+        self, service: BeanstalkService, connections: LocalConnections, seeing: Seeing,
+        reactor: IReactorTime,
+    ) -> None:  # fmt: skip
         self._service = service
         self._connections = connections
-        self._looks = DeferredSemaphore(MAX_LOOKS)
+        self._seeing = seeing
+        self._reactor = reactor
 
     def server(self, call: Call) -> Document:
         """Show what `stats` says."""
-        pairs = self._service.queue.server_pairs()
-        return json_document({key.replace("-", "_"): _plain(value) for key, value in pairs})
+        return json_document(layouts.SERVER.plain(self._service.queue.server_stats()))
 
     def log(self, call: Call) -> Document:
         """Show the log, what it costs, and why its oldest segment is still there."""
@@ -163,9 +157,8 @@ class ReadingApi:
         """Show a page of segments, oldest first."""
         if self._service.log_figures() is None:
             raise _no_log()
-        after = query_number(call.query, "after", 0, 0, MAX_U64)
-        most = query_number(call.query, "limit", 50, 1, MAX_PAGE_SEGMENTS)
-        return Deferred.fromCoroutine(self._segment_page(after, most))
+        page = self._segment_page(call.query["after"], call.query["limit"])
+        return Deferred.fromCoroutine(page)
 
     async def _segment_page(self, after: int, most: int) -> Document:
         # One more than fits says whether there is a next page.
@@ -179,151 +172,139 @@ class ReadingApi:
         return Document(tube_page(service.queue.state, service.now_ns(), call.query))
 
     def tube(self, call: Call) -> "Deferred[Document]":
-        name = call.parameters["tube"]
+        return self._connections.look(call, lambda look: self._tube(look, call.parameters["tube"]))
 
-        def ask(connection: Connection) -> "Deferred[list[Any]]":
-            return gatherResults(
-                [connection.stats_tube(name), connection.tube_policy(name)], consumeErrors=True
-            )
-
-        return self._connections.run(call, ask).addCallback(self._tube_document)
-
-    def _tube_document(self, answers: list[Any]) -> Document:
-        stats, policy = answers
-        state = self._service.queue.state
-        tube = state.tubes.find(stats.name.encode())
-        if tube is None:
-            raise Refusal(404, "there is no such tube any more")
-        about = described(tube, state, self._service.now_ns())
-        about["body_bytes"] = tube.body_bytes
-        return json_document({**about, "policy": _fields(policy)})
+    async def _tube(self, look: Look, given: str) -> Document:
+        name, queue = _tube_name(given), look.queue
+        look.ask(("stats-tube", (name,)), ("tube-policy", (name, ())))
+        tube = queue.state.tubes.find(name) or await look.not_found()
+        about = described(tube, queue.state, self._service.now_ns())
+        policy = {key.replace("-", "_"): value for key, value in queue.policies.shown(name).items()}
+        about |= {"body_bytes": tube.body_bytes, "policy": policy}
+        policy.update({key: str(policy[key]) for key in TEXTS if key in policy})
+        await look.durable()
+        return json_document(about)
 
     def policy_keys(self, call: Call) -> Document:
         keys = [{"key": key, "expected": rule.expected} for key, rule in KEYS.items()]
         return json_document({"keys": keys})
 
     def jobs(self, call: Call) -> "Deferred[Document]":
-        name, query = call.parameters["tube"], call.query
-        which = query_choice(query, "state", ("all", "ready", "reserved", "delayed", "buried"))
-        limit = query_number(query, "limit", 50, 1, MAX_PAGE_JOBS)
-        most = query_number(query, "body_bytes", 0, 0, MAX_LIST_BODY)
-        cursor = query.get("cursor") or None
+        return self._connections.look(
+            call, lambda look: self._jobs(look, call.parameters["tube"], call.query)
+        )
 
-        def ask(connection: Connection) -> "Deferred[Any]":
-            page: Deferred[Any] = connection.list_jobs(name, which, limit, cursor)
-            return page.addCallback(
-                lambda page: Deferred.fromCoroutine(self._with_bodies(connection, page, most))
-            )
+    async def _jobs(self, look: Look, given: str, query: Mapping[str, Any]) -> Document:
+        name, state, states = _tube_name(given), look.queue.state, LISTED[query["state"].encode()]
+        limit, cursor = query["limit"], query.get("cursor", "").encode("utf-8", "replace")
+        look.ask(("list-jobs", (name, query["state"].encode(), limit, cursor)))
+        start = place_of(states, cursor)
+        if start is None:
+            look.queue.tally.errors[BAD_FORMAT.text] += 1
+            raise Refusal(400, "a value is wrong; nothing was changed")
+        tube = state.tubes.find(name) or await look.not_found()
+        places, end = places_behind(state, tube, states, limit, start)
+        now_ns = self._service.now_ns()
+        jobs = [job for place in places if (job := state.jobs.look(place.key & ID_MASK))]
+        rows = [layouts.LISTED_JOB.plain(statistics.listed(job, now_ns)) for job in jobs]
+        await look.durable()
+        return Document(self._page(look, jobs, rows, query["body_bytes"], end))
 
-        return self._connections.run(call, ask).addCallback(_job_page)
+    def _page(
+        self, look: Look, jobs: Sequence[Job], rows: Sequence[dict[str, Any]], most: int,
+        end: Place | None,
+    ) -> Iterator[bytes | Deferred[bytes]]:  # fmt: skip
+        yield b'{"cursor":%s,"jobs":[' % encoded(None if end is None else str(end))
+        at = 0
+        while at < len(jobs):
+            some = _slice(jobs, at) if most else jobs[at : at + SLICE_ROWS]
+            piece = self._piece(look, some, rows[at : at + len(some)], most)
+            yield b"," if at else b""
+            yield Deferred.fromCoroutine(piece)
+            at += len(some)
+        yield b"]}\n"
 
-    async def _with_bodies(
-        self, connection: Connection, page: JobPage, most: int
-    ) -> tuple[JobPage, dict[int, Any]]:
-        """Peek at the jobs of a page whose bodies are to be shown.
-
-        :return: and what is shown of the bodies, by the ids of their jobs.
-        """
-        shown: dict[int, Any] = {}
-        for job_ids in _looks(page) if most else ():
-            await self._looks.acquire()
-            try:
-                bodies = await gatherResults([_begun(connection, each, most) for each in job_ids])
-            finally:
-                self._looks.release()
-            shown.update(zip(job_ids, bodies, strict=True))
-        return page, shown
+    async def _piece(
+        self, look: Look, jobs: Sequence[Job], rows: Sequence[dict[str, Any]], most: int
+    ) -> bytes:
+        """Encode jobs as they were on the page, with the bodies that they have now, if asked to."""
+        if most:
+            tubes = {job.job_id: job.tube_id for job in jobs if job.body_bytes <= MAX_LOOK_BODY}
+            asked = [job for job in jobs if job.job_id in tubes]
+            seen = await self._seeing.see(asked, lambda job: job.job_id in tubes)
+            bodies = {
+                each.job.job_id: fields.shown_body(each.body, most) for each in seen
+                if each.body is not None and each.job.tube_id == tubes[each.job.job_id]
+            }  # fmt: skip
+            await look.durable(max((each.job.lsn for each in seen), default=0))
+            for row in rows:
+                if row["id"] in bodies:
+                    row["body"] = bodies[row["id"]]
+        return b",".join(map(encoded, rows))
 
     def job(self, call: Call) -> "Deferred[Document]":
-        job_id = fields.job_id(call.parameters)
+        return self._connections.look(call, lambda look: self._job(look, call.parameters["job"]))
 
-        def ask(connection: Connection) -> "Deferred[list[Any]]":
-            return gatherResults(
-                [connection.stats_job(job_id), connection.peek(job_id)], consumeErrors=True
-            )
-
-        return self._connections.run(call, ask).addCallback(self._job_document)
-
-    def _job_document(self, answers: list[Any]) -> Document:
-        stats, job = answers
-        about = {**_fields(stats), "body": fields.shown_body(job.body, MAX_SHOWN_BODY)}
-        queue, now_ns = self._service.queue, self._service.now_ns()
-        by = holder(queue.state, stats.id, queue.connections.facts, now_ns)
+    async def _job(self, look: Look, job_id: int) -> Document:
+        look.ask(("stats-job", (job_id,)), ("peek", (job_id,)))
+        queue = look.queue
+        job = queue.state.jobs.look(job_id) or await look.not_found()
+        found = await self._seeing.see([job], lambda job: True)
+        if not found:
+            await look.not_found()
+        [(job, body, _)] = found
+        if body is None:
+            raise Refusal(503, "its body cannot be read; the server's log says why")
+        tube, now_ns = queue.state.tubes.by_id(job.tube_id), self._service.now_ns()
+        about = layouts.JOB.plain(statistics.job(job, tube, now_ns))
+        about["body"] = fields.shown_body(body, MAX_SHOWN_BODY)
+        by = holder(queue.state, job_id, queue.connections.facts, now_ns)
+        await look.durable(job.lsn)
         return json_document(about if by is None else {**about, "holder": by})
 
     def connections(self, call: Call) -> "Deferred[Document]":
         """Show all connections, each with the first jobs that it holds."""
+        return self._connections.look(call, self._all_connections)
 
-        def ask(connection: Connection) -> "Deferred[Any]":
-            listing: Deferred[Any] = connection.list_connections()
-            # While this very request has its connection.
-            return listing.addCallback(lambda stats: (stats, frozenset(self._connections.numbers)))
-
-        found = self._connections.run(call, ask)
-        return found.addCallback(lambda answers: Document(self._rows(*answers)))
-
-    def _rows(self, stats: tuple[Stats, ...], requests: Collection[int]) -> Iterator[bytes]:
-        yield b'{"connections":['
-        for at in range(0, len(stats), SLICE_ROWS):
-            rows = [encoded(self._row(each, requests)) for each in stats[at : at + SLICE_ROWS]]
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
-
-    def _row(self, stats: Stats, requests: Collection[int]) -> dict[str, Any]:
-        row = _fields(stats)
-        row["is_request"] = row["connection"] in requests
-        row["held"] = held(self._service.queue.state, row["connection"], self._service.now_ns())
-        return row
+    async def _all_connections(self, look: Look) -> Document:
+        look.ask(("list-connections", ()))
+        state, numbers = look.queue.state, sorted(look.queue.state.sessions)
+        # While this very request has its connection.
+        requests, pieces = frozenset(self._connections.numbers), [b'{"connections":[']
+        for at in range(0, len(numbers), SLICE_ROWS):
+            if at:
+                await deferLater(self._reactor, 0)
+            now_ns = self._service.now_ns()
+            found = look.queue.connections.described(numbers[at : at + SLICE_ROWS], now_ns)
+            rows = [_connection(each, state, requests, now_ns) for each in found]
+            pieces.append((b"," if at and rows else b"") + b",".join(map(encoded, rows)))
+        await look.durable()
+        return Document([*pieces, b"]}\n"])
 
 
-def _looks(page: JobPage) -> Iterator[list[int]]:
-    """Group the jobs of a page whose bodies may be looked at, by `LOOK_BYTES`."""
-    some: list[int] = []
-    size = 0
-    for job in page.jobs:
-        if job.size <= MAX_LOOK_BODY:
-            some.append(job.id)
-            size += job.size
-            if size >= LOOK_BYTES:
-                yield some
-                some, size = [], 0
-    if some:
-        yield some
+def _connection(
+    values: dict[str, Any], state: QueueState, requests: Container[int], now_ns: int
+) -> dict[str, Any]:
+    row = layouts.CONNECTION.plain(values)
+    number = row["connection"]
+    return {**row, "is_request": number in requests, "held": held(state, number, now_ns)}
 
 
-def _begun(connection: Connection, job_id: int, most: int) -> "Deferred[Any]":
-    """Show the beginning of a job's body; None if the job is gone by now."""
-    peek: Deferred[Any] = connection.peek(job_id)
-    return peek.addCallbacks(lambda job: fields.shown_body(job.body, most), lambda failure: None)
+def _tube_name(given: str) -> bytes:
+    """:raise Refusal: it is no name of a tube."""
+    try:
+        return write_tube("tube", tube_bytes(given))
+    except ValueError as problem:
+        raise Refusal(400, str(problem)) from None
 
 
-def _job_page(answers: tuple[JobPage, dict[int, Any]]) -> Document:
-    page, bodies = answers
-
-    def row(job: Any) -> bytes:
-        body = bodies.get(job.id)
-        return encoded(_fields(job) if body is None else {**_fields(job), "body": body})
-
-    def pieces() -> Iterator[bytes]:
-        yield b'{"cursor":%s,"jobs":[' % encoded(page.cursor)
-        for at in range(0, len(page.jobs), SLICE_ROWS // 2):
-            rows = map(row, page.jobs[at : at + SLICE_ROWS // 2])
-            yield (b"," if at else b"") + b",".join(rows)
-        yield b"]}\n"
-
-    return Document(pieces())
-
-
-def _fields(stats: Any) -> dict[str, Any]:
-    return {key.replace("-", "_"): value for key, value in dict(stats).items()}
-
-
-def _plain(value: Value) -> Any:
-    if isinstance(value, Quoted):
-        return value.text
-    if value in ("true", "false"):
-        return value == "true"
-    return value
+def _slice(jobs: Sequence[Job], at: int) -> Sequence[Job]:
+    """Return the next jobs of a page whose bodies are looked at as one."""
+    size, end = 0, at
+    while end < min(len(jobs), at + SLICE_READS) and size < SLICE_BYTES:
+        size += jobs[end].body_bytes if jobs[end].body_bytes <= MAX_LOOK_BODY else 0
+        end += 1
+    return jobs[at:end]
 
 
 def holding(job: Job, session: Session, now_ns: int) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Runs: one change made to many jobs, which criteria mean or which are named, in slices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -15,7 +15,6 @@ from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.printable import escape
 from beanstalk_twisted.server.service import BeanstalkService
-from beanstalk_twisted.web.api import fields
 from beanstalk_twisted.web.api.fields import Criteria, criteria_of, reason_of
 from beanstalk_twisted.web.api.local_connection import LocalConnections
 from beanstalk_twisted.web.api.looking import (
@@ -27,13 +26,9 @@ from beanstalk_twisted.web.api.looking import (
     means,
 )
 from beanstalk_twisted.web.exchange import Call, Document, Refusal, json_document
-from beanstalk_twisted.web.routes import CRITERIA
+from beanstalk_twisted.web.routes import MAX_IDS
+from beanstalk_twisted.web.schemas import whole
 from beanstalk_twisted.wire.grammar import MAX_U64, is_tube_name
-
-ACTIONS: Final = ("kick", "kick-dead", "return", "move", "delete")
-
-MAX_IDS: Final = 1000
-"""Jobs that a request may name: five times those that a page of the console shows."""
 
 SLICE_COMMANDS: Final = 50
 """Jobs of a slice that takes a command for each: sent and answered, 2 ms."""
@@ -141,7 +136,7 @@ class Runs:
         self._turns.clear()
 
     def begin(self, call: Call) -> Document:
-        task = _task_of(call.body)
+        task = _task_of(call.fields)
         if len(self._running()) >= MAX_RUNNING:
             raise Refusal(503, f"{MAX_RUNNING} runs are under way; wait for one, or stop it")
         steps: Steps
@@ -172,13 +167,12 @@ class Runs:
 
     def stop_run(self, call: Call) -> Document:
         """End a run after its slice."""
-        fields.no_more(fields.fields_of(call.body))
         run = self._run_of(call)
         run.is_to_stop = True
         return json_document(run.described())
 
     def _run_of(self, call: Call) -> Run:
-        run = self._runs.get(fields.run_number(call.parameters))
+        run = self._runs.get(call.parameters["run"])
         if run is None:
             raise Refusal(404, "there is no such run, or it ended long ago")
         return run
@@ -392,29 +386,24 @@ def _refusal(failure: Failure) -> Exception:
 # What a request says.
 
 
-def _task_of(body: bytes) -> Task:
-    given = fields.fields_of(body)
-    action = fields.text(given, "action")
-    if action not in ACTIONS:
-        raise Refusal(400, f"action is one of {', '.join(ACTIONS)}")
-    to = fields.text(given, "to", None if action == "move" else "")
-    count = fields.number(given, "count", None, MAX_U64)
-    newest = fields.number(given, "newest_job", MAX_U64, MAX_U64)
-    ids = _ids_of(given)
-    named = [name for name in CRITERIA if name in given]
-    criteria = criteria_of({name: fields.text(given, name, "") for name in named})
-    fields.no_more(given)
-    task = Task(action, to, criteria, min(count, len(ids)) if ids else count, newest, ids)
+def _task_of(given: Mapping[str, Any]) -> Task:
+    action, to = given["action"], given.get("to")
+    if to is None and action == "move":
+        raise Refusal(400, "to is a string")
+    ids, count = _ids_of(given.get("ids", [])), given["count"]
+    task = Task(
+        action, to or "", criteria_of(given), min(count, len(ids)) if ids else count,
+        given.get("newest_job", MAX_U64), ids,
+    )  # fmt: skip
     _check(task)
     return task
 
 
-def _ids_of(given: dict[str, Any]) -> tuple[int, ...]:
-    ids = given.pop("ids", [])
-    if not isinstance(ids, list) or len(ids) > MAX_IDS:
+def _ids_of(given: Any) -> tuple[int, ...]:
+    if not isinstance(given, list) or len(given) > MAX_IDS:
         raise Refusal(400, f"ids is a list of at most {MAX_IDS} numbers of jobs")
-    numbers = [fields.number({"ids": each}, "ids", None, MAX_U64) for each in ids]
-    return tuple(dict.fromkeys(numbers))
+    number = whole("ids")
+    return tuple(dict.fromkeys([number.read(each, "ids") for each in given]))
 
 
 def _check(task: Task) -> None:

@@ -24,13 +24,7 @@ from beanstalk_twisted.web.api.looking import (
     Seen,
 )
 from beanstalk_twisted.web.exchange import Call, Document, encoded
-from beanstalk_twisted.wire.yaml import Quoted
-
-MAX_FOUND_JOBS: Final = 200
-"""Jobs that one request finds: more than anybody reads."""
-
-MAX_SAMPLE_BYTES: Final = 4096
-"""Bytes of each body that are shown."""
+from beanstalk_twisted.wire.layouts import LISTED_JOB
 
 MAX_GROUPS: Final = 200
 """Groups that one request tells of, with a sample of each.  A request ends before the next one, so
@@ -51,20 +45,18 @@ class SearchApi:
 
     def search(self, call: Call) -> Document:
         query = call.query
-        limit = fields.query_number(query, "limit", 50, 1, MAX_FOUND_JOBS)
-        most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
+        limit, most = query["limit"], query["body_bytes"]
         look = self._look(query, is_costly=False, shows=lambda job: _is_shown(job, most))
         return Document(self._found(look, limit, most))
 
     def groups(self, call: Call) -> Document:
         query = call.query
-        by = fields.query_choice(query, "by", ("reason", "body"))
-        most = fields.query_number(query, "body_bytes", 0, 0, MAX_SAMPLE_BYTES)
+        by, most = query["by"], query["body_bytes"]
         look = self._look(query, is_costly=by == "body", shows=lambda job: by == "body")
         return Document(self._grouped(look, by == "body", most))
 
     def _look(
-        self, query: Mapping[str, str], *, is_costly: bool, shows: Callable[[Job], bool]
+        self, query: Mapping[str, Any], *, is_costly: bool, shows: Callable[[Job], bool]
     ) -> Look:
         """:param is_costly: whether each job that is found has its fingerprint taken.
         :param shows: whether the body of a job that is found is needed.
@@ -179,9 +171,8 @@ def described(seen: Seen, state: QueueState, now_ns: int, most: int) -> dict[str
     """
     job = seen.job
     tube = state.tubes.by_id(job.tube_id).name.decode("ascii")
-    pairs = {key.replace("-", "_"): value for key, value in statistics.listed(job, now_ns)}
-    plain = {key: each.text if isinstance(each, Quoted) else each for key, each in pairs.items()}
-    return {"tube": tube, **plain, "file": job.segment, **_shown(seen, most)}
+    stats = LISTED_JOB.plain(statistics.listed(job, now_ns))
+    return {"tube": tube, **stats, "file": job.segment, **_shown(seen, most)}
 
 
 def _is_shown(job: Job, most: int) -> bool:

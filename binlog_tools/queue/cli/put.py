@@ -13,8 +13,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import click
 
 from beanstalk_twisted.client.addresses import Address
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import BatchKey
-from binlog_tools.client import MAX_BATCH_JOBS, Connection, Reply
+from binlog_tools.client import Connection, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, Parsed
 from binlog_tools.console.wording import reason, told

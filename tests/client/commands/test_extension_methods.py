@@ -9,17 +9,16 @@ from typing import Any, cast
 import pytest
 
 from beanstalk_twisted.client import Job, NewJob, Tags, errors
-from beanstalk_twisted.client.commands.extension_specs import SPECS, BatchDeleted
+from beanstalk_twisted.client.commands.specs import SPECS, BatchDeleted
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
-from tests.client.commands import test_methods
 from tests.client.commands.test_methods import ALL_METHODS, Recorder
 from tests.client.world import World, error, is_waiting, result
 
-CALLED = {"capabilities": "probe", "watch <weight>": "watch", "put <tags>": "put"}
-NAMES = {CALLED.get(name, name.replace("-", "_")) for name in SPECS} | {"each_job"}
-METHODS = {name: ALL_METHODS[name] for name in NAMES}
+CALLED = {"capabilities": "probe", "watch-weighted": "watch", "put-tagged": "put"}
+"""Methods that are not called as their operations."""
+
 OPTIONAL = ("weight", "tags", "body", "standby")
 SAMPLES: dict[str, Any] = {
     "body": b"b", "jobs": [7], "tube": "t", "job": 7, "seconds": 3, "count": 5, "unix_seconds": 9,
@@ -28,24 +27,31 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 
 
+def method_of(operation: str) -> str:
+    return CALLED.get(operation, operation.replace("-", "_"))
+
+
 def test_every_method_has_a_spec() -> None:
-    assert set(ALL_METHODS) == set(METHODS) | set(test_methods.METHODS)
+    assert set(ALL_METHODS) == {*map(method_of, SPECS), "each_job"}
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_method_sends_its_own_command_with_its_own_fields(name: str) -> None:
-    method = METHODS[CALLED.get(name, name.replace("-", "_"))]
+    method = ALL_METHODS[method_of(name)]
     samples = SAMPLES | ({"jobs": [b"b"]} if name == "put-batch" else {})
+    given = OPTIONAL if SPECS[name].is_extended else ()
     wanted = {
         each.name: samples[each.name] for each in inspect.signature(method).parameters.values()
-        if each.name != "self" and (each.default is each.empty or each.name in OPTIONAL)
+        if each.name != "self" and (each.default is each.empty or each.name in given)
     }  # fmt: skip
     sender = Recorder()
     method(sender, **wanted)
     ((spec, args, body),) = sender.sent
     assert spec is SPECS[name]
     assert spec.line(args).startswith(spec.row.prefix)
-    assert (body is not None) == spec.row.has_jobs
+    assert (body is not None) == (spec.row.has_jobs or spec.row.has_body)
+    if spec.row.has_body:
+        assert args[-1] == len(samples["body"])
 
 
 def test_jobs_are_put_reserved_and_deleted_in_batches() -> None:

@@ -10,18 +10,15 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.methods import Commands
-from beanstalk_twisted.client.commands.specs import SPECS, CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.wire.commands import COMMANDS
 from tests.client.world import World
 
 ALL_METHODS = {
     name: method for name, method in vars(Commands).items()
     if inspect.isfunction(method) and name != "send" and not name.startswith("_")
 }  # fmt: skip
-METHODS = {name: ALL_METHODS[name] for name in (row.name.replace("-", "_") for row in COMMANDS)}
-SAMPLES: dict[str, Any] = {"body": b"b", "tube": "t", "job": 7, "seconds": 3, "bound": 5}
 
 
 class Recorder(Commands):
@@ -38,23 +35,6 @@ class Recorder(Commands):
         self.sent.append((spec, args, body))
         self.tube = tube
         return Deferred()
-
-
-@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
-def test_a_method_sends_its_own_command_with_its_own_fields(row: Any) -> None:
-    method = METHODS[row.name.replace("-", "_")]
-    wanted = [
-        SAMPLES[each.name] for each in inspect.signature(method).parameters.values()
-        if each.name != "self" and each.default is each.empty
-    ]  # fmt: skip
-    recorder = Recorder()
-    method(recorder, *wanted)
-    ((spec, args, body),) = recorder.sent
-    assert spec is SPECS[row.name]
-    assert spec.line(args).startswith(row.prefix)
-    assert (body is not None) == row.has_body
-    if row.has_body:
-        assert args[-1] == len(SAMPLES["body"])
 
 
 @pytest.mark.parametrize("kind", [Connection, Client])

@@ -4,6 +4,7 @@ away.
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
 from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PATIENCE_S, PoolJob
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.pool.reserving import LATE_S, REST_S
+from beanstalk_twisted.wire import rights
+from beanstalk_twisted.wire.extensions import BY_OPERATION
 from tests.client.fleet import Fleet
 from tests.client.world import error, is_waiting, result
 
@@ -24,6 +27,20 @@ TWO = ("a", "b")
 def both(fleet: Fleet) -> tuple[str, str]:
     """Find a tube on each of two servers."""
     return fleet.tube_on("a"), fleet.tube_on("b")
+
+
+OF_A_JOB = (rights.JOB, rights.HELD)
+OF_A_TUBE = (rights.USED, rights.NAMED)
+
+
+def test_a_method_is_given_what_its_command_is_about() -> None:
+    about = dict.fromkeys(OF_A_JOB, "job") | dict.fromkeys(OF_A_TUBE, "tube")
+    routed = [row for row in BY_OPERATION.values() if row.needs.of in about]
+    found = {row.name: getattr(Pool, row.name.replace("-", "_"), None) for row in routed}
+    methods = {name: method for name, method in found.items() if method is not None}
+    given = {name: [*inspect.signature(each).parameters][1] for name, each in methods.items()}
+    assert len(given) > 15
+    assert given == {name: about[BY_OPERATION[name].needs.of] for name in given}
 
 
 # Putting.

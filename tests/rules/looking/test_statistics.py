@@ -8,6 +8,7 @@ import pytest
 
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire.commands import COUNTERS
+from beanstalk_twisted.wire.layouts import Values
 from tests.rules.conversation import FACTS, Client, Server
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "replies" / "HEAD"
@@ -62,12 +63,13 @@ def compare(server: Server, client: Client, part: tuple[tuple[str, str | None], 
 def test_every_answer_is_byte_for_byte_what_the_real_server_gave() -> None:
     server = Server()
     # What varies from process to process is set to what the real one had.
-    server.facts = FACTS._replace(version=VERSION)
+    server.facts = {**FACTS, "version": VERSION}
     server.connect().leaves()
     client = server.connect()
     compared = compare(server, client, FIRST_PART)
     server.pass_time(1.1)
-    server.facts = server.facts._replace(uptime_s=2, stime_us=2397, binlog_written=3)
+    later: Values = {"uptime": 2, "rusage-stime": "0.002397", "binlog-records-written": 3}
+    server.facts = {**server.facts, **later}
     compared += compare(server, client, LAST_PART)
     assert set(compared) == {path.name for path in SAMPLES.iterdir()}
 
@@ -86,18 +88,19 @@ def test_stats_shows_the_keys_of_beanstalkd_and_no_others() -> None:
 )  # fmt: skip
 def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, shown: str) -> None:
     server = Server()
-    server.facts = FACTS._replace(identity=identity)
+    server.facts = {**FACTS, "id": identity}
     reply = server.connect().says("stats")
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
 def test_what_the_process_knows_is_shown_as_it_knows_it() -> None:
     server = Server()
-    server.facts = FACTS._replace(
-        pid=1, version="0.1", utime_us=1_000_007, stime_us=12_345_678_901, uptime_s=99,
-        binlog_oldest=3, binlog_current=5, binlog_migrated=7, binlog_written=11,
-        binlog_max_bytes=13, identity="00000000deadbeef", hostname="h", os="o", platform="p",
-    )  # fmt: skip
+    server.facts = {
+        "pid": 1, "version": "0.1", "rusage-utime": "1.000007", "rusage-stime": "12345.678901",
+        "uptime": 99, "binlog-oldest-index": 3, "binlog-current-index": 5,
+        "binlog-records-migrated": 7, "binlog-records-written": 11, "binlog-max-size": 13,
+        "id": "00000000deadbeef", "hostname": "h", "os": "o", "platform": "p",
+    }  # fmt: skip
     reply = server.connect().says("stats")
     assert reply is not None
     assert reply.splitlines()[-16:] == [

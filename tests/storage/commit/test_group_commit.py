@@ -23,6 +23,7 @@ from beanstalk_twisted.binlog.segments.format import MIN_SEGMENT_BYTES, RECORD_B
 from beanstalk_twisted.binlog.space_budget import Demand
 from beanstalk_twisted.binlog.writer import Writer
 from beanstalk_twisted.storage.clock import NS, LogClock
+from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.environment import CommitEvents, Environment, SlowSync
 from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, RELAXED_SYNC_S, FsyncPolicy
@@ -31,7 +32,6 @@ from beanstalk_twisted.storage.group_commit import (
     LARGE_BYTES,
     MAX_RELAXED_BYTES,
     MAX_UNACKNOWLEDGED_BYTES,
-    SPACE_RETRY_S,
     GroupCommit,
 )
 from tests.binlog.memory import MemoryDirectory

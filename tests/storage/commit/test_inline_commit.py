@@ -1,6 +1,4 @@
-"""A lone client's syncs in the reactor's thread: when it is done so, and what it changes for
-others.
-"""
+"""Syncs in the reactor's thread: when they are done there, and what it changes for others."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
-from beanstalk_twisted.storage.environment import CommitEvents
+from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.fsync import (
     ALWAYS,
     LESSONS,
@@ -21,7 +19,7 @@ from beanstalk_twisted.storage.fsync import (
     FsyncPolicy,
     InlineSyncPolicy,
 )
-from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, SPACE_RETRY_S, GroupCommit
+from beanstalk_twisted.storage.group_commit import IDLE_FLUSH_S, GroupCommit
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.hand_reactor import Wire
@@ -62,10 +60,9 @@ class TwoWays(HeldIo):
         return work()
 
 
-class LoneBench(Bench):
+class InlineBench(Bench):
     """A committer that may do work at once, on a disk of which enough is known.
 
-    :ivar waiting: how many connections wait for each batch.
     :ivar sync_s: how long a sync takes.
     :ivar switches: which way each end and each beginning of a segment went.
     """
@@ -73,7 +70,6 @@ class LoneBench(Bench):
     io: TwoWays
 
     def __init__(self, policy: FsyncPolicy = ALWAYS, *, is_known: bool = True) -> None:
-        self.waiting = 1
         self.sync_s = QUICK_S
         self.switches: list[str] = []
         super().__init__(policy, segment_bytes=1 << 20, io=TwoWays())
@@ -94,9 +90,6 @@ class LoneBench(Bench):
             self.log, self.writer, self._environment(), policy, self._events(),
             InlineSyncPolicy(),
         )  # fmt: skip
-
-    def _events(self) -> CommitEvents:
-        return super()._events()._replace(count_waiting=lambda: self.waiting)
 
     def _note(self, operation: str, name: str) -> None:
         super()._note(operation, name)
@@ -120,7 +113,7 @@ class LoneBench(Bench):
 
 
 def test_a_new_disk_is_left_to_the_thread_until_it_is_known() -> None:
-    bench = LoneBench(is_known=False)
+    bench = InlineBench(is_known=False)
     ways = []
     for _ in range(LESSONS + 2):
         ways.append(bench.put_and_turn())
@@ -128,26 +121,16 @@ def test_a_new_disk_is_left_to_the_thread_until_it_is_known() -> None:
     assert ways == ["thread"] * LESSONS + ["here"] * 2
 
 
-def test_what_one_client_waits_for_is_durable_and_acknowledged_when_the_turn_is_over() -> None:
-    bench = LoneBench()
+def test_what_clients_wait_for_is_durable_and_acknowledged_when_the_turn_is_over() -> None:
+    bench = InlineBench()
     lsn = bench.put()
     bench.turn()
     assert (bench.io.ways, bench.operations) == (["here"], ["write", "sync"])
     assert bench.acknowledged == [lsn] == [bench.log.durable_lsn]
 
 
-@pytest.mark.parametrize("waiting", [0, 2, 50])
-def test_what_nobody_or_more_than_one_waits_for_goes_to_the_thread(waiting: int) -> None:
-    bench = LoneBench()
-    bench.waiting = waiting
-    assert bench.put_and_turn() == "thread"
-    bench.finish_io()
-    bench.waiting = 1
-    assert bench.put_and_turn() == "here"
-
-
 def test_what_no_reply_waits_for_goes_with_what_one_does() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     bench.reserve()
     bench.turn()
     assert bench.io.ways == []
@@ -156,8 +139,7 @@ def test_what_no_reply_waits_for_goes_with_what_one_does() -> None:
 
 
 def test_alone_it_is_left_to_the_thread() -> None:
-    bench = LoneBench()
-    bench.waiting = 0
+    bench = InlineBench()
     bench.reserve()
     bench.turn()
     bench.clock.advance(IDLE_FLUSH_S)
@@ -167,14 +149,14 @@ def test_alone_it_is_left_to_the_thread() -> None:
 
 @pytest.mark.parametrize(("extra", "way"), [(0, "here"), (1, "thread")])
 def test_a_long_batch_goes_to_the_thread(extra: int, way: str) -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     # A frame's header and a record; see docs/binlog-format.md.
     others = 64 + 80
     assert bench.put_and_turn(b"x" * (MAX_BATCH_BYTES - others + extra)) == way
 
 
 def test_a_disk_that_has_become_slow_has_the_thread_again_until_it_is_quick() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     bench.sync_s = SLOW_S
     slow = []
     for _ in range(20):
@@ -190,10 +172,8 @@ def test_a_disk_that_has_become_slow_has_the_thread_again_until_it_is_quick() ->
 
 
 def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
-    bench = LoneBench()
-    bench.waiting = 2
-    bench.put_and_turn()
-    bench.waiting = 1
+    bench = InlineBench()
+    bench.put_and_turn(bytes(MAX_BATCH_BYTES))
     bench.put_and_turn()
     assert bench.io.ways == ["thread"] and len(bench.io) == 1
     bench.io.step()
@@ -201,7 +181,7 @@ def test_while_the_thread_works_the_next_batch_waits_for_it() -> None:
 
 
 def test_the_sync_mark_is_left_to_the_thread() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     bench.put_and_turn()
     bench.clock.advance(IDLE_FLUSH_S)
     assert bench.io.ways == ["here", "thread"]
@@ -209,14 +189,14 @@ def test_the_sync_mark_is_left_to_the_thread() -> None:
 
 @pytest.mark.parametrize("policy", [FsyncPolicy(0.25), NEVER])
 def test_where_replies_wait_for_no_sync_nothing_is_changed(policy: FsyncPolicy) -> None:
-    bench = LoneBench(policy)
+    bench = InlineBench(policy)
     briefs = bench.io.briefs
     assert bench.put_and_turn() == "thread"
     assert bench.io.briefs == briefs + 1
 
 
 def test_a_segment_is_begun_by_the_thread() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     for _ in range(60):
         bench.put(b"x" * 40_000)
         bench.finish_io()
@@ -225,7 +205,7 @@ def test_a_segment_is_begun_by_the_thread() -> None:
 
 
 def test_a_stop_is_left_to_the_thread() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     bench.put()
     bench.committer.finish()
     assert bench.io.ways == ["thread"]
@@ -235,7 +215,7 @@ def test_a_stop_is_left_to_the_thread() -> None:
 
 
 def test_what_is_set_off_by_the_first_batch_of_a_turn_goes_to_the_thread() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     depths: list[int] = []
 
     def again() -> None:
@@ -251,7 +231,7 @@ def test_what_is_set_off_by_the_first_batch_of_a_turn_goes_to_the_thread() -> No
 
 
 def test_a_batch_that_finds_no_space_waits_as_ever() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
 
     def full(operation: str, name: str) -> None:
         if operation == "write":
@@ -268,7 +248,7 @@ def test_a_batch_that_finds_no_space_waits_as_ever() -> None:
 
 
 def test_a_sync_that_fails_ends_the_server() -> None:
-    bench = LoneBench()
+    bench = InlineBench()
     bench.fail("sync")
     bench.put_and_turn()
     assert bench.io.ways == ["here"] and bench.acknowledged == []
@@ -310,7 +290,7 @@ class Recorded(OnDisk):
         self.disk.ways.clear()
 
 
-def test_a_lone_client_is_answered_in_the_turn_in_which_it_asks() -> None:
+def test_a_client_is_answered_in_the_turn_in_which_it_asks() -> None:
     server = Recorded()
     server.learn()
     client, idle = server.connect(), server.connect()
@@ -321,21 +301,7 @@ def test_a_lone_client_is_answered_in_the_turn_in_which_it_asks() -> None:
     assert idle.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-def test_two_clients_in_one_turn_share_a_sync_in_the_thread_and_others_are_served() -> None:
-    server = Recorded()
-    server.learn()
-    clients = [server.connect() for _ in range(2)]
-    for client in clients:
-        client.send(PUT)
-    server.advance()
-    assert (server.disk.ways, len(server.disk)) == (["thread"], 1)
-    assert [client.take() for client in clients] == [b"", b""]
-    assert server.connect().ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    server.settle()
-    assert all(client.take().startswith(b"INSERTED ") for client in clients)
-
-
-def test_with_0_a_lone_client_waits_for_the_thread_and_others_are_served() -> None:
+def test_with_0_a_client_waits_for_the_thread_and_others_are_served() -> None:
     server = Recorded(inline_us=0)
     server.learn()
     client, other = server.connect(), server.connect()
@@ -382,30 +348,28 @@ def test_a_reply_leaves_before_what_its_commit_sets_off_is_done() -> None:
     wire.close()
 
 
-def test_with_a_hub_one_socket_in_a_turn_is_alone_and_two_are_not() -> None:
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_all_sockets_of_a_turn_share_one_sync_and_are_answered_in_it(count: int) -> None:
     server = RecordedHub()
-    one = Wire(server.reactor)
-    server.learn_with(one)
-    two = Wire(server.reactor)
-    server.hear(two, PUT)
+    wires = [Wire(server.reactor)]
+    server.learn_with(wires[0])
+    for _ in range(count - 1):
+        wires.append(Wire(server.reactor))
+        server.hear(wires[-1], PUT)
     server.call_hub()
     server.settle()
+    for wire in wires:
+        wire.read()
+        wire.far.send(PUT)
     server.disk.ways.clear()
-    two.read()
-    one.far.send(PUT)
     server.call_hub()
-    assert server.disk.ways == ["here"] and one.read().startswith(b"INSERTED ")
-    one.far.send(PUT)
-    two.far.send(PUT)
-    server.call_hub()
-    assert server.disk.ways == ["here", "thread"] and one.read() == two.read() == b""
-    server.settle()
-    assert one.read().startswith(b"INSERTED ") and two.read().startswith(b"INSERTED ")
-    one.close()
-    two.close()
+    assert server.disk.ways == ["here"]
+    assert all(wire.read().startswith(b"INSERTED ") for wire in wires)
+    for wire in wires:
+        wire.close()
 
 
-def test_a_lone_client_that_never_rests_lets_the_reactor_have_its_turns() -> None:
+def test_a_client_that_never_rests_lets_the_reactor_have_its_turns() -> None:
     server = RecordedHub()
     wire = Wire(server.reactor)
     server.hear(wire, *[PUT] * 1000)

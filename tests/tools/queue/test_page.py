@@ -10,7 +10,7 @@ import click
 import pytest
 
 from beanstalk_twisted.client.addresses import Address
-from binlog_tools.client import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from binlog_tools.console.interrupts import INTERRUPTED
 from binlog_tools.queue import moving as direct_moving
 from binlog_tools.queue.cli import commands, exits

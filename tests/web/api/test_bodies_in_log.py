@@ -275,3 +275,48 @@ def test_a_read_that_fails_is_counted_and_not_tried_by_the_next_request() -> Non
     caller.server.advance(PAUSES_S[0])
     caller.begin(asked("/search", text="spam"))
     assert (caller.reply()["unread"], len(caller.reads)) == (0, 0)
+
+
+def test_a_job_and_a_page_show_bodies_that_are_in_the_log_only() -> None:
+    held = Held()
+    held.put(b"mail", *(b"body %d" % number for number in range(SLICE_READS + 3)), b"x" * 300_000)
+    held.finish()
+    assert held.loaded_bytes == 0
+    held.begin("/jobs/2")
+    assert held.browser.transport.value == b""
+    assert held.reply()["body"]["text"] == "body 1"
+    held.begin("/tubes/mail/jobs?body_bytes=6")
+    *jobs, large = held.reply()["jobs"]
+    assert [job["body"]["text"] for job in jobs] == [f"body {number}"[:6] for number in range(19)]
+    assert "body" not in large and large["size"] == 300_000
+    assert held.loaded_bytes == 0
+
+
+def test_a_body_that_changes_while_a_page_is_made_is_shown_as_it_is_then() -> None:
+    held = Held()
+    held.put(b"mail", b"old", b"two", b"gone", b"moved")
+    held.finish()
+    held.begin("/tubes/mail/jobs?body_bytes=9")
+    held.client.protocol.dataReceived(
+        b"update-job 1 5 0 60 3\r\nnew\r\ndelete 3\r\nmove-job 4 other\r\n"
+    )
+    jobs = held.reply()["jobs"]
+    assert [job["id"] for job in jobs] == [1, 2, 3, 4]
+    assert [job.get("body", {}).get("text") for job in jobs] == ["new", "two", None, None]
+
+
+def test_of_a_body_that_is_lost_a_job_says_so_and_a_page_shows_the_others() -> None:
+    held = Held()
+    held.put(b"mail", b"lost-body", b"sound")
+    held.finish()
+    damage(held.directory, b"lost-body")
+    held.begin("/jobs/1")
+    held.server.advance(10)
+    told = held.reply()
+    assert (told["status"], told["detail"]) == (503, LOST)
+    held.begin("/tubes/mail/jobs?body_bytes=9")
+    first, second = held.reply()["jobs"]
+    assert "body" not in first and second["body"]["text"] == "sound"
+
+
+LOST = "its body cannot be read; the server's log says why"

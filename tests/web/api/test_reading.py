@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.web.api.reading import MAX_PAGE_SEGMENTS
 from tests.binlog.memory import MemoryDirectory
-from tests.web.browsing import Caller
+from tests.held_io import HeldIo
+from tests.web.browsing import V1, Caller, parsed
 
 
 @pytest.fixture
@@ -127,17 +127,71 @@ def test_the_jobs_that_keep_a_segment_are_found(logged: Caller) -> None:
     assert found == list(range(1, 41)), "each in one of them"
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["limit=0", f"limit={MAX_PAGE_SEGMENTS + 1}", "after=-1", "after=x", f"after={1 << 64}"],
-)
-def test_a_wrong_page_is_refused(logged: Caller, query: str) -> None:
-    logged.get(f"/log/segments?{query}", 400)
-
-
-def test_the_largest_page_is_taken(logged: Caller) -> None:
-    logged.get(f"/log/segments?limit={MAX_PAGE_SEGMENTS}&after={(1 << 64) - 1}")
-
-
 def test_without_a_log_there_are_none() -> None:
     assert "in memory only" in Caller(MemoryServer()).get("/log/segments", 404)["detail"]
+
+
+LOOKS = ["/jobs/1", "/jobs/9", "/tubes/mail", "/tubes/none", "/tubes/mail/jobs", "/connections",
+         "/tubes/mail/jobs?body_bytes=9"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_nothing_is_shown_before_it_is_on_disk(path: str) -> None:
+    io = HeldIo()
+    made = Caller(MemoryServer(directory=MemoryDirectory(), io=lambda: io))
+
+    def settle() -> None:
+        for _ in range(20):
+            while io:
+                io.step()
+            made.server.advance(0.1)
+
+    settle()
+    sent = b"use mail\r\nput 1 0 60 3\r\nnew\r\nput 1 0 60 3\r\nold\r\ndelete 2\r\n"
+    made.client.protocol.dataReceived(sent)
+    made.browser.send(f"GET {V1}{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    made.server.advance(1)
+    assert made.browser.transport.value == b""
+    settle()
+    reply = parsed(made.browser.transport.value)
+    assert reply.status == (404 if path in ("/jobs/9", "/tubes/none") else 200)
+    if "jobs?" in path:
+        assert [job["body"]["text"] for job in reply.json["jobs"]] == ["new"]
+
+
+def test_a_client_that_does_not_wait_for_the_disk_leaves_nothing_behind() -> None:
+    io = HeldIo()
+    made = Caller(MemoryServer(directory=MemoryDirectory(), io=lambda: io))
+    made.server.advance(1)
+    made.client.protocol.dataReceived(b"use mail\r\nput 1 0 60 3\r\nnew\r\n")
+    made.browser.send(f"GET {V1}/jobs/1 HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+    made.browser.transport.abortConnection()
+    made.server.advance(1)
+    assert made.server.service.queue.tally.connected == 1
+    for _ in range(20):
+        while io:
+            io.step()
+        made.server.advance(0.1)
+    assert made.state(1) == "ready"
+
+
+def test_looks_are_counted_as_the_commands_that_they_are(holding: Caller) -> None:
+    holding.get("/jobs/1")
+    holding.get("/jobs/9", 404)
+    holding.get("/tubes/mail")
+    shown = holding.get("/server")
+    assert (shown["cmd_stats_job"], shown["cmd_peek"], shown["cmd_stats_tube"]) == (2, 2, 1)
+
+
+def test_very_many_connections_are_shown() -> None:
+    made = Caller(MemoryServer())
+    clients = [made.server.connect() for _ in range(250)]
+    shown = made.get("/connections")["connections"]
+    assert [each["connection"] for each in shown] == list(range(1, len(clients) + 3))
+    assert [each["is_request"] for each in shown[-2:]] == [False, True]
+
+
+def test_a_policy_that_looks_like_a_number_stays_a_string(holding: Caller) -> None:
+    holding.ask(b"tube-policy mail backoff=5 rate=7 max-jobs=9\r\n")
+    policy = holding.get("/tubes/mail")["policy"]
+    assert (policy["backoff"], policy["rate"], policy["max_jobs"]) == ("5", "7", 9)

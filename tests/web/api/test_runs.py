@@ -10,7 +10,8 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.server.audit import AUDIT, MAX_LINES
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.looking import SLICE_JOBS
-from beanstalk_twisted.web.api.runs import KEPT_RUNS, MAX_IDS, MAX_RUNNING, SLICE_COMMANDS
+from beanstalk_twisted.web.api.runs import KEPT_RUNS, MAX_RUNNING, SLICE_COMMANDS
+from beanstalk_twisted.web.routes import MAX_IDS
 from beanstalk_twisted.wire.grammar import MAX_U64
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo

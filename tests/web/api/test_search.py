@@ -10,6 +10,7 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.api.fields import (
     LOOK_BODY_BYTES,
+    LOOK_JOBS,
     MAX_CONDITIONS,
     MAX_SHOWN,
     MAX_TEXT_BYTES,
@@ -19,14 +20,14 @@ from beanstalk_twisted.web.api.fields import (
 from beanstalk_twisted.web.api.looking import (
     GATHER_TUBES,
     LOOK_BYTES,
-    LOOK_JOBS,
     PASS_TUBES,
     SLICE_BYTES,
     SLICE_FINGERPRINTS,
     SLICE_JOBS,
     Look,
 )
-from beanstalk_twisted.web.api.search import MAX_FOUND_JOBS, MAX_GROUPS, MAX_SAMPLE_BYTES
+from beanstalk_twisted.web.api.search import MAX_GROUPS
+from beanstalk_twisted.web.routes import MAX_FOUND_JOBS, MAX_SAMPLE_BYTES
 from tests.web.browsing import Caller
 
 

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 
 from beanstalk_twisted.replication.roster import ACTIVE, STANDBY, Identity, Presence, Situation
 from beanstalk_twisted.replication.stream.door import Copies
-from beanstalk_twisted.wire.yaml import mapping
+from beanstalk_twisted.wire.layouts import REPLICATED
 from binlog_tools.client import Reply
 from binlog_tools.queue.cli.commands import COMMANDS, cli
 from binlog_tools.queue.cli.top import ENTER, LEAVE, replication_words
@@ -733,7 +733,7 @@ def test_top_says_how_replication_is() -> None:
         (leads._replace(copies=Copies(3, "n1", ("n1",), ("n2", "n3"))),
          "  active, 0 standbys, the stream lacks n2, n3"),
     ):  # fmt: skip
-        shown = mapping(situation.pairs())
+        shown = REPLICATED.write(situation.pairs()).encode()
         assert replication_words(parsed(Reply((b"OK",), shown))) == words
     assert replication_words(Stats()) == ""
 

@@ -362,11 +362,11 @@ def test_a_batch_that_cannot_be_is_refused(
 def test_the_first_reserved_job_is_shown(server: Server) -> None:
     assert server.result("peek", "-t", "held", "--state", "reserved").exit_code == 1
     server.run("put", "-t", "held", "x")
-    with server.connection() as connection:
-        connection.send(b"watch held\r\nreserve\r\n")
-        assert connection.line() == b"WATCHING 2\r\n"
-        connection.line()
-        assert server.run("peek", "-t", "held", "--state", "reserved") == "x\n"
+    worker = Connection(server.process.port())
+    worker.ask(b"watch held\r\n")
+    worker.ask(b"reserve\r\n")
+    assert server.run("peek", "-t", "held", "--state", "reserved") == "x\n"
+    worker.close()
 
 
 def test_a_job_is_put_with_keys_that_are_hashed(server: Server) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlog_tools.client import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from binlog_tools.logs.quantities import NS
 from binlog_tools.queue.cli.put import Batches, moment_s, one_by_one
 from binlog_tools.queue.extensions import MAX_BATCH_BYTES
