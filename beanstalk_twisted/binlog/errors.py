@@ -2,6 +2,11 @@
 class has the exit code of a server that ends because of it.
 """
 
+from typing import Final
+
+MORE_DESCRIPTORS: Final = "Raise 'ulimit -n' or LimitNOFILE of the unit"
+"""What to do where no file descriptors are left."""
+
 
 class BinlogError(Exception):
     """The log cannot be used, or can no longer be used."""

@@ -7,12 +7,22 @@ from typing import Final
 
 from beanstalk_twisted.binlog.batches import Batch
 from beanstalk_twisted.binlog.directory import Directory, File
-from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.errors import MORE_DESCRIPTORS, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk, a quota or a limit on the size of files leaves no space."""
+
+ADVICE: Final = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space or raise the quota",
+    errno.EFBIG: "Raise the limit on the size of files ('ulimit -f', LimitFSIZE of the unit)",
+    errno.EROFS: "Mount the file system to be written",
+    errno.EMFILE: MORE_DESCRIPTORS,
+    errno.ENFILE: MORE_DESCRIPTORS,
+}
+"""What to do about an error of the disk; of any other: mend it."""
 
 
 def spare_name(number: int) -> str:
@@ -167,12 +177,13 @@ class Writer:
         if problem.errno in NO_SPACE and not (self._is_naming or self._is_syncing):
             return NoSpace(
                 f"binlog {path}: {what}{problem.strerror}; nothing was lost. "
-                f"Free some space, then start it again.",
+                f"{ADVICE[problem.errno]}, then start it again.",
                 f"binlog {path}: {waits or what}{problem.strerror}; "
-                f"nothing was lost. Free some space; it is tried again every second.",
+                f"nothing was lost. {ADVICE[problem.errno]}; it is tried again every second.",
             )
+        advice = ADVICE.get(problem.errno or 0, "Mend the disk")
         return WriteFailed(
             f"writing {path}/{name} failed: {problem.strerror}; "
             f"with --fsync always no reply was given for what is not on disk. "
-            f"Mend the disk, run 'binlog-inspect check {path}', start again."
+            f"{advice}, run 'binlog-inspect check {path}', start again."
         )

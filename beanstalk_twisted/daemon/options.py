@@ -288,7 +288,8 @@ GROUPS: Final[dict[str, Sequence[Option]]] = {
         Option("-F", "F", "", "Same as --fsync never. The last of --fsync, -f and -F wins.",
             is_flag=True, needs="binlog"),
         Option("--fsync-inline", "fsync_inline_us", "US", "With --fsync always, sync in the main "
-            "thread while a sync takes at most US microseconds ({range}). 0 disables it.", Whole(0, MAX_LIMIT_US), page="durability.md#inline-sync",
+            "thread while a sync takes at most US microseconds ({range}). 0 disables it.",
+            Whole(0, MAX_LIMIT_US), page="durability.md#inline-sync",
             needs="binlog"),
         Option("--fsync-timeout", "fsync_timeout_s", "S", "Exit with 74 when one write or sync "
             "takes S seconds ({range}). 0 disables it.", Whole(0, MAX_LIMIT_S), needs="binlog"),

@@ -13,7 +13,7 @@ from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.errors import BinlogError
+from beanstalk_twisted.binlog.errors import MORE_DESCRIPTORS, BinlogError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,9 +23,6 @@ BALLAST_BYTES: Final = 4 << 20
 
 EXIT_CODE: Final = 74
 """Of a server that ends because of an error; see docs/durability.md, "Exit codes"."""
-
-MORE_DESCRIPTORS: Final = "Raise 'ulimit -n' or LimitNOFILE of the unit"
-"""What to do where no file descriptors are left."""
 
 PACKAGE: Final = Path(__file__).parent.parent
 

@@ -13,7 +13,14 @@ from beanstalk_twisted import __version__
 from beanstalk_twisted.binlog.batches import Batch, Opening, Position
 from beanstalk_twisted.binlog.cold import ColdJobs
 from beanstalk_twisted.binlog.directory import Directory, RealDirectory
-from beanstalk_twisted.binlog.errors import BinlogError, CannotUse, Damaged, NoSpace, WriteFailed
+from beanstalk_twisted.binlog.errors import (
+    MORE_DESCRIPTORS,
+    BinlogError,
+    CannotUse,
+    Damaged,
+    NoSpace,
+    WriteFailed,
+)
 from beanstalk_twisted.binlog.log import Log
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.survey import Progress, beanstalkd_file
@@ -25,7 +32,7 @@ from beanstalk_twisted.jobs.unique_keys import Remembered
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.body_checks import StartCheck
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.fail_stop import MORE_DESCRIPTORS, is_out_of_descriptors
+from beanstalk_twisted.storage.fail_stop import is_out_of_descriptors
 
 ALL_BYTES: Final = 1 << 63
 """More than a log has."""

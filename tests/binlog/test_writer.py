@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
+from beanstalk_twisted.binlog.errors import MORE_DESCRIPTORS, NoSpace, WriteFailed
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
@@ -300,3 +300,20 @@ def test_a_writer_says_what_has_become_of_the_segment_that_it_writes() -> None:
     assert scribe.writer.displaced() == f"{TWO} is now (memory)/elsewhere"
     scribe.writer.close()
     assert scribe.writer.displaced() == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.EIO, "Mend the disk"), (errno.EROFS, "Mount the file system to be written"),
+        (errno.EMFILE, MORE_DESCRIPTORS), (errno.ENOSPC, "Free some space"),
+        (errno.EDQUOT, "Free some space or raise the quota"), (errno.EFBIG, "'ulimit -f'"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_to_do_about_it(code: int, advice: str) -> None:
+    scribe = Scribe()
+    assert isinstance(scribe.directory, MemoryDirectory)
+    scribe.directory.fault = refuses(1, code)
+    with pytest.raises(WriteFailed) as caught:
+        scribe.write(put())
+    assert advice in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.jobs.job import LEGAL_MOVES, Job
+from beanstalk_twisted.jobs.job import Job
 
 IMAGE = JobImage(
     Kind.RESERVE, State.RESERVED, Reason.CLIENT, priority=1, job_id=2, ts_ns=3, deadline_ns=4,
@@ -24,13 +24,6 @@ def reserved_job() -> Job:
     job = new_job()
     job.become(IMAGE)
     return job
-
-
-def test_a_new_job_is_nowhere_yet() -> None:
-    job = new_job()
-    assert (job.state, job.holder, job.lsn) == (State.GONE, 0, 0)
-    assert (job.segment, job.full_lsn, job.body_bytes) == (14, 15, 5)
-    assert (job.job_id, job.tube_id, job.created_ns, job.body) == (2, 7, 1, b"hello")
 
 
 def test_a_job_becomes_all_that_an_image_says_but_keeps_its_birth_and_body() -> None:
@@ -55,16 +48,3 @@ def test_the_image_of_a_change_says_what_stays_as_it_was() -> None:
         kind=Kind.BURY, state=State.BURIED, ts_ns=20, deadline_ns=21, connection=22
     )
     assert image.body == b"", "only records that are full carry it"
-
-
-def test_every_kind_of_change_has_its_legal_moves() -> None:
-    assert set(LEGAL_MOVES) == set(Kind)
-    for before, after in LEGAL_MOVES.values():
-        assert before and after
-
-
-def test_a_job_comes_from_nowhere_once_and_what_is_gone_stays_gone() -> None:
-    born = {kind for kind, (before, _) in LEGAL_MOVES.items() if State.GONE in before}
-    ended = {kind for kind, (_, after) in LEGAL_MOVES.items() if State.GONE in after}
-    assert born == {Kind.PUT, Kind.COPY}
-    assert ended == {Kind.DELETE}

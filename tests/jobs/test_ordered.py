@@ -73,14 +73,6 @@ def calls(action: Callable[[], object]) -> int:
     return count
 
 
-def test_an_empty_queue_has_no_first() -> None:
-    queue = OrderedJobs()
-    assert queue.first() is None
-    assert queue.first_pair() is None
-    assert queue.first_ids(5) == []
-    assert queue.count == 0
-
-
 @pytest.mark.parametrize("major", [lambda at: 7, lambda at: -at, lambda at: at % 3])
 def test_from_any_key_on_the_keys_behind_it_can_be_had(major: Callable[[int], int]) -> None:
     jobs = [(major(at), at) for at in range(3 * BLOCK_KEYS)]
@@ -105,11 +97,6 @@ def test_behind_the_last_key_and_in_an_empty_queue_there_is_nothing() -> None:
     assert (queue.behind(LEAST, 5), queue.last()) == ([], None)
 
 
-def test_jobs_come_by_major_and_then_by_id_not_by_arrival() -> None:
-    queue = queue_of([(5, 13), (5, 14), (4, 15), (5, 11), (5, 12), (0, 16)])
-    assert list(drain(queue)) == [(0, 16), (4, 15), (5, 11), (5, 12), (5, 13), (5, 14)]
-
-
 def test_majors_and_ids_are_compared_as_numbers_of_full_width() -> None:
     jobs = [(0, ID_MASK), (1, 1 << 63), (1, (1 << 63) + 1), ((1 << 32) - 1, 1), ((1 << 63) - 1, 1)]
     assert list(drain(queue_of(jobs[::-1]))) == jobs
@@ -119,17 +106,6 @@ def test_a_job_may_be_due_before_1970() -> None:
     """The log's times are signed: a server starts on whatever a tool has written there."""
     jobs = [(-(1 << 63), 1), (-(1 << 63), ID_MASK), (-1, 1), (-1, ID_MASK), (0, 1)]
     assert list(drain(queue_of(jobs[::-1]))) == jobs
-
-
-def test_a_job_in_the_middle_can_leave_and_come_back() -> None:
-    queue = queue_of([(7, 1), (7, 2), (7, 3)])
-    queue.discard(7, 2)
-    assert queue.count == 2
-    queue.add(7, 2)
-    assert first(queue) == (7, 1)
-    queue.discard(7, 1)
-    queue.add(3, 1)
-    assert list(drain(queue)) == [(3, 1), (7, 2), (7, 3)]
 
 
 def test_a_job_that_is_not_here_cannot_leave() -> None:

@@ -50,28 +50,6 @@ class Place:
         return min((key for key in firsts if key is not None), default=None)
 
 
-def test_the_best_job_of_all_watched_tubes_is_first() -> None:
-    place = Place()
-    assert place.firsts.first() is None
-    place.put(1, tube=1, priority=9)
-    assert place.firsts.first() == (9 << 64) + 1
-    place.put(2, tube=2, priority=7)
-    assert place.firsts.first() == (7 << 64) + 2
-    place.delete(2)
-    assert place.firsts.first() == (9 << 64) + 1
-
-
-def test_a_tube_that_is_ignored_counts_no_more_until_it_is_watched_again() -> None:
-    place = Place()
-    place.put(1, tube=1)
-    assert place.firsts.first() == 1
-    place.firsts.ignore(place.tube(1))
-    place.put(2, tube=1)
-    assert place.firsts.first() is None
-    place.firsts.watch(place.tube(1))
-    assert place.firsts.first() == 1
-
-
 def test_the_best_job_is_found_when_very_many_have_gone_at_once() -> None:
     place = Place(tubes=10 * TRIES)
     for number in range(1, 10 * TRIES + 1):

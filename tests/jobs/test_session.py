@@ -44,40 +44,6 @@ class Place:
         return [tube.name.decode() for tube in order]
 
 
-def test_a_session_begins_with_the_default_tube() -> None:
-    place = Place()
-    assert place.session.using.name == DEFAULT
-    assert place.watched() == ["default"]
-    assert not place.session.is_blocked
-
-
-def test_watching_adds_a_tube_once() -> None:
-    place = Place()
-    tube = place.tubes.get_or_make(b"a")
-    assert place.session.watch(tube)
-    assert not place.session.watch(tube)
-    assert place.watched() == ["default", "a"]
-
-
-def test_the_last_watched_tube_takes_the_place_of_one_that_is_ignored() -> None:
-    place = Place()
-    for name in (b"w1", b"w2", b"w3"):
-        place.session.watch(place.tubes.get_or_make(name))
-    place.session.ignore(place.tubes.get_or_make(b"w1"))
-    assert place.watched() == ["default", "w3", "w2"]
-    place.session.ignore(place.tubes.get_or_make(b"default"))
-    assert place.watched() == ["w2", "w3"]
-    place.session.ignore(place.tubes.get_or_make(b"w3"))
-    assert place.watched() == ["w2"]
-
-
-def test_three_thousand_tubes_can_be_watched() -> None:
-    place = Place()
-    for number in range(3000):
-        place.session.watch(place.tubes.get_or_make(b"t%d" % number))
-    assert len(place.watched()) == 3001
-
-
 def test_the_first_deadline_is_the_earliest_of_the_jobs_held() -> None:
     place = Place()
     assert place.session.first_deadline() is None
@@ -128,14 +94,6 @@ def test_deadlines_that_were_moved_leave_no_memory_behind() -> None:
 
     assert growth_bytes(touch_again_and_again) < 300_000
     assert place.session.first_deadline() == (10, 1)
-
-
-def test_a_session_is_blocked_while_it_waits_or_is_busy() -> None:
-    session = Place().session
-    session.is_waiting = True
-    assert session.is_blocked
-    session.is_waiting, session.is_busy = False, True
-    assert session.is_blocked
 
 
 def test_one_wait_is_told_from_another() -> None:

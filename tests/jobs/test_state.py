@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import ALIVE, LEGAL_MOVES, Job
-from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import REMAKES, QueueState
 from beanstalk_twisted.jobs.tube import Tube
@@ -145,57 +143,6 @@ def test_a_move_that_is_not_legal_is_refused(kind: Kind, before: State) -> None:
         state.apply(READY._replace(kind=kind, reserves=1))
 
 
-@pytest.mark.parametrize(("priority", "urgent"), [(0, 1), (1023, 1), (1024, 0)])
-def test_ready_jobs_below_1024_are_urgent(priority: int, urgent: int) -> None:
-    state = make_state()
-    state.apply(READY._replace(priority=priority))
-    assert (state.urgent, work(state).urgent) == (urgent, urgent)
-    state.apply(OUT)
-    assert (state.urgent, work(state).urgent) == (0, 0)
-
-
-@pytest.mark.parametrize("known", sorted(set(INTO) - {State.READY}))
-def test_a_job_that_is_not_ready_is_not_urgent(known: State) -> None:
-    state = make_state()
-    state.apply(INTO[known])
-    assert (state.urgent, work(state).urgent) == (0, 0)
-
-
-def test_a_changed_priority_takes_the_job_from_the_urgent_ones() -> None:
-    state = make_state()
-    state.apply(READY)
-    state.apply(READY._replace(kind=Kind.COPY, priority=1024, reserves=1))
-    assert (state.urgent, work(state).urgent) == (0, 0)
-
-
-def test_a_reserved_job_is_its_sessions_until_the_deadline() -> None:
-    state = make_state()
-    state.apply(READY)
-    reserve = READY._replace(kind=Kind.RESERVE, state=State.RESERVED, deadline_ns=900, reserves=1)
-    state.apply(reserve)
-    assert state.sessions[1].first_deadline() == (900, 1)
-    state.apply(reserve._replace(kind=Kind.TOUCH, deadline_ns=950))
-    assert state.sessions[1].first_deadline() == (950, 1)
-    assert places(state) == {State.RESERVED: 1}
-
-
-def test_a_job_that_is_touched_keeps_its_place_among_those_its_session_holds() -> None:
-    state = make_state()
-    for job_id in (1, 2):
-        state.apply(INTO[State.RESERVED]._replace(job_id=job_id))
-    state.apply(INTO[State.RESERVED]._replace(kind=Kind.TOUCH, deadline_ns=950))
-    assert list(state.sessions[1].reserved) == [1, 2]
-
-
-def test_buried_jobs_stand_in_the_order_of_burying() -> None:
-    state = make_state()
-    for job_id, buried_ns in [(1, 30), (2, 10), (3, 20)]:
-        state.apply(INTO[State.BURIED]._replace(job_id=job_id, deadline_ns=buried_ns))
-    first = work(state).buried.first()
-    assert first is not None and first & ID_MASK == 2
-    assert state.last_buried_ns == 30
-
-
 def test_only_committing_records_move_the_lsn_that_replies_wait_for() -> None:
     state = make_state()
     state.apply(READY, lsn=5, segment=3)
@@ -231,16 +178,6 @@ def test_only_a_delayed_job_ripens() -> None:
     state.apply(READY)
     with pytest.raises(AssertionError):
         state.promote(1)
-
-
-def test_a_pause_says_how_long_and_until_when_and_0_ends_it() -> None:
-    state = make_state()
-    state.apply_pause(Pause(TUBE_ID, 5, 900, 100))
-    assert (work(state).pause_s, work(state).pause_until_ns) == (5, 900)
-    state.apply_pause(Pause(TUBE_ID, 3, 800, 200))
-    assert (work(state).pause_s, work(state).pause_until_ns) == (3, 800)
-    state.apply_pause(Pause(TUBE_ID, 0, 700, 300))
-    assert (work(state).pause_s, work(state).pause_until_ns) == (0, 0)
 
 
 def test_a_tube_that_a_log_names_again_is_a_new_one() -> None:

@@ -54,15 +54,6 @@ def remove(table: JobTable, job_id: int) -> None:
     table.remove(job)
 
 
-def test_an_empty_table_has_no_job() -> None:
-    table = JobTable()
-    assert len(table) == 0
-    assert 1 not in table
-    assert table.get(1) is None
-    assert table.look(1) is None
-    assert list(table) == []
-
-
 @pytest.mark.parametrize("job_id", [1, 63, 64, 65, 1 << 32, MAX_U64])
 def test_a_job_is_found_by_any_id_of_64_bits(job_id: int) -> None:
     table = table_of(job_id)
@@ -77,15 +68,6 @@ def test_ids_come_in_ascending_order() -> None:
     table = table_of(200, 1, 64, 63, MAX_U64)
     assert list(table) == [1, 63, 64, 200, MAX_U64]
     assert len(table) == 5
-
-
-def test_a_job_that_was_only_put_has_all_that_it_was_put_with() -> None:
-    job = table_of(5).look(5)
-    assert job is not None
-    assert (job.state, job.priority, job.deadline_ns, job.holder) == (State.READY, 7, 0, 0)
-    assert (job.delay_s, job.ttr_s, job.tube_id) == (0, 13, 3)
-    assert (job.created_ns, job.body, job.lsn, job.segment) == (11, b"hello", 17, 19)
-    assert (job.reserves, job.timeouts, job.releases, job.buries, job.kicks) == (0, 0, 0, 0, 0)
 
 
 def test_the_largest_values_fit_a_job_that_was_only_put() -> None:

@@ -49,23 +49,6 @@ def stop_waiting(session: Waiter, tube: Tube) -> None:
     tube.drop_waiter()
 
 
-def test_tubes_are_listed_in_the_order_they_were_made() -> None:
-    tubes = make_list("default", "b", "a")
-    assert names(tubes) == ["default", "b", "a"]
-    assert len(tubes) == 3
-
-
-def test_a_tube_is_made_once_and_found_by_name_and_by_id() -> None:
-    tubes = make_list("default")
-    made = tubes.get_or_make(b"a")
-    assert tubes.get_or_make(b"a") is made
-    assert tubes.find(b"a") is made
-    assert tubes.by_id(made.tube_id) is made
-    assert tubes.has_id(made.tube_id)
-    assert tubes.find(b"b") is None
-    assert not tubes.has_id(made.tube_id + 1)
-
-
 @pytest.mark.parametrize(
     ("dropped", "left"),
     [
@@ -135,26 +118,6 @@ def test_the_last_id_of_32_bits_is_used_and_then_those_that_are_free() -> None:
     assert made == [(1 << 32) - 1, 2, 4]
 
 
-@pytest.mark.parametrize("reference", ["using", "watching", "reserved"])
-def test_a_tube_goes_on_while_something_refers_to_it(reference: str) -> None:
-    tube = Tube(2, b"a")
-    assert not tube.is_referred_to
-    setattr(tube, reference, 1)
-    assert tube.is_referred_to
-
-
-def test_a_tube_goes_on_while_it_has_a_job_in_any_state() -> None:
-    for queue in ("ready", "delayed", "buried"):
-        tube = Tube(2, b"a")
-        getattr(tube, queue).add(1, 1)
-        assert tube.is_referred_to
-        assert tube.job_count == 1
-
-
-def test_the_default_tube_goes_on_for_ever() -> None:
-    assert Tube(1, DEFAULT).is_referred_to
-
-
 def test_who_has_waited_longest_is_first() -> None:
     tube = Tube(1, DEFAULT)
     sessions = [waiting_session(number, tube) for number in range(1, 7)]
@@ -164,16 +127,6 @@ def test_who_has_waited_longest_is_first() -> None:
         stop_waiting(session, tube)
     assert order == sessions
     assert tube.waiting == 0
-
-
-def test_who_waits_again_stands_behind_all_others() -> None:
-    tube = Tube(1, DEFAULT)
-    first, second = (waiting_session(number, tube) for number in (1, 2))
-    stop_waiting(first, tube)
-    start_waiting(first, tube)
-    assert tube.first_waiter() is second
-    stop_waiting(second, tube)
-    assert tube.first_waiter() is first
 
 
 def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> None:
@@ -189,9 +142,3 @@ def test_sessions_that_wait_in_vain_leave_no_memory_behind_a_patient_one() -> No
     assert growth_bytes(wait_in_vain) < 50_000
     assert tube.first_waiter() is patient
     assert tube.waiting == 1
-
-
-def test_the_counters_for_the_log_are_those_of_stats_tube() -> None:
-    tube = Tube(2, b"a")
-    tube.total_jobs, tube.deletes, tube.pauses = 3, 2, 1
-    assert tube.counts() == {"total-jobs": 3, "cmd-delete": 2, "cmd-pause-tube": 1}

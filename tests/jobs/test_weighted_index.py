@@ -185,21 +185,6 @@ def test_no_two_tubes_that_always_have_jobs_differ_by_more_than_a_turn_of_each(
             assert apart <= Fraction(1, v) + Fraction(1, w) + Fraction(1, 10**4)
 
 
-WEIGHTS = [
-    (1, 1), (3, 1), (1, 10, 100), (1000, 1), (7, 5, 3, 2), (999, 1000), tuple(range(1, 21)),
-    (100,) + (1,) * 100,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("weights", WEIGHTS, ids=lambda weights: "-".join(map(str, weights[:5])))
-def test_turns_are_as_the_weights_within_a_fiftieth(weights: tuple[int, ...]) -> None:
-    _, tested = filled(*weights)
-    rounds = share(100_000) // sum(weights) + 1
-    had = Counter(turns(tested, rounds * sum(weights)))
-    for number, weight in enumerate(weights, start=1):
-        assert abs(had[number] - rounds * weight) <= max(rounds * weight / 50, 1)
-
-
 def test_turns_of_a_heavy_tube_and_of_light_ones_are_mixed() -> None:
     _, tested = filled(100, *[1] * 100)
     run = longest = 0
@@ -207,42 +192,6 @@ def test_turns_of_a_heavy_tube_and_of_light_ones_are_mixed() -> None:
         run = 0 if job_id == 1 else run + 1
         longest = max(longest, run)
     assert longest <= 10
-
-
-def test_the_heaviest_neighbours_leave_the_lightest_its_turn() -> None:
-    _, tested = filled(1, *[1000] * 9)
-    had = turns(tested, 3 * 9001)
-    places = [at for at, job_id in enumerate(had) if job_id == 1]
-    assert len(places) == 3
-    assert all(later - earlier <= 9001 + 9 for earlier, later in combinations(places[:2], 2))
-
-
-def test_a_tube_that_was_empty_or_paused_has_its_turn_soon_and_none_that_it_missed() -> None:
-    place, tested = filled(1, 1)
-    place.delete(2)
-    assert turns(tested, 50) == [1] * 50
-    place.put(3, 2)
-    assert turns(tested, 6).count(3) == 3
-    place.pause(2, 1)
-    assert turns(tested, 50) == [1] * 50
-    place.pause(2, 0)
-    assert turns(tested, 6).count(3) == 3
-
-
-def test_a_weight_changed_in_the_middle_counts_from_then_on() -> None:
-    place, tested = filled(1, 1)
-    assert Counter(turns(tested, 100)) == {1: 50, 2: 50}
-    tested.weigh(place.tube(2), 9)
-    assert abs(Counter(turns(tested, 100))[2] - 90) <= 1
-    tested.weigh(place.tube(2), 1)
-    assert abs(Counter(turns(tested, 100))[2] - 50) <= 1
-
-
-def test_a_tube_that_became_heavy_does_not_wait_as_a_light_one() -> None:
-    place, tested = filled(1, 1000)
-    turns(tested, 1500)
-    tested.weigh(place.tube(1), 1000)
-    assert 1 in turns(tested, 3)
 
 
 @pytest.mark.parametrize(("weight", "least"), [(1, 0.45), (3, 0.70), (10, 0.85)])
@@ -283,25 +232,6 @@ def test_only_by_time_are_tubes_measured_and_only_those_that_had_a_turn() -> Non
     place.pause(2, 1)
     turns(index(place, counts_time=True), 2)
     assert [tube.processing_time is not None for tube in place.watched] == [True, False]
-
-
-def test_without_any_job_it_is_nobodys_turn() -> None:
-    place = Place()
-    tested = index(place)
-    assert tested.first() is None
-    tested.forgo()
-    assert tested.first() is None
-    place.put(5, 3)
-    assert tested.first() == 5
-
-
-def test_a_turn_that_is_forgone_is_had_later() -> None:
-    _, tested = filled(1, 1)
-    first = tested.first()
-    for _ in range(5):
-        tested.forgo()
-        assert tested.first() == first
-    assert tested.first() != first
 
 
 @pytest.mark.exhaustive

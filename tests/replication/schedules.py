@@ -20,8 +20,8 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
+from tests.model.ledger import MARGIN_S, check
 from tests.replication.followed import loaded
-from tests.replication.history import MARGIN_S, check
 from tests.replication.mishaps import Mishaps, quick
 from tests.replication.servers import SOUND, Host, Parts, ReplicatedLog
 from tests.replication.talkers import LONG_TTR_S, Memory, Talker
@@ -326,7 +326,7 @@ class Schedule(Mishaps):
             events = [event._replace(body=event.body[:20]) for event in violation.events]
             self._broken(f"{violation.fault.value}: job {violation.job}: {events}")
         for job_id, (_, priority, _, state) in left.items():
-            self.memory.check_job(job_id, state, priority)
+            self.memory.check_job(job_id, state.name.lower(), priority)
         for host in self.hosts:
             if host is not active:
                 self._same(host, left, jobs_of(host.queue), "its memory")

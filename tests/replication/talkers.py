@@ -7,19 +7,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
 from twisted.internet.error import ConnectionLost
 
 from beanstalk_twisted.binlog.records.jobs import Kind as RecordKind
-from beanstalk_twisted.binlog.records.jobs import State
 from beanstalk_twisted.binlog.segments import frames
 from beanstalk_twisted.binlog.segments.format import SEGMENT_HEADER_BYTES
 from beanstalk_twisted.replication.stream.messages import Part
 from beanstalk_twisted.testing.memory_server import PEER, MemoryTransport
-from tests.replication.history import Event, Kind
+from tests.model.ledger import Change, Kind, Ledger, Promised
 from tests.replication.servers import Host, ReplicatedLog
 
 SIZES: Final = (5, 40, 300, 900, 1500)
@@ -31,77 +29,20 @@ MANY_JOBS: Final = 10
 NEED_NO_LEASE: Final = frozenset({b"OUT_OF_MEMORY", b"WATCHING"})
 """Replies that say nothing of the queue."""
 
-AS_BEFORE: Final[frozenset[State]] = frozenset()
+AS_BEFORE: Final[frozenset[str]] = frozenset()
 RULES: Final = b"max-reserves=3 dead-letter=dead", b"backoff=1", b"max-reserves=-", b"backoff=-"
 
 
-@dataclass
-class Change:
-    """What a client has asked to do to a job.
-
-    :ivar states: in which the job may be when it is done and time passes; `AS_BEFORE` and a
-        ``priority`` None leave it.
-    :ivar told_s: when that was acknowledged; infinite while it was not.
-    :ivar lost_s: when it was known that it never will be done, if it was not then.
-    """
-
-    states: frozenset[State]
-    priority: int | None
-    sent_s: float
-    told_s: float = inf
-    lost_s: float = inf
-    is_refused: bool = False
-
-
-@dataclass
-class Job:
-    """What is known of a job."""
-
-    job_id: int
-    body: bytes
-    told_s: float
-    changes: list[Change] = field(default_factory=list)
-    deletes_sent: int = 0
-    deleted_s: float = inf
-    hands: int = 0
-
-
-class Memory:
-    """What all clients know together.
-
-    :ivar jobs: those whose ids were told, by id.
-    :ivar history: for `history.check`.
-    :ivar has_rules: whether a tube may have a policy.
-    """
+class Memory(Ledger):
+    """What all clients know together, and what is in the stream."""
 
     def __init__(self, now_s: Callable[[], float], log: ReplicatedLog) -> None:
-        self.now_s = now_s
-        self.jobs: dict[int, Job] = {}
-        self.puts: dict[bytes, Change] = {}
-        self.history: list[Event] = []
+        super().__init__(now_s)
         self.counts: Counter[str] = Counter()
         self.log = log
-        self.faults: list[str] = []
-        self.has_rules = False
         self._reservations: Counter[int] = Counter()
         self._counted: set[tuple[int, int, bytes]] = set()
         log.blame = self.blame
-
-    def blame(self, fault: str) -> None:
-        """A queue has said, or has, what it must not."""
-        self.faults.append(f"{self.now_s():.3f}: {fault}")
-
-    def knows(self, job_id: int, body: bytes) -> None:
-        """A job was there before all others."""
-        now_s = self.now_s()
-        self.puts[body] = put = Change(frozenset({State.READY}), 0, now_s, now_s)
-        self.jobs[job_id] = Job(job_id, body, now_s, [put])
-        self.note("before", Kind.PUT_SENT, 0, body)
-        self.note("before", Kind.PUT_TOLD, job_id, body)
-
-    def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """Write a line of the history."""
-        self.history.append(Event(self.now_s(), connection, kind, job, body))
 
     def reservations(self, job_id: int) -> int:
         """How often the stream says that a job was reserved."""
@@ -126,34 +67,6 @@ class Memory:
                 if kind == RecordKind.RESERVE:
                     self._reservations[job_id] += 1
             at = frame.end
-
-    def check_job(self, job_id: int, state: State, priority: int) -> None:
-        """Blame a job that cannot be so."""
-        job = self.jobs.get(job_id)
-        if job is None:
-            return
-        settled = [each for each in job.changes if each.told_s < inf]
-        told = max((each for each in settled if each.states), key=lambda each: each.told_s)
-        doubtful = [
-            each for each in job.changes
-            if each is not told and not each.is_refused
-            and (each.told_s > told.sent_s if each.told_s < inf else each.lost_s > told.sent_s)
-        ]  # fmt: skip
-        states = frozenset().union(told.states, *(each.states for each in doubtful))
-        if self.has_rules:
-            # Who comes back may wait, or be a dead letter.
-            states |= {State.BURIED, State.DELAYED, State.READY}
-        if state not in states:
-            self.blame(f"job {job_id} is {state.name}, and was told {told}; {doubtful}")
-        named = (each for each in settled if each.priority is not None)
-        last = max(named, key=lambda each: each.told_s)
-        allowed = {last.priority} | {
-            each.priority for each in job.changes
-            if not each.is_refused and each.priority is not None
-            and (each.told_s > last.sent_s if each.told_s < inf else each.lost_s > last.sent_s)
-        }  # fmt: skip
-        if priority not in allowed:
-            self.blame(f"job {job_id} has priority {priority}, and may have {allowed}")
 
 
 class Wire(MemoryTransport):
@@ -225,7 +138,7 @@ class Talker:
         self._memory.note(self._name, Kind.LOST)
 
     def _send(
-        self, command: bytes, job_id: int = 0, states: frozenset[State] | None = None,
+        self, command: bytes, job_id: int = 0, states: frozenset[str] | None = None,
         priority: int | None = None,
     ) -> Change | None:  # fmt: skip
         memory = self._memory
@@ -291,7 +204,7 @@ class Talker:
         priority, delay_s = draw.randrange(5), draw.choice((0, 0, 0, 2, 1000))
         tags = draw.choice((b"", b"", b"", b" con:one:2", b" grp:some"))
         line = b"put %d %d %d %d%s\r\n" % (priority, delay_s, ttr_s, len(self._body), tags)
-        states = frozenset({State.READY, State.DELAYED} if delay_s else {State.READY})
+        states = frozenset({"ready", "delayed"} if delay_s else {"ready"})
         change = self._send(line + self._body + b"\r\n", 0, states, priority)
         assert change is not None
         memory.puts[self._body] = change
@@ -327,11 +240,11 @@ class Talker:
         self._give_up(job_id)
         if how < 4:
             self._send(
-                b"bury %d %d\r\n" % (job_id, priority), job_id, frozenset({State.BURIED}), priority
+                b"bury %d %d\r\n" % (job_id, priority), job_id, frozenset({"buried"}), priority
             )
         else:
             delay_s = draw.choice((0, 0, 2, 1000))
-            states = frozenset({State.READY, State.DELAYED} if delay_s else {State.READY})
+            states = frozenset({"ready", "delayed"} if delay_s else {"ready"})
             line = b"release %d %d %d\r\n" % (job_id, priority, delay_s)
             self._send(line, job_id, states, priority)
 
@@ -362,7 +275,7 @@ class Talker:
     def _kick(self, jobs: list[int]) -> None:
         if jobs:
             job_id = self._draw.choice(jobs)
-            self._send(b"kick-job %d\r\n" % job_id, job_id, frozenset({State.READY}))
+            self._send(b"kick-job %d\r\n" % job_id, job_id, frozenset({"ready"}))
 
     # What is heard.
 
@@ -427,7 +340,7 @@ class Talker:
         if known is not None and known.told_s < inf:
             self._memory.blame(f"id {job_id} was given twice")
         assert self._change is not None
-        job = memory.jobs.setdefault(job_id, Job(job_id, self._body, memory.now_s()))
+        job = memory.jobs.setdefault(job_id, Promised(job_id, self._body, memory.now_s()))
         job.told_s = memory.now_s()
         job.changes.append(self._change)
 
@@ -441,13 +354,13 @@ class Talker:
             if put is None:
                 memory.blame(f"nobody has put {body[:20]!r}")
                 return
-            job = memory.jobs[job_id] = Job(job_id, body, inf, [put])
+            job = memory.jobs[job_id] = Promised(job_id, body, inf, [put])
             put.told_s = min(put.told_s, memory.now_s())
         # On a full disk reservations are not logged.
         job.hands += not self.host.was_full
         if memory.reservations(job_id) < job.hands:
             self._memory.blame(f"job {job_id} is handed out, and that is not in the stream")
-        states = frozenset({State.READY, State.RESERVED})
+        states = frozenset({"ready", "reserved"})
         job.changes.append(Change(states, None, self._sent_s, memory.now_s()))
         self.reserved.add(job_id)
         if body.split()[2] == b"%d" % SHORT_TTR_S:
@@ -465,7 +378,7 @@ class Talker:
         if job.deleted_s < self._sent_s:
             self._memory.blame(f"job {job_id} is told of, which was deleted")
 
-    def _not_found(self, job: Job, word: bytes) -> None:
+    def _not_found(self, job: Promised, word: bytes) -> None:
         if self.verb == b"delete":
             self._memory.note(self._name, Kind.NOT_DELETED, job.job_id)
             if word == b"OUT_OF_MEMORY" or job.deletes_sent == 1:

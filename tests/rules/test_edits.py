@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
-from beanstalk_twisted.binlog.segments.format import EXTENSIONS
+from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.memory import Scarce
 from tests.rules.recording_log import Budget
-from tests.rules.tagged import tag, tags_of
-
-STATES = ["ready", "delayed", "buried"]
+from tests.rules.tagged import tag
 
 
 @pytest.fixture
@@ -25,70 +22,12 @@ def budget(server: Server) -> Budget:
 # move-job
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_a_job_is_moved_in_its_state(server: Server, client: Client, state: str) -> None:
-    job_id = client.place(state, 3, "work")
-    other = server.connect()
-    assert other.says(f"move-job {job_id} other") == "MOVED"
-    assert other.last is not None and other.last[1] == len(server.log.records)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["tube"], stats["state"], stats["origin"]) == ("other", state, "work")
-    assert server.log.features == EXTENSIONS
-
-
-def test_a_job_that_one_holds_is_ready_in_the_other_tube(client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    assert client.says(f"move-job {job_id} other") == "MOVED"
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["tube"], stats["state"]) == ("other", "ready")
-
-
-def test_a_job_that_another_one_holds_is_not_moved(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    assert server.connect().says(f"move-job {job_id} other") == "NOT_FOUND"
-    assert client.says("move-job 99 other") == "NOT_FOUND"
-    assert "other" not in client.lists("list-tubes")
-
-
 def test_a_move_to_where_the_job_is_changes_nothing(server: Server, client: Client) -> None:
     job_id = client.place("buried", 3, "work")
     before = list(server.log.records)
     assert client.says(f"move-job {job_id} work") == "MOVED"
     assert client.last is not None and client.last[1] == server.log.committed_lsn(job_id)
     assert server.log.records == before
-
-
-def test_a_job_that_one_holds_is_ready_in_its_own_tube(client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    assert client.says(f"move-job {job_id} work") == "MOVED"
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["releases"], "origin" in stats) == ("ready", "0", False)
-
-
-@pytest.mark.parametrize("is_living", [True, False])
-def test_a_job_is_not_moved_to_where_its_key_is(
-    server: Server, client: Client, is_living: bool
-) -> None:
-    first, second = client.place("ready", 0, "work"), client.place("ready", 0, "other")
-    for job_id in (first, second):
-        tag(server, job_id, Tags(unique_key=b"k", unique_s=60))
-    if not is_living:
-        client.says(f"delete {second}")
-    before = list(server.log.records)
-    assert client.says(f"move-job {first} other") == f"DUPLICATE {second}"
-    assert server.log.records == before
-    server.pass_time(61)
-    assert client.says(f"move-job {first} other") == (
-        f"DUPLICATE {second}" if is_living else "MOVED"
-    )
-
-
-def test_a_dead_letter_has_no_key_that_keeps_it_out(server: Server, client: Client) -> None:
-    first, second = client.place("buried", 0, "work"), client.place("ready", 0, "other")
-    tag(server, first, Tags(unique_key=b"k", dead_from=b"work", dead_reason=3, dead_at_ns=7))
-    tag(server, second, Tags(unique_key=b"k"))
-    assert client.says(f"move-job {first} other") == "MOVED"
-    assert client.asks(f"stats-job {first}")["dead-from"] == "work"
 
 
 def test_a_move_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
@@ -172,41 +111,6 @@ def test_an_update_is_one_full_record(server: Server, client: Client) -> None:
     assert other.last is not None and other.last[1] == len(server.log.records)
 
 
-@pytest.mark.parametrize(
-    ("before", "delay", "after"),
-    [
-        ("ready", 0, "ready"), ("ready", 9, "delayed"), ("delayed", 0, "ready"),
-        ("delayed", 9, "delayed"), ("buried", 0, "buried"), ("buried", 9, "buried"),
-        ("reserved", 0, "reserved"), ("reserved", 9, "reserved"),
-    ],
-)  # fmt: skip
-def test_what_a_job_is_behind_its_update(
-    server: Server, client: Client, before: str, delay: int, after: str
-) -> None:
-    job_id = client.place(before, 3, "work")
-    server.pass_time(5)
-    old = client.asks(f"stats-job {job_id}")
-    assert client.says(f"update-job {job_id} 4 {delay} 20 2", b"yz") == "UPDATED"
-    new = client.asks(f"stats-job {job_id}")
-    left = {"delayed": delay, "reserved": 20}.get(after, 0)
-    assert new == old | {
-        "state": after, "pri": "4", "delay": str(delay), "ttr": "20", "time-left": str(left),
-    }  # fmt: skip
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 2\r\nyz"
-    server.pass_time(9)
-    assert (client.asks(f"stats-job {job_id}")["state"] == "ready") == (
-        after in ("ready", "delayed")
-    )
-
-
-def test_without_a_size_the_body_stays(client: Client) -> None:
-    job_id = client.put(b"hello")
-    assert client.says(f"update-job {job_id} 4 0 20") == "UPDATED"
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 5\r\nhello"
-    assert client.says(f"update-job {job_id} 4 0 20 0") == "UPDATED"
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 0\r\n"
-
-
 def test_a_shorter_ttr_ends_sooner_and_one_of_0_is_1(server: Server, client: Client) -> None:
     job_id = client.place("reserved", 3, "work")
     server.pass_time(50)
@@ -216,61 +120,6 @@ def test_a_shorter_ttr_ends_sooner_and_one_of_0_is_1(server: Server, client: Cli
     server.pass_time(0.2)
     stats = client.asks(f"stats-job {job_id}")
     assert (stats["state"], stats["timeouts"], stats["ttr"]) == ("ready", "1", "1")
-
-
-def test_a_better_priority_counts_at_once(client: Client) -> None:
-    first, second = client.put(pri=5), client.put(pri=6)
-    assert client.says(f"update-job {second} 4 0 60") == "UPDATED"
-    assert [client.takes(), client.takes()] == [second, first]
-
-
-def test_a_job_that_becomes_ready_goes_to_who_waits(server: Server, client: Client) -> None:
-    worker = server.connect()
-    job_id = client.put(delay=50)
-    assert worker.says("reserve") is None
-    assert client.says(f"update-job {job_id} 0 0 60 1", b"y") == "UPDATED"
-    assert worker.hears() == f"RESERVED {job_id} 1\r\ny"
-
-
-def test_a_job_that_waits_for_a_group_goes_on_waiting(server: Server, client: Client) -> None:
-    job_id = client.put()
-    tag(server, job_id, Tags(after=b"g"))
-    job = server.queue.state.jobs.job(job_id)
-    image = job.copy()._replace(kind=Kind.UPDATE, state=State.DELAYED, deadline_ns=NEVER_NS)
-    server.queue.state.apply(image)
-    assert client.says(f"update-job {job_id} 4 0 20") == "UPDATED"
-    assert (job.state, job.deadline_ns, job.priority) == (State.DELAYED, NEVER_NS, 4)
-
-
-def test_who_holds_a_job_updates_it_and_nobody_else(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    assert server.connect().says(f"update-job {job_id} 4 0 20 1", b"z") == "NOT_FOUND"
-    assert client.says("update-job 99 4 0 20") == "NOT_FOUND"
-    assert client.says(f"peek {job_id}") == f"FOUND {job_id} 1\r\nx"
-    assert client.says(f"update-job {job_id} 4 0 20 1", b"z") == "UPDATED"
-    assert client.says(f"release {job_id} 0 0") == "RELEASED"
-
-
-def test_an_update_keeps_key_and_tags(server: Server, client: Client) -> None:
-    job_id = client.put()
-    tags = Tags(unique_key=b"k", unique_s=5, origin=b"a")
-    tag(server, job_id, tags)
-    assert client.says(f"update-job {job_id} 4 0 20") == "UPDATED"
-    assert tags_of(server, job_id) == tags
-    tube_id = server.queue.state.default().tube_id
-    assert server.queue.state.unique.holder(tube_id, b"k", server.now_ns) == job_id
-
-
-def test_who_waits_for_the_end_of_a_job_waits_through_its_update(
-    server: Server, client: Client
-) -> None:
-    job_id = client.put()
-    other = server.connect()
-    assert other.says(f"wait-job {job_id} 60") is None
-    client.says(f"update-job {job_id} 4 9 20")
-    assert other.hears() is None
-    client.says(f"delete {job_id}")
-    assert other.hears() == "DELETED"
 
 
 def test_an_update_on_a_full_disk_is_refused(client: Client, budget: Budget) -> None:
@@ -288,13 +137,6 @@ def test_a_body_for_which_there_is_no_memory_is_refused(server: Server, client: 
     server.queue.puts.memory = Scarce(5000)
     assert client.says(f"update-job {job_id} 4 0 20 5000", b"z" * 5000) == "OUT_OF_MEMORY"
     assert client.says(f"update-job {job_id} 4 0 20 1000", b"z" * 1000) == "UPDATED"
-
-
-def test_while_it_drains_jobs_are_moved_and_updated(client: Client) -> None:
-    job_id = client.put()
-    client.says("drain")
-    assert client.says(f"update-job {job_id} 4 0 20 1", b"z") == "UPDATED"
-    assert client.says(f"move-job {job_id} other") == "MOVED"
 
 
 # stats-job and list-jobs

@@ -13,12 +13,3 @@ def test_capabilities_are_the_rows_of_the_table_and_the_tags() -> None:
     assert [name.decode() for name in CAPABILITIES] == names
     listed = "".join(f"- {yaml.item(name.encode()).decode()}\n" for name in names)
     assert Server().connect().says("capabilities") == f"OK {len(listed) + 4}\r\n---\n{listed}"
-
-
-def test_a_drained_server_takes_jobs_again() -> None:
-    client = Server().connect()
-    assert client.says("drain") == "DRAINING"
-    assert client.says("put 0 0 60 1", b"x") == "DRAINING"
-    assert "draining: true" in str(client.says("stats"))
-    assert client.says("undrain") == "NOT_DRAINING"
-    assert client.says("put 0 0 60 1", b"x") == "INSERTED 2"

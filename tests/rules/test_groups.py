@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, Kind, State
+from beanstalk_twisted.binlog.records.jobs import Kind, State
 from beanstalk_twisted.rules.timekeeping import RELEASED_JOBS
-from beanstalk_twisted.wire.dialects import MODERN
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import full_disk
 from tests.rules.tagged import heard, put, states
@@ -35,43 +34,6 @@ def test_it_waits_until_the_last_job_of_the_group_is_deleted() -> None:
     assert client.last[1] == server.log.committed_lsn(waiting)
 
 
-def test_a_group_without_jobs_is_waited_for_by_nobody() -> None:
-    _, client = start()
-    first = put(client, "aft:g")
-    assert states(client, first) == ["ready"]
-    client.says(f"delete {put(client, 'grp:g')}")
-    assert states(client, put(client, "aft:g")) == ["ready"]
-
-
-def test_who_waits_for_a_job_gets_it_at_once() -> None:
-    server, client = start()
-    worker = server.connect()
-    worker.says("watch after")
-    worker.says("ignore default")
-    member = put(client, "grp:g")
-    client.says("use after")
-    ids = [put(client, "aft:g", pri=pri) for pri in (5, 4)]
-    assert worker.says("reserve") is None
-    client.says(f"delete {member}")
-    assert heard(worker.hears()) == ids[1]
-    assert states(client, ids[0]) == ["ready"]
-
-
-def test_a_delay_that_is_not_over_goes_on_and_counts_from_the_put() -> None:
-    server, client = start()
-    member = put(client, "grp:g")
-    waiting = put(client, "aft:g", delay=10)
-    late = put(client, "aft:g", delay=3)
-    server.pass_time(4)
-    client.says(f"delete {member}")
-    assert states(client, waiting, late) == ["delayed", "ready"]
-    assert client.asks(f"stats-job {waiting}")["time-left"] == "6"
-    server.pass_time(5.999)
-    assert states(client, waiting) == ["delayed"]
-    server.pass_time(0.001)
-    assert states(client, waiting) == ["ready"]
-
-
 @pytest.mark.parametrize("past_ns", [0, 1])
 def test_a_delay_that_is_just_over_is_over(past_ns: int) -> None:
     server, client = start()
@@ -79,45 +41,6 @@ def test_a_delay_that_is_just_over_is_over(past_ns: int) -> None:
     server.now_ns += 3 * NS - 1 + past_ns
     client.says(f"delete {member}")
     assert states(client, waiting) == ["ready" if past_ns else "delayed"]
-
-
-def test_a_buried_job_holds_the_group_until_it_is_kicked_and_deleted() -> None:
-    _, client = start()
-    member, waiting = put(client, "grp:g"), put(client, "aft:g")
-    client.takes()
-    client.says(f"bury {member} 0")
-    told = client.asks("stats-group g")
-    assert told == {
-        "name": "g", "pending": "1", "ready": "0", "reserved": "0", "delayed": "0",
-        "buried": "1", "complete": "false", "waiting-jobs": "1",
-    }  # fmt: skip
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.asks("stats-group g")["buried"] == "0"
-    assert states(client, waiting) == ["delayed"]
-    client.says(f"delete {member}")
-    assert states(client, waiting) == ["ready"]
-
-
-def test_a_group_is_known_as_long_as_it_has_a_job_or_somebody_waits() -> None:
-    _, client = start()
-    assert client.says("stats-group g") == "NOT_FOUND"
-    member = put(client, "grp:g")
-    assert client.asks("stats-group g")["pending"] == "1"
-    client.says(f"delete {member}")
-    assert client.says("stats-group g") == "NOT_FOUND"
-
-
-@pytest.mark.parametrize("line", ["kick-job {}", "kick 5", "reserve-job {}"])
-def test_it_is_taken_like_any_delayed_job_and_waits_no_more(line: str) -> None:
-    server, client = start()
-    member, waiting = put(client, "grp:g"), put(client, "aft:g")
-    client.says(line.format(waiting))
-    assert client.asks("stats-group g")["waiting-jobs"] == "0"
-    if line.startswith("reserve"):
-        client.says(f"release {waiting} 0 0")
-    assert states(client, waiting) == ["ready"]
-    client.says(f"delete {member}")
-    assert Kind.GROUP_ENDED not in [image.kind for image in server.log.images(waiting)]
 
 
 def test_it_comes_behind_all_other_delayed_jobs() -> None:
@@ -129,67 +52,6 @@ def test_it_comes_behind_all_other_delayed_jobs() -> None:
     assert client.says("kick 1") == "KICKED 1"
     assert states(client, waiting, delayed) == ["delayed", "ready"]
     assert heard(client.says("peek-delayed")) == waiting
-
-
-def test_one_that_is_deleted_waits_no_more() -> None:
-    server, client = start()
-    member, waiting = put(client, "grp:g"), put(client, "aft:g")
-    assert client.says(f"delete {waiting}") == "DELETED"
-    assert client.asks("stats-group g")["waiting-jobs"] == "0"
-    client.says(f"delete {member}")
-    assert server.queue.next_due_ns() is None
-
-
-def test_a_job_of_another_tube_may_be_waited_for_and_may_wait_itself() -> None:
-    _, client = start()
-    first = put(client, "grp:a")
-    client.says("use other")
-    second = put(client, "grp:b aft:a")
-    client.says("use third")
-    third = put(client, "aft:b")
-    client.says(f"delete {first}")
-    assert states(client, second, third) == ["ready", "delayed"]
-    client.says(f"delete {second}")
-    assert states(client, third) == ["ready"]
-
-
-def test_a_cycle_waits_for_ever_and_a_kick_opens_it() -> None:
-    server, client = start()
-    first = put(client, "grp:a")
-    second = put(client, "grp:b aft:a")
-    third = put(client, "grp:a aft:b")
-    client.says(f"delete {first}")
-    server.pass_time(10**6)
-    assert states(client, second, third) == ["delayed", "delayed"]
-    client.says(f"kick-job {second}")
-    client.says(f"delete {second}")
-    assert states(client, third) == ["ready"]
-
-
-def test_jobs_of_one_batch_wait_for_those_before_them() -> None:
-    server, client = start()
-    lines = [b"0 0 60 1", b"0 0 60 1 grp:g", b"0 9 60 1 aft:g", b"0 0 60 1 aft:other"]
-    jobs = []
-    for line in lines:
-        pri, delay, ttr, _, tags = MODERN.parse(b"put-at " + line)[1]
-        jobs.append((pri, delay, ttr, tags, b"x"))
-    server.queue.put_batches.put_batch(client.session, server.now_ns, server.now_ns, jobs)
-    assert states(client, 1, 2, 3, 4) == ["ready", "ready", "delayed", "ready"]
-    job = server.queue.state.jobs.look(3)
-    assert job is not None
-    assert job.deadline_ns == NEVER_NS
-
-
-def test_a_flush_ends_groups() -> None:
-    server, client = start()
-    client.says("use g")
-    for _ in range(3):
-        put(client, "grp:g")
-    client.says("use default")
-    waiting = put(client, "aft:g")
-    assert client.says("flush-tube g") == "FLUSHED 3"
-    server.finish_slices()
-    assert states(client, waiting) == ["ready"]
 
 
 def many(client: Client, count: int) -> tuple[int, list[int]]:

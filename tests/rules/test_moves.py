@@ -11,10 +11,9 @@ from beanstalk_twisted.jobs.job import Job
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from tests.rules.conversation import NS, START_NS, Client, Server
 from tests.rules.recording_log import full_disk
-from tests.rules.tagged import tag, tags_of
+from tests.rules.tagged import tags_of
 
 LATER_NS = START_NS + 5 * NS
-STATES = ["ready", "delayed", "buried"]
 
 
 def the_job(server: Server, job_id: int) -> Job:
@@ -56,59 +55,6 @@ def test_a_move_is_one_full_record(server: Server, client: Client) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_a_moved_job_is_as_it_was_but_for_its_tube(
-    server: Server, client: Client, state: str
-) -> None:
-    job_id = client.place(state, 3, "work")
-    before = client.asks(f"stats-job {job_id}")
-    move(server, job_id, "other")
-    after = client.asks(f"stats-job {job_id}")
-    assert after == before | {"tube": "other", "origin": "work"}
-    assert client.asks("stats-tube other")[f"current-jobs-{state}"] == "1"
-    assert client.asks("stats-tube work")[f"current-jobs-{state}"] == "0"
-
-
-def test_a_reserved_job_is_ready_in_the_other_tube(server: Server, client: Client) -> None:
-    job_id = client.place("reserved", 3, "work")
-    move(server, job_id, "other")
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["tube"], stats["releases"]) == ("ready", "other", "0")
-    assert client.says(f"release {job_id} 0 0") == "NOT_FOUND"
-
-
-def test_who_waits_for_the_other_tube_gets_the_job(server: Server, client: Client) -> None:
-    worker = server.connect()
-    worker.says("watch other")
-    assert worker.says("reserve") is None
-    client.says("use work")
-    job_id = client.put()
-    move(server, job_id, "other")
-    server.deliver()
-    assert worker.hears() == f"RESERVED {job_id} 1\r\nx"
-
-
-def test_a_delayed_job_becomes_ready_in_the_other_tube(server: Server, client: Client) -> None:
-    client.says("use work")
-    client.put(delay=9)
-    move(server, 1, "other")
-    server.pass_time(9)
-    assert client.asks("stats-tube other")["current-jobs-ready"] == "1"
-
-
-def test_buried_jobs_keep_their_order(server: Server, client: Client) -> None:
-    first, second = client.place("buried", 0, "work"), client.place("buried", 0, "other")
-    third = client.place("buried", 0, "work")
-    for job_id in (third, first):
-        move(server, job_id, "other")
-    client.says("use other")
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.asks(f"stats-job {first}")["state"] == "ready"
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.asks(f"stats-job {second}")["state"] == "ready"
-    assert client.asks(f"stats-job {third}")["state"] == "buried"
-
-
 def test_the_old_tube_is_gone_if_nobody_wants_it(server: Server, client: Client) -> None:
     client.says("use work")
     client.put()
@@ -126,35 +72,6 @@ def test_a_job_knows_where_it_was_put_until_it_is_back(server: Server, client: C
     move(server, 1, "work")
     assert tags_of(server, 1) is None
     assert not server.queue.state.is_extended
-
-
-def test_a_moved_job_keeps_its_tags_and_its_key_goes_with_it(
-    server: Server, client: Client
-) -> None:
-    client.says("use work")
-    client.put()
-    tag(server, 1, Tags(unique_key=b"k", group=b"g"))
-    work = server.queue.state.tubes.get_or_make(b"work")
-    move(server, 1, "other")
-    other = server.queue.state.tubes.get_or_make(b"other")
-    assert tags_of(server, 1) == Tags(unique_key=b"k", group=b"g", origin=b"work")
-    unique = server.queue.state.unique
-    assert unique.holder(work.tube_id, b"k", LATER_NS) is None
-    assert unique.holder(other.tube_id, b"k", LATER_NS) == 1
-
-
-def test_who_waits_for_the_end_of_a_job_waits_through_its_move(
-    server: Server, client: Client
-) -> None:
-    client.says("use work")
-    client.put()
-    other = server.connect()
-    assert other.says("wait-job 1 60") is None
-    move(server, 1, "other")
-    server.deliver()
-    assert other.hears() is None
-    client.says("delete 1")
-    assert other.hears() == "DELETED"
 
 
 def test_what_is_said_of_a_moved_job_waits_for_the_move(server: Server, client: Client) -> None:
@@ -187,40 +104,6 @@ def test_a_dead_letter_is_buried_and_knows_where_why_and_when(
     assert client.asks("stats-tube dead")["current-jobs-buried"] == "1"
 
 
-def test_without_a_tube_for_it_a_dead_letter_stays_where_it_is(
-    server: Server, client: Client
-) -> None:
-    client.says("use work")
-    client.put()
-    assert bury_for_good(server, 1, Reason.EXPIRED)
-    assert tags_of(server, 1) == Tags(
-        dead_from=b"work", dead_reason=Reason.EXPIRED, dead_at_ns=LATER_NS
-    )
-    assert client.asks("stats-job 1")["tube"] == "work"
-    assert client.asks("stats-job 1")["state"] == "buried"
-
-
-def test_dead_letters_are_in_the_order_in_which_they_died(server: Server, client: Client) -> None:
-    jobs = [client.put() for _ in range(3)]
-    for job_id in reversed(jobs):
-        bury_for_good(server, job_id)
-    client.says("kick 1")
-    states = [client.asks(f"stats-job {job_id}")["state"] for job_id in jobs]
-    assert states == ["buried", "buried", "ready"]
-
-
-def test_a_job_that_dies_again_says_where_it_died_last(server: Server, client: Client) -> None:
-    client.says("use work")
-    client.put()
-    send_dead_letters_to(server, b"dead")
-    bury_for_good(server, 1)
-    client.says("kick-job 1")
-    bury_for_good(server, 1, Reason.EXPIRED)
-    assert tags_of(server, 1) == Tags(
-        dead_from=b"dead", dead_reason=Reason.EXPIRED, dead_at_ns=LATER_NS, origin=b"work"
-    )
-
-
 @pytest.mark.parametrize("grave", [b"dead", b"work"])
 @pytest.mark.parametrize("state", ["buried", "ready", "reserved"])
 def test_a_dead_letter_that_is_moved_back_begins_again(
@@ -244,53 +127,6 @@ def test_a_dead_letter_that_is_moved_back_begins_again(
     assert [after[key] for key in counted] == ["0", "0", "0", "1", before["kicks"]]
     assert tags_of(server, 1) is None
     assert client.says("kick-dead work 9") == "KICKED 0"
-
-
-def test_a_dead_letter_that_is_moved_elsewhere_stays_one(server: Server, client: Client) -> None:
-    client.place("reserved", 3, "work")
-    send_dead_letters_to(server, b"dead")
-    assert bury_for_good(server, 1)
-    before = client.asks("stats-job 1")
-    assert client.says("move-job 1 elsewhere") == "MOVED"
-    assert client.asks("stats-job 1") == before | {"tube": "elsewhere"}
-    assert client.says("kick-dead work 9") == "KICKED 1"
-
-
-@pytest.mark.parametrize("grave", [b"dead", b"default"])
-def test_a_dead_letter_is_not_moved_back_to_where_its_key_is_taken(
-    server: Server, client: Client, grave: bytes
-) -> None:
-    client.put()
-    tag(server, 1, Tags(unique_key=b"k"))
-    send_dead_letters_to(server, grave)
-    bury_for_good(server, 1)
-    client.put()
-    tag(server, 2, Tags(unique_key=b"k"))
-    before = client.asks("stats-job 1")
-    assert client.says("move-job 1 default") == "DUPLICATE 2"
-    assert client.asks("stats-job 1") == before
-    client.says("delete 2")
-    assert client.says("move-job 1 default") == "MOVED"
-    default = server.queue.state.default()
-    assert server.queue.state.unique.holder(default.tube_id, b"k", LATER_NS) == 1
-
-
-def test_a_dead_letter_leaves_its_key_to_others(server: Server, client: Client) -> None:
-    client.put()
-    tag(server, 1, Tags(unique_key=b"k", unique_s=9))
-    assert bury_for_good(server, 1)
-    default = server.queue.state.default()
-    assert server.queue.state.unique.holder(default.tube_id, b"k", LATER_NS) is None
-
-
-def test_who_waits_for_the_end_of_a_job_hears_of_its_death(server: Server, client: Client) -> None:
-    client.put()
-    other = server.connect()
-    assert other.says("wait-job 1 60") is None
-    bury_for_good(server, 1)
-    server.deliver()
-    assert other.hears() == "BURIED"
-    assert other.last is not None and other.last[1] == len(server.log.records)
 
 
 def test_on_a_full_disk_a_job_stays_as_it_is(server: Server, client: Client) -> None:

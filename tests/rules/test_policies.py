@@ -21,8 +21,6 @@ from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.rules.withheld import FULL_REST_NS
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.commands import COUNTERS
-from beanstalk_twisted.wire.replies import OUT_OF_MEMORY
-from beanstalk_twisted.wire.tags import PutTags
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import Budget, RecordingLog, full_disk
 from tests.rules.tagged import state_of
@@ -165,12 +163,6 @@ def test_tubes_with_policies_have_a_limit() -> None:
     assert client.says("tube-policy c rate=1") == "POLICY"
 
 
-def test_stats_tube_has_no_new_keys() -> None:
-    _, plain = a_server()
-    _, client = a_server("rate=1", "max-age=5", "max-bytes=9")
-    assert client.asks("stats-tube default") == plain.asks("stats-tube default")
-
-
 # The file.
 
 
@@ -257,34 +249,6 @@ def test_large_jobs_are_refused() -> None:
     client.put(b"")
 
 
-def test_a_duplicate_is_answered_though_the_tube_is_full() -> None:
-    server, client = a_server("max-jobs=1")
-    puts, now_ns = server.queue.put_batches, server.now_ns
-    tags = PutTags(unique_key=b"k")
-    for body, word in ((b"x", "INSERTED 1"), (b"y", "INSERTED 1 READY")):
-        answer = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, tags, body)
-        assert answer is not None and answer[0].encode() == f"{word}\r\n".encode()
-    other = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, PutTags(b"other"), b"z")
-    assert other is not None and other[0] is OUT_OF_MEMORY
-
-
-def test_a_draining_server_does_not_answer_for_a_key_that_is_taken() -> None:
-    server, client = a_server()
-    tags = PutTags(unique_key=b"k")
-
-    def put() -> bytes:
-        puts, now_ns = server.queue.put_batches, server.now_ns
-        answer = puts.put_tagged(client.session, now_ns, now_ns, 0, 0, 60, tags, b"x")
-        assert answer is not None
-        return bytes(answer[0].encode())
-
-    assert put() == b"INSERTED 1\r\n"
-    client.says("drain")
-    assert put() == b"DRAINING\r\n"
-    client.says("undrain")
-    assert put() == b"INSERTED 1 READY\r\n"
-
-
 # Jobs that come back.
 
 
@@ -323,23 +287,6 @@ def test_a_job_that_was_reserved_too_often_is_a_dead_letter(way: str) -> None:
     assert isinstance(buried, JobImage) and buried.reason is Reason.MAX_RESERVES
 
 
-def test_without_a_dead_letter_tube_it_is_buried_where_it_is() -> None:
-    _, client = a_server("max-reserves=1")
-    job_id = client.put()
-    client.takes()
-    client.says(f"release {job_id} 0 0")
-    found = client.asks(f"stats-job {job_id}")
-    assert (found["tube"], found["state"]) == ("default", "buried")
-
-
-def test_a_job_that_is_buried_or_deleted_by_its_worker_is_no_dead_letter() -> None:
-    _, client = a_server("max-reserves=1", "dead-letter=dead")
-    job_id = client.put()
-    client.takes()
-    client.says(f"bury {job_id} 0")
-    assert client.asks(f"stats-job {job_id}")["tube"] == "default"
-
-
 def test_backoff_grows_up_to_its_cap_and_differs_by_id() -> None:
     server, client = a_server("backoff=10:3:50")
     delays: dict[int, list[int]] = {}
@@ -368,15 +315,6 @@ def test_no_backoff_is_longer_than_a_delay_can_be() -> None:
         delays_s.append(int(client.asks(f"stats-job {job_id}")["delay"]))
         assert server.log.images(job_id)[-1].delay_s == delays_s[-1]
     assert max(delays_s) == MAX_DELAY_S and min(delays_s) < MAX_DELAY_S
-
-
-def test_a_release_with_a_delay_of_its_own_is_left_alone() -> None:
-    server, client = a_server("backoff=10")
-    job_id = client.put()
-    client.takes()
-    client.says(f"release {job_id} 0 77")
-    job = server.queue.state.jobs.look(job_id)
-    assert job is not None and job.deadline_ns == server.now_ns + 77 * NS
 
 
 @pytest.mark.parametrize("kind", [Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE])
@@ -577,18 +515,6 @@ def test_the_last_job_of_a_tube_is_too_old_when_it_comes_back() -> None:
     assert client.lists("list-tubes") == ["default"]
 
 
-def test_a_dead_letter_is_not_too_old_when_it_comes_back() -> None:
-    server, client = a_server("max-age=10")
-    job_id = client.put(ttr=100)
-    server.pass_time(10)
-    client.says(f"kick-job {job_id}")
-    client.takes()
-    server.pass_time(50)
-    client.says(f"release {job_id} 0 0")
-    server.pass_time(0)
-    assert state_of(client, job_id) == "ready"
-
-
 def test_a_tube_goes_with_its_last_old_job() -> None:
     server, client = a_server()
     declared = DeclaredPolicies([("x", {"max-age": "10", "expired": "delete"})])
@@ -598,21 +524,6 @@ def test_a_tube_goes_with_its_last_old_job() -> None:
     client.says("use default")
     server.pass_time(10)
     assert client.lists("list-tubes") == ["default"]
-
-
-def test_dead_letters_are_not_buried_again_but_deleted_after_their_own_time() -> None:
-    server, client = a_server("max-age=10", "dead-letter=dead")
-    client.says("tube-policy dead max-age=5 dead-letter=default")
-    job_id = client.put()
-    server.pass_time(10)
-    moved = len(server.log.images(job_id))
-    server.pass_time(100)
-    assert len(server.log.images(job_id)) == moved
-    assert client.says("tube-policy dead max-age=120 expired=delete") == "POLICY"
-    server.pass_time(19)
-    assert state_of(client, job_id) == "buried"
-    server.pass_time(1)
-    assert client.says(f"peek {job_id}") == "NOT_FOUND"
 
 
 def test_many_old_jobs_end_in_slices() -> None:
@@ -665,91 +576,6 @@ def test_old_jobs_that_have_no_room_are_withheld_and_tried_again() -> None:
 
 
 # How many are reserved, and how fast.
-
-
-def test_so_many_jobs_are_reserved_at_once() -> None:
-    server, client = a_server("max-reserved=2")
-    ids = [client.put(ttr=1000) for _ in range(6)]
-    assert [client.takes(), client.takes()] == ids[:2]
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    assert client.says("reserve-batch 3") == "RESERVED_BATCH 0"
-    waiter = server.connect()
-    waiter.says("reserve")
-    client.says(f"delete {ids[0]}")
-    assert str(waiter.hears()).startswith(f"RESERVED {ids[2]} ")
-    waiter.says("reserve")
-    client.says(f"bury {ids[1]} 0")
-    assert str(waiter.hears()).startswith(f"RESERVED {ids[3]} ")
-    client.says("reserve-with-timeout 5")
-    waiter.leaves()
-    assert str(client.hears()).startswith("RESERVED ")
-    assert server.queue.state.tubes.in_order[0].reserved == 1
-
-
-def test_reserve_job_passes_both_but_counts() -> None:
-    _, client = a_server("max-reserved=1", "rate=1:1")
-    ids = [client.put() for _ in range(3)]
-    client.takes()
-    assert str(client.says(f"reserve-job {ids[1]}")).startswith("RESERVED")
-    client.says(f"delete {ids[0]}")
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_the_end_of_a_batch_serves_who_waits() -> None:
-    server, client = a_server("max-reserved=2")
-    ids = [client.put() for _ in range(3)]
-    client.says("reserve-batch 2")
-    waiter = server.connect()
-    waiter.says("reserve")
-    assert client.says(f"delete-batch {ids[0]} {ids[1]}") == "DELETED_BATCH 2 0"
-    assert str(waiter.hears()).startswith(f"RESERVED {ids[2]} ")
-
-
-def test_a_dead_letter_makes_place_for_the_next() -> None:
-    server, client = a_server("max-reserved=1", "max-reserves=1", "dead-letter=dead")
-    ids = [client.put() for _ in range(2)]
-    client.takes()
-    waiter = server.connect()
-    waiter.says("reserve")
-    client.says(f"release {ids[0]} 0 0")
-    assert str(waiter.hears()).startswith(f"RESERVED {ids[1]} ")
-
-
-def test_other_tubes_are_served_while_one_is_closed() -> None:
-    _, client = a_server("max-reserved=1")
-    client.put()
-    client.put()
-    client.says("use other")
-    other = client.put(pri=99)
-    client.says("watch other")
-    client.takes()
-    assert client.takes() == other
-
-
-def test_a_pause_closes_a_tube_too() -> None:
-    server, client = a_server("max-reserved=1")
-    first, second = client.put(), client.put()
-    client.takes()
-    client.says("pause-tube default 5")
-    client.says(f"delete {first}")
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(5)
-    assert client.takes() == second
-
-
-def test_a_limit_that_is_lifted_serves_who_waits() -> None:
-    server, client = a_server("max-reserved=1")
-    client.put()
-    second = client.put()
-    client.takes()
-    waiter = server.connect()
-    waiter.says("reserve")
-    assert client.says("tube-policy default max-reserved=2") == "POLICY"
-    assert str(waiter.hears()).startswith(f"RESERVED {second} ")
-    third = client.put()
-    waiter.says("reserve")
-    assert client.says("tube-policy default max-reserved=-") == "POLICY"
-    assert str(waiter.hears()).startswith(f"RESERVED {third} ")
 
 
 @pytest.mark.one_in(3)
@@ -812,21 +638,6 @@ def test_a_burst_is_served_at_once_and_comes_back_with_time() -> None:
     for _ in range(3):
         client.takes()
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_a_rate_and_a_number_of_reserved_jobs_hold_both() -> None:
-    server, client = a_server("rate=10:1", "max-reserved=1")
-    ids = [client.put() for _ in range(3)]
-    client.takes()
-    server.pass_time(30)
-    client.says("reserve-with-timeout 0")
-    assert len(client.session.reserved) == 1
-    client.says(f"delete {ids[0]}")
-    assert client.says("reserve-with-timeout 0") != "TIMED_OUT"
-    client.says(f"delete {ids[1]}")
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(0.1)
-    assert client.takes() == ids[2]
 
 
 # What is there already when a policy is set, and a restart.
@@ -924,6 +735,20 @@ def test_a_policy_set_while_a_file_is_applied_counts_no_job_twice(at: int, reads
     check_totals(server.queue)
     worker.says("delete 4")
     check_totals(server.queue)
+
+
+def test_tubes_whose_policies_come_together_are_counted_together() -> None:
+    server, client = a_server()
+    for tube in ("a", "b"):
+        client.says(f"use {tube}")
+        for _ in range(SMALL_TUBE + 1):
+            client.put(b"12")
+    server.queue.policies.declare(DeclaredPolicies([("*", {"max-age": "9"})]), server.now_ns)
+    server.finish_slices()
+    check_totals(server.queue)
+    server.pass_time(9)
+    server.finish_slices()
+    assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
 
 
 def check_totals(queue: WorkQueue) -> None:

@@ -60,24 +60,6 @@ def test_the_modes_of_the_wire_are_those_of_sessions() -> None:
     assert parsed == [(FIFO,), (WEIGHTED,), (WEIGHTED_FAIR,)]
 
 
-def test_without_a_mode_weights_count_for_nothing() -> None:
-    server, worker, other = serving("fifo", a=1, b=1000)
-    fill(other, 3, "a", "b")
-    assert [tube_of(worker, worker.takes()) for _ in range(6)] == ["a"] * 3 + ["b"] * 3
-    assert server.queue.tally.commands["cmd-watch"] == 0
-
-
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_of_a_tube_the_best_job_is_reserved_whatever_others_have(mode: str) -> None:
-    _, worker, other = serving(mode, a=1, b=1)
-    other.says("use b")
-    late, early = other.put(pri=9), other.put(pri=8)
-    fill(other, 9, "a")
-    had = [worker.takes() for _ in range(4)]
-    assert sorted(tube_of(worker, job_id) for job_id in had) == ["a", "a", "b", "b"]
-    assert [job_id for job_id in had if job_id in (late, early)] == [early, late]
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", MODES[1:])
 def test_reserves_are_as_the_weights_within_a_fiftieth(mode: str) -> None:
@@ -223,21 +205,6 @@ def test_the_mode_of_each_connection_is_listed() -> None:
     ]  # fmt: skip
     assert worker.says("reserve-mode fifo") == "USING fifo"
     assert "weighted" not in str(other.says("list-connections"))
-
-
-@pytest.mark.parametrize("mode", MODES[1:])
-def test_connections_that_reserve_once_leave_no_tube_out(mode: str) -> None:
-    server, _, other = serving(mode, a=1)
-    fill(other, 1, "a", "b")
-    had = Counter[str]()
-    for _ in range(100):
-        worker = server.connect()
-        worker.says("watch a")
-        worker.says("watch b 2")
-        worker.says(f"reserve-mode {mode}")
-        had += reserves(worker, 1)
-        worker.leaves()
-    assert had["a"] >= 15 and had["b"] >= 50
 
 
 def test_the_same_commands_have_the_same_answers() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Pause
 from beanstalk_twisted.rules.bulk import DEAD_SLICE_JOBS, RUN_JOBS
@@ -39,9 +37,7 @@ def hold_many(client: Client, count: int, ttr: int = 60) -> list[int]:
 # Nothing is due.
 
 
-def test_nothing_is_due_when_nothing_can_happen_by_itself() -> None:
-    server = Server()
-    client = server.connect()
+def test_nothing_is_due_when_nothing_can_happen_by_itself(server: Server, client: Client) -> None:
     client.put()
     client.says("ignore default")
     client.says("watch empty")
@@ -49,9 +45,7 @@ def test_nothing_is_due_when_nothing_can_happen_by_itself() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_what_was_planned_in_vain_is_found_to_be_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_what_was_planned_in_vain_is_found_to_be_nothing(server: Server, client: Client) -> None:
     client.says(f"delete {client.put(delay=1)}")
     client.put(ttr=1)
     client.says(f"bury {client.takes()} 0")
@@ -60,9 +54,7 @@ def test_what_was_planned_in_vain_is_found_to_be_nothing() -> None:
     assert counts(client) == {"ready": 0, "reserved": 0, "delayed": 0, "buried": 1}
 
 
-def test_the_earliest_of_all_that_can_happen_is_due() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_earliest_of_all_that_can_happen_is_due(server: Server, client: Client) -> None:
     client.put(delay=50)
     assert server.queue.next_due_ns() == server.now_ns + 50 * NS
     client.says("pause-tube default 40")
@@ -76,9 +68,7 @@ def test_the_earliest_of_all_that_can_happen_is_due() -> None:
     assert server.queue.next_due_ns() == server.now_ns + 20 * NS
 
 
-def test_a_tick_before_anything_is_due_changes_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_tick_before_anything_is_due_changes_nothing(server: Server, client: Client) -> None:
     job_id = client.put(delay=2)
     for _ in range(3):
         server.tick()
@@ -108,25 +98,7 @@ def test_that_a_delay_ends_is_not_logged_since_its_record_says_when() -> None:
     assert (image.state, image.deadline_ns) == (State.DELAYED, server.now_ns)
 
 
-@pytest.mark.parametrize("how", ["put", "release"])
-def test_the_delay_of_a_put_and_of_a_release_are_alike(how: str) -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(delay=5 if how == "put" else 0)
-    if how == "release":
-        client.takes()
-        client.says(f"release {job_id} 0 5")
-    assert client.asks(f"stats-job {job_id}")["time-left"] == "5"
-    server.pass_time(INSTANT)
-    assert client.asks(f"stats-job {job_id}")["time-left"] == "4"
-    server.pass_time(5)
-    stats = client.asks(f"stats-job {job_id}")
-    assert (stats["state"], stats["delay"], stats["time-left"]) == ("ready", "5", "0")
-
-
-def test_delays_end_by_time_and_then_by_id() -> None:
-    server = Server()
-    client = server.connect()
+def test_delays_end_by_time_and_then_by_id(server: Server, client: Client) -> None:
     client.says("use crowd")
     for delay in (3, 1, 2, 1):
         client.put(delay=delay)
@@ -140,9 +112,7 @@ def test_delays_end_by_time_and_then_by_id() -> None:
     ]
 
 
-def test_the_longest_delay_can_be_waited_for() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_longest_delay_can_be_waited_for(server: Server, client: Client) -> None:
     job_id = client.put(delay=4294967295)
     server.pass_time(4294967294)
     assert state_of(client, job_id) == "delayed"
@@ -150,62 +120,16 @@ def test_the_longest_delay_can_be_waited_for() -> None:
     assert state_of(client, job_id) == "ready"
 
 
-def test_a_job_kicked_or_deleted_early_does_not_ripen_later() -> None:
-    server = Server()
-    client = server.connect()
-    first, second, third = (client.put(delay=delay) for delay in (2, 3, 4))
-    client.says(f"kick-job {first}")
-    assert client.takes() == first
-    client.says(f"delete {second}")
-    server.pass_time(3)
-    assert state_of(client, first) == "reserved"
-    server.pass_time(1)
-    assert client.takes() == third
-
-
 # Pauses.
 
 
-def test_a_pause_lasts_as_long_as_it_was_asked_for() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_pause_lasts_as_long_as_it_was_asked_for(server: Server, client: Client) -> None:
     client.put()
     client.says("pause-tube default 2")
     server.pass_time(2 - INSTANT)
     assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
     server.pass_time(INSTANT)
     assert client.takes() == 1
-
-
-@pytest.mark.parametrize(("first", "second"), [(100, 5), (5, 100)], ids=["shorter", "longer"])
-def test_a_new_pause_takes_the_place_of_the_old_one(first: int, second: int) -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    client.says(f"pause-tube default {first}")
-    server.pass_time(1)
-    client.says(f"pause-tube default {second}")
-    server.pass_time(second - INSTANT)
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-    server.pass_time(INSTANT)
-    assert client.takes() == 1
-
-
-def test_in_a_paused_tube_all_else_goes_on() -> None:
-    server = Server()
-    client = server.connect()
-    held = client.put(ttr=5)
-    client.takes()
-    assert client.says("pause-tube default 1000") == "PAUSED"
-    delayed = client.put(delay=2)
-    server.pass_time(5)
-    assert state_of(client, held) == "ready"
-    assert state_of(client, delayed) == "ready"
-    assert client.says("peek-ready") == f"FOUND {held} 1\r\nx"
-    assert client.says(f"reserve-job {held}") == f"RESERVED {held} 1\r\nx"
-    client.says(f"bury {held} 0")
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.says(f"delete {delayed}") == "DELETED"
 
 
 def test_a_pause_that_ends_in_the_instant_of_a_timeout_comes_first() -> None:
@@ -250,47 +174,7 @@ def test_a_ttr_runs_from_the_reservation_and_gives_the_job_back() -> None:
     assert client.asks("stats")["job-timeouts"] == "1"
 
 
-def test_a_ttr_of_0_is_1() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(ttr=0)
-    assert client.asks(f"stats-job {job_id}")["ttr"] == "1"
-    client.takes()
-    server.pass_time(1)
-    assert state_of(client, job_id) == "ready"
-
-
-def test_touch_begins_the_ttr_anew_and_does_not_add_to_it() -> None:
-    server = Server()
-    client = server.connect()
-    job_id = client.put(ttr=10)
-    client.takes()
-    for _ in range(3):
-        server.pass_time(9)
-        assert client.says(f"touch {job_id}") == "TOUCHED"
-        assert client.asks(f"stats-job {job_id}")["time-left"] == "10"
-    server.pass_time(10 - INSTANT)
-    assert state_of(client, job_id) == "reserved"
-    server.pass_time(INSTANT)
-    assert state_of(client, job_id) == "ready"
-
-
-@pytest.mark.parametrize("line", ["touch 1", "delete 1", "release 1 0 0", "bury 1 0"])
-def test_who_has_lost_a_job_to_its_ttr_cannot_change_it_once_another_has_it(line: str) -> None:
-    server = Server()
-    owner, other = server.connect(), server.connect()
-    owner.put(ttr=1)
-    owner.takes()
-    other.says("reserve")
-    server.pass_time(1)
-    assert other.hears() == "RESERVED 1 1\r\nx"
-    assert owner.says(line) == "NOT_FOUND"
-    assert state_of(owner, 1) == "reserved"
-
-
-def test_the_log_says_that_a_ttr_has_ended() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_log_says_that_a_ttr_has_ended(server: Server, client: Client) -> None:
     client.put(ttr=1)
     client.takes()
     server.pass_time(1)
@@ -299,52 +183,10 @@ def test_the_log_says_that_a_ttr_has_ended() -> None:
     assert (image.timeouts, image.connection, image.ts_ns) == (1, 0, server.now_ns)
 
 
-@pytest.mark.parametrize("ttr", [1, 2])
-def test_no_ttr_of_many_is_lost_though_their_owners_are_silent(ttr: int) -> None:
-    server = Server()
-    owners = [server.connect() for _ in range(400)]
-    for owner in owners:
-        owner.put(ttr=ttr)
-        owner.takes()
-    server.pass_time(ttr)
-    assert counts(owners[0]) == {"ready": 400, "reserved": 0, "delayed": 0, "buried": 0}
-    assert server.queue.next_due_ns() is None
-
-
-def test_jobs_of_one_owner_end_each_in_their_time() -> None:
-    server = Server()
-    owner = server.connect()
-    for ttr in (3, 1, 2):
-        owner.put(ttr=ttr)
-        owner.takes()
-    states = []
-    for _ in range(3):
-        server.pass_time(1)
-        states.append([state_of(owner, job_id) for job_id in (1, 2, 3)])
-    assert states == [
-        ["reserved", "ready", "reserved"],
-        ["reserved", "ready", "ready"],
-        ["ready", "ready", "ready"],
-    ]
-
-
-def test_a_stalled_server_does_all_that_is_due_in_one_tick() -> None:
-    server = Server()
-    client = server.connect()
-    for ttr in (1, 2, 3):
-        client.put(ttr=ttr)
-        client.takes()
-    client.put(delay=2)
-    server.stall(10)
-    assert counts(client) == {"ready": 4, "reserved": 0, "delayed": 0, "buried": 0}
-    assert server.queue.next_due_ns() is None
-
-
 # Slices: a large kick.
 
 
-def test_a_kick_of_one_slice_is_answered_at_once() -> None:
-    client = Server().connect()
+def test_a_kick_of_one_slice_is_answered_at_once(client: Client) -> None:
     bury_many(client, RUN_JOBS)
     assert client.says(f"kick {RUN_JOBS}") == f"KICKED {RUN_JOBS}"
 
@@ -364,20 +206,6 @@ def test_a_kick_of_more_is_done_in_slices_and_answered_at_the_end() -> None:
     assert server.queue.next_due_ns() != 0
 
 
-def test_no_slice_of_a_kick_moves_more_than_a_slice() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    ids = bury_many(client, 3 * RUN_JOBS)
-    client.says("kick 4294967295")
-    before = counts(other)["ready"]
-    while client.session.is_blocked:
-        server.tick()
-        after = counts(other)["ready"]
-        assert after - before <= RUN_JOBS
-        before = after
-    assert client.hears() == f"KICKED {len(ids)}"
-
-
 def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() -> None:
     server = Server()
     client = server.connect()
@@ -390,9 +218,7 @@ def test_a_kick_in_slices_takes_the_oldest_first_and_no_more_than_its_bound() ->
     assert client.says("peek-buried") == f"FOUND {ids[bound]} 1\r\nx"
 
 
-def test_delayed_jobs_are_kicked_in_slices_too() -> None:
-    server = Server()
-    client = server.connect()
+def test_delayed_jobs_are_kicked_in_slices_too(server: Server, client: Client) -> None:
     for _ in range(RUN_JOBS + 50):
         client.put(delay=100)
     assert client.says("kick 4294967295") is None
@@ -400,9 +226,8 @@ def test_delayed_jobs_are_kicked_in_slices_too() -> None:
     assert client.hears() == f"KICKED {RUN_JOBS + 50}"
 
 
-def test_others_are_served_between_the_slices_of_a_kick() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_others_are_served_between_the_slices_of_a_kick(server: Server, client: Client) -> None:
+    other = server.connect()
     bury_many(client, 2 * RUN_JOBS + 1)
     client.says("kick 4294967295")
     other.says("use elsewhere")
@@ -437,9 +262,8 @@ def test_a_kick_in_slices_counts_what_it_kicked_though_others_delete_meanwhile()
     assert client.hears() == f"KICKED {RUN_JOBS + 3}"
 
 
-def test_a_kick_in_slices_goes_on_when_its_client_has_left() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_a_kick_in_slices_goes_on_when_its_client_has_left(server: Server, client: Client) -> None:
+    other = server.connect()
     bury_many(client, RUN_JOBS + 10)
     client.says("kick 4294967295")
     client.leaves()
@@ -447,8 +271,7 @@ def test_a_kick_in_slices_goes_on_when_its_client_has_left() -> None:
     assert counts(other)["ready"] == RUN_JOBS + 10
 
 
-def test_two_kicks_in_slices_take_turns() -> None:
-    server = Server()
+def test_two_kicks_in_slices_take_turns(server: Server) -> None:
     clients = [server.connect(), server.connect()]
     for at, client in enumerate(clients):
         client.says(f"use t{at}")
@@ -464,8 +287,7 @@ def test_two_kicks_in_slices_take_turns() -> None:
     assert [client.hears() for client in clients] == [f"KICKED {3 * RUN_JOBS - 1}"] * 2
 
 
-def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr() -> None:
-    server = Server()
+def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr(server: Server) -> None:
     client, others, worker = server.connect(), server.connect(), server.connect()
     ids = bury_many(client, RUN_JOBS + 1)
     client.says("kick 4294967295")
@@ -480,8 +302,7 @@ def test_who_gets_a_job_from_a_late_slice_of_a_kick_has_the_whole_ttr() -> None:
 # Slices: the end of a session with many jobs.
 
 
-def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices() -> None:
-    server = Server()
+def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, 2 * SLICE_JOBS + 1)
     owner.leaves()
@@ -498,8 +319,7 @@ def test_a_session_that_ends_with_many_jobs_gives_them_back_in_slices() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_a_session_that_ends_with_few_jobs_is_gone_at_once() -> None:
-    server = Server()
+def test_a_session_that_ends_with_few_jobs_is_gone_at_once(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, SLICE_JOBS - 1)
     owner.leaves()
@@ -508,8 +328,7 @@ def test_a_session_that_ends_with_few_jobs_is_gone_at_once() -> None:
     assert owner.session.number not in server.queue.state.sessions
 
 
-def test_others_are_served_while_a_session_ends() -> None:
-    server = Server()
+def test_others_are_served_while_a_session_ends(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     ids = hold_many(owner, 2 * SLICE_JOBS)
     owner.leaves()
@@ -520,8 +339,7 @@ def test_others_are_served_while_a_session_ends() -> None:
     assert counts(other)["ready"] == len(ids) - 2
 
 
-def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr() -> None:
-    server = Server()
+def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr(server: Server) -> None:
     owner, other = server.connect(), server.connect()
     hold_many(owner, SLICE_JOBS + 10, ttr=1)
     owner.leaves()
@@ -533,8 +351,7 @@ def test_the_jobs_of_a_session_that_ends_come_back_once_whatever_their_ttr() -> 
     assert counts(other)["ready"] == SLICE_JOBS + 10
 
 
-def test_who_waits_gets_jobs_of_a_session_that_ends() -> None:
-    server = Server()
+def test_who_waits_gets_jobs_of_a_session_that_ends(server: Server) -> None:
     owner, worker = server.connect(), server.connect()
     ids = hold_many(owner, SLICE_JOBS + 1)
     worker.says("reserve")
@@ -559,9 +376,7 @@ def test_who_gets_a_job_from_a_late_slice_of_a_sessions_end_has_the_whole_ttr() 
 # Slices: much that is due at once.
 
 
-def test_delays_that_end_together_end_in_slices() -> None:
-    server = Server()
-    client = server.connect()
+def test_delays_that_end_together_end_in_slices(server: Server, client: Client) -> None:
     for _ in range(2 * SLICE_JOBS + 1):
         client.put(delay=9)
     server.stall(9)
@@ -574,9 +389,7 @@ def test_delays_that_end_together_end_in_slices() -> None:
     assert server.queue.next_due_ns() == server.now_ns + 60 * NS
 
 
-def test_one_slice_of_delays_ends_in_one_tick() -> None:
-    server = Server()
-    client = server.connect()
+def test_one_slice_of_delays_ends_in_one_tick(server: Server, client: Client) -> None:
     for _ in range(SLICE_JOBS):
         client.put(delay=9)
     server.stall(9)
@@ -584,8 +397,7 @@ def test_one_slice_of_delays_ends_in_one_tick() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_ttrs_that_end_together_end_in_slices() -> None:
-    server = Server()
+def test_ttrs_that_end_together_end_in_slices(server: Server) -> None:
     owner = server.connect()
     hold_many(owner, 2 * SLICE_JOBS + 1, ttr=9)
     server.stall(9)
@@ -597,8 +409,7 @@ def test_ttrs_that_end_together_end_in_slices() -> None:
     assert server.queue.next_due_ns() is None
 
 
-def test_timeouts_that_end_together_end_in_slices() -> None:
-    server = Server()
+def test_timeouts_that_end_together_end_in_slices(server: Server) -> None:
     workers = [server.connect() for _ in range(SLICE_JOBS + 1)]
     for worker in workers:
         assert worker.says("reserve-with-timeout 9") is None
@@ -608,8 +419,7 @@ def test_timeouts_that_end_together_end_in_slices() -> None:
     assert {worker.hears() for worker in workers} == {"TIMED_OUT"}
 
 
-def test_all_kinds_of_work_share_one_tick_and_none_of_them_starves() -> None:
-    server = Server()
+def test_all_kinds_of_work_share_one_tick_and_none_of_them_starves(server: Server) -> None:
     owner, asker, worker = server.connect(), server.connect(), server.connect()
     owner.says("tube-policy default max-age=10 dead-letter=dead")
     count = 10 * DEAD_SLICE_JOBS

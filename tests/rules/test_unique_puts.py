@@ -20,32 +20,6 @@ def put(client: Client, tags: str = "idp:k", body: bytes = b"x", *, delay: int =
     return reply
 
 
-def test_while_a_job_has_the_key_another_put_says_its_id_and_state() -> None:
-    client = Server().connect()
-    assert put(client) == "INSERTED 1"
-    assert put(client, body=b"another") == "INSERTED 1 READY"
-    assert client.says("peek 1") == "FOUND 1 1\r\nx", "the first one stays as it is"
-    client.takes()
-    assert put(client) == "INSERTED 1 RESERVED"
-    client.says("release 1 0 5")
-    assert put(client) == "INSERTED 1 DELAYED"
-    client.says("kick-job 1")
-    client.takes()
-    client.says("bury 1 0")
-    assert put(client) == "INSERTED 1 BURIED"
-    assert client.asks("stats")["total-jobs"] == "1"
-    client.says("delete 1")
-    assert put(client) == "INSERTED 2", "no id was used up"
-
-
-def test_a_key_is_one_of_its_tube() -> None:
-    client = Server().connect()
-    put(client)
-    client.says("use other")
-    assert put(client) == "INSERTED 2"
-    assert put(client, "idp:K") == "INSERTED 3", "case matters"
-
-
 @pytest.mark.parametrize("seconds", [1, 60])
 def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
     server = Server()
@@ -61,9 +35,7 @@ def test_a_key_is_remembered_as_long_as_was_asked_for(seconds: int) -> None:
     assert put(client) == "INSERTED 3", "which asked for nothing"
 
 
-def test_a_tube_is_kept_while_a_key_of_it_is_remembered() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_tube_is_kept_while_a_key_of_it_is_remembered(server: Server, client: Client) -> None:
     client.says("use mail")
     put(client, "idp:k:9")
     client.says("delete 1")
@@ -86,35 +58,6 @@ def test_the_deletion_and_the_key_that_it_leaves_stand_together() -> None:
     assert client.last is not None and client.last[1] == first + 1
     put(client)
     assert client.last[1] == first + 1, "that it is there waits for the deletion to be durable"
-
-
-@pytest.mark.parametrize("command", ["flush-tube default ready", "delete-batch 1"])
-def test_whatever_deletes_a_job_leaves_its_key(command: str) -> None:
-    client = Server().connect()
-    put(client, "idp:k:9")
-    client.says(command)
-    assert put(client) == "INSERTED 1 DELETED"
-
-
-def test_a_flush_of_all_states_forgets_all_keys_of_the_tube_and_no_others() -> None:
-    server = Server()
-    client = server.connect()
-    put(client, "idp:gone:9")
-    client.says("delete 1")
-    put(client, "idp:flushed:9")
-    put(client, "idp:held:9")
-    client.says("use other")
-    put(client, "idp:gone:9")
-    client.says("delete 4")
-    client.says("reserve-job 3")
-    assert client.says("flush-tube default") == "FLUSHED 1"
-    assert put(client, "idp:gone:9") == "INSERTED 4 DELETED", "of another tube"
-    client.says("use default")
-    assert put(client, "idp:gone") == "INSERTED 5"
-    assert put(client, "idp:flushed") == "INSERTED 6"
-    assert put(client, "idp:held") == "INSERTED 3 RESERVED"
-    client.says("delete 3")
-    assert put(client, "idp:held") == "INSERTED 3 DELETED", "its deletion came after the flush"
 
 
 def test_a_flush_forgets_many_keys_slice_by_slice_and_then_the_tube() -> None:
@@ -157,12 +100,6 @@ def test_one_key_of_a_deleted_job_can_be_forgotten(tags: str, ended: bool, reply
     assert put(client, "idp:k") == ("INSERTED 2" if ended else "INSERTED 1 READY")
 
 
-def test_a_put_for_a_moment_may_have_a_key() -> None:
-    client = Server().connect()
-    assert client.says("put-at 0 0 60 1 idp:k", b"x") == "INSERTED 1"
-    assert client.says("put-at 0 0 60 1 idp:k", b"x") == "INSERTED 1 READY"
-
-
 def batch(queue: WorkQueue, session: Session, *keys: bytes) -> str:
     """Put a batch of jobs with these keys; an empty one is none."""
     jobs = [(0, 0, 60, PutTags(unique_key=key) if key else None, b"x") for key in keys]
@@ -171,23 +108,8 @@ def batch(queue: WorkQueue, session: Session, *keys: bytes) -> str:
     return answer[0].encode().decode()
 
 
-def test_in_a_batch_each_job_is_put_or_said_to_be_there() -> None:
-    server = Server()
-    client = server.connect()
-    put(client, "idp:a")
-    said = batch(server.queue, client.session, b"b", b"a", b"", b"b", b"", b"c")
-    assert said.splitlines() == [
-        "INSERTED_BATCH 6", "INSERTED 2", "INSERTED 1 READY", "INSERTED 3", "INSERTED 2 READY",
-        "INSERTED 4", "INSERTED 5",
-    ]  # fmt: skip
-    assert client.asks("stats")["total-jobs"] == "5"
-    again = batch(server.queue, client.session, b"a", b"b", b"c").splitlines()
-    assert again == ["INSERTED_BATCH 3", "INSERTED 1 READY", "INSERTED 2 READY", "INSERTED 5 READY"]
-
-
 @pytest.mark.parametrize("past", [0, 1])
-def test_there_are_so_many_keys_at_most(past: int) -> None:
-    server = Server()
+def test_there_are_so_many_keys_at_most(server: Server, past: int) -> None:
     server.queue.state.unique.most = 4
     client = server.connect()
     put(client, "idp:a")
@@ -205,8 +127,7 @@ def test_there_are_so_many_keys_at_most(past: int) -> None:
     assert put(client, "idp:e") == "INSERTED 6"
 
 
-def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
-    server = Server()
+def test_a_log_that_cannot_begin_a_segment_takes_no_tags(server: Server) -> None:
     server.log.budget = Budget(has_segment=False, is_short=True)
     client = server.connect()
     assert put(client) == "OUT_OF_MEMORY"
@@ -214,8 +135,7 @@ def test_a_log_that_cannot_begin_a_segment_takes_no_tags() -> None:
     assert not server.log.features
 
 
-def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them() -> None:
-    server = Server()
+def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them(server: Server) -> None:
     budget = server.log.budget = Budget(has_segment=False)
     client = server.connect()
     assert client.says("put 0 0 60 1 idp:k", b"x") is None

@@ -21,14 +21,7 @@ def bury(client: Client, *, pri: int = 0, buried_pri: int = 0) -> int:
 # put
 
 
-def test_ids_begin_at_1_and_go_up_by_1() -> None:
-    server = Server()
-    first, second = server.connect(), server.connect()
-    assert [first.put(), second.put(), first.put(delay=5)] == [1, 2, 3]
-
-
-def test_a_put_is_logged_whole() -> None:
-    server = Server()
+def test_a_put_is_logged_whole(server: Server) -> None:
     server.connect()
     client = server.connect()
     client.says("use work")
@@ -44,8 +37,7 @@ def test_a_put_is_logged_whole() -> None:
     ]  # fmt: skip
 
 
-def test_the_largest_numbers_fit() -> None:
-    client = Server().connect()
+def test_the_largest_numbers_fit(client: Client) -> None:
     client.put(pri=4294967295, delay=4294967295, ttr=4294967295)
     stats = client.asks("stats-job 1")
     assert [stats[name] for name in ("pri", "delay", "ttr", "time-left")] == ["4294967295"] * 4
@@ -53,8 +45,7 @@ def test_the_largest_numbers_fit() -> None:
 
 @pytest.mark.parametrize("delay", [0, 1])
 @pytest.mark.parametrize("body", [b"", b"\r\n", b"\0", b"x" * 65535], ids=len)
-def test_a_body_comes_back_as_it_was(body: bytes, delay: int) -> None:
-    client = Server().connect()
+def test_a_body_comes_back_as_it_was(client: Client, body: bytes, delay: int) -> None:
     client.put(body, delay=delay)
     assert client.says("peek 1") == f"FOUND 1 {len(body)}\r\n{body.decode('latin-1')}"
     assert client.says("reserve-job 1") == f"RESERVED 1 {len(body)}\r\n{body.decode('latin-1')}"
@@ -71,55 +62,10 @@ def test_a_body_that_never_comes_uses_up_an_id_and_makes_no_job() -> None:
     assert other.asks("stats")["total-jobs"] == "1"
 
 
-def test_a_server_that_drains_refuses_puts_and_does_all_else() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    server.queue.puts.is_draining = True
-    assert client.says("put 0 0 1 1", b"x") == "DRAINING"
-    assert client.takes() == 1
-    assert client.says("release 1 0 0") == "RELEASED"
-    server.queue.puts.is_draining = False
-    assert client.put() == 3, "the refused one used up an id"
-
-
-def test_a_job_stays_in_its_tube_though_its_producer_uses_another() -> None:
-    client = Server().connect()
-    client.says("use a")
-    client.put()
-    client.says("use b")
-    assert client.asks("stats-job 1")["tube"] == "a"
-
-
-# use, watch, ignore
-
-
 # delete
 
 
-@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
-def test_anybody_may_delete_a_job_that_nobody_holds(state: str) -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    client.says("use elsewhere")
-    job_id = bury(client) if state == "buried" else client.put(delay=5 * (state == "delayed"))
-    assert other.says(f"delete {job_id}") == "DELETED"
-    assert other.says(f"delete {job_id}") == "NOT_FOUND"
-    assert client.says(f"peek {job_id}") == "NOT_FOUND"
-
-
-def test_a_reserved_job_is_deleted_by_its_holder_only() -> None:
-    server = Server()
-    client, holder = server.connect(), server.connect()
-    client.put()
-    holder.takes()
-    assert client.says("delete 1") == "NOT_FOUND"
-    assert holder.says("delete 1") == "DELETED"
-
-
-def test_a_deleted_job_never_comes_back() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_deleted_job_never_comes_back(server: Server, client: Client) -> None:
     delayed, held = client.put(delay=1), client.put(ttr=1)
     client.takes()
     for job_id in (delayed, held):
@@ -133,50 +79,7 @@ def test_a_deleted_job_never_comes_back() -> None:
 # release, bury, touch: only for the holder
 
 
-@pytest.mark.parametrize("line", ["release 1 0 0", "release 1 0 5", "bury 1 0", "touch 1"])
-def test_who_does_not_hold_a_job_cannot_give_it_back_or_aside_or_keep_it(line: str) -> None:
-    server = Server()
-    client, holder = server.connect(), server.connect()
-    assert client.says(line) == "NOT_FOUND", "there is none"
-    client.put()
-    assert client.says(line) == "NOT_FOUND", "nobody holds it"
-    holder.takes()
-    assert client.says(line) == "NOT_FOUND", "another holds it"
-    before = client.asks("stats-job 1")
-    assert (before["state"], before["releases"], before["buries"]) == ("reserved", "0", "0")
-    holder.leaves()
-    assert client.says(line) == "NOT_FOUND", "nobody holds it any more"
-
-
-def test_release_gives_a_job_back_with_a_new_priority_and_delay() -> None:
-    server = Server()
-    client = server.connect()
-    client.put(pri=7)
-    client.takes()
-    assert client.says("release 1 2000 9") == "RELEASED"
-    stats = client.asks("stats-job 1")
-    names = ("state", "pri", "delay", "time-left", "releases")
-    assert [stats[name] for name in names] == ["delayed", "2000", "9", "9", "1"]
-    client.says("kick-job 1")
-    client.takes()
-    assert client.says("release 1 5 0") == "RELEASED"
-    stats = client.asks("stats-job 1")
-    assert [stats[name] for name in names] == ["ready", "5", "0", "0", "2"]
-
-
-def test_bury_puts_a_job_aside_with_a_new_priority() -> None:
-    client = Server().connect()
-    client.put(pri=7)
-    client.takes()
-    assert client.says("bury 1 9") == "BURIED"
-    stats = client.asks("stats-job 1")
-    assert [stats[name] for name in ("state", "pri", "buries")] == ["buried", "9", "1"]
-    assert client.says("reserve-with-timeout 0") == "TIMED_OUT"
-
-
-def test_touch_changes_nothing_but_the_deadline() -> None:
-    server = Server()
-    client = server.connect()
+def test_touch_changes_nothing_but_the_deadline(server: Server, client: Client) -> None:
     client.put(ttr=10)
     client.takes()
     before = client.asks("stats-job 1")
@@ -190,47 +93,12 @@ def test_touch_changes_nothing_but_the_deadline() -> None:
 # kick
 
 
-def test_kick_takes_the_buried_jobs_first_and_the_delayed_ones_only_without_them() -> None:
-    client = Server().connect()
-    bury(client)
-    bury(client)
-    client.put(delay=100)
-    assert [client.says("kick 10") for _ in range(3)] == ["KICKED 2", "KICKED 1", "KICKED 0"]
-
-
-def test_kick_takes_the_job_that_was_buried_first() -> None:
-    client = Server().connect()
-    ids = [client.put() for _ in range(3)]
-    for job_id in ids:
-        client.says(f"reserve-job {job_id}")
-    for job_id in (2, 3, 1):
-        client.says(f"bury {job_id} 0")
-    kicked = []
-    for _ in ids:
-        assert client.says("kick 1") == "KICKED 1"
-        kicked.append(client.takes())
-    assert kicked == [2, 3, 1]
-
-
-def test_jobs_buried_in_one_instant_keep_their_order() -> None:
-    server = Server()
-    client = server.connect()
+def test_jobs_buried_in_one_instant_keep_their_order(server: Server, client: Client) -> None:
     ids = [bury(client) for _ in range(5)]
     images = [server.log.images(job_id)[-1] for job_id in ids]
     times = [image.deadline_ns for image in images]
     assert times == sorted(set(times)), "strictly increasing"
     assert client.says("peek-buried") == "FOUND 1 1\r\nx"
-
-
-def test_kick_takes_the_delayed_job_that_is_due_first() -> None:
-    client = Server().connect()
-    for delay in (30, 10, 20):
-        client.put(delay=delay)
-    kicked = []
-    for _ in range(3):
-        assert client.says("kick 1") == "KICKED 1"
-        kicked.append(client.takes())
-    assert kicked == [2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -244,100 +112,13 @@ def test_kick_moves_no_more_than_was_asked_for_or_is_there(bound: str, kicked: i
     assert client.asks("stats")["current-jobs-ready"] == str(kicked)
 
 
-def test_kick_looks_at_the_used_tube_only() -> None:
-    client = Server().connect()
-    bury(client)
-    client.says("use other")
-    assert client.says("kick 1") == "KICKED 0"
-
-
-def test_a_kicked_job_keeps_its_priority_and_delay() -> None:
-    client = Server().connect()
-    client.put(pri=7, delay=100)
-    client.says("kick 1")
-    stats = client.asks("stats-job 1")
-    names = ("state", "pri", "delay", "time-left", "kicks")
-    assert [stats[name] for name in names] == ["ready", "7", "100", "0", "1"]
-
-
-@pytest.mark.parametrize("state", ["delayed", "buried"])
-def test_a_buried_or_delayed_job_can_be_kicked_by_its_id_from_anywhere(state: str) -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    client.says("use elsewhere")
-    job_id = bury(client) if state == "buried" else client.put(delay=100)
-    assert other.says(f"kick-job {job_id}") == "KICKED"
-    stats = other.asks(f"stats-job {job_id}")
-    assert [stats[name] for name in ("state", "tube", "kicks")] == ["ready", "elsewhere", "1"]
-    assert other.says(f"kick-job {job_id}") == "NOT_FOUND"
-
-
-def test_a_job_that_is_ready_or_reserved_or_not_there_cannot_be_kicked() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.says("kick-job 1") == "NOT_FOUND"
-    client.takes()
-    assert client.says("kick-job 1") == "NOT_FOUND"
-    assert client.says("kick-job 100") == "NOT_FOUND"
-
-
 # peek
 
 
-def test_a_job_can_be_looked_at_in_any_state_by_anybody_and_is_not_changed() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    client.says("use elsewhere")
-    client.put(b"hello", delay=9)
-    for line in ("kick 1", "reserve-job 1", "bury 1 0", "kick 1", "reserve-job 1"):
-        client.says(line)
-        before = client.asks("stats-job 1")
-        assert other.says("peek 1") == "FOUND 1 5\r\nhello"
-        assert client.asks("stats-job 1") == before
-
-
 @pytest.mark.parametrize("job_id", [0, 2, 18446744073709551615])
-def test_a_job_that_is_not_there_cannot_be_looked_at(job_id: int) -> None:
-    client = Server().connect()
+def test_a_job_that_is_not_there_cannot_be_looked_at(client: Client, job_id: int) -> None:
     client.put()
     assert client.says(f"peek {job_id}") == "NOT_FOUND"
-
-
-def test_the_first_ready_job_of_the_used_tube_is_shown_paused_or_not() -> None:
-    client = Server().connect()
-    assert client.says("peek-ready") == "NOT_FOUND"
-    client.put(pri=2)
-    client.put(b"yy", pri=1)
-    client.says("pause-tube default 60")
-    assert client.says("peek-ready") == "FOUND 2 2\r\nyy"
-    client.says("use other")
-    assert client.says("peek-ready") == "NOT_FOUND"
-
-
-def test_the_delayed_job_that_is_due_first_is_shown() -> None:
-    client = Server().connect()
-    assert client.says("peek-delayed") == "NOT_FOUND"
-    client.put(delay=99)
-    client.put(b"yy", delay=1)
-    client.put()
-    assert client.says("peek-delayed") == "FOUND 2 2\r\nyy"
-    client.says("delete 2")
-    assert client.says("peek-delayed") == "FOUND 1 1\r\nx"
-    client.says("delete 1")
-    assert client.says("peek-delayed") == "NOT_FOUND"
-
-
-def test_the_job_that_was_buried_first_is_shown_until_it_is_kicked() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.says("bury 1 0") == "NOT_FOUND"
-    client.takes()
-    client.says("bury 1 0")
-    assert client.says("peek-buried") == "FOUND 1 1\r\nx"
-    assert client.says("kick 1") == "KICKED 1"
-    assert client.says("peek-buried") == "NOT_FOUND"
-    assert client.says("peek-ready") == "FOUND 1 1\r\nx"
-    assert client.says("kick 1") == "KICKED 0"
 
 
 # Connections that end.
@@ -357,9 +138,7 @@ def test_the_jobs_of_a_connection_that_ends_are_ready_again_with_nothing_counted
     assert image.connection == 0
 
 
-def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
-    server = Server()
-    client = server.connect()
+def test_jobs_come_back_in_the_order_they_were_reserved(server: Server, client: Client) -> None:
     for pri in (3, 1, 2):
         client.put(pri=pri)
     for job_id in (2, 1, 3):
@@ -370,18 +149,7 @@ def test_jobs_come_back_in_the_order_they_were_reserved() -> None:
     assert back == [2, 1, 3]
 
 
-def test_who_waits_gets_the_job_of_a_connection_that_ends() -> None:
-    server = Server()
-    holder, worker = server.connect(), server.connect()
-    holder.put(ttr=100)
-    holder.takes()
-    worker.says("reserve-with-timeout 1")
-    holder.leaves()
-    assert worker.hears() == "RESERVED 1 1\r\nx"
-
-
-def test_connections_are_numbered_from_1_and_no_number_is_given_twice() -> None:
-    server = Server()
+def test_connections_are_numbered_from_1_and_no_number_is_given_twice(server: Server) -> None:
     numbers = []
     for _ in range(3):
         client = server.connect()
@@ -474,9 +242,7 @@ def test_a_reply_about_the_connection_or_the_process_waits_for_nothing(line: str
     assert Waits().lsn(line) == 0
 
 
-def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_timeout_or_a_warning_waits_for_nothing(server: Server, client: Client) -> None:
     client.put(ttr=3)
     client.takes()
     for line, reply in (("reserve-with-timeout 1", "TIMED_OUT"), ("reserve", "DEADLINE_SOON")):
@@ -486,19 +252,7 @@ def test_a_timeout_or_a_warning_waits_for_nothing() -> None:
         assert client.last is not None and client.last[1] == 0
 
 
-def test_an_answer_that_comes_late_waits_for_the_jobs_own_record() -> None:
-    server = Server()
-    worker, producer = server.connect(), server.connect()
-    worker.says("reserve")
-    producer.put()
-    assert worker.hears() is not None
-    assert worker.last is not None and producer.last is not None
-    assert worker.last[1] == producer.last[1] == server.log.committed_lsn(1)
-
-
-def test_a_large_kick_waits_for_its_last_record() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_large_kick_waits_for_its_last_record(server: Server, client: Client) -> None:
     for _ in range(RUN_JOBS + 1):
         client.put(delay=9)
     assert client.says(f"kick {RUN_JOBS + 1}") is None
@@ -508,9 +262,7 @@ def test_a_large_kick_waits_for_its_last_record() -> None:
     assert client.last[1] == server.log.committed_lsn() == len(server.log.records)
 
 
-def test_a_refused_put_waits_for_nothing() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_refused_put_waits_for_nothing(server: Server, client: Client) -> None:
     client.put()
     server.queue.puts.is_draining = True
     client.says("put 0 0 1 1", b"x")
@@ -562,12 +314,6 @@ def with_an_empty_tube() -> Server:
         logged(8, 4, State.BURIED, START_NS - NS), logged(9, 3, State.DELAYED, START_NS + NS),
         tubes=tubes, pauses=(Pause(5, 60, START_NS + 2 * NS, START_NS),),
     )  # fmt: skip
-
-
-def test_only_tubes_with_jobs_or_a_pause_are_there_after_loading_and_default_leads() -> None:
-    names = with_an_empty_tube().connect().lists("list-tubes")
-    assert names[0] == "default"
-    assert set(names) == {"default", "delayed", "full", "paused"}
 
 
 def test_loaded_tubes_are_listed_in_the_order_they_were_made() -> None:

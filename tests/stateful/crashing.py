@@ -4,7 +4,7 @@ is done, or nothing of it; of commands that may stop between two jobs, for the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from typing import NamedTuple
 
@@ -13,24 +13,22 @@ from hypothesis.stateful import rule
 
 from beanstalk_twisted.wire.yaml import read_mapping
 from tests.binlog.memory import MemoryDirectory
+from tests.model.commands import Commands
+from tests.model.ledger import Deed, outcomes
+from tests.model.queue import LIMIT, Job
 from tests.stateful.drawing import NEW_JOB, PLACE, TUBE, TUBES, WHO, NewJob, job_of, lines_of
-from tests.stateful.model import LIMIT, Job
-from tests.stateful.model_commands import Commands
 from tests.stateful.talking import STEP_TICKS, Talking
 
-Step = Callable[[Commands], str]
 
-
-class Deed(NamedTuple):
+class Request(NamedTuple):
     """A command.
 
-    :ivar steps: what the model is told for each end that it may come to but the first, which is
-        that nothing happens; the last one is that of the whole command.
+    :ivar steps: the ends that it may come to, see `outcomes`.
     :ivar new: the jobs that it puts.
     """
 
     request: str
-    steps: list[Step]
+    steps: list[Deed]
     new: list[Job]
 
 
@@ -86,8 +84,7 @@ class Crashing(Talking):
         number, tube = crash.number, crash.tube
         for each in range(len(self.clients)):
             self.cancel(each)
-        self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")
-        self.model.peers[number].using = tube
+        self.talk(number, f"use {tube}\r\n", lambda heard: self.model.use(number, tube))
         self.go(STEP_TICKS)
         # What has happened by itself by then, and nobody has heard of, may be lost too.
         self.write_all()
@@ -99,7 +96,7 @@ class Crashing(Talking):
         """A client waits no more."""
         self.talk(number, "cancel-reserve\r\n", lambda heard: self.model.cancel(number))
 
-    def deed(self, crash: Crash) -> Deed:
+    def deed(self, crash: Crash) -> Request:
         """Make up a command."""
         number, word, tube, places, jobs, *_ = crash
         ids, new = [self.pick(place) for place in places], [job_of(job) for job in jobs]
@@ -110,33 +107,33 @@ class Crashing(Talking):
         left = [at for at in self.model.remembered if at[0] == tube]
         lines = "".join(map(lines_of, jobs))
 
-        def kicks(most: int) -> Step:
+        def kicks(most: int) -> Deed:
             return lambda model: model.kick_dead(died, most)
 
-        def flushes(most: int, keys: int = 0) -> Step:
+        def flushes(most: int, keys: int = 0) -> Deed:
             return lambda model: model.flush(tube, "", most, keys)
 
         return {
-            "put-batch": Deed(
+            "put-batch": Request(
                 f"put-batch {len(jobs)}\r\n{lines}",
                 [lambda model: model.put(number, [*map(copy, new)], is_batch=True)], new,
             ),
-            "delete-batch": Deed(
+            "delete-batch": Request(
                 f"delete-batch {numbers}\r\n",
                 [lambda model: model.delete(number, ids, is_batch=True)], [],
             ),
-            "move-job": Deed(
+            "move-job": Request(
                 f"move-job {at} {tube}\r\n", [lambda model: model.move(number, at, tube)], []
             ),
-            "update-job": Deed(
+            "update-job": Request(
                 f"update-job {at} 1 3 7 3\r\nnew\r\n",
                 [lambda model: model.update(number, at, 1, 3, 7, "new")], [],
             ),
-            "kick-dead": Deed(
+            "kick-dead": Request(
                 f"kick-dead {died} 9\r\n",
                 [kicks(most) for most in (*range(1, len(dead)), 9)], [],
             ),
-            "flush-tube": Deed(
+            "flush-tube": Request(
                 f"flush-tube {tube}\r\n",
                 [
                     *[flushes(most) for most in range(1, max(queued, 1) + 1)],
@@ -144,7 +141,7 @@ class Crashing(Talking):
                 ],
                 [],
             ),
-            "tube-policy": Deed(
+            "tube-policy": Request(
                 f"tube-policy {tube} max-jobs=9 backoff=10:2:20\r\n",
                 [lambda model: model.set_policy(tube, {"max-jobs": "9", "backoff": "10:2:20"})],
                 [],
@@ -183,7 +180,7 @@ class Crashing(Talking):
             lambda: crash.keeps_names, lambda size: [(0, size * crash.kept // 4)]
         )
 
-    def go_on(self, deed: Deed, tube: str, heard: str) -> None:
+    def go_on(self, deed: Request, tube: str, heard: str) -> None:
         """Find out what the command has come to, and go on from there."""
         before = self.model
         self.model = before.copied()
@@ -197,15 +194,9 @@ class Crashing(Talking):
         self.model = found
         self.check()
 
-    def ends(self, before: Commands, deed: Deed, heard: str) -> Iterator[Commands]:
+    def ends(self, before: Commands, deed: Request, heard: str) -> Iterator[Commands]:
         """Give what may have come of a command, the most first."""
-        steps: list[Step] = deed.steps[-1:] if heard else [lambda model: "", *deed.steps]
-        for step in reversed(steps):
-            for rounds in reversed(ROUNDS):
-                end = before.copied()
-                end.rounds = rounds
-                if heard in ("", step(end)):
-                    yield self.restarted(end)
+        return map(self.restarted, outcomes(before, deed.steps, heard, ROUNDS))
 
     def restarted(self, model: Commands) -> Commands:
         """Restart the server of a model; the clients watch all tubes again."""

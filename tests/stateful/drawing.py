@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.stateful.model import TICKS, Job, Model
+from tests.model.queue import TICKS, Job, Model
 
 CLIENTS = 3
 TUBES = ("default", "a", "b")
@@ -32,7 +32,7 @@ RULES = st.sampled_from([
 WHO = st.integers(0, CLIENTS - 1)
 PLACE = st.integers(0, 40)
 TUBE = st.sampled_from(TUBES)
-PRIORITIES = st.sampled_from([0, 0, 1, 2000])
+PRIORITIES = st.sampled_from([0, 0, 1, 1023, 1024, 4294967295])
 BODIES = st.sampled_from(["x", "", "yz", "body"])
 NEW_JOB = st.tuples(
     PRIORITIES, DELAYS, TTRS, BODIES, st.sampled_from(["", "u:6", "u", "v:60"]),

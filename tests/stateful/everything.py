@@ -11,6 +11,7 @@ from beanstalk_twisted.jobs.tube import NO_JOBS
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.yaml import read_mapping
+from tests.model.queue import TICKS, Job
 from tests.rules.test_policies import check_totals
 from tests.stateful.crashing import Crashing
 from tests.stateful.drawing import (
@@ -21,18 +22,15 @@ from tests.stateful.drawing import (
     PLACE,
     PRIORITIES,
     RULES,
-    TIMEOUTS,
     TTRS,
     TUBE,
     TUBES,
     WHO,
     NewJob,
-    ids_of,
     job_of,
     lines_of,
     near,
 )
-from tests.stateful.model import TICKS, Job
 from tests.stateful.talking import STEP_TICKS
 
 
@@ -115,60 +113,9 @@ class Everything(Crashing):
 
     def use(self, number: int, tube: str) -> None:
         if self.model.peers[number].using != tube:
-            self.model.peers[number].using = tube
-            self.talk(number, f"use {tube}\r\n", lambda heard: f"USING {tube}\r\n")
+            self.talk(number, f"use {tube}\r\n", lambda heard: self.model.use(number, tube))
 
     # Reserves.
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, timeout=TIMEOUTS)
-    def reserve(self, number: int, timeout: int | None) -> None:
-        number = self.idle(number)
-        line = "reserve" if timeout is None else f"reserve-with-timeout {timeout}"
-        self.talk(
-            number, f"{line}\r\n",
-            lambda heard: self.model.reserve(number, timeout, (*ids_of(heard), 0)[0]),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, count=st.integers(1, 4))
-    def reserve_batch(self, number: int, count: int) -> None:
-        number = self.idle(number)
-        self.talk(
-            number, f"reserve-batch {count}\r\n",
-            lambda heard: self.model.reserve_batch(number, count, ids_of(heard)),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def reserve_job(self, number: int, place: int) -> None:
-        number, job_id = self.idle(number), self.pick(place)
-        self.talk(
-            number, f"reserve-job {job_id}\r\n",
-            lambda heard: self.model.reserve_job(number, job_id),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE, weight=st.sampled_from([0, 1, 3]))
-    def watch(self, number: int, tube: str, weight: int) -> None:
-        number = self.idle(number)
-        peer = self.model.peers[number]
-        peer.turns = {}
-        if tube in peer.watched and len(peer.watched) > 1 and not weight:
-            del peer.watched[tube]
-            line = f"ignore {tube}\r\n"
-        else:
-            peer.watched[tube] = weight or 1
-            line = f"watch {tube} {weight}\r\n" if weight else f"watch {tube}\r\n"
-        self.talk(number, line, lambda heard: f"WATCHING {len(peer.watched)}\r\n")
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, mode=st.sampled_from(["fifo", "weighted", "weighted-fair"]))
-    def reserve_mode(self, number: int, mode: str) -> None:
-        number = self.idle(number)
-        self.model.peers[number].mode = mode
-        self.model.peers[number].turns = {}
-        self.talk(number, f"reserve-mode {mode}\r\n", lambda heard: f"USING {mode}\r\n")
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, weights=st.tuples(*[st.sampled_from([1, 3])] * 2), count=st.integers(6, 9))
@@ -181,68 +128,13 @@ class Everything(Crashing):
                 return
             self.put(number, tube, [(0, 0, 100, "", "", "", "", "")] * 9, True)
             self.watch(number, tube, weight)
-        self.reserve_batch(number, count)
+        self.reserve_batch(number, count, "")
         for tube in TUBES:
             self.flush(number, tube, "ready")
 
     # What a worker says of its job.
 
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, is_own=st.booleans())
-    def delete(self, number: int, place: int, is_own: bool) -> None:
-        number, job_id = self.idle(number), self.pick(place)
-        if is_own:
-            number, job_id = self.pick_held(number, place)
-        self.talk(
-            number, f"delete {job_id}\r\n",
-            lambda heard: self.model.delete(number, [job_id], is_batch=False),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, places=st.lists(PLACE, min_size=1, max_size=3))
-    def delete_batch(self, number: int, places: list[int]) -> None:
-        number, ids = self.idle(number), [self.pick(place) for place in places]
-        self.talk(
-            number, f"delete-batch {' '.join(map(str, ids))}\r\n",
-            lambda heard: self.model.delete(number, ids, is_batch=True),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, pri=PRIORITIES, delay=DELAYS)
-    def release(self, number: int, place: int, pri: int, delay: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        self.talk(
-            number, f"release {job_id} {pri} {delay}\r\n",
-            lambda heard: self.model.release(number, job_id, pri, delay),
-        )  # fmt: skip
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, pri=PRIORITIES)
-    def bury(self, number: int, place: int, pri: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        self.talk(
-            number, f"bury {job_id} {pri}\r\n", lambda heard: self.model.bury(number, job_id, pri)
-        )
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def touch(self, number: int, place: int) -> None:
-        number, job_id = self.pick_held(number, place)
-        self.talk(number, f"touch {job_id}\r\n", lambda heard: self.model.touch(number, job_id))
-
     # Kicks.
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, bound=st.integers(1, 3))
-    def kick(self, number: int, bound: int) -> None:
-        number = self.idle(number)
-        self.talk(number, f"kick {bound}\r\n", lambda heard: self.model.kick(number, bound))
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE)
-    def kick_job(self, number: int, place: int) -> None:
-        number, job_id = self.idle(number), self.pick(place, "buried", "delayed")
-        self.talk(number, f"kick-job {job_id}\r\n", lambda heard: self.model.kick_job(job_id))
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, place=PLACE, more=st.sampled_from([-1, -1, 0, 1]))
@@ -285,25 +177,7 @@ class Everything(Crashing):
             lambda heard: self.model.update(number, job_id, pri, delay, ttr, body),
         )  # fmt: skip
 
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE, state=st.sampled_from(["", "ready", "delayed", "buried"]))
-    def flush(self, number: int, tube: str, state: str) -> None:
-        number = self.idle(number)
-        self.talk(
-            number, f"flush-tube {tube} {state}".strip() + "\r\n",
-            lambda heard: self.model.flush(tube, state),
-        )  # fmt: skip
-
     # Tubes, and the server.
-
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, tube=TUBE, seconds=st.sampled_from([0, 6]))
-    def pause(self, number: int, tube: str, seconds: int) -> None:
-        number = self.idle(number)
-        self.talk(
-            number, f"pause-tube {tube} {seconds}\r\n",
-            lambda heard: self.model.pause(tube, seconds),
-        )  # fmt: skip
 
     @precondition(lambda self: self.anybody)
     @rule(number=WHO, tube=TUBE, rules=st.lists(RULES, min_size=1, max_size=2))
@@ -351,15 +225,6 @@ class Everything(Crashing):
 
     # Waiting.
 
-    @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, seconds=st.sampled_from([0, 4, 50]))
-    def wait_job(self, number: int, place: int, seconds: int) -> None:
-        number, job_id = self.idle(number), self.pick(place)
-        self.talk(
-            number, f"wait-job {job_id} {seconds}\r\n",
-            lambda heard: self.model.wait_job(number, job_id, seconds),
-        )  # fmt: skip
-
     @rule(number=WHO)
     def cancel_reserve(self, number: int) -> None:
         self.cancel(number)
@@ -382,7 +247,7 @@ class Everything(Crashing):
     @rule(number=WHO, group=st.sampled_from(["g", "h"]))
     def look(self, number: int, group: str) -> None:
         number = self.idle(number)
-        self.talk(number, "peek-ready\r\n", lambda heard: self.model.peek_ready(number))
+        self.talk(number, "peek-ready\r\n", lambda heard: self.model.peek_state(number, "ready"))
         if self.model.peers[number].is_blocked:
             return
         said = self.keeper.ask(f"stats-group {group}\r\n".encode())

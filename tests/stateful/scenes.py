@@ -51,7 +51,7 @@ class Scenes(Everything):
         done to them seldom otherwise.
         """
         self.server = RuledServer(directory=MemoryDirectory(), segment_bytes=8192)
-        self.model = self.commands(CLIENTS, self.backoff_ends)
+        self.model = self.commands(CLIENTS, self.backoff_ends, TUBES)
         self.connect()
         for tube, pair in pairs:
             self.set_policy(0, tube, [pair])
@@ -134,7 +134,7 @@ class Scenes(Everything):
             self.put(number, tube, [(0, 0, 100, "", "", "", "", "")] * 5, True)
             self.pass_time(1)
         if self.anybody:
-            self.reserve_batch(number, 20)
+            self.reserve_batch(number, 20, "")
 
     def end_group(self, number: int, tube: str) -> None:
         """Delete the jobs of a group, one by one, while another one waits for it."""

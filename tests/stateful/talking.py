@@ -7,15 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import zip_longest
 
-from hypothesis.stateful import RuleBasedStateMachine
-
 from beanstalk_twisted.rules.policy_keys import DeclaredPolicies
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.testing.memory_server import STARTED_S, Client, MemoryServer
+from tests.model.commands import Commands
+from tests.model.queue import TICKS
 from tests.stateful.drawing import CLIENTS, TUBES
-from tests.stateful.model import TICKS
-from tests.stateful.model_commands import Commands
+from tests.stateful.words import Words
 
 STEP_TICKS = 10
 """Between two commands, so that no two things are due at once."""
@@ -35,7 +34,7 @@ class RuledServer(MemoryServer):
         return service
 
 
-class Talking(RuleBasedStateMachine):
+class Talking(Words):
     """A few clients of a server, and one who keeps the tubes and looks at them.
 
     :cvar commands: what says the replies.
@@ -125,37 +124,6 @@ class Talking(RuleBasedStateMachine):
             self.model.end_due()
             self.model.settle()
             self.check()
-
-    def idle(self, number: int) -> int:
-        """Give a client that does not wait, this one if it does not."""
-        free = [at for at, peer in enumerate(self.model.peers) if not peer.is_blocked]
-        return free[number % len(free)]
-
-    @property
-    def anybody(self) -> bool:
-        """Whether a client does not wait."""
-        return any(not peer.is_blocked for peer in self.model.peers)
-
-    def pick(self, place: int, *states: str | bool) -> int:
-        """Give the id of a job, of one in these states if there are any; or one that is gone.
-
-        :param states: True for that of who waits for a group.
-        """
-        jobs = self.model.jobs.values()
-        found = [job for job in jobs if job.state in states or job.is_waiting in states]
-        ids = sorted([job.job_id for job in found]) or sorted(self.model.jobs)
-        if place % 10 == 9 or not ids:
-            return (0, *self.model.gone)[-1]
-        return ids[place % len(ids)]
-
-    def pick_held(self, number: int, place: int) -> tuple[int, int]:
-        """Give a client and a job that is mostly its own."""
-        job_id = self.pick(place, "reserved")
-        job = self.model.jobs.get(job_id)
-        is_idle = job is not None and job.holder >= 0
-        if job is not None and is_idle and not self.model.peers[job.holder].is_blocked:
-            number = job.holder if place % 8 else number
-        return self.idle(number), job_id
 
     # Looks.
 

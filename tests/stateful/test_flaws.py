@@ -4,13 +4,15 @@ the proof that it could fail.  A difference is found from whichever side it come
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.model.commands import Commands
+from tests.model.queue import LIMIT, TICKS, Bucket, Job
 from tests.sampling import one_in
-from tests.stateful.model import LIMIT, TICKS, Bucket, Job
-from tests.stateful.model_commands import Commands
 from tests.stateful.scenes import Scenes
 from tests.stateful.test_everything import ALL_EXAMPLES, STEPS
 
@@ -97,8 +99,10 @@ class ForgetsKeysAtAStart(Commands):
 
 
 class ReservesOneMoreOfABatch(Commands):
-    def reserve_batch(self, number: int, count: int, chosen: list[int]) -> str:
-        return super().reserve_batch(number, count + 1, chosen)
+    def reserve_batch(
+        self, number: int, count: int, chosen: Sequence[int] = (), is_timed: bool = False
+    ) -> str:
+        return super().reserve_batch(number, count + 1, chosen, is_timed)
 
 
 class FlushesAllButOne(Commands):

@@ -10,7 +10,8 @@ from beanstalk_twisted.wire.layouts import CONNECTION, GROUP, LISTED_JOB, SERVER
 from beanstalk_twisted.wire.stats import COUNTER, GAUGE, Key, ReplicatedStats, ServerStats, Stats
 
 ENDED: Values = {
-    "waiting-jobs": 0, "complete": True, "buried": 0, "ready": 0, "reserved": 0, "delayed": 0, "pending": 0, "name": "a",
+    "waiting-jobs": 0, "complete": True, "buried": 0, "ready": 0, "reserved": 0, "delayed": 0,
+    "pending": 0, "name": "a",
 }  # fmt: skip
 
 

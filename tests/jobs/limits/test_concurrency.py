@@ -110,57 +110,6 @@ class Jobs:
             assert both.last() == (keys[-1] if keys else None)
 
 
-def test_one_of_a_key_is_handed_out_and_the_others_wait_behind_it() -> None:
-    jobs = Jobs()
-    first, second, other = jobs.put(), jobs.put(), jobs.put(key=b"", pri=9)
-    assert jobs.first() == first
-    jobs.reserve(first)
-    assert jobs.first() == other
-    jobs.delete(first)
-    assert jobs.first() == second
-
-
-def test_a_better_job_takes_the_place_of_the_first() -> None:
-    jobs = Jobs()
-    jobs.put(pri=5)
-    better = jobs.put(pri=4)
-    assert (jobs.first(), jobs.tube(1).ready.count, jobs.tube(1).parked.count) == (better, 1, 1)
-
-
-def test_a_key_that_is_full_in_one_tube_is_in_all() -> None:
-    jobs = Jobs()
-    here, there = jobs.put(tube=1), jobs.put(tube=2)
-    jobs.reserve(here)
-    assert jobs.first(2) is None
-    jobs.release(here)
-    assert (jobs.first(1), jobs.first(2)) == (here, there)
-
-
-def test_each_job_is_judged_by_its_own_limit() -> None:
-    jobs = Jobs()
-    ids = [jobs.put(limit=limit) for limit in (1, 2, 3)]
-    jobs.reserve(ids[0])
-    assert jobs.first() == ids[1]
-    jobs.reserve(ids[1])
-    assert jobs.first() == ids[2]
-    jobs.delete(ids[0])
-    other = jobs.put(limit=1)
-    assert jobs.first() == ids[2]
-    jobs.delete(ids[1])
-    assert jobs.first() == ids[2]
-    jobs.delete(ids[2])
-    assert jobs.first() == other
-
-
-def test_jobs_at_the_limit_and_one_past_it() -> None:
-    jobs = Jobs()
-    ids = [jobs.put(limit=4) for _ in range(5)]
-    for job_id in ids[:4]:
-        assert jobs.first() == job_id
-        jobs.reserve(job_id)
-    assert jobs.first() is None
-
-
 def test_a_limit_of_none_is_one() -> None:
     jobs = Jobs()
     first, second = jobs.put(limit=0), jobs.put(limit=0)

@@ -58,45 +58,6 @@ def test_a_job_whose_group_has_a_job_waits_for_no_moment() -> None:
     assert state.counts[State.READY] == 3
 
 
-def test_those_that_come_before_their_group_do_not_wait() -> None:
-    state = make(image(1, after=b"g"), image(2, group=b"g"))
-    assert known(state, b"g") == (1, 0, [], False)
-
-
-def test_a_group_ends_with_its_last_job_and_not_before() -> None:
-    state = make(image(1, group=b"g"), image(2, group=b"g"), image(3, after=b"g"))
-    change(state, 1, Kind.DELETE, State.GONE)
-    assert known(state, b"g") == (1, 0, [3], False)
-    change(state, 2, Kind.DELETE, State.GONE)
-    assert known(state, b"g") == (0, 0, [3], True)
-    change(state, 3, Kind.GROUP_ENDED, State.READY)
-    assert known(state, b"g") == (0, 0, [], False)
-
-
-def test_a_buried_job_holds_its_group() -> None:
-    state = make(image(1, group=b"g"), image(2, after=b"g"))
-    change(state, 1, Kind.MOVE, State.BURIED, 7)
-    assert known(state, b"g") == (1, 1, [2], False)
-    tube = state.tubes.by_id(1)
-    state.apply_kicks(tube, tube.buried, tube.buried.first_ids(1))
-    assert known(state, b"g") == (1, 0, [2], False)
-
-
-def test_a_job_that_is_moved_or_changed_does_not_end_its_group() -> None:
-    state = make(image(1, group=b"g"), image(2, after=b"g"))
-    change(state, 1, Kind.MOVE, State.READY)
-    change(state, 1, Kind.UPDATE, State.READY)
-    change(state, 2, Kind.MOVE, State.DELAYED, NEVER_NS)
-    assert known(state, b"g") == (1, 0, [2], False)
-
-
-def test_another_job_of_an_ended_group_holds_those_that_wait() -> None:
-    state = make(image(1, group=b"g"), image(2, after=b"g"))
-    change(state, 1, Kind.DELETE, State.GONE)
-    state.apply(image(3, group=b"g"))
-    assert known(state, b"g") == (1, 0, [2], False)
-
-
 def test_those_that_wait_come_by_priority_and_id_in_whatever_order_they_are_loaded() -> None:
     images = [image(1, group=b"g"), *(image(n, pri=9 - n % 2, after=b"g") for n in (2, 3, 4))]
     held = make().groups.held(images)
@@ -110,14 +71,6 @@ def test_one_that_is_loaded_without_its_group_may_go() -> None:
     state = make()
     state.apply(image(2, after=b"g")._replace(state=State.DELAYED, deadline_ns=NEVER_NS))
     assert known(state, b"g") == (0, 0, [2], True)
-
-
-def test_a_kick_of_many_takes_those_that_wait_too() -> None:
-    state = make(image(1, group=b"g"), image(2, after=b"g"), image(3, delay=50))
-    tube = state.tubes.by_id(1)
-    state.apply_kicks(tube, tube.delayed, tube.delayed.first_ids(2))
-    assert known(state, b"g") == (1, 0, [], False)
-    assert state.counts[State.READY] == tube.ready.count == 3
 
 
 def test_nothing_is_left_of_groups_that_are_gone() -> None:

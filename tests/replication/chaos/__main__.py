@@ -26,12 +26,12 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from tests.model.ledger import check
 from tests.replication.chaos.clients import REPLY_S, Client, Journal
 from tests.replication.chaos.faults import WEIGHTS, CannotBe, Faults
 from tests.replication.chaos.field import LEASE_S, Field, Host, asked
 from tests.replication.chaos.machines import again_inside, has_namespaces
 from tests.replication.chaos.watching import Watcher
-from tests.replication.history import check
 from tests.server_process import LIMIT_S, Connection
 
 MARGIN_S: Final = LEASE_S + REPLY_S + 2.0

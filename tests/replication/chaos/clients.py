@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from tests.replication.history import Event, Kind
+from tests.model.ledger import Event, Kind
 from tests.server_process import body_bytes
 
 REPLY_S: Final = 4.0

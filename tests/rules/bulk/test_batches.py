@@ -55,27 +55,6 @@ def a_server_at_work(jobs: int) -> tuple[Server, Client]:
 # Deleting.
 
 
-def test_each_job_is_deleted_that_delete_would_delete() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
-    reserved, held, ready = client.put(), client.put(), client.put()
-    delayed, buried = client.put(delay=5), client.put()
-    client.says(f"reserve-job {reserved}")
-    other.says(f"reserve-job {held}")
-    client.says(f"reserve-job {buried}")
-    client.says(f"bury {buried} 0")
-    ids = [reserved, held, ready, delayed, buried, 77]
-    assert client.says(delete(ids)) == "DELETED_BATCH 4 2"
-    assert list(server.queue.state.jobs) == [held]
-    assert client.asks("stats-tube default")["cmd-delete"] == "4"
-
-
-def test_an_id_that_stands_twice_is_deleted_once() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.says("delete-batch 1 1 1") == "DELETED_BATCH 1 2"
-
-
 def test_the_reply_to_a_deletion_waits_for_all_of_it_and_for_what_was_not_found() -> None:
     server = Server()
     client = server.connect()
@@ -89,22 +68,11 @@ def test_the_reply_to_a_deletion_waits_for_all_of_it_and_for_what_was_not_found(
     assert deleted == [2, 3]
 
 
-def test_a_tube_that_a_batch_has_emptied_is_forgotten() -> None:
-    client = Server().connect()
-    client.says("use a")
-    puts(client, 2)
-    client.says("use default")
-    client.says("delete-batch 1 2")
-    assert client.lists("list-tubes") == ["default"]
-
-
 LARGE: Final = 60_000
 """Bytes of a body."""
 
 
-def test_large_jobs_are_deleted_at_once() -> None:
-    server = Server()
-    client = server.connect()
+def test_large_jobs_are_deleted_at_once(server: Server, client: Client) -> None:
     jobs = BATCH_SLICE_BYTES // LARGE + 2
     ids = [client.put(bytes(LARGE)) for _ in range(jobs)]
     assert client.says(delete(ids)) == f"DELETED_BATCH {jobs} 0"
@@ -113,9 +81,7 @@ def test_large_jobs_are_deleted_at_once() -> None:
     assert client.last[1] == server.log.committed_lsn()
 
 
-def test_the_largest_deletion_is_whole() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_largest_deletion_is_whole(server: Server, client: Client) -> None:
     client.says("use mail")
     puts(client, MAX_BATCH_JOBS - 1)
     client.says("use default")
@@ -172,9 +138,7 @@ def test_the_first_job_of_a_batch_that_waits_for_its_turn_is_reserved_at_once() 
     assert batch(client.hears())[0] == 1
 
 
-def test_a_deletion_goes_on_when_its_client_has_gone() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_deletion_goes_on_when_its_client_has_gone(server: Server, client: Client) -> None:
     ids = puts(client, BATCH_SLICE_JOBS + 1)
     for _ in ids:
         client.takes()
@@ -201,29 +165,6 @@ def test_jobs_that_are_given_back_in_slices_may_be_deleted_meanwhile() -> None:
 
 
 # Reserving.
-
-
-def test_the_best_jobs_are_reserved_in_order_up_to_the_count() -> None:
-    client = Server().connect()
-    client.says("watch a")
-    client.put(b"third", pri=3)
-    client.put(b"first", pri=1)
-    client.says("use a")
-    client.put(b"second", pri=2)
-    assert client.says("reserve-batch 2") == (
-        "RESERVED_BATCH 2\r\nRESERVED 2 5\r\nfirst\r\nRESERVED 3 6\r\nsecond"
-    )
-    assert client.says("reserve-batch 9 5") == "RESERVED_BATCH 1\r\nRESERVED 1 5\r\nthird"
-    assert client.asks("stats-job 1")["state"] == "reserved"
-    assert client.asks("stats")["current-workers"] == "1"
-
-
-def test_without_seconds_no_job_is_an_answer_too() -> None:
-    client = Server().connect()
-    assert client.says("reserve-batch 5") == "RESERVED_BATCH 0"
-    client.put(ttr=1)
-    client.takes()
-    assert client.says("reserve-batch 5") == "RESERVED_BATCH 0"
 
 
 def test_with_seconds_it_is_a_reserve_with_timeout_for_the_first_job() -> None:
@@ -266,20 +207,7 @@ def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
     assert client.hears() == "RESERVED 1 1\r\nx"
 
 
-def test_a_reply_waits_for_the_puts_of_all_its_jobs() -> None:
-    server = Server()
-    client = server.connect()
-    client.put(pri=2)
-    client.put(pri=1)
-    client.says("use other")
-    client.put(pri=0)
-    client.says("reserve-batch 5")
-    assert client.last is not None
-    assert client.last[1] == server.log.committed_lsn(2)
-
-
-def test_a_half_close_ends_the_wait_but_no_batch() -> None:
-    server = Server()
+def test_a_half_close_ends_the_wait_but_no_batch(server: Server) -> None:
     client, other, producer = server.connect(), server.connect(), server.connect()
     client.says("reserve-batch 2 60")
     other.says("reserve-batch 2 60")
@@ -292,9 +220,8 @@ def test_a_half_close_ends_the_wait_but_no_batch() -> None:
     assert client.hears() is None
 
 
-def test_who_leaves_while_its_batch_grows_gives_all_back() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
+def test_who_leaves_while_its_batch_grows_gives_all_back(server: Server, client: Client) -> None:
+    producer = server.connect()
     count = len(puts(producer, 3 * BATCH_SLICE_JOBS))
     assert client.says(f"reserve-batch {count}") is None
     server.tick()
@@ -305,9 +232,8 @@ def test_who_leaves_while_its_batch_grows_gives_all_back() -> None:
     assert (stats["current-jobs-ready"], stats["current-jobs-reserved"]) == (str(count), "0")
 
 
-def test_who_leaves_with_the_first_job_gives_it_back() -> None:
-    server = Server()
-    client, producer = server.connect(), server.connect()
+def test_who_leaves_with_the_first_job_gives_it_back(server: Server, client: Client) -> None:
+    producer = server.connect()
     client.says("reserve-batch 2 60")
     puts(producer, 2)
     client.leaves()
@@ -358,17 +284,14 @@ def test_a_slice_ends_with_so_many_bytes_too(size: int, jobs: int) -> None:
 @pytest.mark.parametrize(
     ("size", "is_at_once"), [(AT_ONCE_BYTES, True), (AT_ONCE_BYTES + 1, False)]
 )
-def test_a_large_answer_is_delivered(size: int, is_at_once: bool) -> None:
-    client = Server().connect()
+def test_a_large_answer_is_delivered(client: Client, size: int, is_at_once: bool) -> None:
     puts(client, 1, b"x" * size)
     reply = client.says("reserve-batch 1")
     assert (reply is not None) is is_at_once
     assert batch(reply if is_at_once else client.hears()) == [1]
 
 
-def test_on_a_full_disk_jobs_are_reserved_and_deleted() -> None:
-    server = Server()
-    client = server.connect()
+def test_on_a_full_disk_jobs_are_reserved_and_deleted(server: Server, client: Client) -> None:
     ids = puts(client, BATCH_SLICE_JOBS + 1)
     server.log.budget = full_disk()
     assert client.says(f"reserve-batch {len(ids)}") is None

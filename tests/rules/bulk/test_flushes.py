@@ -31,41 +31,6 @@ def counted(client: Client, key: str) -> int:
     return int(client.asks(f"stats-tube {used.split()[1]}")[key])
 
 
-@pytest.mark.parametrize(
-    ("state", "gone"),
-    [("", ["buried", "delayed", "ready"]), (" all", ["buried", "delayed", "ready"]),
-     (" ready", ["ready"]), (" delayed", ["delayed"]), (" buried", ["buried"])],
-)  # fmt: skip
-def test_what_is_in_the_state_is_deleted_and_nothing_else(state: str, gone: list[str]) -> None:
-    client = Server().connect()
-    jobs = one_of_each(client)
-    client.says("use other")
-    others = one_of_each(client)
-    assert client.says(f"flush-tube default{state}") == f"FLUSHED {len(gone)}"
-    for name, job_id in jobs.items():
-        assert (client.says(f"stats-job {job_id}") == "NOT_FOUND") == (name in gone)
-        assert client.asks(f"stats-job {others[name]}")["state"] == name
-
-
-@pytest.mark.parametrize("command", ["flush-tube", "flush-buried"])
-def test_nothing_is_deleted_in_a_tube_that_is_not_there_and_none_is_made(command: str) -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    assert client.says(f"{command} nowhere") == "FLUSHED 0"
-    assert client.says("stats-tube nowhere") == "NOT_FOUND"
-
-
-def test_an_empty_tube_has_nothing_to_delete() -> None:
-    server = Server()
-    client = server.connect()
-    client.put()
-    assert client.says("flush-tube nowhere") == "FLUSHED 0"
-    assert client.last is not None and client.last[1] == server.log.committed_lsn()
-    assert client.says("flush-tube default") == "FLUSHED 1"
-    assert client.says("flush-tube default") == "FLUSHED 0"
-
-
 def test_each_deletion_is_a_record_and_the_answer_waits_for_the_last() -> None:
     server = Server()
     client = server.connect()
@@ -83,8 +48,7 @@ def test_each_deletion_is_a_record_and_the_answer_waits_for_the_last() -> None:
     assert client.last is not None and client.last[1] == len(server.log.records)
 
 
-def test_the_tube_counts_deleted_jobs_and_the_server_counts_no_command() -> None:
-    client = Server().connect()
+def test_the_tube_counts_deleted_jobs_and_the_server_counts_no_command(client: Client) -> None:
     one_of_each(client)
     client.says("flush-tube default")
     assert counted(client, "cmd-delete") == 3
@@ -92,9 +56,7 @@ def test_the_tube_counts_deleted_jobs_and_the_server_counts_no_command() -> None
     assert client.asks("stats")["cmd-delete"] == "0"
 
 
-def test_a_full_disk_does_not_hinder_it() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_full_disk_does_not_hinder_it(server: Server, client: Client) -> None:
     one_of_each(client)
     server.log.budget = full_disk()
     assert client.says("kick 1") == "OUT_OF_MEMORY"
@@ -149,9 +111,8 @@ def test_what_is_put_meanwhile_stays_wherever_it_stands(pri: int) -> None:
     assert [other.asks(f"stats-job {job_id}")["state"] for job_id in late] == ["ready", "delayed"]
 
 
-def test_one_slice_passes_over_so_many_jobs_at_most() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_one_slice_passes_over_so_many_jobs_at_most(server: Server, client: Client) -> None:
+    other = server.connect()
     for _ in range(SLICE_JOBS):
         client.put(delay=5)
     last = client.put(delay=100)
@@ -164,9 +125,7 @@ def test_one_slice_passes_over_so_many_jobs_at_most() -> None:
     assert client.hears() == f"FLUSHED {SLICE_JOBS + 1}"
 
 
-def test_one_slice_deletes_fewer_jobs_with_tags() -> None:
-    server = Server()
-    client = server.connect()
+def test_one_slice_deletes_fewer_jobs_with_tags(server: Server, client: Client) -> None:
     a_slice = -(-SLICE_JOBS // TAGGED_JOBS)
     for number in range(a_slice + 1):
         put(client, f"idp:{number}")
@@ -194,9 +153,8 @@ def test_one_slice_deletes_so_many_bytes_at_most(state: str) -> None:
     assert client.hears() == "FLUSHED 9"
 
 
-def test_it_ends_though_more_comes_all_the_time() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_it_ends_though_more_comes_all_the_time(server: Server, client: Client) -> None:
+    other = server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put()
     client.says("flush-tube default")
@@ -221,9 +179,8 @@ def test_delayed_jobs_that_become_ready_meanwhile_are_deleted_too() -> None:
     assert counted(other, "current-jobs-ready") == 0
 
 
-def test_jobs_that_others_take_meanwhile_are_theirs() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_jobs_that_others_take_meanwhile_are_theirs(server: Server, client: Client) -> None:
+    other = server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put()
     client.says("flush-tube default")
@@ -233,8 +190,7 @@ def test_jobs_that_others_take_meanwhile_are_theirs() -> None:
     assert other.says(f"delete {taken}") == "DELETED"
 
 
-def test_two_flushes_of_one_tube_delete_each_job_once() -> None:
-    server = Server()
+def test_two_flushes_of_one_tube_delete_each_job_once(server: Server) -> None:
     clients = [server.connect(), server.connect()]
     for _ in range(4 * SLICE_JOBS):
         clients[0].put()
@@ -245,9 +201,8 @@ def test_two_flushes_of_one_tube_delete_each_job_once() -> None:
     assert sum(int(each.split()[1]) for each in said) == 4 * SLICE_JOBS
 
 
-def test_a_flush_goes_on_when_its_client_has_left() -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+def test_a_flush_goes_on_when_its_client_has_left(server: Server, client: Client) -> None:
+    other = server.connect()
     for _ in range(2 * SLICE_JOBS):
         client.put()
     client.says("flush-tube default")

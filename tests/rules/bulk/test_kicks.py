@@ -193,8 +193,7 @@ def buried(client: Client, count: int) -> list[int]:
     return ids
 
 
-def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go() -> None:
-    server = Server()
+def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go(server: Server) -> None:
     client, workers = server.connect(), [server.connect() for _ in range(3)]
     ids = buried(client, 20)
     for worker in workers:
@@ -204,15 +203,3 @@ def test_who_waits_is_served_job_by_job_and_the_rest_is_kicked_in_one_go() -> No
     assert [worker.hears() for worker in workers] == [f"RESERVED {n} 1\r\nx" for n in ids[:3]]
     kinds = [record.kind for record in server.log.records[before:]]
     assert kinds == [Kind.KICK, Kind.RESERVE] * 3 + [Kind.KICK] * 17
-
-
-def test_a_kick_in_a_paused_tube_serves_nobody() -> None:
-    server = Server()
-    client, worker = server.connect(), server.connect()
-    ids = buried(client, 20)
-    worker.says("reserve")
-    client.says("pause-tube default 9")
-    assert client.says("kick 20") == "KICKED 20"
-    assert worker.hears() is None
-    server.pass_time(9)
-    assert worker.hears() == f"RESERVED {ids[0]} 1\r\nx"

@@ -28,18 +28,7 @@ def inserted(first: int, count: int) -> str:
 # Batches.
 
 
-def test_all_jobs_are_there_with_ids_that_follow_each_other() -> None:
-    client = Server().connect()
-    client.put()
-    assert client.puts_batch(*THREE) == inserted(2, 3)
-    assert [client.takes(), client.takes(), client.takes()] == [1, 3, 2]
-    assert client.asks("stats-job 4")["state"] == "delayed"
-    assert client.asks("stats-job 4")["pri"] == "9"
-
-
-def test_a_batch_is_logged_as_a_whole_behind_its_tube() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_batch_is_logged_as_a_whole_behind_its_tube(server: Server, client: Client) -> None:
     client.says("use mail")
     client.puts_batch(*THREE)
     tube, *jobs = server.log.records
@@ -52,23 +41,7 @@ def test_a_batch_is_logged_as_a_whole_behind_its_tube() -> None:
     assert client.last[1] == 5
 
 
-def test_who_waits_gets_the_best_job_when_all_are_there() -> None:
-    server = Server()
-    workers = [server.connect() for _ in range(3)]
-    for worker in workers:
-        assert worker.says("reserve-with-timeout 5") is None
-    server.connect().puts_batch(*THREE)
-    kinds = [image.kind for image in server.log.images()]
-    assert kinds == [Kind.PUT] * 3 + [Kind.RESERVE] * 2
-    assert [worker.hears() for worker in workers] == [
-        "RESERVED 2 3\r\none", "RESERVED 1 4\r\nfive", None,
-    ]  # fmt: skip
-    server.pass_time(2)
-    assert workers[2].hears() == "RESERVED 3 4\r\nnine"
-
-
-def test_a_batch_is_counted_as_its_jobs_and_as_no_command() -> None:
-    client = Server().connect()
+def test_a_batch_is_counted_as_its_jobs_and_as_no_command(client: Client) -> None:
     client.puts_batch(*THREE)
     stats = client.asks("stats")
     assert (stats["cmd-put"], stats["total-jobs"], stats["current-producers"]) == ("0", "3", "1")
@@ -80,10 +53,9 @@ def test_a_batch_is_counted_as_its_jobs_and_as_no_command() -> None:
     [(SOON_JOBS, 1, True), (SOON_JOBS + 1, 1, False), (40, 100_000, True), (42, 100_000, False)],
 )
 def test_many_or_large_jobs_are_put_in_a_later_turn(
-    count: int, size: int, is_at_once: bool
+    server: Server, client: Client, count: int, size: int, is_at_once: bool
 ) -> None:
-    server = Server()
-    client, other = server.connect(), server.connect()
+    other = server.connect()
     reply = client.puts_batch(*[(0, 0, 60, bytes(size))] * count)
     assert (reply is not None) is is_at_once
     if not is_at_once:
@@ -194,21 +166,11 @@ def test_a_delay_counts_from_when_a_batch_that_waited_is_taken() -> None:
     assert image.ts_ns == START_NS, "its age counts from its line"
 
 
-def test_no_memory_puts_nothing() -> None:
-    server = Server()
+def test_no_memory_puts_nothing(server: Server) -> None:
     server.queue.puts.memory = Scarce(100)
     client = server.connect()
     assert client.puts_batch((0, 0, 1, b"x" * 60), (0, 0, 1, b"x" * 60)) == "OUT_OF_MEMORY"
     assert not server.log.records
-
-
-def test_a_server_that_drains_takes_neither() -> None:
-    client = Server().connect()
-    client.says("drain")
-    assert client.puts_batch(*THREE) == "DRAINING"
-    assert client.says("put-at 0 0 60 1", b"x") == "DRAINING"
-    client.says("undrain")
-    assert client.puts_batch(*THREE) == inserted(1, 3)
 
 
 JOB = st.tuples(
@@ -246,8 +208,7 @@ def test_batches_leave_what_single_puts_leave(
 
 
 @pytest.mark.parametrize("at_s", [0, 1, START_S - 1, START_S])
-def test_a_moment_that_is_past_is_now(at_s: int) -> None:
-    client = Server().connect()
+def test_a_moment_that_is_past_is_now(client: Client, at_s: int) -> None:
     assert client.says(f"put-at 7 {at_s} 60 1", b"x") == "INSERTED 1"
     stats = client.asks("stats-job 1")
     assert [stats[key] for key in ("state", "pri", "delay", "ttr", "time-left")] == [
@@ -255,8 +216,7 @@ def test_a_moment_that_is_past_is_now(at_s: int) -> None:
     ]  # fmt: skip
 
 
-def test_a_job_is_ready_at_its_moment() -> None:
-    server = Server()
+def test_a_job_is_ready_at_its_moment(server: Server) -> None:
     server.now_ns += NS // 4
     client = server.connect()
     client.says(f"put-at 0 {START_S + 3} 60 1", b"x")
@@ -269,8 +229,7 @@ def test_a_job_is_ready_at_its_moment() -> None:
     assert server.log.images()[0].deadline_ns == START_NS + 3 * NS
 
 
-def test_the_moment_is_one_of_the_wall_clock() -> None:
-    server = Server()
+def test_the_moment_is_one_of_the_wall_clock(server: Server) -> None:
     server.queue.tell_wall_clock(lambda: -100 * NS)
     client = server.connect()
     client.says(f"put-at 0 {START_S} 60 1", b"x")
@@ -279,8 +238,7 @@ def test_the_moment_is_one_of_the_wall_clock() -> None:
     assert client.asks("stats-job 2")["state"] == "ready"
 
 
-def test_a_moment_is_no_further_ahead_than_the_longest_delay() -> None:
-    client = Server().connect()
+def test_a_moment_is_no_further_ahead_than_the_longest_delay(client: Client) -> None:
     last = START_S + MAX_AHEAD_S
     assert client.says(f"put-at 0 {last + 1} 60 1", b"x") == "BAD_FORMAT"
     assert client.says(f"put-at 0 {'9' * 100} 60 1", b"x") == "BAD_FORMAT"
@@ -304,8 +262,7 @@ def test_a_moment_that_passes_while_the_job_waits_for_room_is_now() -> None:
 # Tags.
 
 
-def test_a_job_with_tags_is_put_as_any_other() -> None:
-    server = Server()
+def test_a_job_with_tags_is_put_as_any_other(server: Server) -> None:
     plain, tagged = server.connect(), server.connect()
     plain.put(b"x", pri=3, delay=2, ttr=9)
     assert tagged.says("put 3 2 9 1 idp:a con:b:2", b"x") == "INSERTED 2"

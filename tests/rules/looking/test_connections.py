@@ -30,8 +30,7 @@ def numbers(client: Client, reply: str | None) -> list[int]:
     return [int(each["connection"]) for each in listed(reply or client.hears())]
 
 
-def test_a_connection_is_described_with_all_that_there_is_to_say() -> None:
-    server = Server()
+def test_a_connection_is_described_with_all_that_there_is_to_say(server: Server) -> None:
     asker, worker = server.connect(), server.connect()
     server.queue.connections.facts = lambda session: ConnectionFacts(
         f"peer {session.number}", 7, "shop" if session.number == 2 else "", session.number == 2
@@ -56,8 +55,7 @@ def test_a_connection_is_described_with_all_that_there_is_to_say() -> None:
     assert asker.last is not None and asker.last[1] == server.log.committed_lsn() > 0
 
 
-def test_who_waits_for_the_end_of_a_job_waits() -> None:
-    server = Server()
+def test_who_waits_for_the_end_of_a_job_waits(server: Server) -> None:
     asker, waiter = server.connect(), server.connect()
     waiter.says(f"wait-job {asker.put()} 60")
     server.pass_time(4)
@@ -66,8 +64,7 @@ def test_who_waits_for_the_end_of_a_job_waits() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_so_many_reserved_jobs_are_shown_and_all_are_counted(more: int) -> None:
-    client = Server().connect()
+def test_so_many_reserved_jobs_are_shown_and_all_are_counted(client: Client, more: int) -> None:
     for _ in range(SHOWN_RESERVED + more):
         client.put()
         client.takes()
@@ -76,8 +73,7 @@ def test_so_many_reserved_jobs_are_shown_and_all_are_counted(more: int) -> None:
     assert shown["time-left"].count(":") == SHOWN_RESERVED
 
 
-def test_who_has_ended_is_not_listed() -> None:
-    server = Server()
+def test_who_has_ended_is_not_listed(server: Server) -> None:
     asker, other = server.connect(), server.connect()
     other.leaves()
     assert numbers(asker, asker.says("list-connections")) == [1]
@@ -107,8 +103,7 @@ def test_one_slice_is_answered_at_once_and_one_connection_more_takes_another() -
     assert server.queue.next_due_ns() is None
 
 
-def test_a_list_ends_though_its_client_has_left() -> None:
-    server = Server()
+def test_a_list_ends_though_its_client_has_left(server: Server) -> None:
     clients = [server.connect() for _ in range(SLICE_CONNECTIONS + 1)]
     assert clients[0].says("list-connections") is None
     clients[0].leaves()

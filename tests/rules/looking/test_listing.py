@@ -57,15 +57,8 @@ def ids(client: Client, asked: str) -> list[int]:
     return [job_id for each in pages(client, asked, 3) for job_id in each]
 
 
-def bury(client: Client, job_id: int) -> None:
-    """Put a job aside."""
-    client.says(f"reserve-job {job_id}")
-    client.says(f"bury {job_id} 7")
-
-
-def test_a_job_is_shown_with_all_that_there_is_to_say() -> None:
-    server = Server()
-    client, worker = server.connect(), server.connect()
+def test_a_job_is_shown_with_all_that_there_is_to_say(server: Server, client: Client) -> None:
+    worker = server.connect()
     client.put(b"four", pri=5, delay=9, ttr=20)
     assert client.says("list-jobs default all 1") == (
         "OK 164\r\n---\njobs:\n- id: 1\n  pri: 5\n  state: delayed\n  size: 4\n  age: 0\n"
@@ -88,28 +81,6 @@ def test_a_job_is_shown_with_all_that_there_is_to_say() -> None:
     }
 
 
-def test_each_state_has_its_order() -> None:
-    server = Server()
-    client, worker = server.connect(), server.connect()
-    ready = [client.put(pri=pri) for pri in (5, 4294967295, 0, 5)]
-    delayed = [client.put(delay=delay) for delay in (9, 5, 9)]
-    held = [client.put() for _ in range(4)]
-    buried = [client.put() for _ in range(3)]
-    for job_id in reversed(buried):
-        bury(client, job_id)
-    for who, job_id in zip((worker, client, worker, client), reversed(held), strict=True):
-        who.says(f"reserve-job {job_id}")
-    known = {
-        "ready": [ready[2], ready[0], ready[3], ready[1]],
-        "reserved": [held[0], held[2], held[1], held[3]],
-        "delayed": [delayed[1], delayed[0], delayed[2]],
-        "buried": buried[::-1],
-    }
-    for state, order in known.items():
-        assert ids(client, f"default {state}") == order
-    assert ids(client, "default all") == [each for state in STATES for each in known[state]]
-
-
 @pytest.mark.parametrize("state", ["ready", "all"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1000])
 def test_only_a_page_that_has_more_behind_it_has_a_cursor(state: str, limit: int) -> None:
@@ -119,25 +90,14 @@ def test_only_a_page_that_has_more_behind_it_has_a_cursor(state: str, limit: int
     assert pages(client, f"default {state}", limit) == expected
 
 
-def test_a_page_may_have_jobs_of_several_states() -> None:
-    client = Server().connect()
-    jobs = [client.put(), client.put(), client.put(delay=9), client.put()]
-    bury(client, jobs[3])
-    client.says(f"reserve-job {jobs[1]}")
-    assert pages(client, "default all", 2) == [jobs[:2], jobs[2:]]
-    assert pages(client, "default all", 3) == [jobs[:3], jobs[3:]]
-
-
-def test_a_page_has_so_many_jobs_at_most() -> None:
-    client = Server().connect()
+def test_a_page_has_so_many_jobs_at_most(client: Client) -> None:
     for _ in range(MAX_PAGE_JOBS + 1):
         client.put()
     found = pages(client, "default all", MAX_PAGE_JOBS)
     assert [len(each) for each in found] == [MAX_PAGE_JOBS, 1]
 
 
-def test_a_tube_that_is_not_there_is_not_found_and_an_empty_one_is() -> None:
-    client = Server().connect()
+def test_a_tube_that_is_not_there_is_not_found_and_an_empty_one_is(client: Client) -> None:
     assert client.says("list-jobs nowhere all 1") == "NOT_FOUND"
     assert client.says("list-jobs default all 1") == "OK 13\r\n---\njobs: []\n"
 
@@ -148,15 +108,13 @@ def test_a_tube_that_is_not_there_is_not_found_and_an_empty_one_is() -> None:
      "ready 1 d1-1", "reserved 1 r1-1", "delayed 1 b1-1", "buried 1 h1-1", "all 1 rr1-1",
      f"all 1 r1-{1 << 64}", "all 1 r99999999999999999999-1"],
 )  # fmt: skip
-def test_a_cursor_that_no_page_could_have_is_bad_format(asked: str) -> None:
-    client = Server().connect()
+def test_a_cursor_that_no_page_could_have_is_bad_format(client: Client, asked: str) -> None:
     client.put()
     for tube in ("default", "nowhere"):
         assert client.says(f"list-jobs {tube} {asked}") == "BAD_FORMAT"
 
 
-def test_the_largest_ids_and_times_before_1970_have_cursors() -> None:
-    client = Server().connect()
+def test_the_largest_ids_and_times_before_1970_have_cursors(client: Client) -> None:
     assert page(client, f"list-jobs default all 1 b-{1 << 63}-{(1 << 64) - 1}") == ([], None)
 
 
@@ -175,9 +133,7 @@ def test_a_list_changes_nothing_and_is_answered_when_what_it_shows_is_durable() 
     assert (len(server.log.records), stats, client.asks("stats-tube default")) == before
 
 
-def test_a_touch_does_not_move_a_job_to_another_page() -> None:
-    server = Server()
-    client = server.connect()
+def test_a_touch_does_not_move_a_job_to_another_page(server: Server, client: Client) -> None:
     held = [client.put() for _ in range(4)]
     for _ in held:
         client.takes()
@@ -189,8 +145,7 @@ def test_a_touch_does_not_move_a_job_to_another_page() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_page_looks_at_so_many_reserved_jobs_and_then_has_a_cursor() -> None:
-    server = Server()
+def test_a_page_looks_at_so_many_reserved_jobs_and_then_has_a_cursor(server: Server) -> None:
     client, worker, other = server.connect(), server.connect(), server.connect()
     worker.says("watch b")
     for number in range(LOOK_RESERVED + 10):

@@ -60,8 +60,7 @@ def compare(server: Server, client: Client, part: tuple[tuple[str, str | None], 
     return names
 
 
-def test_every_answer_is_byte_for_byte_what_the_real_server_gave() -> None:
-    server = Server()
+def test_every_answer_is_byte_for_byte_what_the_real_server_gave(server: Server) -> None:
     # What varies from process to process is set to what the real one had.
     server.facts = {**FACTS, "version": VERSION}
     server.connect().leaves()
@@ -93,8 +92,7 @@ def test_an_id_of_the_process_that_looks_like_a_number_is_quoted(identity: str, 
     assert reply is not None and f"\nid: {shown}\n" in reply
 
 
-def test_what_the_process_knows_is_shown_as_it_knows_it() -> None:
-    server = Server()
+def test_what_the_process_knows_is_shown_as_it_knows_it(server: Server) -> None:
     server.facts = {
         "pid": 1, "version": "0.1", "rusage-utime": "1.000007", "rusage-stime": "12345.678901",
         "uptime": 99, "binlog-oldest-index": 3, "binlog-current-index": 5,
@@ -151,75 +149,20 @@ SAID = {
 
 @pytest.mark.parametrize(("line", "counter"), SAID.items())
 def test_a_command_is_counted_under_its_own_name_also_when_it_finds_nothing(
-    line: str, counter: str
+    server: Server, client: Client, line: str, counter: str
 ) -> None:
-    server = Server()
-    client, asking = server.connect(), server.connect()
+    asking = server.connect()
     client.says(line, b"x")
     stats = asking.asks("stats")
     assert {key for key in COUNTERS if stats[key] != "0"} == {counter, "cmd-stats"}
     assert stats[counter] == stats["cmd-stats"] == "1"
 
 
-def test_reserve_job_and_kick_job_are_not_counted() -> None:
-    client = Server().connect()
+def test_reserve_job_and_kick_job_are_not_counted(client: Client) -> None:
     client.says("reserve-job 99")
     client.says("kick-job 99")
     stats = client.asks("stats")
     assert {key for key in COUNTERS if stats[key] != "0"} == {"cmd-stats"}
-
-
-def test_total_jobs_counts_puts_and_never_goes_down() -> None:
-    client = Server().connect()
-    client.says("use a")
-    client.says(f"delete {client.put()}")
-    client.put(delay=5)
-    assert client.asks("stats")["total-jobs"] == "2"
-    assert client.asks("stats-tube a")["total-jobs"] == "2"
-    assert client.asks("stats-tube default")["total-jobs"] == "0"
-
-
-def test_a_tube_counts_the_deletes_and_pauses_that_succeeded() -> None:
-    client = Server().connect()
-    client.says("use a")
-    client.says(f"delete {client.put()}")
-    client.says("delete 99")
-    client.says("pause-tube a 1")
-    client.says("pause-tube nosuch 1")
-    stats = client.asks("stats-tube a")
-    assert (stats["cmd-delete"], stats["cmd-pause-tube"]) == ("1", "1")
-    stats = client.asks("stats")
-    assert (stats["cmd-delete"], stats["cmd-pause-tube"]) == ("2", "2")
-
-
-def test_the_counts_of_jobs_follow_a_job_through_all_states() -> None:
-    server = Server()
-    client = server.connect()
-    seen = []
-    for line in (
-        "put 5 9 60 1", "kick 1", "reserve", "bury 1 5", "kick-job 1", "reserve", "release 1 5 9",
-        "delete 1",
-    ):  # fmt: skip
-        client.says(line, b"x")
-        stats = client.asks("stats-tube default")
-        all_tubes = client.asks("stats")
-        keys = [f"current-jobs-{name}" for name in ("urgent", "ready", "reserved", "delayed")]
-        keys.append("current-jobs-buried")
-        assert [stats[key] for key in keys] == [all_tubes[key] for key in keys]
-        seen.append("".join(stats[key] for key in keys))
-    assert seen == [
-        "00010", "11000", "00100", "00001", "11000", "00100", "00010", "00000",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("pri", "urgent"), [(0, "1"), (1023, "1"), (1024, "0"), (4294967295, "0")])
-def test_ready_jobs_below_1024_are_urgent(pri: int, urgent: str) -> None:
-    client = Server().connect()
-    client.put(pri=pri)
-    assert client.asks("stats")["current-jobs-urgent"] == urgent
-    assert client.asks("stats-tube default")["current-jobs-urgent"] == urgent
-    client.takes()
-    assert client.asks("stats")["current-jobs-urgent"] == "0"
 
 
 # Connections.
@@ -232,8 +175,7 @@ def connections(client: Client) -> tuple[str, ...]:
     return tuple(stats[name] for name in (*names, "total-connections"))
 
 
-def test_connections_are_counted_while_they_last_and_in_total() -> None:
-    server = Server()
+def test_connections_are_counted_while_they_last_and_in_total(server: Server) -> None:
     asking = server.connect()
     assert connections(asking) == ("1", "0", "0", "0", "1")
     server.connect().leaves()
@@ -263,8 +205,7 @@ def test_who_reserves_is_a_worker_as_long_as_it_is_connected(line: str, is_worke
     assert connections(asking)[2] == "0"
 
 
-def test_who_has_put_is_a_producer_as_long_as_it_is_connected() -> None:
-    server = Server()
+def test_who_has_put_is_a_producer_as_long_as_it_is_connected(server: Server) -> None:
     asking, client = server.connect(), server.connect()
     client.put()
     client.put()
@@ -273,47 +214,14 @@ def test_who_has_put_is_a_producer_as_long_as_it_is_connected() -> None:
     assert connections(asking)[1] == "0"
 
 
-def test_who_put_in_vain_is_a_producer_too() -> None:
-    server = Server()
+def test_who_put_in_vain_is_a_producer_too(server: Server) -> None:
     asking, client = server.connect(), server.connect()
     server.queue.puts.is_draining = True
     client.says("put 0 0 1 1", b"x")
     assert connections(asking)[1] == "1"
 
 
-def test_who_waits_is_counted_until_it_is_answered_or_gone() -> None:
-    server = Server()
-    asking = server.connect()
-    clients = [server.connect() for _ in range(3)]
-    for client in clients:
-        client.says("reserve")
-    assert connections(asking)[3] == "3"
-    clients[1].leaves()
-    asking.put()
-    assert connections(asking)[3] == "1"
-    clients[2].half_closes()
-    assert connections(asking)[3] == "0"
-
-
-def test_a_tube_counts_who_uses_and_who_watches_it() -> None:
-    server = Server()
-    asking, client = server.connect(), server.connect()
-    client.says("use a")
-    client.says("use a")
-    client.says("watch a")
-    client.says("watch a")
-    stats = asking.asks("stats-tube a")
-    assert (stats["current-using"], stats["current-watching"]) == ("1", "1")
-    stats = asking.asks("stats-tube default")
-    assert (stats["current-using"], stats["current-watching"]) == ("1", "2")
-    client.says("ignore default")
-    client.leaves()
-    stats = asking.asks("stats-tube default")
-    assert (stats["current-using"], stats["current-watching"]) == ("1", "1")
-
-
-def test_tubes_are_counted() -> None:
-    client = Server().connect()
+def test_tubes_are_counted(client: Client) -> None:
     client.says("use a")
     client.says("watch b")
     assert client.asks("stats")["current-tubes"] == "3"
@@ -344,10 +252,8 @@ def test_seconds_left_are_cut_to_whole_ones(passed: float, left: str) -> None:
 
 @pytest.mark.parametrize(("overdue", "left"), [(0.5, "0"), (1, "-1"), (1.9, "-1"), (2, "-2")])
 def test_seconds_of_what_is_overdue_are_negative_and_cut_toward_0(
-    overdue: float, left: str
+    server: Server, client: Client, overdue: float, left: str
 ) -> None:
-    server = Server()
-    client = server.connect()
     client.put(ttr=10)
     client.takes()
     server.now_ns += round((10 + overdue) * 1e9)
@@ -364,53 +270,7 @@ def test_age_runs_from_the_put_line_and_the_delay_from_the_whole_body() -> None:
     assert (stats["age"], stats["time-left"]) == ("3", "10")
 
 
-def test_a_ready_or_buried_job_has_no_time_left() -> None:
-    client = Server().connect()
-    client.put(ttr=5)
-    assert client.asks("stats-job 1")["time-left"] == "0"
-    client.takes()
-    client.says("bury 1 0")
-    assert client.asks("stats-job 1")["time-left"] == "0"
-
-
-def test_the_pause_of_a_tube_is_told_while_it_lasts() -> None:
-    server = Server()
-    client = server.connect()
-    client.says("pause-tube default 2")
-    server.pass_time(2)
-    stats = client.asks("stats-tube default")
-    assert (stats["pause"], stats["pause-time-left"]) == ("0", "0")
-
-
-@pytest.mark.parametrize("ttr", [1, 120, 4294, 4295, 4296, 4297, 5000, 21600, 4294967295])
-def test_a_ttr_is_told_as_it_was_given(ttr: int) -> None:
-    client = Server().connect()
-    client.put(ttr=ttr)
-    assert client.asks("stats-job 1")["ttr"] == str(ttr)
-
-
-def test_the_counters_of_a_job_count_what_was_done_with_it() -> None:
-    server = Server()
-    client = server.connect()
-    client.put(ttr=1)
-    for line in ("release 1 0 0", "bury 1 0"):
-        client.takes()
-        client.says(line)
-    client.says("kick 1")
-    client.takes()
-    client.says("touch 1")
-    server.pass_time(1)
-    client.takes()
-    other = server.connect()
-    client.leaves()
-    stats = other.asks("stats-job 1")
-    names = ("reserves", "timeouts", "releases", "buries", "kicks")
-    assert [stats[name] for name in names] == ["4", "1", "1", "1", "1"]
-
-
-def test_the_file_of_a_job_is_the_segment_that_has_its_body() -> None:
-    server = Server()
-    client = server.connect()
+def test_the_file_of_a_job_is_the_segment_that_has_its_body(server: Server, client: Client) -> None:
     client.put()
     server.log.begin_segment([])
     client.put()

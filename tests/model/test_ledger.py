@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.replication.history import MARGIN_S, Event, Fault, Kind, check
+from tests.model.ledger import MARGIN_S, Event, Fault, Kind, check
 from tests.sampling import share
 
 HISTORIES = share(200)

@@ -33,6 +33,8 @@ class Job:
     :ivar home: the tube that it was put into.
     :ivar created: when it was put.
     :ivar since: what its age counts from for `max-age`: that, or its death.
+    :ivar sure_reserves: how many of its reserves came before its newest change that a reply waited
+        for; those behind may be lost with the process.
     """
 
     job_id: int
@@ -56,6 +58,7 @@ class Job:
     dead_from: str = ""
     reason: str = ""
     reserves: int = 0
+    sure_reserves: int = 0
     timeouts: int = 0
     releases: int = 0
     buries: int = 0
@@ -93,6 +96,7 @@ class Peer:
     :ivar waits: since which step its `reserve` waits, 0 if none does.
     :ivar waits_for: the job of its `wait-job`, 0 for none.
     :ivar until: end of its wait.
+    :ivar sends_no_more: it has half closed, and never waits.
     :ivar late: what it hears that answers no command of now.
     """
 
@@ -104,6 +108,7 @@ class Peer:
     waits: int = 0
     waits_for: int = 0
     until: int = FOREVER
+    sends_no_more: bool = False
     late: str = ""
 
     @property
@@ -145,6 +150,11 @@ class Bucket:
         return self.filled + -(-(TICKS - self.content) // self.rate)
 
 
+def backoff_is_exact(job_id: int, now: int, seconds: int) -> int:
+    """See `Model`."""
+    return now + seconds * TICKS
+
+
 class Model:
     """A server.
 
@@ -153,11 +163,16 @@ class Model:
     :ivar rounds: after so many rounds of what follows from a command, the process has ended.
     """
 
-    def __init__(self, peers: int, backoff_ends: Callable[[int, int, int], int]) -> None:
+    def __init__(
+        self, peers: int, backoff_ends: Callable[[int, int, int], int] = backoff_is_exact,
+        kept: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         """:param backoff_ends: says when the delay of a job ends that came back at a moment and is
         delayed by about so many seconds: by how much it differs is not said here.
+        :param kept: the tubes that connections keep of which nothing is known here.
         """
         self.backoff_ends = backoff_ends
+        self.kept = {"default", *kept}
         self.now = self.step = self.buried = 0
         self.jobs: dict[int, Job] = {}
         self.peers = [Peer() for _ in range(peers)]
@@ -195,6 +210,18 @@ class Model:
     def most(self, tube: str, key: str) -> int:
         """Give a number of a tube's policy."""
         return int(self.rules(tube).get(key, LIMIT))
+
+    def tubes(self) -> set[str]:
+        """Give the tubes that something refers to."""
+        found = self.kept | {job.tube for job in self.jobs.values()}
+        for peer in self.peers:
+            found |= {peer.using, *peer.watched}
+        return found
+
+    def forget_pauses(self) -> None:
+        """Pauses go with their tubes."""
+        for tube in self.paused.keys() - self.tubes():
+            del self.paused[tube]
 
     def of(self, tube: str, *states: str) -> list[Job]:
         """Give the jobs of a tube that are in these states, or all, in their order."""
@@ -329,6 +356,7 @@ class Model:
     def entomb(self, job: Job) -> None:
         """A job is the last of those that are buried."""
         job.state, job.holder, job.due = "buried", -1, self.buried
+        job.sure_reserves = job.reserves
         job.buries += 1
         self.buried += 1
         self.told_end(job, "BURIED")

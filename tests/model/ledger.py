@@ -1,17 +1,42 @@
-"""What clients of a replicated queue have sent and were told, and whether a queue can have said so.
-
-Each put has a body of its own, so a job can be told from all others whatever its id.  All times are
-of one clock that never goes back, taken when the client sends or has read.
+"""The ledger of promises: what clients have sent and were told, and what a queue may therefore say
+and have: `outcomes` where one client knows all that happens, a `Ledger` where clients share jobs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import combinations
 from math import inf
 from typing import Final, NamedTuple
+
+from tests.model.commands import Commands
+from tests.model.queue import LIMIT
+
+Deed = Callable[[Commands], str]
+"""A command, done to a model; gives what it is answered with."""
+
+
+def outcomes(
+    before: Commands, deeds: Sequence[Deed], heard: str = "", rounds: Sequence[int] = (LIMIT,)
+) -> Iterator[Commands]:
+    """Give what a queue may be behind a command in whose middle its process has ended, the most
+    first.
+
+    :param deeds: the ends that the command may come to but the first, which is that nothing
+        happens; the last one is the whole of it, of which alone anything is heard.
+    :param rounds: how much may be on the disk of what follows from it by itself.
+    """
+    ends: list[Deed] = [*deeds[-1:]] if heard else [lambda model: "", *deeds]
+    for deed in reversed(ends):
+        for most in reversed(rounds):
+            end = before.copied()
+            end.rounds = most
+            if heard in ("", deed(end)):
+                yield end
+
 
 MARGIN_S: Final = 1.0
 """How long a job may be in two hands, seconds, beyond the lease that a run has: a client reads the
@@ -172,3 +197,95 @@ def _two_hands(events: Sequence[Event], margin_s: float, ttr_s: float) -> Iterat
                 continue  # Its TTR had ended.
             if min(earlier.ends_s, later.ends_s) - later.event.at_s > margin_s:
                 yield Violation(Fault.TWO_HANDS, job, (earlier.event, later.event))
+
+
+@dataclass
+class Change:
+    """What a client has asked to do to a job.
+
+    :ivar states: in which the job may be when it is done and time passes; none and a ``priority``
+        None leave it.
+    :ivar told_s: when that was acknowledged; infinite while it was not.
+    :ivar lost_s: when it was known that it never will be done, if it was not then.
+    """
+
+    states: frozenset[str]
+    priority: int | None
+    sent_s: float
+    told_s: float = inf
+    lost_s: float = inf
+    is_refused: bool = False
+
+    def may_come_after(self, other: Change) -> bool:
+        """Whether this may have been done behind another one that was."""
+        ends_s = self.told_s if self.told_s < inf else self.lost_s
+        return not self.is_refused and ends_s > other.sent_s
+
+
+@dataclass
+class Promised:
+    """What is known of a job."""
+
+    job_id: int
+    body: bytes
+    told_s: float
+    changes: list[Change] = field(default_factory=list)
+    deletes_sent: int = 0
+    deleted_s: float = inf
+    hands: int = 0
+
+
+class Ledger:
+    """What clients that share their jobs know together.  Each put has a body of its own, so a job
+    can be told from all others whatever its id.  All times are of one clock that never goes back,
+    taken when a client sends or has read.
+
+    :ivar jobs: those whose ids were told, by id; ``puts`` all that were sent, by body.
+    :ivar history: for `check`.
+    :ivar faults: what a queue has said, or has, that it must not.
+    :ivar has_rules: whether a tube may have a policy.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
+        self.jobs: dict[int, Promised] = {}
+        self.puts: dict[bytes, Change] = {}
+        self.history: list[Event] = []
+        self.faults: list[str] = []
+        self.has_rules = False
+
+    def blame(self, fault: str) -> None:
+        """A queue has said, or has, what it must not."""
+        self.faults.append(f"{self.now_s():.3f}: {fault}")
+
+    def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
+        """Write a line of the history."""
+        self.history.append(Event(self.now_s(), connection, kind, job, body))
+
+    def knows(self, job_id: int, body: bytes) -> None:
+        """A job was there before all others."""
+        now_s = self.now_s()
+        self.puts[body] = put = Change(frozenset({"ready"}), 0, now_s, now_s)
+        self.jobs[job_id] = Promised(job_id, body, now_s, [put])
+        self.note("before", Kind.PUT_SENT, 0, body)
+        self.note("before", Kind.PUT_TOLD, job_id, body)
+
+    def check_job(self, job_id: int, state: str, priority: int) -> None:
+        """Blame a job that cannot be so."""
+        job = self.jobs.get(job_id)
+        if job is None:
+            return
+        settled = [each for each in job.changes if each.told_s < inf]
+        told = max((each for each in settled if each.states), key=lambda each: each.told_s)
+        doubtful = [each for each in job.changes if each is not told and each.may_come_after(told)]
+        states = frozenset().union(told.states, *(each.states for each in doubtful))
+        if self.has_rules:
+            # Who comes back may wait, or be a dead letter.
+            states |= {"buried", "delayed", "ready"}
+        if state not in states:
+            self.blame(f"job {job_id} is {state}, and was told {told}; {doubtful}")
+        named = [each for each in job.changes if each.priority is not None]
+        last = max((each for each in named if each.told_s < inf), key=lambda each: each.told_s)
+        allowed = {last.priority} | {each.priority for each in named if each.may_come_after(last)}
+        if priority not in allowed:
+            self.blame(f"job {job_id} has priority {priority}, and may have {allowed}")

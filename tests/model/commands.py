@@ -4,7 +4,9 @@ string: it waits.
 
 from __future__ import annotations
 
-from tests.stateful.model import FIFO, FOREVER, LIMIT, REFUSED, TICKS, Job, Model, Peer
+from collections.abc import Sequence
+
+from tests.model.queue import FIFO, FOREVER, LIMIT, REFUSED, TICKS, Job, Model, Peer
 
 NOT_FOUND = "NOT_FOUND\r\n"
 
@@ -88,7 +90,7 @@ class Commands(Model):
             return self.open_jobs(peer.watched)[:1]
         return [job for tube in peer.watched for job in self.open_jobs([tube])[:1]]
 
-    def reserve(self, number: int, timeout: int | None, chosen: int) -> str:
+    def reserve(self, number: int, timeout: int | None, chosen: int = 0) -> str:
         """:param chosen: the id of the job that the server has chosen, where it has a choice."""
         found = self.choices(number)
         best = next((job for job in found if job.job_id == chosen), (*found, None)[0])
@@ -97,14 +99,21 @@ class Commands(Model):
             return self.take(best, number)
         if self.is_soon(number):
             return "DEADLINE_SOON\r\n"
-        if timeout == 0:
+        if timeout == 0 or self.peers[number].sends_no_more:
             return "TIMED_OUT\r\n"
         self.peers[number].waits = self.step
         self.peers[number].until = FOREVER if timeout is None else self.ahead(timeout)
         return ""
 
-    def reserve_batch(self, number: int, count: int, chosen: list[int]) -> str:
-        """See `reserve`."""
+    def reserve_batch(
+        self, number: int, count: int, chosen: Sequence[int] = (), is_timed: bool = False
+    ) -> str:
+        """See `reserve`.
+
+        :param is_timed: whether it is told how long to wait: not at all.
+        """
+        if is_timed and not self.choices(number):
+            return self.reserve(number, 0)
         taken = []
         for at in range(count):
             found = self.choices(number)
@@ -142,6 +151,7 @@ class Commands(Model):
             return NOT_FOUND
         job.pri, job.delay = pri, delay
         job.releases += 1
+        job.sure_reserves = job.reserves
         self.come_back(job, "release", delay)
         self.settle()
         return "RELEASED\r\n"
@@ -168,6 +178,7 @@ class Commands(Model):
         """A job is ready, for who waits too."""
         self.let_go(job)
         job.kicks += 1
+        job.sure_reserves = job.reserves
         self.serve()
 
     def kick(self, number: int, bound: int) -> str:
@@ -210,6 +221,7 @@ class Commands(Model):
             if holder is not None:
                 return f"DUPLICATE {holder[0]}\r\n"
         job.tube = tube
+        job.sure_reserves = job.reserves
         if goes_back:
             self.revive(job)
         if job.state == "reserved":
@@ -220,7 +232,7 @@ class Commands(Model):
     def revive(self, job: Job) -> None:
         """A dead letter is none any more."""
         job.dead_from, job.reason, job.since = "", "", job.created
-        job.reserves = job.timeouts = job.releases = 0
+        job.reserves = job.sure_reserves = job.timeouts = job.releases = 0
 
     def update(
         self, number: int, job_id: int, pri: int, delay: int, ttr: int, body: str | None
@@ -229,6 +241,7 @@ class Commands(Model):
         if job is None:
             return NOT_FOUND
         job.pri, job.delay, job.ttr = pri, delay, ttr
+        job.sure_reserves = job.reserves
         job.body = job.body if body is None else body
         if job.state == "reserved":
             job.due = self.ahead(ttr)
@@ -241,6 +254,8 @@ class Commands(Model):
         """:param most: this many jobs, in their order, are deleted before it ends permanently.
         :param keys: after that, this many keys of deleted jobs are forgotten, if all jobs are.
         """
+        if tube not in self.tubes():
+            return NOT_FOUND
         states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]
         flushed = [job for each in states for job in self.of(tube, each)][:most]
         is_all = state in ("", "all")
@@ -254,7 +269,27 @@ class Commands(Model):
 
     # Tubes.
 
+    def use(self, number: int, tube: str) -> str:
+        self.peers[number].using = tube
+        return f"USING {tube}\r\n"
+
+    def watch(self, number: int, tube: str, weight: int = 1) -> str:
+        peer = self.peers[number]
+        peer.turns = {}
+        peer.watched[tube] = weight
+        return f"WATCHING {len(peer.watched)}\r\n"
+
+    def ignore(self, number: int, tube: str) -> str:
+        peer = self.peers[number]
+        if peer.watched.keys() == {tube}:
+            return "NOT_IGNORED\r\n"
+        peer.turns = {}
+        peer.watched.pop(tube, None)
+        return f"WATCHING {len(peer.watched)}\r\n"
+
     def pause(self, tube: str, seconds: int) -> str:
+        if tube not in self.tubes():
+            return NOT_FOUND
         self.paused.pop(tube, None)
         if seconds:
             self.paused[tube] = self.ahead(seconds)
@@ -275,16 +310,23 @@ class Commands(Model):
             return NOT_FOUND
         if job.state == "buried":
             return "BURIED\r\n"
-        if not seconds:
+        if not seconds or peer.sends_no_more:
             return "TIMED_OUT\r\n"
         peer.waits_for, peer.until = job_id, self.ahead(seconds)
         return ""
 
-    def cancel(self, number: int) -> str:
+    def end_wait(self, number: int) -> str:
         peer = self.peers[number]
         said = "TIMED_OUT\r\n" if peer.is_blocked else ""
         peer.waits, peer.waits_for, peer.until = 0, 0, FOREVER
-        return said + "CANCELLED\r\n"
+        return said
+
+    def cancel(self, number: int) -> str:
+        return self.end_wait(number) + "CANCELLED\r\n"
+
+    def half_close(self, number: int) -> str:
+        self.peers[number].sends_no_more = True
+        return self.end_wait(number)
 
     def hang_up(self, number: int, order: list[int]) -> None:
         """:param order: the jobs that the connection has, as the server lets go of them."""
@@ -298,10 +340,17 @@ class Commands(Model):
 
     # Looks.
 
-    def peek_ready(self, number: int) -> str:
-        ready = self.of(self.peers[number].using, "ready")
-        ready.sort(key=lambda job: (not self.has_place(job), job.rank))
-        return self.found(ready)
+    def peek(self, job_id: int) -> str:
+        return self.found([self.jobs[job_id]] if job_id in self.jobs else [])
+
+    def peek_state(self, number: int, state: str) -> str:
+        """Show the first job of the used tube in a state."""
+        jobs = self.of(self.peers[number].using, state)
+        if state == "ready":
+            jobs.sort(key=lambda job: (not self.has_place(job), job.rank))
+        elif state == "reserved":
+            jobs.sort(key=lambda job: job.job_id)
+        return self.found(jobs)
 
     def found(self, jobs: list[Job]) -> str:
         """Show the first of these jobs."""
