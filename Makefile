@@ -29,7 +29,7 @@ PYTEST := -m pytest --numprocesses=auto --dist=load
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help serve test test-all test-compiled test-installs test-spark-versions browser lint schedules chaos soak \
-    bench bench-count bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb man modules clean
+    bench bench-count bench-quick spark-demo spark-kills wheels audit sbom needed compiler deb docs man modules clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1:  /p' Makefile
@@ -157,6 +157,11 @@ deb: .venv/serve.stamp ## build a Debian package into ./dist in half a minute, f
 
 man: .venv/serve.stamp ## write manual pages into ./build/man: man -M build/man beanstalk
 	PYTHONPATH=. $(BIN)/python docs/manual_pages.py build/man/man1
+
+docs: .venv/dev.stamp ## write the tables and pictures of docs/ that are made of the code
+	for script in commands options routes states stats; do \
+	    PYTHONPATH=. $(BIN)/python docs/$$script.py || exit 1; \
+	done
 
 modules: ## list the packages and modules, each with its first line
 	@$(PYTHON) docs/modules.py
