@@ -322,7 +322,9 @@ class Changes:
         :param size: see `space_budget.whole_bytes`.
         :return: the last record's LSN.
         """
-        records = images if key is None else [*images, key]
+        records: list[Record] = [*images]
+        if key is not None:
+            records.append(key)
         lsn, segment = self._append_whole([tube], records, size, now_ns)
         step = 1 if lsn else 0
         for image in images:
