@@ -113,7 +113,8 @@ class Commands(Model):
         :param is_timed: whether it is told how long to wait: not at all.
         """
         if is_timed and not self.choices(number):
-            return self.reserve(number, 0)
+            said = self.reserve(number, 0)
+            return "RESERVED_BATCH 0\r\n" if said == "TIMED_OUT\r\n" else said
         taken = []
         for at in range(count):
             found = self.choices(number)
