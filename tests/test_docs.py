@@ -57,7 +57,12 @@ from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.forms import ANY_COMMAND
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
-from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, TAG_WORDS
+from beanstalk_twisted.wire.tags import (
+    MAX_BATCH_BYTES,
+    MAX_METADATA_BYTES,
+    MAX_TAGGED_LINE_BYTES,
+    TAG_WORDS,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -303,9 +308,10 @@ def test_the_limits_are_those_of_the_code() -> None:
 def test_the_limits_of_extensions_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(EXTENSIONS_PAGE, "Limits")] == [
         ["jobs of a batch", f"{grammar.MAX_BATCH_JOBS:,} jobs"],
-        ["bodies of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
+        ["bodies and metadata of a `put-batch` together", f"{MAX_BATCH_BYTES:,} bytes"],
         ["moment of a `put-at`", f"{MAX_AHEAD_S:,} seconds ahead"],
         ["unique keys", f"{MAX_KEYS:,} keys"],
+        ["value of `meta:`", f"{MAX_METADATA_BYTES:,} bytes"],
         ["line of a job with tags, with its CR LF", f"{MAX_TAGGED_LINE_BYTES:,} bytes"],
         ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
         ["`tube-policy` line, with its CR LF", f"{extensions.MAX_POLICY_LINE_BYTES:,} bytes"],

@@ -44,12 +44,12 @@ class Batch(NamedTuple):
 class Opening(NamedTuple):
     """The head of a new segment: the state of the server at that moment.
 
-    :ivar has_extensions: whether records, or jobs that may be stated again, have any.
+    :ivar features: the incompat bits that records, or jobs that may be stated again, need.
     """
 
     next_job_id: int
     records: Sequence[Record]
-    has_extensions: bool = False
+    features: int = 0
 
 
 class RehomedFrame(NamedTuple):

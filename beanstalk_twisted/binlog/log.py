@@ -10,7 +10,6 @@ from beanstalk_twisted.binlog.errors import LeftHalfWay
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import CleanStop, Record, TubeDef
 from beanstalk_twisted.binlog.segments.format import (
-    EXTENSIONS,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
@@ -179,14 +178,14 @@ class Log:
             self._change_segment(least, time_ns)
 
     @property
-    def has_extensions(self) -> bool:
-        return bool(self._header.incompat & EXTENSIONS)
+    def features(self) -> int:
+        return self._header.incompat
 
-    def allow_extensions(self, time_ns: int) -> None:
-        """Begin a segment that may hold records with extensions, unless it is one."""
-        if not self.has_extensions:
+    def allow(self, features: int, time_ns: int) -> None:
+        """Begin a segment that may hold what needs these features, unless it is one."""
+        if features & ~self.features:
             self._change_segment(0, time_ns)
-            self._header = self._header._replace(incompat=EXTENSIONS)
+            self._header = self._header._replace(incompat=self.features | features)
 
     def append(self, record: Record) -> int:
         size = RECORD_BYTES + record.data_bytes
@@ -377,7 +376,7 @@ class Log:
     def _begin_segment(self, prev_end: int, flags: int = 0, incompat: int = 0) -> None:
         """The next batch begins a segment, which opens with the state as it is at this moment."""
         opening = self._opening(self.segment, self._time_ns)
-        incompat |= EXTENSIONS if opening.has_extensions else 0
+        incompat |= opening.features
         first_lsn = self._framed_lsn + 1 - sum(frame.n_rec for frame in self._rehomed)
         salt = self._salt()
         self._header = SegmentHeader(

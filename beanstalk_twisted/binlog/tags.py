@@ -2,14 +2,30 @@
 (docs/binlog-format.md, "Extensions of a job").
 """
 
+import re
 import struct
 from typing import Final, NamedTuple
+
+from beanstalk_twisted.binlog.segments.format import BATCH_KEYS as BATCH_KEYS
+from beanstalk_twisted.binlog.segments.format import EXTENSIONS as EXTENSIONS
+from beanstalk_twisted.binlog.segments.format import KNOWN_FEATURES as KNOWN_FEATURES
+from beanstalk_twisted.binlog.segments.format import METADATA as METADATA
 
 MAX_NAME_BYTES: Final = 200
 """Of a key or a group, as of a tube's name."""
 
-MAX_TAGS_BYTES: Final = 2 + 6 * (4 + MAX_NAME_BYTES) + 4 + 4 + 9
+MAX_METADATA_BYTES: Final = 1024
+"""Of metadata as they are written, percent-encoded: trace context, tenant and content type take
+some 200.
+"""
+
+MAX_TAGS_BYTES: Final = 2 + 6 * (4 + MAX_NAME_BYTES) + 4 + 4 + 9 + 4 + MAX_METADATA_BYTES
 """The most that the extensions of a job take."""
+
+WRITTEN_METADATA: Final = re.compile(rb"(?:[!#$&-\[\]-~]|%[0-9A-Fa-f]{2})++")
+"""Printable ASCII, in which `%` stands before two digits, without `"` and `\\`: it can be quoted in
+YAML and JSON as it is.
+"""
 
 _HEAD: Final = struct.Struct("<BBH")
 _LENGTH: Final = struct.Struct("<H")
@@ -17,7 +33,7 @@ _NUMBER: Final = struct.Struct("<I")
 _NUMBERED: Final = struct.Struct("<BBHI")
 _DEAD: Final = struct.Struct("<Bq")
 
-_UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN = range(1, 7)
+_UNIQUE, _CONCURRENCY, _GROUP, _AFTER, _DEAD_LETTER, _ORIGIN, _METADATA = range(1, 8)
 _NAMES: Final = {_GROUP: "group", _AFTER: "after", _ORIGIN: "origin"}
 
 
@@ -31,6 +47,7 @@ class Tags(NamedTuple):
     :ivar unique_s: how long no other job may have the key after the job's deletion, seconds.
     :ivar concurrency_key: at most ``concurrency_limit`` jobs with it are reserved at once.
     :ivar after: the group whose end it waits for.
+    :ivar metadata: what a client says of it, percent-encoded; nobody decodes it here.
     :ivar dead_from: the tube that it is a dead letter of; ``dead_reason`` is a `Reason`.
     :ivar origin: the tube that it was put into, if it was moved since.
     """
@@ -41,6 +58,7 @@ class Tags(NamedTuple):
     concurrency_limit: int = 0
     group: bytes = b""
     after: bytes = b""
+    metadata: bytes = b""
     dead_from: bytes = b""
     dead_reason: int = 0
     dead_at_ns: int = 0
@@ -48,8 +66,8 @@ class Tags(NamedTuple):
 
     def encode(self) -> bytes:
         """:return: the bytes before a body, their length included."""
-        (unique_key, unique_s, concurrency_key, concurrency_limit, group, after, dead_from,
-         dead_reason, dead_at_ns, origin) = self  # fmt: skip
+        (unique_key, unique_s, concurrency_key, concurrency_limit, group, after, metadata,
+         dead_from, dead_reason, dead_at_ns, origin) = self  # fmt: skip
         # In the order of their numbers.
         encoded = _LENGTH.pack(self.encoded_bytes - _LENGTH.size)
         if unique_key:
@@ -64,7 +82,14 @@ class Tags(NamedTuple):
         if dead_from:
             dead = _DEAD.pack(dead_reason, dead_at_ns) + dead_from
             encoded += _HEAD.pack(_DEAD_LETTER, 0, len(dead)) + dead
-        return encoded + _HEAD.pack(_ORIGIN, 0, len(origin)) + origin if origin else encoded
+        if origin:
+            encoded += _HEAD.pack(_ORIGIN, 0, len(origin)) + origin
+        return encoded + _HEAD.pack(_METADATA, 0, len(metadata)) + metadata if metadata else encoded
+
+    @property
+    def features(self) -> int:
+        """The incompat bits of a segment that may hold them."""
+        return EXTENSIONS | METADATA if self.metadata else EXTENSIONS
 
     @property
     def holds_key(self) -> bool:
@@ -78,8 +103,8 @@ class Tags(NamedTuple):
     @property
     def encoded_bytes(self) -> int:
         """How many bytes `encode` gives; it is asked for at each change of a job."""
-        unique_key, _, concurrency_key, _, group, after, dead_from, _, _, origin = self
-        size = 2
+        unique_key, _, concurrency_key, _, group, after, metadata, dead_from, _, _, origin = self
+        size = 4 + 2 + len(metadata) if metadata else 2
         if unique_key:
             size += 8 + len(unique_key)
         if concurrency_key:
@@ -131,6 +156,10 @@ def _fields(number: int, value: bytes) -> dict[str, bytes | int]:
     if number == _DEAD_LETTER:
         reason, at_ns = _DEAD.unpack(value[: _DEAD.size].ljust(_DEAD.size, b"\0"))
         return {"dead_from": _name(value[_DEAD.size :]), "dead_reason": reason, "dead_at_ns": at_ns}
+    if number == _METADATA:
+        if not 1 <= len(value) <= MAX_METADATA_BYTES:
+            raise BadTags(f"the metadata in the extensions have {len(value)} bytes")
+        return {"metadata": value}
     if number not in _NAMES:
         raise BadTags(f"extension {number} is unknown")
     return {_NAMES[number]: _name(value)}

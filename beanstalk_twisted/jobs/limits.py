@@ -1,12 +1,13 @@
 """Groups of jobs, which others wait for, and concurrency keys."""
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage
+from beanstalk_twisted.binlog.records.jobs import GONE, NEVER_NS, JobImage, State
 from beanstalk_twisted.binlog.tags import Tags
-from beanstalk_twisted.jobs.job import BURIED, DELAYED, Job
+from beanstalk_twisted.jobs.job import DELAYED, Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
 from beanstalk_twisted.jobs.tube import NO_JOBS, Tube
 
@@ -26,14 +27,15 @@ class Groups:
     def __init__(self) -> None:
         self.ended: dict[bytes, None] = {}
         self._members: dict[bytes, int] = {}
-        self._buried: dict[bytes, int] = {}
+        self._states: dict[bytes, Counter[State]] = {}
         self._waiting: dict[bytes, OrderedJobs] = {}
 
     def members(self, group: bytes) -> int:
         return self._members.get(group, 0)
 
-    def buried(self, group: bytes) -> int:
-        return self._buried.get(group, 0)
+    def in_state(self, group: bytes, state: State) -> int:
+        """Count the group's jobs in a state."""
+        return self._states[group][state] if group in self._states else 0
 
     def waiting(self, group: bytes) -> int:
         jobs = self._waiting.get(group)
@@ -74,9 +76,9 @@ class Groups:
     def enter_state(self, job: Job) -> None:
         tags = job.tags
         assert tags is not None
-        if job.state is BURIED and tags.group:
-            self._buried[tags.group] = self.buried(tags.group) + 1
-        elif tags.after and is_waiting(job):
+        if tags.group:
+            self._states.setdefault(tags.group, Counter())[job.state] += 1
+        if tags.after and is_waiting(job):
             group = tags.after
             if group not in self._waiting:
                 self._waiting[group] = OrderedJobs()
@@ -85,14 +87,15 @@ class Groups:
                 self.ended[group] = None
 
     def leave_state(self, job: Job) -> None:
-        """A job with tags is about to leave the state it is in."""
+        """A job with tags is about to leave the state it is in, if it is in one."""
         tags = job.tags
         assert tags is not None
-        if job.state is BURIED and tags.group:
-            count = self._buried.pop(tags.group)
-            if count > 1:
-                self._buried[tags.group] = count - 1
-        elif tags.after and is_waiting(job):
+        if tags.group and job.state is not GONE:
+            counts = self._states[tags.group]
+            counts[job.state] -= 1
+            if not counts.total():
+                del self._states[tags.group]
+        if tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)
             if not jobs.count:

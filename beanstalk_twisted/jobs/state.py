@@ -18,6 +18,7 @@ from beanstalk_twisted.binlog.records.jobs import (
 )
 from beanstalk_twisted.binlog.records.others import Pause, TubePolicy
 from beanstalk_twisted.binlog.space_budget import KEY_ENDS
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, METADATA
 from beanstalk_twisted.jobs.bodies import Bodies
 from beanstalk_twisted.jobs.figures import (
     KEY_BYTES,
@@ -49,7 +50,8 @@ class QueueState(Queues):
     :ivar live: where in the log the living jobs are.
     :ivar watches: how many tubes sessions watch beside one each, which is part of what a connection
         costs; each counted for each of them.
-    :ivar tagged: how many jobs have tags; ``ruled`` how many tubes a policy set by commands.
+    :ivar tagged: how many jobs have tags; ``described`` how many have metadata; ``ruled`` how many
+        tubes a policy set by commands.
     :ivar times: measures how long jobs wait and run, if somebody wants to know.
     :ivar awaited: by a job's id, who is to be called with the job, once, when it is gone or buried;
         must not change any job.
@@ -66,7 +68,7 @@ class QueueState(Queues):
         self.concurrency = ConcurrencyKeys()
         self.groups = Groups()
         self.dead_letters = DeadLetters()
-        self.tagged = self.ruled = self.watches = 0
+        self.tagged = self.described = self.ruled = self.watches = 0
         self.awaited: dict[int, Callable[[Job], None]] = {}
         self.times: JobTimes | None = None
 
@@ -74,6 +76,13 @@ class QueueState(Queues):
     def is_extended(self) -> bool:
         """Whether it has anything that only logs with extensions can hold."""
         return bool(self.tagged or self.unique.remembered or self.ruled)
+
+    @property
+    def features(self) -> int:
+        """The incompat bits of a log that holds all it has."""
+        features = EXTENSIONS if self.is_extended else 0
+        features |= METADATA if self.described else 0
+        return features | (BATCH_KEYS if self.unique.batches else 0)
 
     @property
     def memory_bytes(self) -> int:
@@ -251,6 +260,8 @@ class QueueState(Queues):
         job = self.jobs.get(job_id)
         assert job is not None and job.state is State.DELAYED
         tube = self.tubes.by_id(job.tube_id)
+        if job.tags is not None:
+            self.groups.leave_state(job)
         self._leave(job, tube)
         job.state = State.READY
         job.deadline_ns = 0
@@ -334,18 +345,24 @@ class QueueState(Queues):
             self._enter_tags(job)
 
     def _enter_tags(self, job: Job) -> None:
+        tags = job.tags
+        assert tags is not None
         self.tagged += 1
+        self.described += bool(tags.metadata)
         self.unique.enter(job)
-        if job.tags is not None and job.tags.group:
-            self.groups.enter(job.tags.group)
+        if tags.group:
+            self.groups.enter(tags.group)
         self.dead_letters.enter(job)
 
     def _leave_tags(self, job: Job) -> None:
+        tags = job.tags
+        assert tags is not None
         self.tagged -= 1
+        self.described -= bool(tags.metadata)
         self.unique.leave(job)
         self.dead_letters.leave(job)
-        if job.tags is not None and job.tags.group:
-            self.groups.leave(job.tags.group)
+        if tags.group:
+            self.groups.leave(tags.group)
 
     def _leave_tagged(self, job: Job, tube: Tube, *, is_taken: bool) -> None:
         assert job.tags is not None
@@ -365,6 +382,7 @@ class QueueState(Queues):
     def _enter_tagged(self, job: Job, tube: Tube) -> None:
         assert job.tags is not None
         key = job.tags.concurrency_key
+        self.groups.enter_state(job)
         if key and job.state is READY:
             self.concurrency.enter(job, tube)
             self.count_ready(tube, job.priority, 1)
@@ -372,7 +390,6 @@ class QueueState(Queues):
         self._enter(job, tube)
         if key and job.state is RESERVED:
             self.concurrency.begin(key)
-        self.groups.enter_state(job)
         if job.state is BURIED:
             self.dead_letters.enter_buried(job)
 

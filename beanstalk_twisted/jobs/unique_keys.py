@@ -1,5 +1,5 @@
 """Unique keys: while a job of a tube has a key, or after its deletion as long as was asked for, no
-other job of the tube may have it.
+other job of the tube may have it.  The key of a batch is remembered from its put on.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ Key = tuple[int, bytes]
 
 
 class Remembered(NamedTuple):
-    """A key of a deleted job.
+    """A key of a deleted job, or of a batch.
 
     :ivar segment: the log segment that says so, 0 without a log.
     """
@@ -37,11 +37,12 @@ class UniqueKeys:
 
     :ivar most: how many there may be.
     :ivar lasting: how many living jobs have a key that will be remembered.
+    :ivar batches: how many keys are those of batches.
     """
 
     def __init__(self, tubes: TubeList, live: LiveBytes) -> None:
         self.most = MAX_KEYS
-        self.lasting = 0
+        self.lasting = self.batches = 0
         self._tubes = tubes
         self._live = live
         self._living: dict[Key, int] = {}
@@ -57,13 +58,20 @@ class UniqueKeys:
         return len(self._of_jobs)
 
     def holder(self, tube_id: int, key: bytes, now_ns: int) -> int | None:
-        """:return: the id of the job that has the key or had it; None if it is free."""
+        """:return: the id of the job that has the key or had it, of a batch that of its first one;
+        None if it is free.
+        """
+        ids = self.holders(tube_id, key, now_ns)
+        return ids[0] if ids else None
+
+    def holders(self, tube_id: int, key: bytes, now_ns: int) -> range:
+        """:return: the ids of the jobs that have the key or had it; empty if it is free."""
         job_id = self._living.get((tube_id, key))
-        if job_id is None and tube_id in self._remembered:
-            found = self._remembered[tube_id].get(key)
-            if found is not None and found.record.until_ns > now_ns:
-                job_id = found.record.job_id
-        return job_id
+        if job_id is not None:
+            return range(job_id, job_id + 1)
+        found = self.find(tube_id, key)
+        is_taken = found is not None and found.record.until_ns > now_ns
+        return found.record.ids if found is not None and is_taken else range(0)
 
     def find(self, tube_id: int, key: bytes) -> Remembered | None:
         """What is remembered of a key, even if its time is up."""
@@ -113,6 +121,7 @@ class UniqueKeys:
             keys = self._remembered.setdefault(record.tube_id, {})
             keys[record.key] = Remembered(record, segment)
             self._of_jobs[record.job_id] = place
+            self.batches += bool(record.jobs)
             self._ends.add(record.until_ns, record.job_id)
             tube = self._tubes.by_id(record.tube_id)
             tube.remembered += 1
@@ -159,6 +168,7 @@ class UniqueKeys:
         if not keys:
             del self._remembered[record.tube_id]
         del self._of_jobs[record.job_id]
+        self.batches -= bool(record.jobs)
         self._ends.discard(record.until_ns, record.job_id)
         tube = self._tubes.by_id(record.tube_id)
         tube.remembered -= 1

@@ -11,7 +11,8 @@ from beanstalk_twisted.jobs.ordered import ID_MASK
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
-from beanstalk_twisted.wire.extensions import DeletedBatch, ReservedBatch
+from beanstalk_twisted.wire import replies
+from beanstalk_twisted.wire.extensions import NO_JOBS, DeletedBatch, ReservedBatch
 from beanstalk_twisted.wire.replies import Reserved
 
 BATCH_SLICE_JOBS: Final = 200
@@ -19,6 +20,9 @@ BATCH_SLICE_JOBS: Final = 200
 
 BATCH_SLICE_BYTES: Final = 4 << 20
 """Bytes of bodies after which a slice ends, so that others are served before much is sent."""
+
+TIMED_OUT: Final = (replies.TIMED_OUT, 0)
+NOTHING: Final = (NO_JOBS, 0)
 
 AT_ONCE_JOBS: Final = 20
 """Jobs of a batch that is done at once even while other work waits for its slices: 0.2 ms."""
@@ -192,7 +196,7 @@ class Batches(Part):
             answer = reservations.reserve(session, now_ns, timeout_ns)
             if answer is None:
                 session.wanted = count
-            return answer
+            return NOTHING if answer == TIMED_OUT else answer
         if not session.is_worker:
             reservations.note_worker(session)
         ends_ns = None if timeout_ns is None else now_ns + timeout_ns
@@ -260,9 +264,10 @@ class Batches(Part):
         """Whoever waits for a first job goes on with that if none it was given can be read."""
         if batch.ends_ns is None or not batch.has_none:
             return batch.answer()
-        return self._reservations.reserve_until(
+        answer = self._reservations.reserve_until(
             batch.session, now_ns, batch.ends_ns, partial(self._reserve_anew, batch.most)
         )
+        return NOTHING if answer == TIMED_OUT else answer
 
     def _reserve_anew(
         self, count: int, session: Session, now_ns: int, timeout_ns: int | None

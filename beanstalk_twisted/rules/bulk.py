@@ -262,7 +262,7 @@ class Flushes(Part):
         """
         tube = self._state.tubes.find(name)
         if tube is None:
-            return self._changes.not_found()
+            return self._changes.of_state(Flushed(0))
         queues = [tube.queue(state) for state in FLUSHED[which]]
         walk = Walk(queues, self._state.next_job_id, self._state.jobs.weigh, which == ALL)
         flushed = self._flush_slice(session, tube, walk, now_ns)
@@ -270,6 +270,9 @@ class Flushes(Part):
             return self._changes.of_state(Flushed(flushed))
         self._timekeeping.answer_later(session, self._flush_rest(session, tube, walk, flushed))
         return None
+
+    def flush_buried(self, session: Session, now_ns: int, name: bytes) -> Answer | None:
+        return self.flush(session, now_ns, name, b"buried")
 
     def forget_key(self, session: Session, now_ns: int, name: bytes, key: bytes) -> Answer:
         tube = self._state.tubes.find(name)

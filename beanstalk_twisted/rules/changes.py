@@ -24,6 +24,7 @@ from beanstalk_twisted.binlog.records.others import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.space_budget import TUBE_BYTES, whole_bytes
+from beanstalk_twisted.binlog.tags import KNOWN_FEATURES
 from beanstalk_twisted.jobs.job import DELAYED, NS, Job
 from beanstalk_twisted.jobs.ordered import OrderedJobs
 from beanstalk_twisted.jobs.state import QueueState
@@ -81,11 +82,11 @@ class JobLog(Protocol):
     def append(self, record: Record) -> int: ...
 
     @property
-    def has_extensions(self) -> bool:
-        """Whether the newest segment may hold records with extensions."""
+    def features(self) -> int:
+        """The incompat bits of the newest segment: what it may hold."""
 
-    def allow_extensions(self, time_ns: int) -> None:
-        """Begin a segment that may hold records with extensions, unless the newest is one."""
+    def allow(self, features: int, time_ns: int) -> None:
+        """Begin a segment that may hold what needs these features, unless the newest is one."""
 
     def append_run(self, make: Callable[[], Run]) -> int:
         """Append records, no more than `SpaceBudget.run_records`.
@@ -125,9 +126,9 @@ class NoLog:
     budget: Final = Unlimited()
     is_behind = False
     commits_reserves = False
-    has_extensions = True
+    features = KNOWN_FEATURES
 
-    def allow_extensions(self, time_ns: int) -> None:
+    def allow(self, features: int, time_ns: int) -> None:
         pass
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
@@ -184,21 +185,20 @@ class Changes:
     def has_room_to_copy(self, body_bytes: int) -> bool:
         return self.log.budget.takes_copy(body_bytes, self._state.ends)
 
-    @property
-    def may_allow_extensions(self) -> bool:
-        return self.log.has_extensions or self.log.budget.has_segment
+    def may_allow(self, features: int) -> bool:
+        return not features & ~self.log.features or self.log.budget.has_segment
 
-    def allows_extensions(self, now_ns: int, *, waits: bool = True) -> bool:
-        """Prepare the log for the first of records with extensions.
+    def allows(self, features: int, now_ns: int, *, waits: bool = True) -> bool:
+        """Prepare the log for the first of records that need these features.
 
         :param waits: whether they had rather wait for a segment than take one not allocated yet.
         :return: whether it has the room; if not, all is as it was.
         """
         log = self.log
-        if not log.has_extensions:
+        if features & ~log.features:
             if not log.budget.has_segment and (waits or log.budget.is_short):
                 return False
-            log.allow_extensions(now_ns)
+            log.allow(features, now_ns)
         return True
 
     def make(self, image: JobImage, job: Job | None = None) -> int:
@@ -311,19 +311,28 @@ class Changes:
         self.committed_lsn = lsn + len(records) - 1 if lsn else 0
         return lsn, segment
 
-    def put_whole(self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int) -> int:
+    def put_whole(
+        self, tube: Tube, images: Sequence[JobImage], size: int, now_ns: int,
+        key: RememberedKey | None = None,
+    ) -> int:  # fmt: skip
         """New jobs of a tube, as by `make` for each; but a crash leaves all of them, or none.
 
         :param images: at least one.
+        :param key: of the batch that they are, None for none.
         :param size: see `space_budget.whole_bytes`.
         :return: the last record's LSN.
         """
-        lsn, segment = self._append_whole([tube], images, size, now_ns)
+        records: list[Record] = [*images]
+        if key is not None:
+            records.append(key)
+        lsn, segment = self._append_whole([tube], records, size, now_ns)
         step = 1 if lsn else 0
         for image in images:
             self._state.apply(image, lsn, segment)
             lsn += step
-        return lsn - step
+        if key is not None:
+            self._state.unique.remember(key, segment)
+        return self.committed_lsn
 
     def kick(
         self, tube: Tube, queue: OrderedJobs, most: int, connection: int, now_ns: int
@@ -366,7 +375,7 @@ class Changes:
         return lsn
 
     def set_policy(self, tube: Tube, rules: Mapping[str, str], now_ns: int) -> int:
-        """Commands have made this of a tube's policy.  The log `allows_extensions`.
+        """Commands have made this of a tube's policy.  The log `allows` extensions.
 
         :return: the record's LSN.
         """

@@ -1,7 +1,8 @@
 """What changes nothing: looks at jobs, tubes and connections, and pages of a tube's jobs."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -12,9 +13,9 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.state import QueueState
 from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules import statistics
-from beanstalk_twisted.rules.reservations import Answer
+from beanstalk_twisted.rules.reservations import Answer, leave
 from beanstalk_twisted.rules.statistics import time_left, whole_seconds
-from beanstalk_twisted.rules.timekeeping import Part, Timekeeping, Work
+from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
 from beanstalk_twisted.wire import layouts, replies, yaml
 from beanstalk_twisted.wire.extensions import CAPABILITIES
 
@@ -244,6 +245,19 @@ def _reserved_behind(
     return keys, None
 
 
+def _first_reserved(state: QueueState, tube: Tube, numbers: Iterable[int]) -> int | None:
+    """Find the smallest id of a tube's jobs that sessions with these numbers have reserved."""
+    first: int | None = None
+    for number in numbers:
+        session = state.sessions.get(number)
+        for job_id in () if session is None else session.reserved:
+            if first is None or job_id < first:
+                job = state.jobs.look(job_id)
+                if job is not None and job.tube_id == tube.tube_id:
+                    first = job_id
+    return first
+
+
 class Looks(Part):
     """Carries out `peek` and its like, and what shows one thing."""
 
@@ -259,6 +273,37 @@ class Looks(Part):
 
     def peek_buried(self, session: Session, now_ns: int) -> Answer | None:
         return self._found_first(session, session.using.buried.first())
+
+    def peek_reserved(self, session: Session, now_ns: int) -> Answer | None:
+        """The reserved job of the used tube that has the smallest id."""
+        state, tube = self._state, session.using
+        if not tube.reserved:
+            return self._changes.not_found()
+        if state.counts[State.RESERVED] <= LOOK_RESERVED:
+            return self._found_first(session, _first_reserved(state, tube, sorted(state.sessions)))
+        session.is_busy = True
+        self._timekeeping.work_in_slices(self._peek_reserved_later(session, tube))
+        return None
+
+    def _peek_reserved_later(self, session: Session, tube: Tube) -> Slices:
+        """Look at one connection or more in each slice."""
+        numbers = deque(sorted(self._state.sessions))
+        first: int | None = None
+        while numbers:
+            some, looked = [], 0
+            while numbers and looked < LOOK_RESERVED:
+                some.append(numbers.popleft())
+                held = self._state.sessions.get(some[-1])
+                looked += 0 if held is None else len(held.reserved)
+            found = _first_reserved(self._state, tube, some)
+            first = found if first is None or (found is not None and found < first) else first
+            yield None
+        session.is_busy = False
+        if session.has_ended:
+            return
+        answer = self._found_first(session, first)
+        if answer is not None:
+            leave(self._reservations.outbox, session, answer)
 
     def stats_job(self, session: Session, now_ns: int, job_id: int) -> Answer:
         job = self._state.jobs.look(job_id)

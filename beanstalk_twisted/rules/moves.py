@@ -14,7 +14,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     Reason,
     State,
 )
-from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import EXTENSIONS, MAX_TAGS_BYTES, NO_TAGS, Tags
 from beanstalk_twisted.jobs.job import BURIED, DELAYED, NS, Job
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
@@ -47,7 +47,7 @@ class Moves(Part):
     def has_room(self, job: Job, now_ns: int) -> bool:
         """Whether the log has room for a move of the job, and then for the end of all jobs."""
         changes = self._changes
-        return changes.has_room_for(moved_bytes(job)) and changes.allows_extensions(now_ns)
+        return changes.has_room_for(moved_bytes(job)) and changes.allows(EXTENSIONS, now_ns)
 
     def move(
         self, job: Job, tube: Tube, now_ns: int, connection: int, body: bytes | None = None
@@ -123,7 +123,7 @@ class Moves(Part):
             job.body_bytes <= SMALL_BODY_BYTES or changes.has_room_to_copy(size)
         )
         has_room = may_borrow or changes.has_room_for(size)
-        return has_room and changes.allows_extensions(now_ns, waits=False)
+        return has_room and changes.allows(EXTENSIONS, now_ns, waits=False)
 
     def image(
         self, job: Job, tube: Tube, state: State, deadline_ns: int, tags: Tags | None,
@@ -252,7 +252,7 @@ class Edits(Part):
         take: Callable[[int], Answer | None],
     ) -> Answer | None:  # fmt: skip
         size = body_bytes + MAX_TAGS_BYTES
-        waiting = Waiting(session, 1, size, growth, take, is_extended=True)
+        waiting = Waiting(session, 1, size, growth, take, EXTENSIONS)
         return self._puts.put_together(waiting, now_ns)
 
     def _movable(
@@ -300,7 +300,7 @@ class Edits(Part):
                 return NO_ROOM
             image = _updated(job, session.number, now_ns, priority, delay_s, ttr_s, new_body)
             has_room = self._changes.has_room_for(image.data_bytes)
-        if new_body is None or not has_room or not self._changes.allows_extensions(now_ns):
+        if new_body is None or not has_room or not self._changes.allows(EXTENSIONS, now_ns):
             return self.update(session, now_ns, begun_ns, job_id, priority, delay_s, ttr_s, body)
         lsn = self._timekeeping.change(image, now_ns)
         if image.state is RESERVED:

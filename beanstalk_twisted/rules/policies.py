@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import WITHHELD_NS, JobImage, Reason, State
+from beanstalk_twisted.binlog.tags import EXTENSIONS
 from beanstalk_twisted.jobs.job import NS, Job
 from beanstalk_twisted.jobs.ordered import ID_MASK, LEAST
 from beanstalk_twisted.jobs.policy import (
@@ -97,7 +98,7 @@ class Policies(TubePolicies):
             return self._changes.of_state(POLICY)
         if not old and self._state.ruled >= MAX_RULED_TUBES:
             return NO_ROOM
-        if not (self._changes.has_room and self._changes.allows_extensions(now_ns)):
+        if not (self._changes.has_room and self._changes.allows(EXTENSIONS, now_ns)):
             return NO_ROOM
         return self._set(session, self._state.tubes.get_or_make(name), rules, now_ns)
 

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import READY, JobImage, Kind, Reason, State
+from beanstalk_twisted.binlog.records.others import RememberedKey
 from beanstalk_twisted.binlog.space_budget import whole_bytes
-from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, Tags
-from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, data_memory_bytes
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, Tags
+from beanstalk_twisted.jobs.figures import HOT_JOB_BYTES, KEY_BYTES, data_memory_bytes
 from beanstalk_twisted.jobs.job import NS
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.jobs.tube import Tube
@@ -16,7 +17,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
 from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
-from beanstalk_twisted.wire.tags import PutTags
+from beanstalk_twisted.wire.tags import BatchKey, PutTags
 
 MAX_AHEAD_S: Final = (1 << 32) - 1
 """How far ahead a moment may be, seconds: as the longest delay."""
@@ -53,8 +54,13 @@ class NewJob(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The most that its record takes beside the record itself."""
-        return len(self.body) + (MAX_TAGS_BYTES if self.tags else 0)
+        """What its record takes beside the record itself."""
+        return len(self.body) + (Tags(*self.tags).encoded_bytes if self.tags else 0)
+
+    @property
+    def features(self) -> int:
+        """The incompat bits that its record needs."""
+        return 0 if self.tags is None else Tags(*self.tags).features
 
     @property
     def memory_bytes(self) -> int:
@@ -94,31 +100,43 @@ class PutBatches(Part):
         return self._put(session, now_ns, [job], is_batch=False)
 
     def put_batch(
-        self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob]
-    ) -> Answer | None:
+        self, session: Session, now_ns: int, begun_ns: int, jobs: Sequence[CollectedJob],
+        key: BatchKey | None = None,
+    ) -> Answer | None:  # fmt: skip
         """All jobs of a batch, at least one, have come: all of them are put, or none.
 
         :param begun_ns: when its line came.
+        :param key: of the batch; then no job has a unique key of its own.
         """
+        if key is not None and any([tags is not None and tags.unique_key for *_, tags, _ in jobs]):
+            return BAD_FORMAT, 0
         new_jobs = [
             NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
             for priority, delay_s, ttr_s, tags, body in jobs
         ]
-        return self._put(session, now_ns, new_jobs, is_batch=True)
+        return self._put(session, now_ns, new_jobs, is_batch=True, key=key)
 
     def _put(
-        self, session: Session, now_ns: int, jobs: Sequence[NewJob], *, is_batch: bool
-    ) -> Answer | None:
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], *, is_batch: bool,
+        key: BatchKey | None = None,
+    ) -> Answer | None:  # fmt: skip
         if self._puts.is_draining:
             return DRAINING, 0
         if not session.is_producer:
             self._puts.note_producer(session)
-        size = whole_bytes(len(jobs), sum([job.data_bytes for job in jobs]))
-        # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
-        take = partial(self._take_any, session, jobs, size, is_batch)
-        has_tags = any([job.tags for job in jobs])
+        data = sum([job.data_bytes for job in jobs])
         growth = sum([job.memory_bytes for job in jobs])
-        waiting = Waiting(session, len(jobs), size, growth, take, has_tags)
+        features, records = _features(jobs), len(jobs)
+        if key is not None:
+            data, growth, records = data + len(key.key), growth + KEY_BYTES, records + 1
+            features |= EXTENSIONS | BATCH_KEYS
+        size = whole_bytes(records, data)
+        # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
+        if key is None:
+            take = partial(self._take_any, session, jobs, size, is_batch)
+        else:
+            take = partial(self._take_with_key, session, jobs, size, key)
+        waiting = Waiting(session, len(jobs), size, growth, take, features)
         if len(jobs) <= SOON_JOBS and size <= SOON_BYTES:
             return self._puts.put_together(waiting, now_ns)
         self._puts.put_soon(waiting)
@@ -136,9 +154,15 @@ class PutBatches(Part):
         return (InsertedBatch(ids) if is_batch else Inserted(ids[0])), lsn
 
     def _take(
-        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int
-    ) -> tuple[range, int]:
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int,
+        key: BatchKey | None = None,
+    ) -> tuple[range, int]:  # fmt: skip
         tube, first_id = session.using, self._state.next_job_id
+        record = None
+        if key is not None:
+            until_ns = now_ns + key.seconds * NS
+            record = RememberedKey(tube.tube_id, key.key, first_id, until_ns, now_ns, len(jobs))
+            first_id += 1
         if session.quota is not None:
             session.quota.spend(len(jobs))
         images = [
@@ -146,12 +170,35 @@ class PutBatches(Part):
             for job_id, job in enumerate(jobs, start=first_id)
         ]
         images = self._state.groups.held(images)
-        self._state.next_job_id += len(jobs)
-        lsn = self._changes.put_whole(tube, images, size, now_ns)
+        self._state.next_job_id = first_id + len(jobs)
+        lsn = self._changes.put_whole(tube, images, size, now_ns, record)
         self._tally.total_jobs += len(jobs)
         tube.total_jobs += len(jobs)
         self._timekeeping.settle(tube, now_ns)
         return range(first_id, first_id + len(jobs)), lsn
+
+    def _take_with_key(
+        self, session: Session, jobs: Sequence[NewJob], size: int, key: BatchKey, now_ns: int
+    ) -> Answer:
+        """As `_take_any`, of a batch that may have been put before."""
+        tube = session.using
+        found = self._state.unique.holders(tube.tube_id, key.key, now_ns)
+        if found:
+            if self._state.times is not None:
+                self._state.times.of(tube).duplicates += len(jobs)
+            states = [self._state_of(job_id) for job_id in found]
+            return InsertedBatch(found, states), self._changes.committed_lsn
+        refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
+        if refusal is not None:
+            return refusal
+        if not self._takes_tags(session, jobs, now_ns, keys=1):
+            return NO_ROOM
+        ids, lsn = self._take(session, now_ns, jobs, size, key)
+        return InsertedBatch(ids), lsn
+
+    def _state_of(self, job_id: int) -> bytes:
+        job = self._state.jobs.look(job_id)
+        return b"DELETED" if job is None else job.state.name.encode()
 
     def _take_tagged(
         self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
@@ -174,8 +221,7 @@ class PutBatches(Part):
                 next_id += 1
                 states.append(None)
             else:
-                job = self._state.jobs.look(job_id)
-                states.append(b"DELETED" if job is None else job.state.name.encode())
+                states.append(self._state_of(job_id))
         if is_batch:
             return InsertedBatch(ids, states), lsn
         if states[0] is None:
@@ -199,17 +245,29 @@ class PutBatches(Part):
             ids.append(holder)
         return ids, new_jobs
 
-    def _takes_tags(self, session: Session, jobs: Sequence[NewJob], now_ns: int) -> bool:
-        """Whether there is room for what these jobs have beside their bodies."""
-        keys = sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
+    def _takes_tags(
+        self, session: Session, jobs: Sequence[NewJob], now_ns: int, *, keys: int = 0
+    ) -> bool:
+        """Whether there is room for what these jobs have beside their bodies.
+
+        :param keys: of the batch.
+        """
+        features = _features(jobs) | (EXTENSIONS | BATCH_KEYS if keys else 0)
+        keys += sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
             return False
         quota = session.quota
         if quota is not None and keys and quota.keys + keys > quota.limits.keys:
             quota.refuses(session.number, "keys")
             return False
-        has_tags = any([job.tags for job in jobs])
-        return not has_tags or self._changes.allows_extensions(now_ns)
+        return self._changes.allows(features, now_ns)
+
+
+def _features(jobs: Sequence[NewJob]) -> int:
+    features = 0
+    for job in jobs:
+        features |= job.features
+    return features
 
 
 def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int) -> JobImage:

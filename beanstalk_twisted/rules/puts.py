@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
     :ivar size: bytes that they take, as if they were the body of one job.
     :ivar growth: bytes of memory that jobs take more then.
     :ivar take: takes them, at this time; None if they wait for something else by now.
-    :ivar is_extended: whether they need a log segment that may hold extensions.
+    :ivar features: the incompat bits of the log segment that they need.
     """
 
     session: Session
@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
     size: int
     growth: int
     take: Callable[[int], Answer | None]
-    is_extended: bool = False
+    features: int = 0
 
 
 class Puts(Part):
@@ -150,7 +150,7 @@ class Puts(Part):
         return waiting.take(now_ns) if self._has_room(waiting) else self._wait(waiting)
 
     def _has_room(self, waiting: Waiting) -> bool:
-        may_hold = not waiting.is_extended or self._changes.may_allow_extensions
+        may_hold = self._changes.may_allow(waiting.features)
         return may_hold and self._changes.has_room_for_all(waiting.size, waiting.jobs)
 
     def put_soon(self, waiting: Waiting) -> None:

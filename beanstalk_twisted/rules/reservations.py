@@ -19,7 +19,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import UNAUTHORIZED
+from beanstalk_twisted.wire.extensions import NO_JOBS, UNAUTHORIZED
 from beanstalk_twisted.wire.replies import Reply
 
 RESERVE: Final = Kind.RESERVE
@@ -308,7 +308,7 @@ class Reservations:
             if _is_deadline_soon(session, now_ns):
                 reply = replies.DEADLINE_SOON
             elif session.timeout_ns is not None and session.timeout_ns <= now_ns:
-                reply = replies.TIMED_OUT
+                reply = in_vain(session)
             if reply is not None:
                 self.stop_waiting(session)
                 leave(self.outbox, session, (reply, 0))
@@ -341,6 +341,11 @@ class Reservations:
         for tube in session.watching:
             self.state.tubes.with_waiters += tube.add_waiter(session)
         self.arm(session)
+
+
+def in_vain(session: Session) -> Reply:
+    """What a waiting session hears that gets no job."""
+    return NO_JOBS if session.wanted else replies.TIMED_OUT
 
 
 def _is_deadline_soon(session: Session, now_ns: int) -> bool:

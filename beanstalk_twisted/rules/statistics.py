@@ -5,6 +5,7 @@ Differs from beanstalkd: `binlog-*` and `file` count the segments and records of
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from beanstalk_twisted.binlog.records.jobs import REASONS, WITHHELD_NS, State
 from beanstalk_twisted.binlog.tags import Tags
@@ -87,13 +88,16 @@ def tube(tube: Tube, now_ns: int) -> Values:
     }
 
 
+IN_TUBES: Final = (State.READY, State.RESERVED, State.DELAYED, State.BURIED)
+
+
 def group(groups: Groups, group: bytes) -> Values:
-    """Tuber's keys."""
+    """Tuber's keys; ``pending`` and ``complete`` are of its versions before 0.6.4."""
     members = groups.members(group)
     return {
         "name": group.decode("ascii"),
         "pending": members,
-        "buried": groups.buried(group),
+        **{state.name.lower(): groups.in_state(group, state) for state in IN_TUBES},
         "complete": not members,
         "waiting-jobs": groups.waiting(group),
     }
@@ -147,6 +151,8 @@ def carried(tags: Tags) -> Values:
     if tags.concurrency_key:
         values["concurrency-key"] = _name(tags.concurrency_key)
         values["concurrency-limit"] = tags.concurrency_limit
+    if tags.metadata:
+        values["metadata"] = _name(tags.metadata)
     if tags.dead_from:
         values["dead-from"] = _name(tags.dead_from)
         values["dead-reason"] = REASONS.get(tags.dead_reason, str(tags.dead_reason))

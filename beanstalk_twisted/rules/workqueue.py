@@ -22,7 +22,14 @@ from beanstalk_twisted.rules.moves import Edits, Moves
 from beanstalk_twisted.rules.policies import Policies
 from beanstalk_twisted.rules.put_batches import PutBatches
 from beanstalk_twisted.rules.puts import PLENTY, Memory, Puts
-from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, JobWaits, Reservations, leave
+from beanstalk_twisted.rules.reservations import (
+    NO_ROOM,
+    Answer,
+    JobWaits,
+    Reservations,
+    in_vain,
+    leave,
+)
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
@@ -166,8 +173,9 @@ class WorkQueue:
             return self.job_waits.stop(session)
         if not session.is_waiting:
             return None
+        reply = in_vain(session)
         self.reservations.stop_waiting(session)
-        return replies.TIMED_OUT, 0
+        return reply, 0
 
     def do_in_slices(self, work: Slices) -> None:
         self._timekeeping.work_in_slices(work)
@@ -426,11 +434,11 @@ class WorkQueue:
                 self._changes.copy_key(key)
         return len(job_ids)
 
-    def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], bool]:
-        """The next job id, the small state, and whether the log has to hold extensions."""
+    def opening(self, segment: int, now_ns: int) -> tuple[int, list[Record], int]:
+        """The next job id, the small state, and the incompat bits that the log needs."""
         records = list(small_state(self.state, segment, now_ns))
         records.append(Counters(0, now_ns, self.tally.counts()))
-        return self.state.next_job_id, records, self.state.is_extended
+        return self.state.next_job_id, records, self.state.features
 
     def _end(self, session: Session, job: Job, tube: Tube, reason: Reason, now_ns: int) -> int:
         """:return: the LSN of the deletion."""

@@ -421,7 +421,7 @@ class Executor:
             if planted is not None:
                 return planted
         run = context.methods[command.operation]
-        args = (jobs,) if incoming.is_batch else jobs[0]
+        args = (jobs, parsed[1][1]) if incoming.is_batch else jobs[0]
         return run(self._session, now_ns, incoming.begun_ns, *args)
 
     def _obey(self, incoming: IncomingLine, now_ns: int) -> Answer | None:

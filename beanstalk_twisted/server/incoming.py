@@ -296,6 +296,8 @@ class IncomingJobs(Incoming):
         self._values, self._tags = line.values, line.tags
         self._missing = line.size + len(CRLF)
         self._total += line.size
+        if line.tags is not None and self.is_batch:
+            self._total += len(line.tags.metadata)
         # One body alone may have as many bytes as any job.
         most = MAX_BATCH_BYTES if self.is_batch else self._max_job_bytes
         if line.values is None:

@@ -37,7 +37,13 @@ from beanstalk_twisted.wire.replies import (
     Word,
 )
 from beanstalk_twisted.wire.rights import OPEN, Needs
-from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, OPTIONAL_TAGS, TAG_WORDS, TAGS
+from beanstalk_twisted.wire.tags import (
+    MAX_TAGGED_LINE_BYTES,
+    OPTIONAL_BATCH_KEY,
+    OPTIONAL_TAGS,
+    TAG_WORDS,
+    TAGS,
+)
 
 MAX_BATCH_LINE_BYTES: Final = 21_000
 """A `delete-batch` line with its CR LF: 1,000 ids of 19 digits take 20,014 bytes."""
@@ -163,7 +169,7 @@ DEAD_BOUND: Final = Field("bound", rb" ([0-9]++)", grammar.COUNT.convert, gramma
 TOKEN: Final = Field("token", rb"([\x21-\x7e]++)", bytes, _write_token)
 
 FLUSH_S: Final = 600.0
-"""What `flush-tube` and `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
+"""What a flush or a `kick-dead` may take, seconds: a million jobs take 30 s on a busy one."""
 
 _row: Final = partial(Command, is_whole_word=True, is_counted=False, is_extension=True)
 _PUT: Final = Needs(rights.PUT, rights.USED)
@@ -199,13 +205,15 @@ EXTENSIONS: Final = (
         "the job is ready at once. A [`max-age`](#tube-policies) of the tube may end it before.",
     ),
     _row(
-        b"put-batch ", (grammar.BATCH_COUNT,), (forms.INSERTED_BATCH, *forms.PUT_FAILS),
-        effect=CHANGES, method="put_batches.put_batch", has_jobs=True, needs=_PUT,
-        text="Puts all of the [jobs that follow](#putting-a-batch), or none.",
+        b"put-batch ", (grammar.BATCH_COUNT, OPTIONAL_BATCH_KEY),
+        (forms.INSERTED_BATCH, *forms.PUT_FAILS), effect=CHANGES, method="put_batches.put_batch",
+        has_jobs=True, needs=_PUT,
+        text="Puts all of the [jobs that follow](#putting-a-batch), or none, or with a "
+        "[key](#the-key-of-a-batch) only once.",
     ),
     _row(
         b"reserve-batch ", (grammar.BATCH_COUNT, OPTIONAL_SECONDS),
-        (forms.RESERVED_BATCH, forms.TIMED_OUT, forms.DEADLINE_SOON), effect=RESERVES,
+        (forms.RESERVED_BATCH, forms.DEADLINE_SOON), effect=RESERVES,
         method="batches.reserve", needs=Needs(rights.RESERVE, rights.WATCHED),
         text="Reserves up to so many ready jobs.",
     ),
@@ -216,15 +224,25 @@ EXTENSIONS: Final = (
         text="Deletes each of these jobs that `delete` would delete.",
     ),
     _row(
+        b"peek-reserved", (), forms.JOB_REPLIES, effect=LOOKS, method="looks.peek_reserved",
+        needs=Needs(rights.LOOK, rights.USED),
+        text="As `peek-ready`, of the reserved jobs of the tube in use the one with the smallest "
+        "id, whichever connection has it.",
+    ),
+    _row(
         b"list-jobs ", (grammar.TUBE_WORD, LISTED_STATE, LIMIT, CURSOR), forms.DOCUMENT_REPLIES,
         effect=LOOKS, method="listing.list_jobs", needs=Needs(rights.LOOK, rights.NAMED),
         text="Describes some of the tube's jobs in this state.",
     ),
     _row(
         b"flush-tube ", (grammar.TUBE_WORD, FLUSHED_STATE),
-        (forms.ReplyForm(b"FLUSHED", forms.number), forms.NOT_FOUND), effect=CHANGES,
-        method="flushes.flush", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
-        text="Deletes the tube's jobs in this state.",
+        (forms.FLUSHED,), effect=CHANGES, method="flushes.flush", takes_s=FLUSH_S,
+        needs=_MANAGE_TUBE, text="Deletes the tube's jobs in this state.",
+    ),
+    _row(
+        b"flush-buried ", (grammar.TUBE_WORD,), (forms.FLUSHED,), effect=CHANGES,
+        method="flushes.flush_buried", takes_s=FLUSH_S, needs=_MANAGE_TUBE,
+        text="As `flush-tube <tube> buried`.",
     ),
     _row(
         b"cancel-job ", (grammar.JOB_ID,), (forms.ReplyForm(b"CANCELLED"), forms.NOT_FOUND),
@@ -269,7 +287,8 @@ EXTENSIONS: Final = (
         b"cancel-reserve", (), (forms.ReplyForm(b"CANCELLED"),), effect=SESSION,
         method="cancel_reserve", ends_wait=True, needs=OPEN,
         text="Ends the `reserve`, `reserve-with-timeout`, `reserve-batch` or `wait-job` that "
-        "waits: that one is answered with `TIMED_OUT` first.",
+        "waits: that one is answered with `TIMED_OUT` first, a `reserve-batch` with "
+        "`RESERVED_BATCH 0`.",
     ),
     _row(
         b"stats-group ", (GROUP,), forms.DOCUMENT_REPLIES, effect=LOOKS, method="looks.stats_group",
@@ -350,6 +369,7 @@ def without_secret(line: bytes) -> bytes:
 CAPABILITIES: Final = (
     *[(row.form or row.name).encode() for row in EXTENSIONS],
     *[TAGGED_PUT.prefix + word for word in TAG_WORDS],
+    b"put-batch idp:",
 )
 """What `capabilities` lists."""
 
@@ -385,6 +405,10 @@ class ReservedBatch(Reply):
 
     def fields(self) -> tuple[object, ...]:
         return self.jobs
+
+
+NO_JOBS: Final = ReservedBatch(())
+"""The answer to a `reserve-batch` that got no job, whether or not it has waited."""
 
 
 class DeletedBatch(Reply):

@@ -245,6 +245,7 @@ class CarriedStats(Stats):
     after_group: Annotated[str, Maybe("Name of `aft:`")]
     concurrency_key: Annotated[str, Maybe("Key of `con:`")]
     concurrency_limit: Annotated[int, Maybe("Number of `con:`")]
+    metadata: Annotated[str, Maybe("Value of `meta:`, as it was written")]
     dead_from: Annotated[str, Maybe("The tube that it is a [dead letter](#dead-letters) of")]
     dead_reason: Annotated[str, Maybe(DEAD_REASON, is_word=True)]
     dead_at: Annotated[int, Maybe("Since when, by the clock of the log", unit="seconds since 1970")]
@@ -297,12 +298,18 @@ class ListedJob(CarriedStats):
     connection: Annotated[int, Maybe("Number of the connection that has it reserved")]
 
 
+InState = Annotated[int, Key("Those of them in this state")]
+
+
 class GroupStats(Stats):
     """The answer to `stats-group`."""
 
     name: Annotated[str, Key("The group")]
     pending: Annotated[int, Key("Jobs of the group, in any state")]
-    buried: Annotated[int, Key("Those of them that are buried")]
+    ready: InState
+    reserved: InState
+    delayed: InState
+    buried: InState
     complete: Annotated[bool, Key("It has none, and those that wait for it are about to go")]
     waiting_jobs: Annotated[int, Key("Jobs that wait for it")]
 

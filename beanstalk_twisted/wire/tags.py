@@ -19,12 +19,16 @@ from beanstalk_twisted.wire.grammar import (
 )
 from beanstalk_twisted.wire.replies import BAD_FORMAT
 
-MAX_TAGGED_LINE_BYTES: Final = 1024
-"""A job's line that has tags, with its CR LF: with the longest keys and numbers it takes 894 bytes.
+MAX_METADATA_BYTES: Final = 1024
+"""Of the value of `meta:`, as it is written: trace context, tenant and content type take some 200.
+"""
+
+MAX_TAGGED_LINE_BYTES: Final = 2048
+"""A job's line that has tags, with its CR LF: with the longest values it takes 1,924 bytes.
 Its first tag begins where a line without any would end.
 """
 
-TAG_WORDS: Final = (b"idp:", b"con:", b"grp:", b"aft:")
+TAG_WORDS: Final = (b"idp:", b"con:", b"grp:", b"aft:", b"meta:")
 
 _WRITTEN: Final = rb"(?: ++[^ ]++)"
 
@@ -34,9 +38,14 @@ _KEY: Final = rb"([A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}+)"
 
 _KEY_AND_NUMBER: Final = _KEY + rb"(?::([0-9]++))?+"
 
+_BATCH_KEY: Final = re.compile(rb" ++idp:%s *+" % _KEY_AND_NUMBER)
+
+_METADATA: Final = rb"((?:[!#$&-\[\]-~]|%[0-9A-Fa-f]{2})++)"
+"""Printable ASCII without `"` and `\\`, so that it can be quoted as it is."""
+
 _TAGS: Final = re.compile(
-    rb"(?: ++(?:idp:%s|con:%s|grp:%s|aft:%s)(?= |\Z))++"
-    % (_KEY_AND_NUMBER, _KEY_AND_NUMBER, _KEY, _KEY)
+    rb"(?: ++(?:idp:%s|con:%s|grp:%s|aft:%s|meta:%s)(?= |\Z))++"
+    % (_KEY_AND_NUMBER, _KEY_AND_NUMBER, _KEY, _KEY, _METADATA)
 )
 """Tags in any order; of those that stand twice, the last."""
 
@@ -49,6 +58,7 @@ class PutTags(NamedTuple):
     :ivar concurrency_limit: how many jobs of the key may be reserved simultaneously, 1 to
         4294967295; 0 without a key.
     :ivar after: the group that the job waits for.
+    :ivar metadata: percent-encoded, as it was written; never decoded.
     """
 
     unique_key: bytes = b""
@@ -57,6 +67,38 @@ class PutTags(NamedTuple):
     concurrency_limit: int = 0
     group: bytes = b""
     after: bytes = b""
+    metadata: bytes = b""
+
+
+class BatchKey(NamedTuple):
+    """The key of a batch.
+
+    :ivar seconds: how long it is remembered from the put on, 1 to 4294967295.
+    """
+
+    key: bytes
+    seconds: int
+
+
+DEFAULT_BATCH_KEY_S: Final = 3600
+"""How long the key of a batch is remembered: longer than a producer tries again."""
+
+
+def parse_batch_key(text: bytes) -> BatchKey | None:
+    """:raise ParseError: it is no key.
+    :return: None of an empty text.
+    """
+    if not text:
+        return None
+    match = _BATCH_KEY.fullmatch(text)
+    if match is None:
+        raise ParseError(BAD_FORMAT)
+    key, seconds = match.groups()
+    return BatchKey(key, number(seconds, MAX_U32, 1) if seconds else DEFAULT_BATCH_KEY_S)
+
+
+def write_batch_key(key: BatchKey) -> bytes:
+    return _written(b"idp", key.key, key.seconds, DEFAULT_BATCH_KEY_S)
 
 
 def has_tags(line: bytes, start: int = 0) -> bool:
@@ -79,14 +121,15 @@ def parse_tags(text: bytes) -> PutTags:
     match = _TAGS.fullmatch(text)
     if match is None:
         raise ParseError(BAD_FORMAT)
-    unique_key, unique_s, concurrency_key, limit, group, after = match.groups(b"")
-    found = bool(unique_key) + bool(concurrency_key) + bool(group) + bool(after)
-    if found != len(text.split()) or (group and group == after):
+    unique_key, unique_s, concurrency_key, limit, group, after, metadata = match.groups(b"")
+    found = bool(unique_key) + bool(concurrency_key) + bool(group) + bool(after) + bool(metadata)
+    is_endless = bool(group) and group == after
+    if found != len(text.split()) or is_endless or len(metadata) > MAX_METADATA_BYTES:
         raise ParseError(BAD_FORMAT)
     return PutTags(
         unique_key, number(unique_s, MAX_U32) if unique_s else 0,
         concurrency_key, number(limit, MAX_U32, 1) if limit else int(bool(concurrency_key)),
-        group, after,
+        group, after, metadata,
     )  # fmt: skip
 
 
@@ -101,6 +144,8 @@ def write_tags(tags: PutTags) -> bytes:
         written.append(b"grp:" + tags.group)
     if tags.after:
         written.append(b"aft:" + tags.after)
+    if tags.metadata:
+        written.append(b"meta:" + tags.metadata)
     return b" ".join(written)
 
 
@@ -124,9 +169,20 @@ OPTIONAL_TAGS: Final = Field(
 )
 
 
+def _write_key(what: str, value: object) -> bytes:
+    if not isinstance(value, BatchKey):
+        raise TypeError(f"{what} is a BatchKey, not {value!r}")
+    return write_batch_key(value)
+
+
+OPTIONAL_BATCH_KEY: Final = Field(
+    "batch-key", b"(%s*+)" % _WRITTEN, parse_batch_key, optional(_write_key), is_optional=True
+)
+
+
 MAX_BATCH_BYTES: Final = 15 << 20
-"""Bytes of all bodies of a batch.  A batch is one frame of the log, of 16 MiB at most: 1 MiB is
-left for 1,000 records of up to 1,048 bytes, whatever they come to carry beside the body.
+"""Bytes of all bodies and metadata of a batch.  A batch is one frame of the log, of 16 MiB at most:
+1 MiB is left for 1,000 records of up to 1,048 bytes, whatever else they come to carry.
 """
 
 FIELDS: Final = (PRIORITY, DELAY, TTR, BYTES)
@@ -214,7 +270,8 @@ def parse_count(line: bytes) -> int | None:
     :param line: without the command's word.
     """
     words = line.split()
-    return _u32(words[0]) if len(words) == 1 else None
+    is_known = bool(words) and all([word.startswith(TAG_WORDS) for word in words[1:]])
+    return _u32(words[0]) if is_known else None
 
 
 def _u32(text: bytes) -> int | None:

@@ -194,7 +194,8 @@ def export_v7_command(path: str, output: str | None, file_size: int, is_json: bo
 _DROPPED_NAMES: Final = {
     "unique_key": "unique keys of jobs", "concurrency_key": "concurrency keys of jobs",
     "group": "groups of jobs", "after": "groups that jobs are to come after",
-    "dead_letters": "marks of dead letters", "keys": "remembered keys",
+    "metadata": "metadata of jobs", "dead_letters": "marks of dead letters",
+    "keys": "remembered keys",
     "policies": "policies of tubes",
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from beanstalk_twisted.binlog.reading.survey import (
 )
 from beanstalk_twisted.binlog.records.jobs import FULL, KEY, Flag, Kind, State
 from beanstalk_twisted.binlog.records.others import (
+    AUX,
     DATA_CRC,
     DATA_LEN,
     FLAGS,
@@ -40,7 +41,7 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Frame
-from beanstalk_twisted.binlog.tags import BadTags, split_tags
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, BadTags, split_tags
 from beanstalk_twisted.version import VERSION
 from binlog_tools.logs.opening import holds_something
 from binlog_tools.logs.quantities import Span
@@ -352,18 +353,21 @@ class _Contents:
         self._undeclared: list[str] = []
         for segment in survey.segments:
             buffer = survey.read(segment)
-            is_extended = False
+            self._features = 0
             for offset in segment.frame_offsets:
                 frame = segment.frame(buffer, offset)
                 for index, raw in enumerate(raw_records(buffer, frame)):
                     self._look(segment.name, buffer, frame, index, raw)
-                    is_extended |= raw[TYPE] in _EXTENDED or bool(raw[FLAGS] & Flag.EXT)
-            if is_extended and not segment.header.incompat & EXTENSIONS:
+                    if raw[TYPE] in _EXTENDED or raw[FLAGS] & Flag.EXT:
+                        self._features |= EXTENSIONS
+            if self._features & ~segment.header.incompat:
                 self._undeclared.append(segment.name)
         self._has_beginning = not source.is_partial
 
     def _look(self, name: str, buffer: Buffer, frame: Frame, index: int, raw: Raw) -> None:
         kind = raw[TYPE]
+        if kind == KEY and raw[AUX]:
+            self._features |= BATCH_KEYS
         if raw[DATA_LEN] and not has_data(buffer, frame, raw):
             self._note(name, frame, index, raw, "the checksum of its data is wrong")
         if kind not in JOB_KINDS:
@@ -374,7 +378,8 @@ class _Contents:
         if kind in FULL:
             if raw[FLAGS] & Flag.EXT:
                 try:
-                    split_tags(frames.data_of(buffer, frame, raw))
+                    tags, _ = split_tags(frames.data_of(buffer, frame, raw))
+                    self._features |= 0 if tags is None else tags.features
                 except (BadTags, NotUnderstood) as problem:
                     self._note(name, frame, index, raw, str(problem))
             self._bodies.add(job_id)

@@ -212,6 +212,8 @@ def _tags_in_words(tags: Tags) -> Iterator[str]:
         yield f", of group {text_of(tags.group)}"
     if tags.after:
         yield f", after group {text_of(tags.after)}"
+    if tags.metadata:
+        yield f", metadata {text_of(tags.metadata)}"
 
 
 _WORDS: Final[Mapping[int, str]] = {

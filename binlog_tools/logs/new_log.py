@@ -322,9 +322,13 @@ class SegmentMaker:
         return tube_id
 
     def _append(self, record: Record) -> None:
-        has_tags = isinstance(record, JobImage) and record.tags is not None
-        if has_tags or isinstance(record, RememberedKey | TubePolicy):
-            self._incompat = EXTENSIONS
+        tags = record.tags if isinstance(record, JobImage) else None
+        if tags is not None:
+            self._incompat |= tags.features
+        elif isinstance(record, RememberedKey):
+            self._incompat |= record.features
+        elif isinstance(record, TubePolicy):
+            self._incompat |= EXTENSIONS
         self._open.append(record)
         self._open_bytes += RECORD_BYTES + len(record.data)
 

@@ -85,10 +85,11 @@ class StoredPause(NamedTuple):
 
 
 class StoredKey(NamedTuple):
-    """A unique key of a deleted job, which is remembered until ``until_ns``.
+    """A unique key of a deleted job, or of a batch, which is remembered until ``until_ns``.
 
-    :ivar job_id: of the job that had it.
-    :ivar since_ns: when it was deleted.
+    :ivar job_id: of the job that had it; see `RememberedKey`.
+    :ivar since_ns: when the job was deleted, or the batch was put.
+    :ivar jobs: how many jobs the batch had; 0: it is no batch's.
     """
 
     tube: bytes
@@ -96,13 +97,16 @@ class StoredKey(NamedTuple):
     job_id: int
     since_ns: int
     until_ns: int
+    jobs: int = 0
 
     def record(self, tube_id: int) -> RememberedKey:
-        return RememberedKey(tube_id, self.key, self.job_id, self.until_ns, self.since_ns)
+        return RememberedKey(
+            tube_id, self.key, self.job_id, self.until_ns, self.since_ns, self.jobs
+        )
 
     @classmethod
     def of(cls, record: RememberedKey, tube: bytes) -> "StoredKey":
-        return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns)
+        return cls(tube, record.key, record.job_id, record.ts_ns, record.until_ns, record.jobs)
 
 
 class StoredPolicy(NamedTuple):
@@ -163,6 +167,7 @@ OF_JOBS: Final = frozenset(JOB_KINDS) | {KEY}
 
 TAG_WORDS: Final[Mapping[str, str]] = {
     "idp": "unique_key", "con": "concurrency_key", "grp": "group", "aft": "after",
+    "meta": "metadata",
 }  # fmt: skip
 """The tags that a client gives, by the words of the protocol; what `Tags` calls them."""
 

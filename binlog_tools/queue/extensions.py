@@ -8,9 +8,10 @@ from typing import Final, NamedTuple, TypeAlias
 from beanstalk_twisted.wire import yaml
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.tags import BatchKey, write_batch_key
 from binlog_tools.client import NO_SERVER, Lost, Reply, tube_request, understood
 from binlog_tools.console.wording import text_of
-from binlog_tools.queue.server import PATIENCE_S, Queue, Refused, Stats, parsed, tube_name
+from binlog_tools.queue.server import PATIENCE_S, Job, Queue, Refused, Stats, parsed, tube_name
 
 MAX_CURSOR_BYTES: Final = 42
 """Of a page's cursor, as our server makes it: a letter, two numbers, signs between."""
@@ -106,8 +107,12 @@ class Extensions:
     def flush(self, tube: bytes, state: str) -> int:
         """Delete the jobs of a tube in a state, or `all` that nobody has reserved; count them."""
         request = tube_request(b"flush-tube", tube, state.encode())
-        reply = self._ask(request, b"FLUSHED", b"NOT_FOUND")
-        return reply.number if reply.name == b"FLUSHED" else 0
+        return self._ask(request, b"FLUSHED").number
+
+    def first_reserved(self) -> Job | None:
+        """Look at the reserved job of the tube in use that has the smallest id."""
+        reply = self._ask(b"peek-reserved\r\n", b"FOUND", b"NOT_FOUND")
+        return Job(reply.number, reply.data) if reply.name == b"FOUND" else None
 
     def forget_key(self, tube: bytes, key: bytes) -> None:
         self._ask(tube_request(b"forget-key", tube, key), b"FORGOTTEN")
@@ -132,6 +137,16 @@ class Extensions:
     def put(self, jobs: Sequence[NewJob]) -> list[int]:
         """Put up to `MAX_BATCH_JOBS` jobs into the tube in use, all or none; give their ids."""
         return inserted_ids(self._ask(put_batch_request(jobs), b"INSERTED_BATCH"), len(jobs))
+
+    def put_once(self, jobs: Sequence[NewJob], key: BatchKey) -> tuple[list[int], bool]:
+        """As `put`, unless a batch with the key was put before.
+
+        :return: the ids of this batch, or of that one, and whether this one was put.
+        """
+        self.need("put-batch idp:", "put the jobs without a key")
+        reply = self._ask(put_batch_request(jobs, key), b"INSERTED_BATCH")
+        ids = inserted_ids(reply, reply.number)
+        return ids, all(len(line.split()) == 2 for line in reply.data.split(b"\r\n"))
 
     def move(self, jobs: Sequence[int], target: bytes) -> list[Refused | None]:
         """Take jobs into another tube as they are; say of each why it is not there, if so."""
@@ -259,8 +274,9 @@ def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
     return tube_request(b"list-jobs", tube, *f"{state} {count} {cursor}".encode().split())
 
 
-def put_batch_request(jobs: Sequence[NewJob]) -> bytes:
-    parts = [b"put-batch %d\r\n" % len(jobs)]
+def put_batch_request(jobs: Sequence[NewJob], key: BatchKey | None = None) -> bytes:
+    more = b"" if key is None else b" " + write_batch_key(key)
+    parts = [b"put-batch %d%b\r\n" % (len(jobs), more)]
     for body, priority, delay_s, ttr_s in jobs:
         parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
     return b"".join(parts)

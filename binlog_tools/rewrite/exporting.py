@@ -10,8 +10,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from beanstalk_twisted.binlog.records.jobs import COUNTERS, NEVER_NS, State
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES
-from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, NO_TAGS, WRITTEN_METADATA, Tags
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
+from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from binlog_tools.console.wording import text_of
 from binlog_tools.inspect.dumping import REASON_NAMES, Fields, body_fields, job_fields, named_tags
 from binlog_tools.logs.new_log import Floors, NewLog, Origin, OriginSource, Written
@@ -37,7 +38,7 @@ MAX_LOG_TIME_NS: Final = 4_102_444_800 * NS
 nanoseconds since 1970 end in 2262."""
 
 NAMES_OF_TAGS: Final = ("unique_key", "concurrency_key", "group", "after", "dead_from", "origin")
-"""Those of `Tags` that are bytes."""
+"""Those of `Tags` that are made as a tube's name."""
 
 TAGS_OF_OTHERS: Final = {
     "unique_s": "unique_key", "concurrency_limit": "concurrency_key", "dead_reason": "dead_from",
@@ -151,6 +152,13 @@ class LineFields:
         for name, other in TAGS_OF_OTHERS.items():
             if self.document.get(name) is not None and not names[other]:
                 raise self._wrong(name, f"there is no {other} that it could be of")
+        metadata = self._bytes("metadata", b"")
+        if metadata and not (
+            WRITTEN_METADATA.fullmatch(metadata) and len(metadata) <= MAX_METADATA_BYTES
+        ):
+            why = f"it is not percent-encoded, or has more than {MAX_METADATA_BYTES} bytes"
+            raise self._wrong("metadata", why)
+        tags = tags._replace(metadata=metadata)
         if tags.group and tags.group == tags.after:
             raise self._wrong("after", "the job is of that group itself, and would wait for ever")
         if tags.unique_key:
@@ -224,11 +232,12 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "log": _ALL | {"path", "store_uuid", "last_lsn", "next_job_id", "time"},
     "pause": _ALL | _TUBE | {"seconds", "until"},
     "policy": _ALL | _TUBE | {"rules"},
-    "key": _ALL | _TUBE | {"key", "key_base64", "job", "since", "until"},
+    "key": _ALL | _TUBE | {"key", "key_base64", "job", "jobs", "since", "until"},
     "job": _ALL | _TUBE | {"job", "state", "priority", "delay_s", "ttr_s", "created", "deadline",
                            "body", "body_base64", "tags", *COUNTERS},
     "tags": frozenset({*NAMES_OF_TAGS, *(f"{name}_base64" for name in NAMES_OF_TAGS), "unique_s",
-                       "concurrency_limit", "dead_reason", "dead_at"}),
+                       "concurrency_limit", "dead_reason", "dead_at", "metadata",
+                       "metadata_base64"}),
 }  # fmt: skip
 
 
@@ -257,6 +266,7 @@ def export(loaded: Loaded, selection: Selection) -> Iterator[Fields]:
             **_name_fields("key", remembered.key), "job": remembered.job_id,
             "since": format_time_exactly(remembered.since_ns),
             "until": format_time_exactly(remembered.until_ns),
+            **({"jobs": remembered.jobs} if remembered.jobs else {}),
         }  # fmt: skip
     for job in loaded.jobs():
         if selection.has_job(job):
@@ -419,8 +429,9 @@ def _read_key(fields: LineFields, now_ns: int) -> StoredKey:
     if job_id < 1:
         raise WrongLine(fields.number, "job: the id of the job that had the key, 1 or more")
     return StoredKey(
-        fields.tube(), fields.name("key"), job_id, min(fields.time("since", now_ns), until), until
-    )
+        fields.tube(), fields.name("key"), job_id, min(fields.time("since", now_ns), until), until,
+        fields.whole("jobs", MAX_BATCH_JOBS, 0),
+    )  # fmt: skip
 
 
 class _Jobs:

@@ -18,7 +18,10 @@ from binlog_tools.logs.sources import Source
 from binlog_tools.logs.stored import Selection, StoredJob, StoredKey, StoredPause, StoredPolicy
 from binlog_tools.tube_names import is_tube_name
 
-WORDS: Final = {"unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:"}
+WORDS: Final = {
+    "unique_key": "idp:", "concurrency_key": "con:", "group": "grp:", "after": "aft:",
+    "metadata": "meta:",
+}  # fmt: skip
 """The tag that each of these names goes as; a server announces it as `put idp:`."""
 
 MARKS: Final = {"dead_from": "dead letter", "origin": "origin"}
@@ -224,6 +227,7 @@ def _wire_tags(tags: Tags, words: frozenset[str], *, waits: bool) -> PutTags:
         (tags.concurrency_limit or 1) if has_limit else 0,
         tags.group if "put grp:" in words else b"",
         tags.after if waits and "put aft:" in words else b"",
+        tags.metadata if "put meta:" in words else b"",
     )  # fmt: skip
 
 

@@ -181,9 +181,12 @@ def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[O
 
 
 def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
-    """Those first that are remembered longest, each with an id of its own."""
+    """Those first that are remembered longest, each with an id of its own.  Of a batch's key it is
+    forgotten which jobs it was of, as these may get other ids.
+    """
     keys = chain.from_iterable(log.remembered_keys() for log in logs)
     for key in sorted(keys, key=lambda key: -key.until_ns):
+        key = key._replace(jobs=0)
         if key.job_id in taken:
             key, next_id = key._replace(job_id=next_id), next_id + 1
         taken.add(key.job_id)
@@ -251,9 +254,9 @@ def drop_in_place(
         if found.is_new:
             raise NoLog(directory.path)
         now_ns = max(time.time_ns(), found.small.time_ns)
-        kept_at, images, left, has_tags = _keep(directory, found, choice, now_ns)
+        kept_at, images, left, features = _keep(directory, found, choice, now_ns)
         if images:
-            append_deletions(directory, found, images, now_ns, has_tags)
+            append_deletions(directory, found, images, now_ns, features)
         return Dropped(len(images), left, kept_at if images else "")
     finally:
         directory.close()
@@ -266,9 +269,9 @@ def free_path(path: str) -> str:
 
 def _keep(
     directory: RealDirectory, found: Replay, choice: Choice, now_ns: int
-) -> tuple[str, list[JobImage], int, bool]:
+) -> tuple[str, list[JobImage], int, int]:
     """Write the jobs that go, if any, into a log of their own; tell of the others how many there
-    are, and whether any has tags.
+    are, and which incompat bits they need.
     """
     folder = os.path.join(directory.path, QUARANTINE)
     os.makedirs(folder, 0o700, exist_ok=True)
@@ -277,30 +280,30 @@ def _keep(
     shutil.rmtree(kept_at + PART, ignore_errors=True)
     tubes = found.small.tubes
     going: list[JobImage] = []
-    left = tagged = 0
+    left = features = 0
     origin = Origin("filter", [OriginSource.of(found.survey)])
     with NewLog(kept_at, origin, floors=Floors.of(found.survey)) as log:
         for image, _, _ in found.survivors(now_ns):
             job = StoredJob.of(image, tubes[image.tube_id])
             if choice.keeps(job, now_ns):
                 left += 1
-                tagged += job.tags is not None
+                features |= 0 if job.tags is None else job.tags.features
             else:
                 log.add(job)
                 going.append(image._replace(body=b""))
         if going:
             log.finish()
-    return kept_at, going, left, tagged > 0
+    return kept_at, going, left, features
 
 
 def append_deletions(
     directory: Directory, found: Replay, images: Sequence[JobImage], now_ns: int,
-    has_tags: bool = False,
+    features: int = 0,
 ) -> None:  # fmt: skip
     """Take the same steps as a server that starts, deletes the jobs and stops; the segment gets its
     name when it is durable.
 
-    :param has_tags: whether some of the jobs that stay have any.
+    :param features: the incompat bits that the jobs that stay need.
     """
     found.tidy(directory)
     position = found.position(b"")
@@ -319,8 +322,10 @@ def append_deletions(
         *(record for image in images for record in _end_of(image, now_ns)),
         CleanStop(now_ns),
     ]
-    is_extended = has_tags or policies or any(found.keys(now_ns)) or _keys_in(content)
-    incompat = position.incompat | (EXTENSIONS if is_extended else 0)
+    for key, _ in found.keys(now_ns):
+        features |= key.features
+    is_extended = policies or _keys_in(content)
+    incompat = position.incompat | features | (EXTENSIONS if is_extended else 0)
     raw = _segment(position._replace(incompat=incompat), content, small.next_job_id, now_ns)
     unnamed = spare_name(position.seq)
     found.remove_dead(directory, segments=False)

@@ -37,6 +37,7 @@ DROPPED: Final[Mapping[str, str]] = {
     "concurrency_key": "more of these jobs may be reserved at once than was asked for",
     "group": "jobs are of no group",
     "after": "those jobs that wait for the end of a group are buried; kick them when it has come",
+    "metadata": "nothing says what was said of these jobs beside their bodies",
     "dead_letters": "these jobs are buried, and nothing says from which tube they came, or why",
     "keys": "a put with the key of a job that was deleted makes another job",
     "policies": "tubes have no limits, delays between attempts or dead-letter tubes",
@@ -72,7 +73,7 @@ class Tally:
             self.not_held.append(NotHeld(job.job_id, why))
             return False
         tags = job.tags or NO_TAGS
-        for name in ("unique_key", "concurrency_key", "group", "after"):
+        for name in ("unique_key", "concurrency_key", "group", "after", "metadata"):
             self.dropped[name] += bool(getattr(tags, name))
         self.dropped["dead_letters"] += bool(tags.dead_from)
         self.states[without_group(job).state.name.lower()] += 1

@@ -43,7 +43,15 @@ FRAME_MAGIC = bytes.fromhex("B55451460D0A1A01")
 PUT, MOVE, UPDATE, COPY, DELETE = 1, 10, 11, 16, 7
 STATE, SEAL, START, CLEAN_STOP = 40, 49, 51, 52
 EXT = 1
-EXTENSIONS = {1: "unique", 2: "concurrency", 3: "group", 4: "after", 5: "dead", 6: "origin"}
+EXTENSIONS = {
+    1: "unique",
+    2: "concurrency",
+    3: "group",
+    4: "after",
+    5: "dead",
+    6: "origin",
+    7: "metadata",
+}
 REHOMED, MADE_BY_TOOL = 4, 8
 
 Fields = dict[str, Any]

@@ -23,7 +23,7 @@ from beanstalk_twisted.binlog.records.others import (
     TubePolicy,
 )
 from beanstalk_twisted.binlog.segments.format import segment_name
-from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.binlog.tags import EXTENSIONS, METADATA, Tags
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
 from tests.binlog.memory import MemoryDirectory
@@ -118,7 +118,7 @@ def rehomed() -> Files:
 def extensions() -> Files:
     """What version 1.1 has brought: each kind of record, and a job with all that one can carry."""
     opening: list[Record] = [DEFAULT_TUBE, MAIL, TubePolicy(2, {"max-jobs": "9"}, T0, Reason.NONE)]
-    scribe = Scribe(opening=opening, next_job_id=7, has_extensions=True)
+    scribe = Scribe(opening=opening, next_job_id=7, features=EXTENSIONS)
     tags = Tags(b"key", 60, b"con", 2, b"group", b"after")
     waits = put(7)._replace(tags=tags, state=State.DELAYED, deadline_ns=NEVER_NS)
     scribe.write(Start(T0, 7, 3, 0), waits, put(8))
@@ -133,8 +133,20 @@ def extensions() -> Files:
     return scribe.files()
 
 
+def metadata() -> Files:
+    """A job with metadata, which is moved: what the feature bit of metadata has brought."""
+    scribe = Scribe(opening=[DEFAULT_TUBE, MAIL], next_job_id=7, features=EXTENSIONS | METADATA)
+    tags = Tags(b"key", 60, group=b"group", metadata=b"tenant=%22a%22;type=text/plain")
+    scribe.write(Start(T0, 7, 3, 0), put(7)._replace(tags=tags), put(8))
+    moved = tags._replace(origin=b"default")
+    scribe.write(image(Kind.MOVE, 7, body=b"hello", tags=moved, tube_id=2))
+    scribe.finish()
+    return scribe.files()
+
+
 STORES: dict[str, Callable[[], Files]] = {
     "v1-every-kind": every_kind,
+    "v1.1-metadata": metadata,
     "v1-rotated": rotated,
     "v1-torn": torn,
     "v1-damaged": damaged,

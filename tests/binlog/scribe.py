@@ -83,25 +83,25 @@ class Scribe:
     """Appends to a log batch by batch; a millisecond passes with each.
 
     :ivar opening: what each further segment opens with.
-    :ivar has_extensions: see `Opening`.
+    :ivar features: see `Opening`.
     """
 
     def __init__(
         self, directory: Directory | None = None, *, position: Position = FIRST,
         segment_bytes: int = MIN_SEGMENT_BYTES, opening: Iterable[Record] = (),
-        next_job_id: int = 1, salt: int = SALT, has_extensions: bool = False,
+        next_job_id: int = 1, salt: int = SALT, features: int = 0,
     ) -> None:  # fmt: skip
         self.directory = directory if directory is not None else MemoryDirectory()
         self.now_ns = max(T0, position.time_ns)
         self.opening = list(opening)
         self.next_job_id = next_job_id
-        self.has_extensions = has_extensions
+        self.features = features
         salts = count(salt)
         self.log = Log(position, segment_bytes, self._open, lambda: next(salts), WRITER)
         self.writer = Writer(self.directory)
 
     def _open(self, seq: int, now_ns: int) -> Opening:
-        return Opening(self.next_job_id, self.opening, self.has_extensions)
+        return Opening(self.next_job_id, self.opening, self.features)
 
     def write(self, *records: Record, sync: bool = True) -> int:
         """Write one batch.

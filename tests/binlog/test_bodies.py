@@ -25,7 +25,7 @@ from beanstalk_twisted.binlog.directory import Directory, RealDirectory
 from beanstalk_twisted.binlog.errors import BodyLost
 from beanstalk_twisted.binlog.records.jobs import BodyPlace, Kind
 from beanstalk_twisted.binlog.segments.format import segment_name
-from beanstalk_twisted.binlog.tags import NO_TAGS
+from beanstalk_twisted.binlog.tags import EXTENSIONS, NO_TAGS
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, image, put, read_body
 
@@ -160,7 +160,7 @@ def test_what_is_appended_later_is_found_too() -> None:
 
 
 def test_a_body_behind_tags_is_read_without_them() -> None:
-    scribe = Scribe(segment_bytes=1 << 20, has_extensions=True)
+    scribe = Scribe(segment_bytes=1 << 20, features=EXTENSIONS)
     scribe.write(DEFAULT_TUBE)
     lsn = scribe.write(put(1, b"body", tags=NO_TAGS._replace(unique_key=b"key")))
     assert read_body(LogBodyReader(scribe.directory), BodyPlace(1, lsn), 1) == b"body"

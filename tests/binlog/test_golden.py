@@ -118,6 +118,7 @@ def test_they_are_what_they_are_called() -> None:
     assert verdicts == {
         "v1-every-kind": "sound", "v1-rotated": "sound", "v1-torn": "torn",
         "v1-damaged": "damaged", "v1-rehomed": "sound", "v1.1-extensions": "sound",
+        "v1.1-metadata": "sound",
     }  # fmt: skip
     first, second = kept("v1-rotated")["segments"].values()
     assert first["trailer"]["n_index"] == 1
@@ -128,5 +129,5 @@ def test_they_are_what_they_are_called() -> None:
 def test_the_jobs_in_them_are_known() -> None:
     assert {name: sorted(kept(name)["jobs"]) for name in STORES if name != "v1-damaged"} == {
         "v1-every-kind": ["8", "9"], "v1-rotated": ["2", "3"], "v1-torn": ["1"],
-        "v1-rehomed": ["2"], "v1.1-extensions": ["8"],
+        "v1-rehomed": ["2"], "v1.1-extensions": ["8"], "v1.1-metadata": ["7", "8"],
     }  # fmt: skip

@@ -40,7 +40,7 @@ from beanstalk_twisted.binlog.records.others import (
     decode_record,
 )
 from beanstalk_twisted.binlog.segments.format import MAX_BODY_BYTES, MAX_TUBE_NAME_BYTES, RECORD
-from beanstalk_twisted.binlog.tags import MAX_TAGS_BYTES, NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, MAX_TAGS_BYTES, NO_TAGS, Tags
 from tests.binlog import independent_reader
 from tests.binlog.scribe import T0, image, put
 from tests.binlog.segments.test_format import DOCUMENT, I64, U32, U64
@@ -56,6 +56,7 @@ any_tags = st.builds(
     lambda *parts: Tags(*[field for part in parts for field in part]),
     st.just((b"", 0)) | st.tuples(name, u32), st.just((b"", 0)) | st.tuples(name, u32),
     st.tuples(st.just(b"") | name, st.just(b"") | name),
+    st.tuples(st.just(b"") | st.just(b"trace=%3A1")),
     st.just((b"", 0, 0)) | st.tuples(name, st.integers(0, 255), i64),
     st.tuples(st.just(b"") | name),
 ).filter(bool).map(lambda tags: None if tags == NO_TAGS else tags)  # fmt: skip
@@ -121,13 +122,15 @@ def test_the_other_reader_sees_the_same_job(record: JobImage, offset: int) -> No
             (tags.concurrency_limit, tags.concurrency_key) if tags.concurrency_key else None,
         "group": tags.group, "after": tags.after,
         "dead": (tags.dead_reason, tags.dead_at_ns, tags.dead_from) if tags.dead_from else None,
-        "origin": tags.origin,
+        "origin": tags.origin, "metadata": tags.metadata,
     }.items() if value}  # fmt: skip
 
 
-@pytest.mark.parametrize("chosen", range(1 << 6))
+@pytest.mark.parametrize("chosen", range(1 << 7))
 def test_the_size_of_extensions_is_known_without_making_them(chosen: int) -> None:
-    fields = ("unique_key", "concurrency_key", "group", "after", "dead_from", "origin")
+    fields = (
+        "unique_key", "concurrency_key", "group", "after", "dead_from", "origin", "metadata",
+    )  # fmt: skip
     named = {name: b"n" * (at + 1) for at, name in enumerate(fields) if chosen >> at & 1}
     tags = NO_TAGS._replace(**named)  # type: ignore[arg-type]
     assert tags.encoded_bytes == len(tags.encode())
@@ -139,7 +142,9 @@ def largest(kind: Kind) -> JobImage:
     fields |= {"job_id": U64, "ts_ns": I64, "deadline_ns": I64}
     fields["body"] = b"b" if kind in FULL else b""
     name = b"n" * MAX_TUBE_NAME_BYTES
-    largest_tags = Tags(name, U32, name, U32, name, name, name, 255, I64, name)
+    largest_tags = Tags(
+        name, U32, name, U32, name, name, b"m" * MAX_METADATA_BYTES, name, 255, I64, name
+    )
     assert largest_tags.encoded_bytes == MAX_TAGS_BYTES
     fields["tags"] = largest_tags if kind in FULL else None
     return image(kind, state=State.DELAYED, reason=Reason.DAMAGED, **fields)
@@ -277,7 +282,8 @@ def test_no_extensions_before_a_body_are_none(data: bytes, expected: bytes) -> N
 @pytest.mark.parametrize(
     "extensions",
     [
-        b"\x07\0\x01\0x", b"\0\0\x01\0x", b"\x03\0\0\0", b"\x03\0\xc9\0" + bytes(201),
+        b"\x08\0\x01\0x", b"\x07\0\0\0",
+        b"\x07\0\x01\4" + b"m" * 1025, b"\0\0\x01\0x", b"\x03\0\0\0", b"\x03\0\xc9\0" + bytes(201),
         b"\x04\0\x01\0a\x03\0\x01\0b", b"\x03\0\x01\0a\x03\0\x01\0b", b"\x03\0\x02\0a",
         b"\x03\0\x01", b"\x01\0\x04\0\0\0\0\0", b"\x02\0\x02\0ab", b"\x05\0\x09\0" + bytes(9),
     ],

@@ -121,7 +121,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert table(PAGE, "Limits") == [
         ["silence of the server (`grace_s`)", f"{connection.GRACE_S:g} seconds"],
         [
-            "the same during a `flush_tube` or `kick_dead`, besides",
+            "the same during a `flush_tube`, `flush_buried` or `kick_dead`, besides",
             f"{FLUSH_S:g} seconds",
         ],
         [

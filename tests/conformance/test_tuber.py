@@ -1,7 +1,8 @@
-"""The examples of Tuber's README (0.5.6), byte for byte: its clients work here.
+"""The examples of Tuber's README (0.9.1), byte for byte: its clients work here.
 
 Where a body of theirs has not the size that its line says, the size is put right.  Left out is
-what differs on purpose: a second put with a better priority changes nothing here.
+what differs on purpose (docs/extensions.md): a second put with a better priority changes nothing
+here.  `stats-group` has keys here that Tuber's newer versions lack.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("reserve", "RESERVED 1 12|import-row-1"),
         ("bury 1 0", "BURIED"),
         ("stats-group import",
-         'OK 72|---\nname: "import"\npending: 2\nburied: 1\ncomplete: false\nwaiting-jobs: 1\n'),
+         'OK 104|---\nname: "import"\npending: 2\nready: 1\nreserved: 0\ndelayed: 0\nburied: 1\n'
+         "complete: false\nwaiting-jobs: 1\n"),
         ("kick 1", "KICKED 1"),
         ("delete 1", "DELETED"),
         ("reserve", "RESERVED 2 12|import-row-2"),
@@ -93,6 +95,26 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("put 0 0 30 5|hello", "INSERTED 1"),
         ("reserve", "RESERVED 1 5|hello"),
         ("reserve-mode weighted-fair", "USING weighted-fair"),
+    ],
+    "peek-reserved": [
+        ("peek-reserved", "NOT_FOUND"),
+        ("put 0 0 30 5|hello", "INSERTED 1"),
+        ("peek-reserved", "NOT_FOUND"),
+        ("reserve", "RESERVED 1 5|hello"),
+        ("peek-reserved", "FOUND 1 5|hello"),
+        ("delete 1", "DELETED"),
+        ("peek-reserved", "NOT_FOUND"),
+    ],
+    "flush-buried": [
+        ("put 0 0 30 5|hello", "INSERTED 1"),
+        ("put 0 0 30 5|world", "INSERTED 2"),
+        ("reserve", "RESERVED 1 5|hello"),
+        ("bury 1 0", "BURIED"),
+        ("flush-buried default", "FLUSHED 1"),
+        ("peek 2", "FOUND 2 5|world"),
+        ("flush-buried default", "FLUSHED 0"),
+        ("flush-buried nowhere", "FLUSHED 0"),
+        ("flush-tube nowhere", "FLUSHED 0"),
     ],
     "flush-tube": [
         ("put 0 0 30 5|hello", "INSERTED 1"),

@@ -222,7 +222,9 @@ class Clients:
         jobs = []
         for _ in range(draw.choice([1, 2, 3])):
             body = bytes([draw.randrange(97, 123)]) * draw.choice([0, 7, 400, 3000])
-            jobs.append(b"%d %d 60 %d\r\n%b\r\n" % (7, draw.choice([0, 2]), len(body), body))
+            more = b" meta:of=%20it" if len(body) == 7 else b""
+            line = b"7 %d 60 %d%b\r\n" % (draw.choice([0, 2]), len(body), more)
+            jobs.append(line + body + b"\r\n")
         talker.say(b"put-batch %d\r\n" % len(jobs) + b"".join(jobs))
 
     def _use(self, talker: Talker) -> None:

@@ -113,7 +113,8 @@ class Commands(Model):
         :param is_timed: whether it is told how long to wait: not at all.
         """
         if is_timed and not self.choices(number):
-            return self.reserve(number, 0)
+            said = self.reserve(number, 0)
+            return "RESERVED_BATCH 0\r\n" if said == "TIMED_OUT\r\n" else said
         taken = []
         for at in range(count):
             found = self.choices(number)
@@ -369,6 +370,8 @@ class Commands(Model):
         jobs = self.of(self.peers[number].using, state)
         if state == "ready":
             jobs.sort(key=lambda job: (not self.has_place(job), job.rank))
+        elif state == "reserved":
+            jobs.sort(key=lambda job: job.job_id)
         return self.found(jobs)
 
     def found(self, jobs: list[Job]) -> str:
@@ -383,9 +386,9 @@ class Commands(Model):
         waiting = [job for job in self.jobs.values() if job.is_waiting and job.after == group]
         if not members and not waiting:
             return None
-        buried = [job for job in members if job.state == "buried"]
+        counts = {each: str([job.state for job in members].count(each)) for each in STATES}
         return {
-            "pending": str(len(members)), "buried": str(len(buried)),
+            "pending": str(len(members)), **counts,
             "complete": "false" if members else "true", "waiting-jobs": str(len(waiting)),
         }  # fmt: skip
 
@@ -412,7 +415,7 @@ def described(job: Job, now: int) -> dict[str, str]:
         "connection": job.holder if job.state == "reserved" else "",
         "idempotency-key": job.unique, "idempotency-ttl": job.unique_s if job.unique else "",
         "group": job.group, "after-group": job.after, "concurrency-key": job.key,
-        "concurrency-limit": job.limit or "", "dead-from": job.dead_from,
+        "concurrency-limit": job.limit or "", "metadata": job.metadata, "dead-from": job.dead_from,
         "dead-reason": job.reason, "dead-at": job.since // TICKS if job.dead_from else "",
         "origin": job.home if job.home != job.tube else "",
     }  # fmt: skip

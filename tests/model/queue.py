@@ -63,6 +63,7 @@ class Job:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
+    metadata: str = ""
 
     @property
     def rank(self) -> tuple[int, int]:

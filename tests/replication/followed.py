@@ -149,7 +149,7 @@ def seen(queue: WorkQueue) -> dict[str, Any]:
         "live": (state.live.live_bytes, state.live._segments),
         "unique": (unique._living, unique._remembered, unique._of_jobs, keys(unique._ends)),
         "lasting": unique.lasting,
-        "groups": (groups._members, groups._buried, sorted(groups.ended)),
+        "groups": (groups._members, groups._states, sorted(groups.ended)),
         "waiting": {group: keys(jobs) for group, jobs in groups._waiting.items()},
         "concurrency": (concurrency._reserved, {
             (level, tube.name): (line.first, line.is_open, keys(line.others))

@@ -63,11 +63,11 @@ class RecordingLog:
         self.wholes: list[tuple[int, int]] = []
         self.budget: SpaceBudget = Unlimited()
         self.is_behind = self.commits_reserves = False
-        self.has_extensions = False
+        self.features = 0
 
-    def allow_extensions(self, time_ns: int) -> None:
-        """See `JobLog.allow_extensions`."""
-        self.has_extensions = True
+    def allow(self, features: int, time_ns: int) -> None:
+        """See `JobLog.allow`."""
+        self.features |= features
 
     def make_room(self, body_bytes: int, time_ns: int) -> None:
         """There is no end to it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from beanstalk_twisted.binlog.records.jobs import Kind
+from beanstalk_twisted.binlog.segments.format import EXTENSIONS
 from beanstalk_twisted.binlog.tags import Tags
 from tests.rules.conversation import Client, Server
 
@@ -31,7 +32,7 @@ def states(client: Client, *ids: int) -> list[str]:
 def tag(server: Server, job_id: int, tags: Tags) -> None:
     """Give a job these tags, in memory and in the log."""
     job = server.queue.state.jobs.job(job_id)
-    server.log.allow_extensions(server.now_ns)
+    server.log.allow(EXTENSIONS, server.now_ns)
     image = job.copy()._replace(kind=Kind.UPDATE, tags=tags)
     server.queue.state.apply(image, server.log.append(image), server.log.segment)
 

@@ -154,7 +154,7 @@ def test_a_return_is_a_release_that_says_why(server: Server, client: Client) -> 
     assert (image.kind, image.reason, image.state) == (Kind.RELEASE, Reason.RETURNED, State.READY)
     assert (image.reserves, image.releases) == (0, 0)
     assert image.connection == client.session.number
-    assert not server.log.has_extensions
+    assert not server.log.features
 
 
 @pytest.mark.parametrize("delay", [1, 3600])

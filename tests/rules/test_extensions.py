@@ -8,7 +8,7 @@ from tests.rules.conversation import Server
 
 
 def test_capabilities_are_the_rows_of_the_table_and_the_tags() -> None:
-    tags = ["put idp:", "put con:", "put grp:", "put aft:"]
+    tags = ["put idp:", "put con:", "put grp:", "put aft:", "put meta:", "put-batch idp:"]
     names = [*[row.form or row.name for row in EXTENSIONS], *tags]
     assert [name.decode() for name in CAPABILITIES] == names
     listed = "".join(f"- {yaml.item(name.encode()).decode()}\n" for name in names)

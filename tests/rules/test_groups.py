@@ -115,7 +115,8 @@ def test_on_a_full_disk_they_wait_for_room_and_nobody_is_busy_meanwhile() -> Non
     assert server.queue.next_due_ns() is None
     server.tick()
     assert client.asks("stats-group g") == {
-        "name": "g", "pending": "0", "buried": "0", "complete": "true", "waiting-jobs": "1",
+        "name": "g", "pending": "0", "ready": "0", "reserved": "0", "delayed": "0",
+        "buried": "0", "complete": "true", "waiting-jobs": "1",
     }  # fmt: skip
     assert states(client, waiting) == ["delayed"]
     client.says(f"delete {other}")

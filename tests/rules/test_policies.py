@@ -6,6 +6,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import FULL, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import TubePolicy
+from beanstalk_twisted.binlog.segments.format import EXTENSIONS
 from beanstalk_twisted.jobs.policy import LATE_NS, MAX_DELAY_S
 from beanstalk_twisted.rules.changes import ALL
 from beanstalk_twisted.rules.moves import SMALL_BODY_BYTES
@@ -138,7 +139,7 @@ def test_the_reply_waits_for_the_record() -> None:
     assert isinstance(record, TubePolicy) and record.commits
     assert record.rules == {"max-jobs": "3"}
     assert client.last is not None and client.last[1] == len(server.log.records)
-    assert server.log.has_extensions
+    assert server.log.features == EXTENSIONS
     client.says("tube-policy default max-jobs=3")
     assert client.last[1] == len(server.log.records), "the same again waits for the first"
 

@@ -132,7 +132,7 @@ def test_a_log_that_cannot_begin_a_segment_takes_no_tags(server: Server) -> None
     client = server.connect()
     assert put(client) == "OUT_OF_MEMORY"
     assert client.put() == 1
-    assert not server.log.has_extensions
+    assert not server.log.features
 
 
 def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them(server: Server) -> None:

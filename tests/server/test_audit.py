@@ -21,7 +21,8 @@ from tests.held_io import HeldIo, finish
 PUT = b"put 0 0 9 1\r\nx\r\n"
 
 MANAGING = {
-    "kick", "kick-job", "pause-tube", "flush-tube", "cancel-job", "move-job", "update-job",
+    "kick", "kick-job", "pause-tube", "flush-tube", "flush-buried", "cancel-job", "move-job",
+    "update-job",
     "tube-policy", "kick-dead", "forget-key", "drain", "undrain", "promote",
 }  # fmt: skip
 

@@ -227,7 +227,11 @@ def test_the_double_records_both_and_plants_answers(beanstalk: Beanstalk) -> Non
         client.ask(b"put-at 3 0 60 1\r\nz\r\n")
         client.ask(b"put-batch x\r\n")
     *_, together, single, wrong = beanstalk.commands
-    assert (together.name, together.args, together.tube) == ("put-batch", {"count": 2}, "mail")
+    assert (together.name, together.args, together.tube) == (
+        "put-batch",
+        {"count": 2, "batch-key": None},
+        "mail",
+    )
     assert (together.word, together.body) == ("INSERTED_BATCH", None)
     assert (single.name, single.tube, single.body, single.job_id) == ("put-at", "mail", b"z", 3)
     assert single.args == {"pri": 3, "unix-seconds": 0, "ttr": 60, "bytes": 1}

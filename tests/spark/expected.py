@@ -112,6 +112,7 @@ def tags_of(extensions: Row) -> Row:
         "dead_reason": None if reason is None else DEAD_REASONS.get(reason, str(reason)),
         "dead_at": None if dead_ns is None else moment(dead_ns), "dead_at_ns": dead_ns,
         "origin": text_of(extensions.get("origin")),
+        "metadata": text_of(extensions.get("metadata")),
     }  # fmt: skip
 
 

@@ -65,8 +65,13 @@ def job_of(new: NewJob) -> Job:
     (unique, _, unique_s), (key, _, limit) = unique.partition(":"), key.partition(":")
     return Job(
         0, "", pri, delay, ttr, body, unique, int(unique_s or 0), key, int(limit or 0),
-        group, "" if after == group else after,
+        group, "" if after == group else after, metadata=metadata_of(body),
     )  # fmt: skip
+
+
+def metadata_of(body: str) -> str:
+    """Give the metadata of a new job: some have them, by their bodies."""
+    return "of=%20body" if body == "body" else ""
 
 
 def lines_of(new: NewJob, at: int | None = None) -> str:
@@ -76,7 +81,8 @@ def lines_of(new: NewJob, at: int | None = None) -> str:
     """
     pri, delay, ttr, body, unique, key, group, after = new
     after = "" if after == group else after
-    named = (("idp:", unique), ("con:", key), ("grp:", group), ("aft:", after))
+    named = (("idp:", unique), ("con:", key), ("grp:", group), ("aft:", after),
+             ("meta:", metadata_of(body)))  # fmt: skip
     tags = "".join([f" {word}{name}" for word, name in named if name])
     return f"{pri} {delay if at is None else at} {ttr} {len(body)}{tags}\r\n{body}\r\n"
 

@@ -188,7 +188,9 @@ class Clients(Words):
         )
 
     @precondition(lambda self: self.anybody)
-    @rule(number=WHO, place=PLACE, state=st.sampled_from(["ready", "delayed", "buried"]))
+    @rule(
+        number=WHO, place=PLACE, state=st.sampled_from(["ready", "reserved", "delayed", "buried"])
+    )
     def peek(self, number: int, place: int, state: str) -> None:
         number, job_id = self.idle(number), self.pick(place)
         self.talk(number, f"peek {job_id}\r\n", lambda heard: self.model.peek(job_id))

@@ -185,8 +185,9 @@ class Words(RuleBasedStateMachine):
         number = self.idle(number)
         if len(self.model.of(tube)) >= SLICE_JOBS:
             return  # Others may act between slices: tests/rules/bulk/test_flushes.py.
+        line = f"flush-buried {tube}" if state == "buried" else f"flush-tube {tube} {state}".strip()
         self.talk(
-            number, f"flush-tube {tube} {state}".strip() + "\r\n",
+            number, line + "\r\n",
             lambda heard: self.model.flush(tube, state),
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from beanstalk_twisted.binlog.records.jobs import NEVER_NS, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Record, RememberedKey, TubeDef, TubePolicy
-from beanstalk_twisted.binlog.tags import NO_TAGS, Tags
+from beanstalk_twisted.binlog.tags import EXTENSIONS, NO_TAGS, Tags
 from binlog_tools.logs.opening import Loaded
 from binlog_tools.logs.stored import StoredJob, StoredKey, StoredPolicy
 from tests.binlog.scribe import FIRST, NS, T0, Files, Scribe, delete
@@ -51,7 +51,7 @@ class History:
         self._random = random.Random(seed)
         names = [TubeDef(number, name, T0) for number, name in TUBES.items()]
         position = FIRST._replace(store_uuid=seed.to_bytes(16, "big"))
-        self._scribe = Scribe(position=position, opening=names, has_extensions=True)
+        self._scribe = Scribe(position=position, opening=names, features=EXTENSIONS)
         self._names: list[Record] = [*names]
         self._told = Told()
         self._buried = T0

@@ -48,7 +48,8 @@ def test_a_line_says_this(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("rest", "count"),
     [(b"0", 0), (b"1001", 1001), (b" 7 ", 7), (b"4294967296", None), (b"-1", None), (b"", None),
-     (b"1 2", None), (b"x", None)],
+     (b"1 2", None), (b"x", None), (b"1 idp:k", 1), (b"1 idp:", 1), (b"2 idp:k grp:g", 2),
+     (b"1 idp:k x", None), (b"idp:k", None), (b"1 id", None)],
 )  # fmt: skip
 def test_a_count_is_known_or_not(rest: bytes, count: int | None) -> None:
     assert parse_count(rest) == count
@@ -57,7 +58,7 @@ def test_a_count_is_known_or_not(rest: bytes, count: int | None) -> None:
 @pytest.mark.parametrize("count", [1, MAX_BATCH_JOBS])
 def test_a_batch_has_so_many_jobs(count: int) -> None:
     row, args, has_rest = MODERN.parse(b"put-batch %d" % count)
-    assert (row.name, args, has_rest) == ("put-batch", (count,), False)
+    assert (row.name, args, has_rest) == ("put-batch", (count, None), False)
 
 
 @pytest.mark.parametrize("count", [0, MAX_BATCH_JOBS + 1])

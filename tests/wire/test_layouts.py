@@ -10,13 +10,15 @@ from beanstalk_twisted.wire.layouts import CONNECTION, GROUP, LISTED_JOB, SERVER
 from beanstalk_twisted.wire.stats import COUNTER, GAUGE, Key, ReplicatedStats, ServerStats, Stats
 
 ENDED: Values = {
-    "waiting-jobs": 0, "complete": True, "buried": 0, "pending": 0, "name": "a",
+    "waiting-jobs": 0, "complete": True, "buried": 0, "ready": 0, "reserved": 0, "delayed": 0,
+    "pending": 0, "name": "a",
 }  # fmt: skip
 
 
 def test_the_order_and_the_quotes_are_those_of_the_table() -> None:
     assert GROUP.write(ENDED) == (
-        '---\nname: "a"\npending: 0\nburied: 0\ncomplete: true\nwaiting-jobs: 0\n'
+        '---\nname: "a"\npending: 0\nready: 0\nreserved: 0\ndelayed: 0\nburied: 0\n'
+        "complete: true\nwaiting-jobs: 0\n"
     )
     assert "complete: false\n" in GROUP.write({**ENDED, "complete": False, "pending": 1})
 

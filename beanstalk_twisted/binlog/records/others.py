@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from beanstalk_twisted.binlog.records.jobs import KEY, Data, Flag, JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.segments.format import RECORD
-from beanstalk_twisted.binlog.tags import BadTags, Tags, split_tags
+from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS, BadTags, Tags, split_tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,12 @@ class Pause(_NotOfAJob):
 
 @dataclass(frozen=True, slots=True)
 class RememberedKey(_NotOfAJob):
-    """The KEY record: the unique key of a deleted job of the tube is remembered until then."""
+    """The KEY record: the unique key of a deleted job of the tube is remembered until then, or that
+    of a batch.
+
+    :ivar job_id: of that job, or an id of the key itself.
+    :ivar jobs: how many jobs the batch has, whose ids follow this one; 0: it is no batch's.
+    """
 
     kind: ClassVar[int] = KEY
     tube_id: int
@@ -92,6 +97,18 @@ class RememberedKey(_NotOfAJob):
     job_id: int
     until_ns: int
     ts_ns: int
+    jobs: int = 0
+
+    @property
+    def features(self) -> int:
+        """The incompat bits of a segment that may hold it."""
+        return EXTENSIONS | BATCH_KEYS if self.jobs else EXTENSIONS
+
+    @property
+    def ids(self) -> range:
+        """Of the jobs that were put with it."""
+        first = self.job_id + 1 if self.jobs else self.job_id
+        return range(first, first + max(1, self.jobs))
 
     @property
     def commits(self) -> bool:
@@ -105,7 +122,7 @@ class RememberedKey(_NotOfAJob):
     def encode(self, data: Data) -> bytes:
         return self._pack(
             data, tube_id=self.tube_id, job_id=self.job_id, deadline_ns=self.until_ns,
-            ts_ns=self.ts_ns,
+            ts_ns=self.ts_ns, aux=self.jobs,
         )  # fmt: skip
 
 
@@ -327,7 +344,7 @@ _OTHERS: Final[Mapping[int, Callable[[Raw, bytes], Record]]] = {
         raw[TUBE_ID], raw[DELAY_S], raw[DEADLINE_NS], raw[TS_NS], _reason(raw[REASON])
     ),
     RememberedKey.kind: lambda raw, data: RememberedKey(
-        raw[TUBE_ID], data, raw[JOB_ID], raw[DEADLINE_NS], raw[TS_NS]
+        raw[TUBE_ID], data, raw[JOB_ID], raw[DEADLINE_NS], raw[TS_NS], raw[AUX]
     ),
     TubePolicy.kind: lambda raw, data: TubePolicy(
         raw[TUBE_ID], _json_object(data, "rules"), raw[TS_NS], _reason(raw[REASON])

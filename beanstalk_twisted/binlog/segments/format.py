@@ -22,7 +22,13 @@ EXTENSIONS: Final = 1
 them: a server that does not know them would lose them.
 """
 
-KNOWN_FEATURES: Final = EXTENSIONS
+METADATA: Final = 2
+"""The incompat bit of a segment that may hold metadata of jobs; never without `EXTENSIONS`."""
+
+BATCH_KEYS: Final = 4
+"""The incompat bit of a segment that may hold keys of batches; never without `EXTENSIONS`."""
+
+KNOWN_FEATURES: Final = EXTENSIONS | METADATA | BATCH_KEYS
 
 SEGMENT_MAGIC: Final = b"\x89TQL\r\n\x1a\n"
 FRAME_MAGIC: Final = b"\xb5TQF\r\n\x1a\x01"

@@ -25,7 +25,15 @@ from beanstalk_twisted.client.commands.specs import (
     job_lines,
     new_job,
 )
-from beanstalk_twisted.client.commands.tags import JobCount, NewJob, Tags, on_wire
+from beanstalk_twisted.client.commands.tags import (
+    HashedValue,
+    JobCount,
+    Key,
+    NewJob,
+    Tags,
+    batch_key,
+    on_wire,
+)
 from beanstalk_twisted.client.stats import (
     ConnectionStats,
     GroupStats,
@@ -37,6 +45,7 @@ from beanstalk_twisted.client.stats import (
     TubeStats,
 )
 from beanstalk_twisted.wire.extensions import MAX_PAGE_JOBS
+from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -188,6 +197,7 @@ class Commands(Sender):
     peek_ready = asking("peek-ready", Job)
     peek_delayed = asking("peek-delayed", Job)
     peek_buried = asking("peek-buried", Job)
+    peek_reserved = asking("peek-reserved", Job)
 
     @method
     def kick(self, bound: int) -> Call[int]:
@@ -260,11 +270,16 @@ class Commands(Sender):
     def put_batch(
         self, jobs: Iterable[bytes | NewJob], *, tube: Name | None = None,
         priority: int = DEFAULT_PRIORITY, delay: int = 0, ttr: int = DEFAULT_TTR_S,
-        tags: Tags | None = None,
+        tags: Tags | None = None, unique: Key | None = None,
+        unique_by: HashedValue | None = None, unique_seconds: int = DEFAULT_BATCH_KEY_S,
     ) -> Call[tuple[Inserted, ...]]:  # fmt: skip
         """Put 1 to 1,000 jobs into a tube, all or none.
 
         :param jobs: their bodies, or `NewJob`s for those that differ from the others.
+        :param unique: a key of the whole batch, or ``unique_by`` a value that is hashed into one:
+            while the key is remembered, another batch with it puts nothing, and gives the numbers
+            of the first one's jobs.
+        :param unique_seconds: how long it is remembered, 1 to 4,294,967,295.
         :return: the jobs' numbers, in their order, which say whether each is new.
         :raise Draining, JobTooBig, OutOfMemory: there is no job.  The bodies may also be too large
             together.
@@ -272,7 +287,8 @@ class Commands(Sender):
         if isinstance(jobs, bytes | NewJob):
             raise TypeError("put-batch: give a list of jobs, not one")
         batch = [new_job(job, priority, delay, ttr, tags) for job in jobs]
-        return Call("put-batch", JobCount.of(batch), body=job_lines(batch), tube=tube)
+        key = batch_key(unique, unique_by, unique_seconds)
+        return Call("put-batch", JobCount.of(batch), key, body=job_lines(batch), tube=tube)
 
     @method
     def wait_job(self, job: AnyJob, seconds: int) -> Call[str]:
@@ -298,16 +314,16 @@ class Commands(Sender):
     def reserve_batch(self, count: int, seconds: int | None = None) -> Call[tuple[Job, ...]]:
         """Get up to ``count`` ready jobs of the tubes watched, 1 to 1,000.
 
-        :param seconds: how long to wait for the first; None does not wait, and may give none.
-        :raise TimedOut: there was none in that time.
+        :param seconds: how long to wait for the first; None does not wait.
+        :return: the jobs; empty if there was none in that time.
         """
         return Call("reserve-batch", count, seconds)
 
     @method
     def cancel_reserve(self) -> Call[None]:
         """End the `reserve`, `reserve_with_timeout`, `reserve_batch` or `wait_job` that waits, if
-        it was the last command before this one: it fails with `TimedOut`, or gives a job that has
-        come before, and then this one is answered.
+        it was the last command before this one: it fails with `TimedOut` (a `reserve_batch` gives
+        no job), or gives a job that has come before, and then this one is answered.
 
         :raise NotAnnounced: also if one waits, and the server was not asked before it what it
             knows: await `probe` first.
@@ -400,6 +416,11 @@ class Commands(Sender):
         :param state: ``ready``, ``delayed``, ``buried`` or ``all``.
         """
         return Call("flush-tube", tube_bytes(tube), state)
+
+    @method
+    def flush_buried(self, tube: Name) -> Call[int]:
+        """Delete all buried jobs of a tube; gives how many there were."""
+        return Call("flush-buried", tube_bytes(tube))
 
     @method
     def forget_key(self, tube: Name, key: Name) -> Call[None]:

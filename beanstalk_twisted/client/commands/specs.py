@@ -24,7 +24,7 @@ from beanstalk_twisted.wire.forms import BatchDeleted as BatchDeleted
 from beanstalk_twisted.wire.forms import Inserted as Inserted
 from beanstalk_twisted.wire.forms import ReplyForm, tube
 from beanstalk_twisted.wire.grammar import CRLF, JOB_ID
-from beanstalk_twisted.wire.tags import PutTags
+from beanstalk_twisted.wire.tags import BatchKey, PutTags
 
 DEFAULT_PRIORITY: Final = 1 << 16
 """Of jobs put, released or buried, unless told: what other clients take; below 1024 is urgent."""
@@ -147,10 +147,14 @@ class CommandSpec:
 
     def needs(self, args: Sequence[Any]) -> frozenset[str]:
         """Name what a server has to announce before it is sent this."""
-        return self._words.union(*(words_of(tags) for tags in _tags_in(args) if tags is not None))
+        words = self._words.union(*(words_of(tags) for tags in _tags_in(args) if tags is not None))
+        return words if _key_in(args) is None else words | {"put-batch idp:"}
 
     def unique_s(self, args: Sequence[Any]) -> int:
         """Give the seconds for which sending this again certainly puts no second job."""
+        key = _key_in(args)
+        if key is not None:
+            return key.seconds
         return min((0 if tags is None else tags.unique_s for tags in _tags_in(args)), default=0)
 
 
@@ -161,6 +165,11 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
             yield from value.tags
         elif isinstance(value, PutTags):
             yield value
+
+
+def _key_in(args: Sequence[Any]) -> BatchKey | None:
+    """Give the key of a batch."""
+    return next((value for value in args if isinstance(value, BatchKey)), None)
 
 
 SPECS: Final = {operation: CommandSpec(row) for operation, row in BY_OPERATION.items()}

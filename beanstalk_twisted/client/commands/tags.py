@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import isfinite
 from typing import Final, NamedTuple, Self
+from urllib.parse import quote_from_bytes
 
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
 from beanstalk_twisted.wire.grammar import MAX_U32
 from beanstalk_twisted.wire.grammar import check_whole as check_whole
 from beanstalk_twisted.wire.grammar import write_name as write_name
-from beanstalk_twisted.wire.tags import PutTags
+from beanstalk_twisted.wire.tags import MAX_METADATA_BYTES, BatchKey, PutTags
 
 MAX_SECONDS: Final = MAX_U32
 """Of any time that is waited for, 136 years: the longest delay of the protocol."""
@@ -59,6 +60,31 @@ def _tagged(value: object) -> bytes:
     raise TypeError(f"a str, bytes or int can be hashed, not {value!r}")
 
 
+def percent_encoded(metadata: str | bytes) -> bytes:
+    """Write metadata as they stand on the wire; `urllib.parse.unquote_to_bytes` reads them.
+
+    :param metadata: text is encoded as UTF-8.
+    :raise TypeError: it is neither text nor bytes.
+    :raise ValueError: it is empty, no valid Unicode, or too long.
+    """
+    if not isinstance(metadata, str | bytes):
+        raise TypeError(f"tags: metadata is text or bytes, not {metadata!r}")
+    try:
+        value = metadata.encode() if isinstance(metadata, str) else metadata
+    except UnicodeEncodeError:
+        raise ValueError(f"tags: metadata is not valid Unicode: {metadata!r}") from None
+    encoded = quote_from_bytes(value, safe=_SAFE).encode()
+    if not 1 <= len(encoded) <= MAX_METADATA_BYTES:
+        raise ValueError(
+            f"tags: metadata has 1 to {MAX_METADATA_BYTES} bytes when it is percent-encoded, not "
+            f"{len(encoded)}"
+        )
+    return encoded
+
+
+_SAFE: Final = "!#$&'()*+,/:;<=>?@[]^`{|}"
+"""What stands for itself besides letters, digits and ``-._~``."""
+
 Key = str | bytes
 """A key or the name of a group, as it stands on the wire."""
 
@@ -68,8 +94,9 @@ HashedValue = str | bytes | int
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """Tags of a new job: at least one of the four keys and groups, each given as it stands on the
-    wire (1 to 200 bytes, as a tube's name), or with ``_by`` as any value, which is hashed.
+    """Tags of a new job: at least one of metadata and the four keys and groups.  Each of these is
+    given as it stands on the wire (1 to 200 bytes, as a tube's name), or with ``_by`` as any value,
+    which is hashed.
 
     :ivar unique: while a job with the key is in the tube, another put puts nothing.
     :ivar unique_seconds: nor for that long after the job's deletion, 0 to 4,294,967,295.
@@ -77,6 +104,7 @@ class Tags:
     :ivar concurrency_limit: how many, 1 to 4,294,967,295.
     :ivar group: the job is one of this group.
     :ivar after: the job waits until all jobs of this group are deleted.
+    :ivar metadata: what else is said of the job: text, or bytes that `percent_encoded` takes.
     """
 
     unique: Key | None = None
@@ -89,6 +117,7 @@ class Tags:
     group_by: HashedValue | None = None
     after: Key | None = None
     after_by: HashedValue | None = None
+    metadata: str | bytes | None = None
 
     def __post_init__(self) -> None:
         """:raise TypeError, ValueError: something is not what it should be."""
@@ -103,6 +132,7 @@ class Tags:
         tags = PutTags(
             unique_key, self.unique_seconds, concurrency_key, self.concurrency_limit,
             _key("group", self.group, self.group_by), _key("after", self.after, self.after_by),
+            b"" if self.metadata is None else percent_encoded(self.metadata),
         )  # fmt: skip
         if tags.unique_s and not tags.unique_key:
             raise ValueError("tags: unique_seconds needs unique or unique_by")
@@ -146,11 +176,23 @@ def on_wire(tags: Tags | None) -> PutTags | None:
     return tags.for_wire()
 
 
+def batch_key(
+    unique: Key | None, unique_by: HashedValue | None, seconds: int
+) -> BatchKey | None:  # fmt: skip
+    """Give the key of a batch; None for none.
+
+    :raise TypeError, ValueError: something is not what it should be.
+    """
+    key = _key("unique", unique, unique_by)
+    check_whole("put-batch: unique_seconds", seconds, 1, MAX_U32)
+    return BatchKey(key, seconds) if key else None
+
+
 def words_of(tags: PutTags) -> list[str]:
     """Give what a server has to announce for these tags."""
     said = {
         "idp:": tags.unique_key, "con:": tags.concurrency_key, "grp:": tags.group,
-        "aft:": tags.after,
+        "aft:": tags.after, "meta:": tags.metadata,
     }  # fmt: skip
     return [f"{TAGGED_PUT.name} {word}" for word, value in said.items() if value]
 

@@ -241,6 +241,7 @@ class Pool(Service):
 
     list_jobs = _of_tube(Client.list_jobs)
     flush_tube = _of_tube(Client.flush_tube)
+    flush_buried = _of_tube(Client.flush_buried)
     forget_key = _of_tube(Client.forget_key)
     kick_dead = _of_tube(Client.kick_dead)
     pause_tube = _of_tube(Client.pause_tube)
@@ -260,6 +261,9 @@ class Pool(Service):
 
     def peek_buried(self, tube: Tube) -> Deferred[PoolJob]:
         return self._peek(tube, "peek-buried")
+
+    def peek_reserved(self, tube: Tube) -> Deferred[PoolJob]:
+        return self._peek(tube, "peek-reserved")
 
     def _peek(self, tube: Tube, operation: str) -> Deferred[PoolJob]:
         found: Deferred[Job] = self._in(tube, Call(operation, tube=tube))

@@ -66,6 +66,7 @@ WORDS: Final[Mapping[str, Callable[[Job], str]]] = {
     "group": lambda job: _word((job.tags or NO_TAGS).group),
     "after-group": lambda job: _word((job.tags or NO_TAGS).after),
     "concurrency-key": lambda job: _word((job.tags or NO_TAGS).concurrency_key),
+    "metadata": lambda job: _word((job.tags or NO_TAGS).metadata),
     "idempotency-key": lambda job: _word((job.tags or NO_TAGS).unique_key),
 }
 """What conditions compare with words; a job that does not carry it has the empty word."""

@@ -37,7 +37,13 @@ class WritingApi:
 
     def flush_tube(self, call: Call) -> "Deferred[Document]":
         tube, state = call.parameters["tube"], call.fields["state"]
-        return self._run(call, lambda to: to.flush_tube(tube, state), "flushed")
+
+        def flush(to: Connection) -> "Deferred[Any]":
+            # A tube that is not there is a wrong address, and not an empty one.
+            there: Deferred[Any] = to.stats_tube(tube)
+            return there.addCallback(lambda _: to.flush_tube(tube, state))
+
+        return self._run(call, flush, "flushed")
 
     def forget_key(self, call: Call) -> "Deferred[Document]":
         tube, key = call.parameters["tube"], call.fields["key"]

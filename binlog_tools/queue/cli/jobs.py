@@ -15,7 +15,9 @@ from binlog_tools.queue.cli.exits import NOTHING, REFUSED, DeferredSignal, end_i
 from binlog_tools.queue.cli.tubes import numbers
 from binlog_tools.queue.extensions import Extensions, group_awaited
 from binlog_tools.queue.moving import BatchMover, DirectMover, Moved, Mover, can_batch
-from binlog_tools.queue.server import Queue, Refused, Stats
+from binlog_tools.queue.server import STATES, Job, Queue, Refused, Stats
+
+RESERVED: Final = "reserved"
 
 KICKED_AT_ONCE: Final = 1000
 """Jobs of one `kick`: a beanstalkd answers nobody else meanwhile."""
@@ -27,7 +29,7 @@ ids: Final = click.argument("jobs", metavar="ID...", nargs=-1, required=True, ty
 @click.argument("job", metavar="[ID]", required=False, type=options.JOB)
 @options.server
 @options.tube
-@options.state("Of the tube, the first job in this state.")
+@options.state("Of the tube, the first job in this state.", *STATES, RESERVED)
 @options.raw
 @options.as_json
 def peek(
@@ -45,7 +47,14 @@ def peek(
     with options.connected(address) as queue:
         if job is None:
             queue.use(tube)
-        found = queue.peek_first(state) if job is None else queue.peek(job)
+        if job is not None:
+            found: Job | None = queue.peek(job)
+        elif state == RESERVED:
+            extensions = Extensions(queue)
+            extensions.need("peek-reserved", "`beanstalk list` needs list-jobs")
+            found = extensions.first_reserved()
+        else:
+            found = queue.peek_first(state)
         if found is None:
             fail(NOTHING, f"{tube.decode()} has no {state} job")
         facts = queue.stats_job(found.id) if is_json else Stats()

@@ -112,10 +112,13 @@ def tubes(help_text: str) -> Callable[[F], F]:
     )
 
 
-def state(help_text: str) -> Callable[[F], F]:
-    """``--state``, one; a second one is refused, as there are commands that take several."""
+def state(help_text: str, *states: str) -> Callable[[F], F]:
+    """``--state``, one; a second one is refused, as there are commands that take several.
+
+    :param states: those that it may be, `STATES` if none is given.
+    """
     return click.option(
-        "--state", type=click.Choice(STATES), default=STATES[:1], show_default=STATES[0],
+        "--state", type=click.Choice(states or STATES), default=STATES[:1], show_default=STATES[0],
         multiple=True, callback=_only_one, help=help_text,
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
+from beanstalk_twisted.wire.tags import BatchKey
 from binlog_tools.client import Connection, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, Parsed
@@ -247,11 +248,17 @@ class Putter:
     help="Not before this moment: 2026-01-31T12:00:00Z, +2h, or seconds since 1970.",
 )  # fmt: skip
 @put_tags.tag_options
+@click.option(
+    "--batch-unique", metavar="KEY[:S]",
+    help="With --lines: put all lines, at most 1,000, or nothing if that was done with the key "
+    "within S (3600) seconds.",
+)  # fmt: skip
 @options.may_be_empty
 @options.as_json
 def put(
     body: str | None, address: Address, tube: bytes, lines: bool, priority: int, delay: int,
-    ttr: int, at: int | None, may_be_empty: bool, is_json: bool, **tagged: Any,
+    ttr: int, at: int | None, batch_unique: str | None, may_be_empty: bool, is_json: bool,
+    **tagged: Any,
 ) -> None:  # fmt: skip
     """Put a job: BODY, or without it the input, or with --lines each line of the input.
 
@@ -266,6 +273,7 @@ def put(
       beanstalk put -t mail '{"to": "ada@example.org"}'
       beanstalk put -t images < cat.jpg
       seq 100000 | beanstalk put -t numbers --lines
+      beanstalk put -t mail --lines --batch-unique night-7 < letters
       beanstalk put -t mail --unique order-7:3600 --at 2026-01-31T12:00:00Z hello
     """
     if body is not None and lines:
@@ -276,6 +284,14 @@ def put(
         raise click.UsageError("one of --at and --delay, not both")
     tags = put_tags.tags_of(tagged)
     output = Output(is_json)
+    if batch_unique is not None:
+        if not lines or tags or at is not None:
+            raise click.UsageError("--batch-unique needs --lines, and no --at or tags")
+        key = put_tags.batch_key_of(batch_unique)
+        jobs = [NewJob(each, priority, delay, ttr) for each in _whole_input()]
+        with connect(address) as line:
+            _put_once(Queue(line), tube, jobs, key, output)
+        return
 
     def show(reply: Reply) -> None:
         is_one = reply.name == b"INSERTED"
@@ -315,6 +331,33 @@ def put(
             warn(_no_room(queue, tube))
     if putter.refused:
         raise SystemExit(REFUSED)
+
+
+def _whole_input() -> list[bytes]:
+    """Read the lines of a batch."""
+    content = sys.stdin.buffer.read(MAX_BATCH_BYTES + 1)
+    bodies = [each.removesuffix(b"\r") for each in content.removesuffix(b"\n").split(b"\n")]
+    if len(content) > MAX_BATCH_BYTES or len(bodies) > MAX_BATCH_JOBS:
+        fail(
+            REFUSED,
+            f"nothing was put: a batch has at most {MAX_BATCH_JOBS:,} lines and "
+            f"{MAX_BATCH_BYTES:,} bytes",
+        )
+    if not content:
+        fail(NOTHING, "the input is empty, nothing was put")
+    return bodies
+
+
+def _put_once(
+    queue: Queue, tube: bytes, jobs: Sequence[NewJob], key: BatchKey, output: Output
+) -> None:  # fmt: skip
+    extensions = Extensions(queue)
+    queue.use(tube)
+    ids, is_new = extensions.put_once(jobs, key)
+    for job in ids:
+        output.document({"id": job, "new": is_new}) if output.is_json else output.line(str(job))
+    if not is_new:
+        warn(f"nothing was put: {told(len(ids), 'job')} had that key before")
 
 
 def moment_s(text: str, now_ns: int) -> int:

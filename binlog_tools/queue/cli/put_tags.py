@@ -5,8 +5,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from beanstalk_twisted.client.commands.tags import Tags
-from beanstalk_twisted.wire.tags import write_tags
+from beanstalk_twisted.client.commands.tags import Tags, batch_key
+from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S, BatchKey, write_tags
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.extensions import Extensions
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TAGS: Final[Mapping[str, str]] = {
     "unique": "idp:", "unique_by": "idp:", "concurrency": "con:", "concurrency_by": "con:",
-    "group": "grp:", "group_by": "grp:", "after": "aft:", "after_by": "aft:",
+    "group": "grp:", "group_by": "grp:", "after": "aft:", "after_by": "aft:", "metadata": "meta:",
 }  # fmt: skip
 """Options of the command, as the client's `Tags` call them, and the tags that they stand for."""
 
@@ -62,6 +62,10 @@ _OPTIONS: Final = (
         "--after-by", metavar="VALUE",
         help="Like --after, with the hash of any text as the name.",
     ),
+    click.option(
+        "--metadata", metavar="TEXT",
+        help="Say more of the job, such as a trace context; nobody interprets it.",
+    ),
 )  # fmt: skip
 
 
@@ -75,7 +79,9 @@ def refuse_unique(tagged: Mapping[str, Any]) -> None:
     """:raise click.UsageError: there is a unique key, and there may be many jobs."""
     for name in ("unique", "unique_by"):
         if tagged[name] is not None:
-            raise click.UsageError(f"{_option(name)} is for one job; leave out --lines")
+            raise click.UsageError(
+                f"{_option(name)} is for one job; leave out --lines, or write --batch-unique"
+            )
 
 
 def need_tags(extensions: Extensions, tagged: Mapping[str, Any]) -> None:
@@ -114,7 +120,7 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
 
 
 def _tag_fields(name: str, value: str) -> dict[str, Any]:
-    if name.endswith("_by"):
+    if name.endswith("_by") or name == "metadata":
         return {name: value}
     key, colon, number = value, "", ""
     if name in NUMBERS:
@@ -125,6 +131,20 @@ def _tag_fields(name: str, value: str) -> dict[str, Any]:
             raise click.UsageError(f"--{name} {value!r}: {number!r} is no whole number")
         fields[NUMBERS[name]] = int(number)
     return fields
+
+
+def batch_key_of(said: str) -> BatchKey:
+    """:raise click.UsageError: it is no key of a batch."""
+    fields = _tag_fields("unique", said)
+    try:
+        key = batch_key(
+            fields["unique"], None, fields.get("unique_seconds", DEFAULT_BATCH_KEY_S)
+        )  # fmt: skip
+    except ValueError as wrong:
+        why = str(wrong).removeprefix("tags: ").removeprefix("put-batch: ")
+        raise click.UsageError(f"--batch-unique {said!r}: {why}") from None
+    assert key is not None
+    return key
 
 
 def _checked(said: str, fields: Mapping[str, Any]) -> Tags:

@@ -88,6 +88,7 @@ COLUMNS: Final = (
     Column("dead_at", "timestamp", "since when it is a dead letter"),
     Column("dead_at_ns", "bigint", "the same, ns since the epoch"),
     Column("origin", "string", "the tube that it was put into, if it was moved since"),
+    Column("metadata", "string", "value of `meta:`, percent-encoded as it was given"),
     Column("policy", "string", "of `policy`: the tube's policy as commands have set it, JSON"),
     Column("problem", "string", "what is wrong with a `damage`, or with a spoilt body, and where; "
            "else null"),
@@ -97,7 +98,7 @@ BY_NAME: Final = {column.name: column for column in COLUMNS}
 
 TAGS: Final = (
     "unique_key", "unique_s", "concurrency_key", "concurrency_limit", "job_group", "after",
-    "dead_from", "dead_reason", "dead_at", "dead_at_ns", "origin",
+    "dead_from", "dead_reason", "dead_at", "dead_at_ns", "origin", "metadata",
 )  # fmt: skip
 """What jobs carry beside their bodies, in full records."""
 

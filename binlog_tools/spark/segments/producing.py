@@ -225,6 +225,7 @@ PRODUCERS: Final[Mapping[str, Producer]] = {
     "dead_at": lambda chunk: _moment(*_tags(chunk).numbers(tag.DEAD, 1, 8)),
     "dead_at_ns": lambda chunk: numbers(pa.int64(), *_tags(chunk).numbers(tag.DEAD, 1, 8)),
     "origin": _name(tag.ORIGIN),
+    "metadata": _name(tag.METADATA),
     "policy": lambda chunk: _tags(chunk).policies(),
     "problem": _problem,
 }

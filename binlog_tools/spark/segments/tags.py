@@ -12,18 +12,21 @@ import pyarrow as pa
 
 from beanstalk_twisted.binlog.records.jobs import KEY, Flag
 from beanstalk_twisted.binlog.records.others import TubePolicy
-from beanstalk_twisted.binlog.tags import MAX_NAME_BYTES
+from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, MAX_NAME_BYTES
 from binlog_tools.console.wording import text_of
 from binlog_tools.spark.segments.bodies import IS_FULL
 from binlog_tools.spark.segments.framing import Ints, Run
 from binlog_tools.spark.segments.rows import DATA_CRC, DATA_LEN, DATA_OFF, FLAGS, TYPE, Mask, Rows
 from binlog_tools.spark.segments.slices import Slices
 
-UNIQUE, CONCURRENCY, GROUP, AFTER, DEAD, ORIGIN = range(1, 7)
+UNIQUE, CONCURRENCY, GROUP, AFTER, DEAD, ORIGIN, METADATA = range(1, 8)
 """The tags of docs/binlog-format.md, "Extensions of a job"."""
 
-_FIXED: Final = {UNIQUE: 4, CONCURRENCY: 4, GROUP: 0, AFTER: 0, DEAD: 9, ORIGIN: 0}
-"""Bytes of each before its name."""
+_FIXED: Final = {UNIQUE: 4, CONCURRENCY: 4, GROUP: 0, AFTER: 0, DEAD: 9, ORIGIN: 0, METADATA: 0}
+"""Bytes of each before its name, or what is written in place of one."""
+
+_MOST: Final = np.array([0, *[MAX_NAME_BYTES] * ORIGIN, MAX_METADATA_BYTES])
+"""Bytes of each such name."""
 
 _LONG: Final = "its extensions are longer than the data that they stand in"
 _BROKEN: Final = "its extensions cannot be understood"
@@ -126,10 +129,10 @@ class TagColumns:
         has_head = at + 4 <= ends
         at = np.where(has_head, at, 0)
         tags, lengths = self._number(at, 1), self._number(at + 2, 2)
-        fixed = np.array([0, *_FIXED.values()])[np.where(tags <= ORIGIN, tags, 0)]
-        names = lengths - fixed
-        good = has_head & (tags > last) & (tags <= ORIGIN) & (at + 4 + lengths <= ends)
-        return tags, lengths, good & (names >= 1) & (names <= MAX_NAME_BYTES)
+        known = np.where(tags <= METADATA, tags, 0)
+        names = lengths - np.array([0, *_FIXED.values()])[known]
+        good = has_head & (tags > last) & (tags <= METADATA) & (at + 4 + lengths <= ends)
+        return tags, lengths, good & (names >= 1) & (names <= _MOST[known])
 
     def _joined(self, parts: list[Extension]) -> Extension:
         """The places of one tag, but for rows with a problem; ascending."""

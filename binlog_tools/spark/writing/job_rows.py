@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beanstalk_twisted.binlog.tags import MAX_METADATA_BYTES, WRITTEN_METADATA
 from binlog_tools.spark.definitions.errors import SinkError
 from binlog_tools.spark.writing.options import U32_MAX, SinkOptions
 from binlog_tools.tube_names import TUBE_NAMES, is_tube_name
@@ -27,6 +28,7 @@ TAGS: Final[Mapping[str, Tag]] = {
     "concurrency_key": Tag(b"con:", "concurrency_limit"),
     "job_group": Tag(b"grp:"),
     "after": Tag(b"aft:"),
+    "metadata": Tag(b"meta:"),
 }
 """The columns of tags, which are called as in the events table."""
 
@@ -51,7 +53,7 @@ NUMBER: Final = ("tinyint", "smallint", "int", "bigint")
 TYPES: Final = {
     "body": TEXT, "tube": TEXT, "priority": NUMBER, "delay": NUMBER, "ttr": NUMBER,
     "unique_key": TEXT, "unique_s": NUMBER, "concurrency_key": TEXT, "concurrency_limit": NUMBER,
-    "job_group": TEXT, "after": TEXT,
+    "job_group": TEXT, "after": TEXT, "metadata": TEXT,
 }  # fmt: skip
 """The columns a row may have, and Spark's types that each may be of."""
 
@@ -134,10 +136,19 @@ class JobRows:
         return [b"".join(each) for each in zip(*words, strict=True)]
 
     def _keys(self, batch: pa.RecordBatch, name: str, first: int) -> list[bytes | None]:
-        """Keys or groups, which are made as names of tubes are; None where there is none."""
+        """Keys or groups, which are made as names of tubes are, or metadata; None where there is
+        none.
+        """
         found: list[bytes | None] = _as_bytes(self._column(batch, name)).to_pylist()
         for row, key in enumerate(found):
-            if key is not None and not is_tube_name(key):
+            if key is not None and name == "metadata":
+                if not WRITTEN_METADATA.fullmatch(key) or len(key) > MAX_METADATA_BYTES:
+                    raise _value(
+                        first + row,
+                        f"its metadata are {key[:40]!r}; they are percent-encoded, in "
+                        f"{MAX_METADATA_BYTES} bytes at most",
+                    )
+            elif key is not None and not is_tube_name(key):
                 raise _value(first + row, f"its {name} is {key!r}, and no key: {TUBE_NAMES}")
         return found
 

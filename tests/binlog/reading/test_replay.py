@@ -425,7 +425,7 @@ def test_a_sync_mark_leaves_nothing_to_re_home() -> None:
 
 
 def test_remembered_keys_are_read_with_the_segment_that_will_hold_them() -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(put(1), put(2), delete(1), RememberedKey(1, b"known", 1, T0 + 60 * NS, T0))
     scribe.write(delete(2), RememberedKey(1, b"not known", 2, T0 + 90 * NS, T0), sync=False)
     found = read(scribe)
@@ -437,7 +437,7 @@ def test_remembered_keys_are_read_with_the_segment_that_will_hold_them() -> None
 
 @pytest.mark.parametrize(("now_ns", "until_ns"), [(T0 + NS, T0 + 60 * NS), (T0 - NS, T0 + 59 * NS)])
 def test_no_key_is_remembered_longer_than_was_asked_for(now_ns: int, until_ns: int) -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(RememberedKey(1, b"k", 1, T0 + 60 * NS, T0))
     assert [key.until_ns for key, _ in read(scribe).keys(now_ns)] == [until_ns]
 

@@ -155,8 +155,8 @@ REFUSED: dict[str, tuple[Change, type[BinlogError], str]] = {
         f"{THREE}: its format version is 2; this server knows 1",
     ),
     "an unknown feature": (
-        with_field(THREE, 104, "<I", 4), Incompatible,
-        f"{THREE}: it uses features this server does not know (bits 0x4)",
+        with_field(THREE, 104, "<I", 8), Incompatible,
+        f"{THREE}: it uses features this server does not know (bits 0x8)",
     ),
     "a feature that forbids appending": (
         with_field(THREE, 100, "<I", 8), Incompatible,

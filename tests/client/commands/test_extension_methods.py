@@ -63,9 +63,8 @@ def test_jobs_are_put_reserved_and_deleted_in_batches() -> None:
         jobs = await client.reserve_batch(2)
         assert jobs == (Job(2, b"\r\n"), Job(1, b"a"))
         assert await client.reserve_batch(9, 0) == ((3, b""),)
-        assert await client.reserve_batch(9) == ()
-        with pytest.raises(errors.TimedOut):
-            await client.reserve_batch(9, 0)
+        assert await client.reserve_batch(9) == await client.reserve_batch(9, 0) == ()
+        assert await client.peek_reserved() == Job(1, b"a")
         await client.release(jobs[0])
         assert await client.delete_batch([*jobs, 3, 99]) == BatchDeleted(3, 1)
         await client.put(b"", ttr=1)
@@ -138,10 +137,14 @@ def test_jobs_are_listed_page_by_page_and_flushed() -> None:
         assert (connection.role, connection.reserved) == ("producer worker", 1)
         assert await client.flush_tube("t", "delayed") == 2
         assert await client.flush_tube(b"t") == 6
-        for call in (client.list_jobs, client.flush_tube):
-            with pytest.raises(errors.NotFound) as raised:
-                await call("none")
-            assert raised.value.tube == "none"
+        with pytest.raises(errors.NotFound) as raised:
+            await client.list_jobs("none")
+        assert raised.value.tube == "none"
+        assert await client.flush_tube("none") == await client.flush_buried("none") == 0
+        await client.bury(held.id)
+        assert await client.flush_buried("t") == 1
+        with pytest.raises(errors.NotFound):
+            await client.peek_reserved()
 
     world = World()
     world.run(script(world.client()))
@@ -281,6 +284,7 @@ def test_a_group_says_who_is_in_it_and_who_waits() -> None:
         await client.bury(first)
         stats = await client.stats_group("g")
         assert (stats.name, stats.pending, stats.buried, stats.waiting_jobs) == ("g", 2, 1, 1)
+        assert (stats.ready, stats.reserved, stats.delayed) == (1, 0, 0)
         assert stats.complete is False
         await client.delete_batch([first, second])
         assert (await client.reserve()).body == b"last"

@@ -19,7 +19,14 @@ from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import Field
-from beanstalk_twisted.wire.tags import OPTIONAL_TAGS, TAGS, JobLine, parse_job_line
+from beanstalk_twisted.wire.tags import (
+    OPTIONAL_BATCH_KEY,
+    OPTIONAL_TAGS,
+    TAGS,
+    BatchKey,
+    JobLine,
+    parse_job_line,
+)
 from tests.test_docs import PROTOCOL, names_in, table
 
 NAME_CHARS = "ABCXYZabcxyz0189-+/;.$_()"
@@ -52,6 +59,12 @@ OTHERS: dict[Field, st.SearchStrategy[Any]] = {
     extensions.LISTED_STATE: st.sampled_from(["ready", "reserved", "delayed", "buried", "all"]),
     TAGS: ALL_TAGS.map(Tags.for_wire),
     OPTIONAL_TAGS: st.none() | ALL_TAGS.map(Tags.for_wire),
+    OPTIONAL_BATCH_KEY: st.none()
+    | st.builds(
+        BatchKey,
+        TUBE_NAMES.filter(lambda name: len(name) < 190).map(str.encode),
+        st.integers(1, U32),
+    ),
     extensions.WATCHED: TUBE_NAMES.map(str.encode),
     grammar.TUBE: TUBE_NAMES.map(str.encode),
     grammar.TUBE_THEN: TUBE_NAMES.map(str.encode),
@@ -96,7 +109,7 @@ def sample(spec: CommandSpec) -> list[Any]:
     """Give some arguments for a command."""
     others = {
         grammar.TUBE_WORD: b"tube", extensions.JOB_IDS: (7,), extensions.CURSOR: None,
-        OPTIONAL_TAGS: None, TAGS: Tags(group="g").for_wire(),
+        OPTIONAL_TAGS: None, OPTIONAL_BATCH_KEY: None, TAGS: Tags(group="g").for_wire(),
         grammar.TUBE_THEN: b"tube", grammar.TUBE: b"tube",
         extensions.POLICY_PAIRS: (("rate", "1"),),
         extensions.TARGET: b"tube", grammar.OPTIONAL_BYTES: None, extensions.GROUP: "g",
@@ -177,7 +190,7 @@ def test_what_changes_jobs_is_never_sent_twice() -> None:
         "put", "put-tagged", "put-at", "put-batch", "delete", "delete-batch", "release", "bury",
         "touch", "kick", "kick-job", "kick-dead", "pause-tube", "quit", "flush-tube", "drain",
         "undrain", "promote", "move-job", "update-job", "tube-policy", "forget-key",
-            "cancel-job", "return-job",
+        "cancel-job", "return-job", "flush-buried",
     }  # fmt: skip
 
 
@@ -219,7 +232,8 @@ def test_a_document_that_is_none_is_an_error_of_that_command() -> None:
 def test_a_server_may_take_the_time_that_a_command_gives_it() -> None:
     times = {name: spec.server_time_s(sample(spec)) for name, spec in SPECS.items()}
     assert times.pop("reserve") is None
-    assert times.pop("flush-tube") == times.pop("kick-dead") == extensions.FLUSH_S
+    long = [times.pop(name) for name in ("flush-tube", "flush-buried", "kick-dead")]
+    assert long == [extensions.FLUSH_S] * 3
     waits = {"reserve-with-timeout", "wait-job", "reserve-batch"}
     assert {name for name, time in times.items() if time == 7} == waits
     assert set(times.values()) == {0, 7}

@@ -5,6 +5,7 @@ tags, and those with a unique key are sent again when a connection is lost.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from hypothesis import given, settings
@@ -22,13 +23,13 @@ from tests.client.world import Line, World, error, is_waiting, result
 from tests.sampling import share
 
 UNIQUE = Tags(unique="k", unique_seconds=60)
-ALL = Tags(unique="u", concurrency="c", group="g", after=b"a")
+ALL = Tags(unique="u", concurrency="c", group="g", after=b"a", metadata="m é%")
 NAMES = ("unique", "concurrency", "group", "after")
-WORDS = ("put idp:", "put con:", "put grp:", "put aft:")
+WORDS = ("put idp:", "put con:", "put grp:", "put aft:", "put meta:")
 
 
 def test_tags_are_what_stands_on_the_line() -> None:
-    assert ALL.for_wire() == PutTags(b"u", 0, b"c", 1, b"g", b"a")
+    assert ALL.for_wire() == PutTags(b"u", 0, b"c", 1, b"g", b"a", b"m%20%C3%A9%25")
     most = Tags(unique="k" * 200, unique_seconds=2**32 - 1, concurrency="c",
                 concurrency_limit=2**32 - 1)  # fmt: skip
     assert most.for_wire() == PutTags(b"k" * 200, 2**32 - 1, b"c", 2**32 - 1)
@@ -68,6 +69,11 @@ def test_tags_are_what_stands_on_the_line() -> None:
             "unique_seconds needs unique or unique_by",
         ),
         ({"group": "g", "concurrency_limit": 2}, ValueError, "needs concurrency or"),
+        ({"metadata": ""}, ValueError, "1 to 1024 bytes when it is percent-encoded, not 0"),
+        ({"metadata": "m" * 1025}, ValueError, "not 1025"),
+        ({"metadata": b"\xff" * 342}, ValueError, "not 1026"),
+        ({"metadata": "\ud800"}, ValueError, "metadata is not valid Unicode"),
+        ({"metadata": {"a": 1}}, TypeError, "metadata is text or bytes, not {"),
         ({"group": "g", "after": b"g"}, ValueError, "cannot wait for the end of the same"),
     ],
 )
@@ -76,6 +82,52 @@ def test_tags_that_cannot_be_are_refused_when_they_are_made(
 ) -> None:
     with pytest.raises(kind, match=f"tags: .*{said}"):
         Tags(**values)
+
+
+@pytest.mark.parametrize("value", [bytes(range(256)), b"x" * 1024, 'größe "\\%'.encode()])
+def test_metadata_come_back_as_they_were_given(value: bytes) -> None:
+    async def script(client: Client) -> None:
+        job_id = await client.put(b"a", tags=Tags(metadata=value))
+        shown = (await client.stats_job(job_id)).metadata
+        (listed,) = (await client.list_jobs("default")).jobs
+        assert unquote_to_bytes(shown) == unquote_to_bytes(listed.metadata) == value
+        assert (await client.stats_job(await client.put(b""))).get("metadata") is None
+
+    world = World()
+    world.run(script(world.client()))
+
+
+def test_a_batch_with_a_key_is_put_once() -> None:
+    async def script(client: Client) -> None:
+        first = await client.put_batch([b"a", b"b"], unique="k", unique_seconds=60)
+        assert [(each, each.is_new) for each in first] == [(2, True), (3, True)]
+        await client.delete(2)
+        again = await client.put_batch([b"c"] * 5, unique="k", unique_seconds=60)
+        assert [(each, each.state) for each in again] == [(2, "deleted"), (3, "ready")]
+        hashed = await client.put_batch([b"d"], unique_by="order:7")
+        assert (await client.put_batch([b"e"], unique=hashed_key("order:7"))) == hashed
+        await client.forget_key("default", "k")
+        with pytest.raises(errors.BadFormat):
+            await client.put_batch([b"a"], unique="k", tags=Tags(unique="own"))
+
+    world = World()
+    world.run(script(world.client()))
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [({"unique": ""}, ValueError), ({"unique": "a b"}, ValueError), ({"unique": 7}, TypeError),
+     ({"unique": "k", "unique_by": 7}, ValueError),
+     ({"unique": "k", "unique_seconds": 0}, ValueError),
+     ({"unique": "k", "unique_seconds": 2**32}, ValueError)],
+)  # fmt: skip
+def test_a_wrong_key_of_a_batch_is_refused_and_nothing_is_sent(
+    key: dict[str, Any], kind: type[Exception]
+) -> None:
+    line = Line()
+    with pytest.raises(kind):
+        line.connection.put_batch([b"a"], **key)
+    assert line.sent() == b""
 
 
 def test_values_of_any_kind_are_hashed_into_keys() -> None:

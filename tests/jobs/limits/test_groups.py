@@ -33,7 +33,12 @@ def known(state: QueueState, group: bytes) -> tuple[int, int, list[int], bool]:
     groups = state.groups
     waiting = [key & ID_MASK for key in groups.first_waiting(group, 99)]
     assert len(waiting) == groups.waiting(group)
-    return groups.members(group), groups.buried(group), waiting, group in groups.ended
+    return (
+        groups.members(group),
+        groups.in_state(group, State.BURIED),
+        waiting,
+        group in groups.ended,
+    )
 
 
 def change(state: QueueState, job_id: int, kind: Kind, to: State, deadline_ns: int = 0) -> None:
@@ -73,4 +78,4 @@ def test_nothing_is_left_of_groups_that_are_gone() -> None:
     for job_id in (2, 1):
         change(state, job_id, Kind.DELETE, State.GONE)
     groups = state.groups
-    assert (groups._members, groups._buried, groups._waiting, groups.ended) == ({}, {}, {}, {})
+    assert (groups._members, groups._states, groups._waiting, groups.ended) == ({}, {}, {}, {})

@@ -170,12 +170,12 @@ def test_jobs_that_are_given_back_in_slices_may_be_deleted_meanwhile() -> None:
 def test_with_seconds_it_is_a_reserve_with_timeout_for_the_first_job() -> None:
     server = Server()
     client = server.connect()
-    assert client.says("reserve-batch 5 0") == "TIMED_OUT"
+    assert client.says("reserve-batch 5 0") == "RESERVED_BATCH 0"
     assert client.says("reserve-batch 5 2") is None
     server.pass_time(1.5)
     assert client.hears() is None
     server.pass_time(0.5)
-    assert client.hears() == "TIMED_OUT"
+    assert client.hears() == "RESERVED_BATCH 0"
     client.put(ttr=3)
     client.takes()
     assert client.says("reserve-batch 5 60") is None
@@ -201,7 +201,7 @@ def test_a_wait_that_has_ended_makes_no_batch_of_the_next_reserve() -> None:
     client, producer = server.connect(), server.connect()
     client.says("reserve-batch 3 1")
     server.pass_time(1)
-    assert client.hears() == "TIMED_OUT"
+    assert client.hears() == "RESERVED_BATCH 0"
     assert client.says("reserve") is None
     producer.put(b"x")
     assert client.hears() == "RESERVED 1 1\r\nx"
@@ -212,7 +212,7 @@ def test_a_half_close_ends_the_wait_but_no_batch(server: Server) -> None:
     client.says("reserve-batch 2 60")
     other.says("reserve-batch 2 60")
     client.half_closes()
-    assert client.hears() == "TIMED_OUT"
+    assert client.hears() == "RESERVED_BATCH 0"
     puts(producer, 2)
     other.half_closes()
     server.finish_slices()

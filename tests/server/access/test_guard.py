@@ -37,7 +37,7 @@ SAMPLES = {
     "pri": b"0", "delay": b"0", "ttr": b"60", "bytes": b"1", "unix-seconds": b"0", "count": b"1",
     "seconds": b"0", "bound": b"1", "pause": b"0", "state": b"all", "limit": b"1", "cursor": b"",
     "group": b"g", "key": b"k", "weight": b"2", "mode": b"fifo",
-    "tags": b"grp:g", "policy": b"max-jobs=9",
+    "tags": b"grp:g meta:m", "batch-key": b"idp:b", "policy": b"max-jobs=9",
 }  # fmt: skip
 
 

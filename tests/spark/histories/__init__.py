@@ -68,6 +68,7 @@ def any_tags(dice: random.Random) -> Tags | None:
         reason = dice.randrange(11)
         tags = tags._replace(dead_from=b"mail", dead_reason=reason, dead_at_ns=dead_ns)
     tags = tags._replace(origin=dice.choice([b"", b"caf\xc3\xa9"]))
+    tags = tags._replace(metadata=dice.choice([b"", b"a=%20b", b"m" * 1024]))
     return None if tags == NO_TAGS else tags
 
 
@@ -113,7 +114,7 @@ def any_log(
     dice = random.Random(seed)
     any_of = any_extended_record if has_extensions else any_record
     scribe = Scribe(
-        directory, opening=NAMES, segment_bytes=segment_bytes, has_extensions=has_extensions
+        directory, opening=NAMES, segment_bytes=segment_bytes, features=int(has_extensions)
     )
     scribe.write(*NAMES)
     for _ in range(batches):

@@ -385,7 +385,10 @@ def test_an_archived_segment_without_a_seal_is_whole(tmp_path: Path) -> None:
     assert [row["event"] for row in read(tmp_path / "archive")] == ["put", "delete"]
 
 
-@pytest.mark.parametrize("name", ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions"])
+@pytest.mark.parametrize(
+    "name",
+    ["v1-every-kind", "v1-rehomed", "v1-rotated", "v1.1-extensions", "v1.1-metadata"],
+)
 def test_the_golden_logs_give_the_rows_of_the_second_reader(name: str) -> None:
     files = {path.name: path.read_bytes() for path in (GOLDEN / name).glob("*.tql")}
     expected = all_rows(files, "all", "keep", frozenset())

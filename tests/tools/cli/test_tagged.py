@@ -162,7 +162,7 @@ def test_extensions_that_cannot_be_understood_are_found(tmp_path: Path) -> None:
 
 def with_unknown_extension() -> Files:
     """A log whose one job has an extension of a newer version, in a frame that checks."""
-    log = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    log = Scribe(opening=[DEFAULT_TUBE], features=Tags().features)
     log.write(put(1, tags=Tags(group=b"group")))
     log.finish()
     ((name, raw),) = log.files().items()
@@ -186,10 +186,10 @@ def test_extensions_that_the_header_does_not_tell_of_are_a_warning(tmp_path: Pat
 
 
 def test_a_log_of_a_newer_version_is_refused_in_words(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", with_features(1 | 1 << 2))
+    path = written(tmp_path / "log", with_features(1 | 1 << 3))
     result = run("check", path)
     assert result.exit_code == 78
-    assert ".tql: it uses features this server does not know (bits 0x4)" in result.stdout
+    assert ".tql: it uses features this server does not know (bits 0x8)" in result.stdout
     for command in ("jobs", "stats", "export", "salvage"):
         result = run(command, path)
         assert result.exit_code == 78, command
@@ -200,8 +200,8 @@ def test_what_beanstalkd_has_nothing_for_is_counted(path: Path, tmp_path: Path) 
     result = run("export-v7", path, "-o", tmp_path / "theirs", "--json")
     (told,) = documents(result)
     assert told["dropped"] == {
-        "unique_key": 1, "concurrency_key": 1, "group": 1, "after": 1, "dead_letters": 1,
-        "keys": 1, "policies": 1,
+        "unique_key": 1, "concurrency_key": 1, "group": 1, "after": 1, "metadata": 0,
+        "dead_letters": 1, "keys": 1, "policies": 1,
     }  # fmt: skip
     assert told["states"] == {"ready": 3, "delayed": 0, "buried": 2}
     assert "not held: groups that jobs are to come after: 1: those jobs that wait" in result.stderr

@@ -8,7 +8,7 @@ import pytest
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.records.jobs import JobImage, Kind, Reason, State
 from beanstalk_twisted.binlog.records.others import Start
-from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.binlog.tags import EXTENSIONS, Tags
 from binlog_tools.inspect.listing import (
     PastJobs,
     body_of,
@@ -147,7 +147,7 @@ def test_a_copy_of_a_ready_job_tells_nothing_of_when_it_may_have_been_delayed_or
 def test_a_job_was_another_before(kind: Kind, before: list[JobImage], tmp_path: Path) -> None:
     scribe = Scribe(
         position=FIRST._replace(first_lsn=100), opening=[DEFAULT_TUBE],
-        has_extensions=True,
+        features=EXTENSIONS,
     )  # fmt: skip
     scribe.write(put(1), *before)
     scribe.now_ns += 100 * NS
@@ -222,7 +222,7 @@ def test_an_expired_job_is_told_apart_from_a_deleted_one(tmp_path: Path) -> None
 def test_a_kicked_dead_letter_is_told_apart_from_a_moved_job(tmp_path: Path) -> None:
     dead = Tags(dead_from=b"default", dead_reason=Reason.EXPIRED, dead_at_ns=T0)
     moved = {"body": b"hello", "tags": dead, "state": State.BURIED}
-    scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(put(1), image(Kind.MOVE, 1, deadline_ns=T0, **moved))
     scribe.write(image(Kind.MOVE, 1, deadline_ns=T0 + NS, **moved))
     scribe.write(image(Kind.MOVE, 1, body=b"hello", kicks=1), image(Kind.MOVE, 1, body=b"hello"))

@@ -129,9 +129,11 @@ def tags_of(extensions: Fields) -> Tags | None:
     unique_s, unique_key = extensions.get("unique", (0, b""))
     limit, concurrency_key = extensions.get("concurrency", (0, b""))
     reason, at_ns, dead_from = extensions.get("dead", (0, 0, b""))
-    group, after, origin = (extensions.get(name, b"") for name in ("group", "after", "origin"))
+    named = ("group", "after", "metadata", "origin")
+    group, after, metadata, origin = (extensions.get(name, b"") for name in named)
     return Tags(
-        unique_key, unique_s, concurrency_key, limit, group, after, dead_from, reason, at_ns, origin
+        unique_key, unique_s, concurrency_key, limit, group, after, metadata, dead_from, reason,
+        at_ns, origin,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Kind
 from beanstalk_twisted.binlog.records.others import RememberedKey, TubePolicy
-from beanstalk_twisted.binlog.tags import Tags
+from beanstalk_twisted.binlog.tags import EXTENSIONS, Tags
 from binlog_tools.inspect.hidden import Why
 from binlog_tools.logs.stored import LOST_AND_FOUND
 from tests.binlog.scribe import DEFAULT_TUBE, FIRST, NS, T0, Files, Scribe, delete, flipped, put
@@ -23,7 +23,7 @@ TAGS = Tags(unique_key=b"some-key", unique_s=KEPT_S, group=b"some-group")
 
 
 def scribe() -> Scribe:
-    return Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
+    return Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
 
 
 def with_flip_in(files: Files, what: bytes, at: int = -1) -> Files:
@@ -153,7 +153,7 @@ def test_a_job_whose_deletion_is_lost_takes_no_key_of_the_next(tmp_path: Path) -
 
 
 def test_the_report_names_the_new_kinds_as_the_page_does(tmp_path: Path) -> None:
-    log = Scribe(position=FIRST, opening=[DEFAULT_TUBE], has_extensions=True)
+    log = Scribe(position=FIRST, opening=[DEFAULT_TUBE], features=EXTENSIONS)
     log.write(put(1))
     log.write(TubePolicy(1, {"max-jobs": "12345"}, T0), put(2))
     log.finish()

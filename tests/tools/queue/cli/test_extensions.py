@@ -264,6 +264,49 @@ def test_a_job_is_put_with_tags_and_at_a_moment(server: Server) -> None:
     assert [server.state(each) for each in last.split()] == ["delayed", "delayed"]
 
 
+def test_a_job_has_metadata_of_any_text(server: Server) -> None:
+    (job,) = server.documents("put", "-t", "described", "--metadata", 'tenant="a b"', "x")
+    facts = server.documents("stats", "--job", job["id"])[0]
+    assert facts["metadata"] == "tenant=%22a%20b%22"
+    result = server.result("put", "-t", "described", "--metadata", "m" * 1025, "x")
+    assert result.exit_code == 2 and "has 1 to 1024 bytes" in result.stderr
+
+
+def test_lines_with_a_key_are_put_once(server: Server) -> None:
+    words = ("put", "-t", "put-once", "--lines", "--batch-unique", "night:60")
+    first = server.run(*words, typed=b"a\nb\r\nc\n").split()
+    again = server.result(*words, typed=b"d\n")
+    assert (again.exit_code, again.stdout.split()) == (0, first)
+    assert "nothing was put: 3 jobs had that key before" in again.stderr
+    assert [server.documents("peek", each)[0]["body"] for each in first] == ["a", "b", "c"]
+    assert [each["new"] for each in server.documents(*words, typed=b"d\n")] == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "code"),
+    [
+        ("--batch-unique k x", b"", 2), ("--lines --batch-unique a:b", b"a", 2),
+        ("--lines --batch-unique k --group g", b"a", 2), ("--lines --batch-unique k", b"", 1),
+        ("--lines --batch-unique k", b"a\n" * 1001, 4),
+    ],
+)  # fmt: skip
+def test_a_batch_that_cannot_be_is_refused(
+    server: Server, words: str, typed: bytes, code: int
+) -> None:
+    result = server.result("put", "-t", "put-once", *words.split(), typed=typed)
+    assert (result.exit_code, result.stdout) == (code, "")
+
+
+def test_the_first_reserved_job_is_shown(server: Server) -> None:
+    assert server.result("peek", "-t", "held", "--state", "reserved").exit_code == 1
+    server.run("put", "-t", "held", "x")
+    worker = Connection(server.process.port())
+    worker.ask(b"watch held\r\n")
+    worker.ask(b"reserve\r\n")
+    assert server.run("peek", "-t", "held", "--state", "reserved") == "x\n"
+    worker.close()
+
+
 def test_a_job_is_put_with_keys_that_are_hashed(server: Server) -> None:
     words = (
         "--unique-by", "order:7 ä", "--unique-seconds", 60, "--concurrency-by", "a@b.c",
