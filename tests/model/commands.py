@@ -276,8 +276,6 @@ class Commands(Model):
         """:param most: this many jobs, in their order, are deleted before it ends permanently.
         :param keys: after that, this many keys of deleted jobs are forgotten, if all jobs are.
         """
-        if tube not in self.tubes():
-            return NOT_FOUND
         states = ["delayed", "buried", "ready"] if state in ("", "all") else [state]
         flushed = [job for each in states for job in self.of(tube, each)][:most]
         is_all = state in ("", "all")
