@@ -34,7 +34,6 @@ Make = Callable[[Bodies], tuple[LogBodyReader, dict[int, BodyPlace]]]
 
 
 def in_log(directory: Directory, bodies: Bodies) -> dict[int, BodyPlace]:
-    """Put these jobs, each in a frame of its own."""
     scribe = Scribe(directory, segment_bytes=1 << 20)
     scribe.write(DEFAULT_TUBE)
     return {
@@ -249,7 +248,6 @@ def test_no_more_is_read_at_once_than_may_be_and_what_is_larger_alone() -> None:
         """Notes how long each piece is."""
 
         def copy_part(self, name: str, start: int, end: int) -> bytes:
-            """See `Directory.copy_part`."""
             part = super().copy_part(name, start, end)
             sizes.append(len(part))
             return part
@@ -283,7 +281,6 @@ def test_a_page_that_cannot_be_read_costs_only_the_bodies_in_it() -> None:
         bad = -1
 
         def copy_part(self, name: str, start: int, end: int) -> bytes:
-            """See `Directory.copy_part`."""
             part = super().copy_part(name, start, end)
             if start <= self.bad < start + len(part):
                 raise OSError(5, "Input/output error", name)

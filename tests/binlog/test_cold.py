@@ -27,7 +27,6 @@ TUBES = {1, 2}
 
 
 def encoded(record: JobImage, offset: int, flags: int = 0, length: int | None = None) -> bytes:
-    """The bytes of a record, with these flags too."""
     size = len(record.body) if length is None else length
     raw = bytearray(record.encode((offset, size, 0)))
     raw[2] |= flags

@@ -52,7 +52,6 @@ class OnlyParts(MemoryDirectory):
     """Has no memory for a whole segment."""
 
     def read(self, name: str) -> bytes:
-        """Fails, as mapping too much does."""
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 

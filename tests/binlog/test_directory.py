@@ -42,14 +42,12 @@ NOBODY = 65_534
 
 @pytest.fixture(params=["real", "double's", "faulty"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
-    """An empty directory of any kind."""
     if request.param == "real":
         return RealDirectory(str(tmp_path))
     return MemoryDirectory() if request.param == "faulty" else SimulatedDirectory()
 
 
 def content(directory: Directory, name: str) -> bytes:
-    """A file's bytes."""
     return bytes(directory.read(name))
 
 
@@ -213,7 +211,6 @@ def test_syncs_and_advice_need_no_file_to_have_changed(directory: Directory) -> 
 
 
 def kept_in_quarantine(directory: Directory, path: str) -> bytes:
-    """A quarantined copy."""
     if isinstance(directory, SimulatedDirectory):
         return directory.quarantined[os.path.basename(path)]
     return Path(path).read_bytes()
@@ -301,7 +298,6 @@ def test_a_power_loss_may_tear_a_write_anywhere() -> None:
 
 
 def failing_once(operation: str) -> Callable[[str, str], None]:
-    """EIO for the first such operation."""
     left = [operation]
 
     def fault(asked: str, name: str) -> None:
@@ -519,7 +515,6 @@ def test_the_locks_are_no_files_of_the_log(tmp_path: Path) -> None:
 
 @pytest.fixture
 def beanstalkd() -> str:
-    """The path of the real one."""
     path = shutil.which("beanstalkd")
     if path is None:
         sentence = "beanstalkd is not installed: whether the two respect each other's locks is open"
@@ -664,7 +659,6 @@ def test_a_file_whose_name_is_removed_or_another_s_was_deleted(directory: Direct
 
 
 def take_away(directory: Directory) -> None:
-    """Give the whole directory another name."""
     if isinstance(directory, MemoryDirectory):
         directory.is_away = True
     elif isinstance(directory, SimulatedDirectory):

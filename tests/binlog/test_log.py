@@ -60,7 +60,6 @@ def new_log(
     position: Position = FIRST, segment_bytes: int = 1 << 20, opening: Sequence[Record] = (),
     next_job_id: int = 1,
 ) -> Log:  # fmt: skip
-    """A log with a fixed salt."""
     return Log(
         position, segment_bytes, lambda seq, now: Opening(next_job_id, opening), lambda: SALT,
         WRITER,
@@ -68,21 +67,18 @@ def new_log(
 
 
 def taken(log: Log, now_ns: int = NOW) -> Batch:
-    """The batch that is there."""
     batch = log.take(now_ns)
     assert batch is not None
     return batch
 
 
 def header_of(batch: Batch) -> SegmentHeader:
-    """The header that a batch begins with."""
     found = decode_segment_header(batch.chunks[0])
     assert isinstance(found, SegmentHeader)
     return found
 
 
 def frame_of(chunk: bytes) -> independent_reader.Fields:
-    """A frame as the other reader sees it."""
     frame = independent_reader.read_frame(chunk, 0, SALT)
     assert frame is not None
     return frame
@@ -542,7 +538,6 @@ class Appending:
         assert self.log.segment == segment, "both are in one segment"
 
     def fill(self) -> None:
-        """A record that takes all that is said to be left."""
         left = self.log.budget.rest - RECORD_BYTES - FRAME_BYTES
         if left >= 0:
             segment = self.log.segment
@@ -556,11 +551,9 @@ class Appending:
         assert self.log.budget.rest == rest
 
     def delete(self) -> None:
-        """Any record without data."""
         self.log.append(image(Kind.DELETE, 1, state=State.GONE, tube_id=0))
 
     def delete_many(self, count: int) -> None:
-        """As many as that in one run, or as surely fit."""
         segment, lsn = self.log.segment, self.log.last_lsn
         count = min(count, self.log.budget.run_records)
         if count:
@@ -585,7 +578,6 @@ class Appending:
         assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def take(self, keeps: bool) -> None:
-        """Write a batch."""
         self.now_ns += MS
         batch = self.log.take(self.now_ns)
         if batch is not None:
@@ -595,7 +587,6 @@ class Appending:
                 self.log.durable(batch.last_lsn)
 
     def take_all(self) -> None:
-        """Write all that is open."""
         while self.log.has_open:
             self.take(keeps=True)
 
@@ -606,7 +597,6 @@ class Appending:
             self._write(self.log.mark())
 
     def add_spare(self, size: int) -> None:
-        """Space is made ready."""
         self.log.budget.add(PreallocatedSegment(next(self.salts), size, True))
 
     def restart(self) -> None:
@@ -622,7 +612,6 @@ class Appending:
         self.files |= {name: bytes(directory.read(name)) for name in directory.names()}
 
     def finish(self) -> None:
-        """End in order."""
         self.take_all()
         self._write(self.log.finish(self.now_ns))
 
@@ -781,7 +770,6 @@ def test_re_homed_changes_count_too() -> None:
 
 
 def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
-    """A segment as the other reader sees it."""
     segment = independent_reader.read_segment(scribe.files()[f"{seq:020d}.tql"])
     assert segment is not None
     assert segment["trailer"] is not None
@@ -789,7 +777,6 @@ def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
 
 
 def check_seal(segment: independent_reader.Fields) -> independent_reader.Fields:
-    """All that a seal says of its segment is so."""
     records = [r for frame in segment["frames"] for r in frame["records"]]
     index = independent_reader.read_index(records[-1]["data"])
     before, images = records[:-1], [r for r in records[:-1] if r["type"] < 17]

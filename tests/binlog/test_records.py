@@ -89,12 +89,10 @@ any_record: st.SearchStrategy[Record] = st.one_of(images(), others)
 
 
 def placed(record: Record, offset: int = 0) -> Data:
-    """Where a record's data would stand."""
     return (offset, len(record.data), zlib.crc32(record.data)) if record.data else NO_DATA
 
 
 def round_trip(record: Record) -> Record:
-    """Written and read."""
     return decode_record(RECORD.unpack(record.encode(placed(record))), record.data)
 
 
@@ -257,7 +255,6 @@ def test_an_unknown_reason_is_no_reason_to_refuse() -> None:
 
 
 def extended(data: bytes) -> Record:
-    """A PUT whose data begins with extensions."""
     raw = list(RECORD.unpack(put().encode(NO_DATA)))
     raw[2] |= Flag.EXT
     return decode_record(tuple(raw), data)

@@ -27,7 +27,6 @@ class Watched:
         self.scribe = Scribe(self.directory)
 
     def steps_of(self, action: Callable[[], object]) -> list[str]:
-        """What an action does."""
         self.steps.clear()
         action()
         return self.steps
@@ -178,7 +177,6 @@ def test_an_ordered_stop_is_durable() -> None:
 
 
 def refuses(nth: int, code: int) -> Callable[[str, str], None]:
-    """A disk whose nth operation from now on fails."""
     left = nth
 
     def fault(operation: str, name: str) -> None:

@@ -87,7 +87,6 @@ SurveyClass = Callable[[MemoryDirectory], Survey]
 
 
 def shipped(directory: MemoryDirectory) -> Survey:
-    """The survey that servers use."""
     return Survey(directory, quiet)
 
 
@@ -164,7 +163,6 @@ def is_prefix(original: Files, files: Files, found: Outcome) -> bool:
 
 @cache
 def prefix(last_lsn: int) -> dict[str, bytes]:
-    """A log that ends with this LSN."""
     scribe = Scribe(opening=[DEFAULT_TUBE, MAIL])
     for batch in BATCHES:
         if scribe.log.last_lsn + len(batch) > last_lsn:
@@ -181,7 +179,6 @@ def flips(files: Files) -> Iterator[tuple[str, int, Files]]:
 
 
 def cuts(files: Files, name: str) -> Iterator[tuple[str, int, Files]]:
-    """A file cut at each byte."""
     for size in one_in(SHARE, range(len(files[name]))):
         yield name, size, {**files, name: files[name][:size]}
 
@@ -274,7 +271,6 @@ class ChecksumEndsTheLog(Survey):
     """Whatever cannot be read in the newest segment is where the log ends."""
 
     def refuse_if_unsound(self) -> None:
-        """See `Survey.refuse_if_unsound`."""
         newest = self.segments[-1].header.seq if self.segments else 0
         self.problems = [problem for problem in self.problems if problem.seq != newest]
         self.durable_lsn = min(self.durable_lsn, self.segments[-1].ending.next_lsn - 1)

@@ -47,7 +47,6 @@ def touched_after_a_failure(calls: list[Call]) -> list[Call]:
 
 
 def check_on_a_sound_disk(disk: FaultyDisk, crowd: Crowd) -> None:
-    """Hold all that clients know against a new server."""
     disk.obey()
     with disk.serve() as server:
         crowd.check_after_restart(server)
@@ -135,7 +134,6 @@ def test_the_server_ends_with_74_at_the_first_error(rules: list[Rule], tmp_path:
 
 
 def assert_it_ends(disk: FaultyDisk, server: ServerProcess, error: int) -> None:
-    """It does, and says why and what to do."""
     status, said = server.ended()
     assert status == 74, said
     assert f"the server ends: writing {disk.log}/" in said

@@ -43,7 +43,6 @@ def mode(path: Path, bits: int) -> Iterator[None]:
 
 
 def assert_refused(server: ServerProcess, message: str) -> None:
-    """It has not started, and says why."""
     with server:
         status, said = server.ended()
     assert (status, message in said) == (73, True), said
@@ -52,7 +51,6 @@ def assert_refused(server: ServerProcess, message: str) -> None:
 
 
 def log_with_jobs(folder: Path) -> tuple[Path, Crowd]:
-    """Make one."""
     crowd, log = Crowd(), folder / "log"
     with serve(folder, log, "-s", 65536) as server:
         crowd.work(server)

@@ -39,13 +39,11 @@ def needed_kb(tmp_path: Path) -> int:
 
 
 def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
-    """Start a server under a limit."""
     command = ours_at_once("-p0", "-z", "20000000", *options, "-b", tmp_path / "log")
     return ServerProcess(["sh", "-c", f'ulimit -v {limit_kb}; exec "$@"', "sh", *command], tmp_path)
 
 
 def put(number: int) -> bytes:
-    """A put whose body can be told from others."""
     body = (b"%08d" % number) * (BODY_BYTES // 8)
     return b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)
 

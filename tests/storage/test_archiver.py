@@ -84,24 +84,20 @@ class Archived:
             assert self.client.take() == b"DELETED\r\n"
 
     def pass_through(self, count: int) -> None:
-        """So many jobs are put and deleted."""
         for _ in range(count):
             self.delete(self.put())
 
     def archived(self) -> Files:
-        """What is there, but for the manifest."""
         files = files_of(self.archive.files)
         return {name: content for name, content in files.items() if ".tqm" not in name}
 
     def in_manifest(self) -> list[int]:
-        """The segments that the manifest speaks of, truly."""
         return check_manifest(files_of(self.archive.files))
 
     def archived_seqs(self) -> list[int]:
         return sequence_numbers(self.archived())
 
     def newest(self) -> int:
-        """The sequence number of the segment in use."""
         return int(segments_of(self.directory)[-1].split(".")[0])
 
     def check(self) -> Fields:
@@ -118,7 +114,6 @@ class Archived:
 
 @contextmanager
 def said() -> Iterator[list[str]]:
-    """What the archiver logs."""
     lines: list[str] = []
     with capturedLogs() as events:
         yield lines
@@ -131,7 +126,6 @@ def is_ours(event: Any) -> bool:
 
 
 def timers(run: Archived) -> list[str]:
-    """The pending calls of the archiver."""
     return [str(c) for c in run.server.clock.getDelayedCalls() if "Archiver" in str(c)]
 
 
@@ -265,8 +259,6 @@ def test_a_segment_that_was_looked_at_too_early_is_looked_at_again_when_it_is_fi
 
 
 def breaks(number: int = errno.ENOSPC, operations: Sequence[str] = ()) -> Fault:
-    """A disk that refuses these operations, or all."""
-
     def fault(operation: str, name: str) -> None:
         if operation in operations or not operations:
             raise OSError(number, os.strerror(number), name)
@@ -874,7 +866,6 @@ class Remote:
         raise AWAY
 
     def pass_through(self, count: int) -> None:
-        """So many jobs are put and deleted."""
         for _ in range(count):
             self.client.send(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500))
             self.server.advance(0.001)
@@ -885,7 +876,6 @@ class Remote:
 
     @property
     def lacks(self) -> tuple[int, int] | None:
-        """What `/metrics` says."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.unarchived
@@ -897,7 +887,6 @@ class Remote:
         return sorted(name for name in self.files() if name.endswith(".tql"))
 
     def in_manifest(self) -> list[int]:
-        """The segments that the manifest speaks of, truly."""
         return check_manifest(self.files())
 
     def check_archive(self) -> None:

@@ -62,7 +62,6 @@ class Workload:
         assert self.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
 
     def settle(self) -> None:
-        """Let compaction end what it has begun."""
         self.server.advance(5)
 
 

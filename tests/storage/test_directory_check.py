@@ -20,7 +20,6 @@ EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER
 
 
 def server_on(directory: MemoryDirectory, fsync: FsyncPolicy = ALWAYS) -> MemoryServer:
-    """Start a server with a log."""
     return MemoryServer(directory=directory, fsync=fsync)
 
 
@@ -155,7 +154,6 @@ class Restless(MemoryDirectory):
     """A file system that gives a file another number at each look."""
 
     def displaced(self, name: str, file: File) -> str:
-        """See `Directory.displaced`."""
         return "is no longer there"
 
 

@@ -44,7 +44,6 @@ class Bounded:
         self.promised: set[int] = set()
 
     def ask(self, request: bytes, client: Client | None = None) -> bytes:
-        """Ask, and wait for the reply."""
         client = client or self.client
         client.send(request)
         output = b""
@@ -68,36 +67,30 @@ class Bounded:
         return True
 
     def fill(self, body: bytes = BODY) -> None:
-        """Put until the disk is full."""
         for _ in range(5000):
             if not self.put(body):
                 return
         raise AssertionError("it is never full")
 
     def delete(self, job_id: int) -> None:
-        """Delete a job, which must be possible."""
         reply = self.ask(b"delete %d\r\n" % job_id)
         assert reply == b"DELETED\r\n", reply
         self.promised.remove(job_id)
 
     def delete_all(self) -> None:
-        """Empty the queue."""
         for job_id in sorted(self.promised):
             self.delete(job_id)
 
     @property
     def jobs(self) -> set[int]:
-        """Give the jobs that the server has."""
         return set(self.server.service.queue.state.jobs)
 
     def used(self) -> int:
-        """Give the bytes of all files."""
         directory = self.server.directory
         assert directory is not None
         return sum(len(directory.read(name)) for name in directory.names())
 
     def check(self) -> None:
-        """It runs, and keeps within its space."""
         assert not self.server.failures
         assert self.jobs == self.promised
         assert self.directory.space is None or self.used() <= self.directory.space
@@ -112,7 +105,6 @@ class Bounded:
 
 
 def said(events: list[LogEvent]) -> list[str]:
-    """Give the lines of a log about space."""
     lines = [event["log_format"].format(**event) for event in events if event.get("log_format")]
     return [line for line in lines if "space" in line]
 
@@ -164,7 +156,6 @@ def test_jobs_are_taken_again_by_themselves_when_there_is_space() -> None:
 
 @contextmanager
 def observed() -> Iterator[list[LogEvent]]:
-    """Collect what is logged meanwhile."""
     events: list[LogEvent] = []
     observer = cast(ILogObserver, events.append)
     globalLogPublisher.addObserver(observer)
@@ -265,7 +256,6 @@ def test_what_was_not_logged_on_a_full_disk_costs_a_counter_and_never_a_job() ->
 
 
 def reserves_of(bounded: Bounded, job_id: int) -> int:
-    """Ask how often a job was reserved."""
     facts = bounded.ask(b"stats-job %d\r\n" % job_id)
     return int(facts.partition(b"reserves: ")[2].split()[0])
 

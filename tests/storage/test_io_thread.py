@@ -27,12 +27,10 @@ from tests.conftest import the_reactor
 
 
 def failed(failure: Failure) -> None:
-    """No outcome is lost here."""
     failure.raiseException()
 
 
 def outcome(fired: Deferred[int]) -> object:
-    """Give the result of a Deferred that has fired."""
     results: list[object] = []
     fired.addBoth(results.append)
     return results[0]
@@ -54,14 +52,12 @@ class DeafReactor:
     """A reactor that cannot be told anything any more."""
 
     def seconds(self) -> float:
-        """It stands still."""
         return 0.0
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> Any:
         """Nothing is called."""
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """There is no memory for it."""
         raise MemoryError
 
 
@@ -127,7 +123,6 @@ class SteppedReactor(Clock):
         self._has_come = threading.Semaphore(0)
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
         self.from_thread.append(partial(callable, *args))
         self._has_come.release()
 
@@ -152,7 +147,6 @@ class Bench:
         return self._waits
 
     def work(self, seconds: float = 0.0, waits: int = 0) -> None:
-        """Takes so long, and waits so often."""
         self.threads.append(threading.current_thread().name)
         self._waits += waits
         self.reactor.advance(seconds)
@@ -288,7 +282,6 @@ class PausedAtTheLastLook(IoThread):
         super().__init__(reactor)
 
     def __getattribute__(self, name: str) -> Any:
-        """Give what is asked for, but not yet."""
         found = super().__getattribute__(name)
         if name == "_is_here" and not found:
             self.has_seen_nobody.set()

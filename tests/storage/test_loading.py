@@ -39,7 +39,6 @@ TUBES: list[Record] = [TubeDef(n, b"tube-%d" % n, T0) for n in (1, 2, 3)]
 
 
 def read(files: Files) -> Replay:
-    """Replay a log, if a server would."""
     return replay.read(MemoryDirectory(files), quiet)
 
 
@@ -52,7 +51,6 @@ def read_or_reject(files: Files) -> Replay:
 
 
 def tubes_of(found: Replay) -> QueueState:
-    """A queue without jobs."""
     state = QueueState()
     state.load_tubes(found.small.tubes, 1, 1)
     return state
@@ -68,7 +66,6 @@ def one_by_one(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
-    """What a start does."""
     state = tubes_of(found)
     for each in found.survivors_in_bulk(NOW, with_lsns):
         if isinstance(each, ColdJobs):
@@ -79,12 +76,10 @@ def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def fields_of(job: Job | None) -> dict[str, Any]:
-    """All that is known of a job."""
     return {name: getattr(job, name) for name in FIELDS}
 
 
 def drained(state: QueueState, tube: Tube) -> list[int]:
-    """Delete the ready jobs of a tube in their order."""
     keys = []
     while (key := tube.ready.first()) is not None:
         keys.append(key)
@@ -155,7 +150,6 @@ def rarely_turned(ids: list[int]) -> st.SearchStrategy[list[int]]:
 
 
 def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
-    """What may be different in a put."""
     waits = {"state": State.DELAYED, "deadline_ns": NOW + at, "delay_s": delay_s}
     return st.one_of(
         st.just(waits),
@@ -168,7 +162,6 @@ def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def changes(job: JobImage, at: int) -> st.SearchStrategy[JobImage]:
-    """What may happen to a job next."""
     return st.sampled_from(AFTER[job.state]).map(
         lambda to: job._replace(
             kind=to[0], state=to[1], ts_ns=T0 + 50 + at, body=b"", reserves=job.reserves + 1,
@@ -325,7 +318,6 @@ class Counted(MemoryDirectory):
         self.most = 0
 
     def read_part(self, name: str, start: int, end: int) -> memoryview:
-        """See `Readable`."""
         self.parts = [each for each in self.parts if each() is not None]
         part = memoryview(super().read_part(name, start, end))
         self.parts.append(weakref.ref(part))

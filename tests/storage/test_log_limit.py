@@ -23,7 +23,6 @@ class Limited(Bounded):
 
     @property
     def allocated(self) -> int:
-        """What the log says that its files have."""
         figures = self.server.service.log_figures()
         assert figures is not None and figures.most_bytes == self.most_bytes
         return figures.allocated_bytes

@@ -53,7 +53,6 @@ ONE, TWO, THREE = (segment_name(n) for n in (1, 2, 3))
 
 
 def no_facts() -> NoReturn:
-    """Nobody asks for `stats` here."""
     raise AssertionError
 
 
@@ -85,7 +84,6 @@ class Started:
         self.log = self.opened.log
 
     def connect(self) -> Session:
-        """A client."""
         return self.queue.connect()
 
     def put(self, session: Session, body: bytes = b"hello", delay_s: int = 0) -> int:
@@ -99,14 +97,12 @@ class Started:
         return draft[0]
 
     def commit(self) -> None:
-        """Make all durable."""
         while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
         self._prepare()
 
     def _prepare(self) -> None:
-        """As the committer does it between commits."""
         budget = self.log.budget
         while (spare := budget.wanted(self.queue.demand())) is not None:
             try:
@@ -123,21 +119,17 @@ class Started:
         return set(Started(left).jobs())
 
     def segments(self) -> list[str]:
-        """The names of the files that have one."""
         return [name for name in self.directory.names() if name.endswith(".tql")]
 
     def spares(self) -> dict[str, int]:
-        """The sizes of the files that are ready."""
         names = set(self.directory.names()) - set(self.segments())
         return {name: len(self.directory.read(name)) for name in names}
 
     def stop(self) -> None:
-        """End in order."""
         self.commit()
         self.opened.writer.write(self.log.finish(self.clock.now_ns()), True)
 
     def jobs(self) -> dict[int, tuple[State, bytes]]:
-        """Each job's state and body."""
         table = self.queue.state.jobs
         found = [(job_id, table.look(job_id)) for job_id in table]
         return {job_id: (job.state, job.loaded_body) for job_id, job in found if job is not None}
@@ -403,7 +395,6 @@ def test_time_goes_on_from_the_newest_in_the_log_when_the_clock_was_set_back() -
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """Leaves the garbage collector as it was."""
     was_enabled = gc.isenabled()
     yield
     (gc.enable if was_enabled else gc.disable)()
@@ -423,7 +414,6 @@ def test_garbage_collection_is_afterwards_as_it_was(collector: None, is_enabled:
 
 
 def damaged() -> Files:
-    """A durable frame with a flipped bit."""
     directory = killed([put(1)], [put(2)], [put(3)])
     return edited(files_of(directory), ONE, lambda raw: flipped(raw, 4096 + 70))
 
@@ -493,7 +483,6 @@ def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
         """Its files cannot be read."""
 
         def read(self, name: str) -> bytes:
-            """Always fails."""
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(CannotUse) as caught:
@@ -618,7 +607,6 @@ def test_a_log_may_give_number_1_to_another_tube() -> None:
 
 
 def used(directory: MemoryDirectory) -> int:
-    """Bytes that all files have."""
     return sum(len(directory.read(name)) for name in directory.names())
 
 

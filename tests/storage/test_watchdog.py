@@ -41,13 +41,11 @@ class Bench:
         )
 
     def wait(self, seconds: int) -> None:
-        """Let time pass as it does while the process runs."""
         self.clock.pump([1.0] * seconds)
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """Gather what is said in the log."""
     lines: list[str] = []
 
     def note(event: LogEvent) -> None:
@@ -205,15 +203,12 @@ class StuckIo(InlineIo):
         self._look: Callable[[], None] = lambda: None
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """See `WatchableIo.watch`."""
         self._look = look
 
     def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """See `Io.run_brief`."""
         return execute(self.call, work)
 
     def call(self, work: Callable[[], T]) -> T:
-        """See `Io.call`."""
         for _ in range(self.looks):
             self._look()
         return work()

@@ -31,7 +31,6 @@ class Place:
         archive.open(UUID)
 
     def write(self, name: str, content: bytes) -> None:
-        """A file of the log, synced."""
         file = self.directory.create(name)
         file.write_at(0, [content])
         file.sync()
@@ -39,7 +38,6 @@ class Place:
         self.directory.sync()
 
     def archived(self, name: str) -> bytes:
-        """A file of the archive."""
         if isinstance(self.archive, MemoryArchive):
             return bytes(self.archive.files.read(name))
         if isinstance(self.archive, ObjectArchive):
@@ -48,7 +46,6 @@ class Place:
 
 
 def place(kind: str, path: Path) -> Place:
-    """An empty one of either kind."""
     if kind == "memory":
         return Place(MemoryArchive(), MemoryDirectory())
     if kind == "objects":
@@ -61,7 +58,6 @@ def place(kind: str, path: Path) -> Place:
 
 
 def objects_of(archive: ObjectArchive) -> MemoryStore:
-    """The simulated store of an archive."""
     store = archive._there
     assert isinstance(store, MemoryStore)
     return store
@@ -69,7 +65,6 @@ def objects_of(archive: ObjectArchive) -> MemoryStore:
 
 @pytest.fixture(params=["real", "memory", "objects"])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A place with one file of the log, ``a``."""
     made = place(request.param, tmp_path)
     made.write("a", b"abcdef")
     return made
@@ -77,7 +72,6 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture(params=["real", "memory"])
 def linking(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """The same, where files can be linked."""
     made = place(request.param, tmp_path)
     made.write("a", b"abcdef")
     return made

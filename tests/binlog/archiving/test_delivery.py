@@ -40,20 +40,17 @@ def log_of(segments: int = 3) -> Scribe:
 
 
 def directory_of(scribe: Scribe) -> MemoryDirectory:
-    """Where it is."""
     assert isinstance(scribe.directory, MemoryDirectory)
     return scribe.directory
 
 
 def archive_for(can_link: bool = True) -> MemoryArchive:
-    """An open one, empty."""
     archive = MemoryArchive(can_link)
     archive.open(UUID)
     return archive
 
 
 def archived(archive: MemoryArchive) -> Files:
-    """All files and their bytes."""
     return {name: bytes(archive.files.read(name)) for name in archive.names()}
 
 
@@ -265,7 +262,6 @@ def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
 
 
 def fails_at(archive: MemoryArchive, nth: int, number: int = errno.ENOSPC) -> None:
-    """The nth operation fails, and no other."""
     seen = 0
 
     def fault(operation: str, name: str) -> None:

@@ -86,7 +86,6 @@ def sizes(files: Files) -> dict[str, int]:
 
 
 def seal(frames: int = 1, tubes: dict[int, bytes] | None = None) -> SealIndex:
-    """One that says what it is told."""
     indexed = tuple(IndexedFrame(4096 + at * 65_536, 1 + at, T0 + at) for at in range(frames))
     return SealIndex(frames, (1, 9), (T0, T0 + 9), indexed, {1: frames}, tubes or {})
 
@@ -185,13 +184,11 @@ def test_a_manifest_that_cannot_be_used_speaks_of_nothing() -> None:
 
 
 def changed(raw: bytes, at: int, by: int) -> bytes:
-    """An entry, with another number of 8 bytes."""
     number = int.from_bytes(raw[at : at + 8], "little") + by
     return raw[:at] + number.to_bytes(8, "little") + raw[at + 8 :]
 
 
 def known_with(entries: dict[int, bytes], files: Files, store: bytes | None = UUID) -> list[int]:
-    """The segments of which entries are believed."""
     known = known_segments([Manifest(UUID, entries).encode()], sizes(files), store)
     return sorted(entry.header.seq for entry in known.values())
 

@@ -25,7 +25,6 @@ from tests.binlog.scribe import T0, UUID, flipped
 
 
 def entry(seq: int, size: int = 9000) -> bytes:
-    """Of a segment without a seal."""
     header = SegmentHeader(seq, seq * 10, T0, 0, 1, 1, UUID, 7, 0, 1, "test")
     return _encode(0, size, size, seq * 10 + 10, (0, 0), header.encode()[:160], b"")
 
@@ -42,7 +41,6 @@ def note(writer: ManifestWriter, *seqs: int) -> None:
 
 
 def seqs_in(archive: MemoryArchive, *names: str) -> list[int]:
-    """The segments that these files speak of, or all."""
     spoken: set[int] = set()
     for name in names or NAMES:
         if archive.has(name):

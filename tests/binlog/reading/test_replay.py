@@ -42,12 +42,10 @@ NOW = T0 + 100 * NS
 
 
 def read(scribe: Scribe) -> Replay:
-    """Replay what a scribe wrote."""
     return replay.read(MemoryDirectory(scribe.files()), quiet)
 
 
 def survivors(*batches: list[Record], now_ns: int = NOW) -> dict[int, JobImage]:
-    """The jobs of a log of these batches."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(DEFAULT_TUBE)
     for batch in batches:
@@ -93,7 +91,6 @@ def histories(draw: st.DrawFn) -> list[Record]:
 
 @st.composite
 def some_image(draw: st.DrawFn, kind: Kind, job_id: int, state: State, at: int) -> JobImage:
-    """An image with numbers of its own."""
     small = st.integers(0, 9)
     full = kind in (Kind.PUT, Kind.COPY)
     return image(
@@ -130,7 +127,6 @@ def as_loaded(job: JobImage, now_ns: int) -> JobImage:
 
 
 def essence(job: JobImage) -> tuple[Any, ...]:
-    """All of a job but which record it comes from."""
     return tuple(job._replace(kind=Kind.PUT, reason=Reason.NONE, connection=0))
 
 
@@ -242,7 +238,6 @@ def test_jobs_come_in_the_order_of_their_ids() -> None:
 
 
 def delayed(deadline_ns: int, delay_s: int) -> list[Record]:
-    """A job that waits."""
     return [put(1, state=State.DELAYED, deadline_ns=deadline_ns, delay_s=delay_s)]
 
 

@@ -30,7 +30,6 @@ NEXT_LSN = [1, 2, 4, 4, 5]
 
 
 def read(buffer: bytes, end: int | None = None) -> tuple[list[Frame], Ending]:
-    """The frames of a segment, and its ending."""
     *found, ending = walk(buffer, HEADER, end)
     assert isinstance(ending, Ending)
     return [frame for frame in found if isinstance(frame, Frame)], ending

@@ -47,7 +47,6 @@ def three_segments() -> Scribe:
 
 
 def survey(files: Files) -> Survey:
-    """Look, and see that nothing was changed by it."""
     directory = MemoryDirectory(files)
     found = Survey(directory, quiet)
     assert directory.operations == 0
@@ -56,7 +55,6 @@ def survey(files: Files) -> Survey:
 
 
 def refusal(files: Files) -> BinlogError:
-    """The error that a server ends with."""
     error = survey(files).refusal()
     assert error is not None
     return error
@@ -88,34 +86,28 @@ Change = Callable[[Files], Files]
 
 
 def without(*names: str) -> Change:
-    """Files are missing."""
     return lambda files: {name: raw for name, raw in files.items() if name not in names}
 
 
 def with_field(name: str, offset: int, pattern: str, value: int | bytes) -> Change:
-    """A header says something else."""
     return lambda files: edited(
         files, name, lambda raw: with_header_field(raw, offset, pattern, value)
     )
 
 
 def in_place_of(name: str, other: str) -> Change:
-    """A file is a copy of another."""
     return lambda files: {**files, name: files[other]}
 
 
 def also(name: str) -> Change:
-    """Another file is there too."""
     return lambda files: {**files, name: b"\7\0\0\0"}
 
 
 def bit(name: str, offset: int) -> Change:
-    """A bit is flipped."""
     return lambda files: edited(files, name, lambda raw: flipped(raw, offset))
 
 
 def cut(name: str, size: int) -> Change:
-    """A file is shorter."""
     return lambda files: edited(files, name, lambda raw: raw[:size])
 
 
@@ -276,14 +268,12 @@ def test_an_enormous_gap_is_found_without_counting_it() -> None:
 
 
 def end_of(raw: bytes) -> int:
-    """Where a segment's frames end."""
     segment = independent_reader.read_segment(raw)
     assert segment is not None
     return int(segment["end"])
 
 
 def last_frame(raw: bytes) -> int:
-    """Where its last frame starts."""
     segment = independent_reader.read_segment(raw)
     assert segment is not None
     return int(segment["frames"][-1]["offset"])
@@ -536,7 +526,6 @@ def test_a_record_size_of_a_newer_version_is_followed() -> None:
 
 
 def left(files: Files) -> Survey:
-    """A log, but for bodies that may be left."""
     return Survey(MemoryDirectory(files), quiet, leaves_bodies=True)
 
 

@@ -49,7 +49,6 @@ CASES: dict[str, Sequence[Record]] = {
 
 
 def encode(records: Sequence[Record], base_lsn: int = 5, salt: int = SALT) -> bytes:
-    """One frame."""
     return frames.encode(records, base_lsn=base_lsn, durable_lsn=4, time_ns=T0, salt=salt)
 
 
@@ -183,7 +182,6 @@ def test_lengths_that_contradict_each_other_are_damage(changes: dict[str, int], 
 
 
 def padded(length: int) -> int:
-    """The length up to a multiple of 8."""
     return length + -length % 8
 
 

@@ -24,7 +24,6 @@ JOBS = 400
 
 
 def body(number: int) -> bytes:
-    """What a job has; no other has it."""
     return b"<%06d>" % number * 100
 
 
@@ -48,45 +47,37 @@ class Left:
 
     @property
     def directory(self) -> MemoryDirectory:
-        """What is on the disk."""
         assert isinstance(self.server.directory, MemoryDirectory)
         return self.server.directory
 
     def damage(self, number: int) -> None:
-        """Another byte stands in a job's body on the disk."""
         for name in self.directory.names():
             content = bytes(self.directory.read(name))
             if body(number) in content:
                 self.directory.open(name).write_at(content.index(body(number)) + 9, [b"~"])
 
     def start(self) -> None:
-        """Start; nothing is checked yet."""
         globalLogPublisher.addObserver(self.hear)  # type: ignore[arg-type]
         self.server.start()
 
     def hear(self, event: LogEvent) -> None:
-        """Something is logged."""
         self.events.append(event)
 
     def check(self) -> None:
-        """Let the background come to its end."""
         for _ in range(200):
             self.server.advance(0.01)
 
     def said(self, event: str) -> list[str]:
-        """The lines of this event."""
         return [str(formatEvent(each)) for each in self.events if each.get("event") == event]
 
     @property
     def left_bytes(self) -> int:
-        """What is still to be checked."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.unchecked_bytes
 
     @property
     def kept(self) -> Kept:
-        """Why the oldest segment is there."""
         figures = self.server.service.log_figures()
         assert figures is not None
         return figures.oldest_kept

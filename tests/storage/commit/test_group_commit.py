@@ -119,14 +119,12 @@ class Bench:
         self.operations.append(operation)
 
     def put(self, body: bytes = b"body") -> int:
-        """Append a record that replies wait for."""
         self.jobs += 1
         ready, client = State.READY, Reason.CLIENT
         image = JobImage(Kind.PUT, ready, client, 0, self.jobs, 0, 0, 0, 60, 1, body=body)
         return self._append(image)
 
     def reserve(self) -> int:
-        """Append a record that no reply waits for."""
         reserved, client = State.RESERVED, Reason.CLIENT
         return self._append(JobImage(Kind.RESERVE, reserved, client, 0, 1, 0, 9, 0, 60, 1))
 
@@ -136,7 +134,6 @@ class Bench:
         return lsn
 
     def turn(self) -> None:
-        """Let the turn of the reactor end."""
         self.clock.advance(0)
 
     def finish_io(self) -> None:
@@ -151,8 +148,6 @@ class Bench:
         return jobs_in(self.directory.after_power_loss())
 
     def fail(self, operation: str) -> None:
-        """Let the disk refuse this from now on."""
-
         def fault(asked: str, name: str) -> None:
             self.operations.append(asked)
             if asked == operation:
@@ -162,12 +157,10 @@ class Bench:
 
 
 def read(directory: MemoryDirectory) -> replay.Replay:
-    """Read a log as the next start would."""
     return replay.read(directory, lambda done, total: None)
 
 
 def jobs_in(directory: MemoryDirectory) -> set[int]:
-    """Give the ids of the jobs in a log."""
     return {image.job_id for image, _, _ in read(directory).survivors(0)}
 
 
@@ -620,13 +613,11 @@ def test_a_failure_says_what_failed_and_what_to_do() -> None:
 
 
 def fill_disk(bench: Bench) -> None:
-    """Let the disk have no more space than is in use."""
     names = bench.directory.names()
     bench.directory.space = sum(len(bench.directory.read(name)) for name in names)
 
 
 def spares_of(bench: Bench) -> list[str]:
-    """Give the names of the files that are ready."""
     return [name for name in bench.directory.names() if name.startswith("spare.")]
 
 
