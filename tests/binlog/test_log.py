@@ -84,15 +84,6 @@ def frame_of(chunk: bytes) -> independent_reader.Fields:
     return frame
 
 
-def test_records_are_numbered_without_gaps_from_1() -> None:
-    log = new_log()
-    assert [log.append(put(n)) for n in (1, 2, 3)] == [1, 2, 3]
-    taken(log)
-    assert log.append(delete(1)) == 4
-    assert log.last_lsn == 4
-    assert log.records_written == 4
-
-
 def test_the_first_batch_begins_a_segment_even_without_records() -> None:
     log = new_log()
     assert log.has_open
@@ -106,25 +97,6 @@ def test_a_header_says_where_the_log_goes_on() -> None:
     position = Position(7, 31, 4711, 3, UUID, 1, 4, T0)
     found = header_of(taken(new_log(position, next_job_id=99)))
     assert found == SegmentHeader(7, 31, T0, 4711, 3, 99, UUID, SALT, 1, 4, WRITER)
-
-
-def test_batches_follow_each_other_without_a_gap() -> None:
-    log = new_log()
-    batches = []
-    for n in range(1, 6):
-        log.append(put(n, b"x" * n))
-        batches.append(taken(log))
-    assert [batch.begins for batch in batches] == [True] + [False] * 4
-    for before, after in pairwise(batches):
-        assert after.offset == before.end
-        assert after.last_lsn == before.last_lsn + 1
-
-
-def test_there_is_no_batch_without_records() -> None:
-    log = new_log()
-    taken(log)
-    assert not log.has_open
-    assert log.take(NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -181,21 +153,6 @@ def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
     assert frame["frame_len"] == 64
 
 
-def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
-    plain, quick = new_log(), new_log()
-    records = [delete(job_id) for job_id in range(1, 101)]
-    for log in (plain, quick):
-        taken(log)
-        log.append(DEFAULT_TUBE)
-    lsns = [plain.append(record) for record in records]
-    assert quick.append_run(lambda: run_of(records)) == lsns[0]
-    assert quick.last_lsn == plain.last_lsn == lsns[-1]
-    assert quick.open_bytes == plain.open_bytes
-    assert quick.records_written == plain.records_written
-    assert taken(quick) == taken(plain)
-    assert quick.budget.rest == plain.budget.rest
-
-
 @pytest.mark.parametrize("kind", [Kind.RESERVE, Kind.KICK])
 def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
     log = new_log()
@@ -221,6 +178,9 @@ def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
     sealed = taken(quick)
     assert (sealed.seals, sealed) == (True, taken(plain))
     assert taken(quick) == taken(plain), "the header of the next segment"
+    assert quick.open_bytes == plain.open_bytes == 0
+    assert quick.records_written == plain.records_written
+    assert quick.budget.rest == plain.budget.rest
 
 
 def test_a_run_has_half_of_a_frame_at_most() -> None:
@@ -299,16 +259,6 @@ def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
     assert not log.is_behind
 
 
-def test_open_bytes_are_those_of_the_next_batch() -> None:
-    log = new_log()
-    taken(log)
-    assert log.open_bytes == 0
-    log.append(put(body=b"x" * 20))
-    assert log.open_bytes == 100
-    taken(log)
-    assert log.open_bytes == 0
-
-
 # Segments.
 
 
@@ -317,14 +267,17 @@ def filling(log: Log, job_id: int, left: int = 0) -> Record:
     return put(job_id, b"x" * (log.budget.rest - RECORD_BYTES - FRAME_BYTES - left))
 
 
-def test_a_record_that_just_fits_seals_nothing() -> None:
+def test_a_record_that_just_fits_seals_nothing_and_the_next_one_does() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
     taken(log)
     log.append(filling(log, 1))
     assert (log.segment, log.budget.rest) == (1, 0)
-    batch = taken(log)
-    assert not batch.seals
+    assert not taken(log).seals
     assert not log.has_open
+    log.append(delete(1))
+    seal = taken(log)
+    assert (seal.seq, seal.seals, seal.commits, len(seal.chunks)) == (1, True, False, 2)
+    assert taken(log).commits
 
 
 def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> None:
@@ -338,29 +291,6 @@ def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> 
     assert (second.seq, second.begins, second.seals, second.last_lsn) == (2, True, False, 3)
     assert header_of(second).first_lsn == 3
     assert log.take(NOW) is None
-
-
-def test_nothing_is_written_past_the_space_of_a_segment_even_when_it_ends_in_order() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    file = taken(log).file
-    assert file is not None
-    log.append(filling(log, 1))
-    taken(log)
-    log.mark(), log.mark()
-    end = log.finish(NOW)
-    assert end.seals
-    assert end.end <= file.size
-
-
-def test_a_segment_whose_last_record_is_written_is_sealed_by_the_next_one() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
-    log.append(filling(log, 1))
-    taken(log)
-    log.append(delete(1))
-    seal = taken(log)
-    assert (seal.seq, seal.seals, seal.commits, len(seal.chunks)) == (1, True, False, 2)
-    assert taken(log).commits
 
 
 def test_room_for_two_records_is_made_in_one_segment() -> None:
@@ -421,30 +351,6 @@ def test_as_much_is_free_as_a_segment_opens_with_and_half_of_its_size(tubes: int
     assert log.budget.rest >= least
     if log.budget.usual_bytes > MIN_SEGMENT_BYTES:
         assert log.budget.rest == least
-
-
-def test_a_segment_that_opens_with_many_tubes_has_room_for_jobs() -> None:
-    opening = [TubeDef(n, b"t" * 200) for n in range(1, 100)]
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
-    start = taken(log)
-    assert start.file is not None
-    assert start.file.size > start.end > 2 * MIN_SEGMENT_BYTES
-    for job_id in range(1, 4):
-        log.append(put(job_id, b"x" * 1000))
-    assert log.segment == 1
-
-
-def test_a_batch_larger_than_a_segment_is_several() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    for n in range(1, 20):
-        log.append(put(n, b"x" * 1000))
-    batches = []
-    while (batch := log.take(NOW)) is not None:
-        batches.append(batch)
-    assert [batch.seals for batch in batches] == [True] * (len(batches) - 1) + [False]
-    assert [batch.seq for batch in batches] == list(range(1, len(batches) + 1))
-    assert all(batch.file and batch.end <= batch.file.size for batch in batches)
-    assert log.last_lsn == 19 + len(batches) - 1, "a seal for each but the last"
 
 
 @pytest.mark.parametrize("body_bytes", [MIN_SEGMENT_BYTES, 100_000, (1 << 20) + 1, 3 << 20])
@@ -694,26 +600,18 @@ def test_a_segment_ends_on_request_with_what_was_appended() -> None:
     assert types == [[32, 1, 1, 1, 49], [32, 1]]
 
 
-def test_a_segment_ends_on_request_without_another_record() -> None:
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_segment_ends_once_on_request_without_another_record(requests: int) -> None:
     log = new_log()
     log.append(put(1))
     taken(log)
     assert not log.has_open
-    log.rotate()
+    for _ in range(requests):
+        log.rotate()
     assert log.has_open
     batch = taken(log)
     assert (batch.seals, batch.begins, batch.commits, batch.last_lsn) == (True, False, False, 2)
     assert taken(log).begins
-    assert log.take(NOW) is None, "one segment for each request"
-
-
-def test_a_request_that_comes_twice_ends_one_segment() -> None:
-    log = new_log()
-    log.append(put(1))
-    taken(log)
-    log.rotate()
-    log.rotate()
-    assert [taken(log).seals, taken(log).seals] == [True, False]
     assert log.take(NOW) is None
 
 
@@ -758,12 +656,6 @@ def test_a_segment_knows_whether_a_job_was_changed_in_it(record: Record, expecte
     log.rotate()
     taken(log)
     assert not log.has_changes, "it is another segment"
-
-
-def test_re_homed_changes_count_too() -> None:
-    log = new_log(rehomed_position())
-    taken(log)
-    assert log.has_changes
 
 
 # Seals.
@@ -834,32 +726,17 @@ def test_the_index_is_sparse() -> None:
         assert all(offset - before < INDEX_STRIDE_BYTES for offset in behind)
 
 
-def test_a_seal_says_what_its_segment_holds_of_re_homed_records_too() -> None:
-    scribe = Scribe(position=rehomed_position(), opening=[DEFAULT_TUBE])
-    scribe.write()
-    scribe.finish()
-    index = check_seal(sealed_segment(scribe, seq=2))
-    assert index["job_ids"] == [8, 9]
-
-
 # The end.
-
-
-def test_an_ordered_stop_ends_the_log_with_a_seal() -> None:
-    scribe = Scribe()
-    scribe.write(put())
-    scribe.finish()
-    segment = sealed_segment(scribe)
-    assert [r["type"] for f in segment["frames"] for r in f["records"]] == [1, 52, 49]
-    assert check_seal(segment)["n_rec"] == 2
 
 
 def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    file = taken(log).file
     log.append(filling(log, 1))
     assert not taken(log).seals
+    log.mark(), log.mark()
     batch = log.finish(NOW)
-    assert batch.seals
+    assert batch.seals and file is not None and batch.end <= file.size
     types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
     assert types == [CleanStop.kind, 49]
     assert len(batch.chunks[-1]) == 40
