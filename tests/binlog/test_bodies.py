@@ -60,13 +60,6 @@ def test_a_body_is_read_where_its_record_is(make: Make) -> None:
     assert read_body(reader, places[1], 1) == b"one"
 
 
-def test_the_body_of_another_job_is_never_given(make: Make) -> None:
-    reader, places = make({1: b"one", 2: b"two"})
-    with pytest.raises(BodyLost):
-        read_body(reader, places[1], 2)
-    assert read_body(reader, places[2], 2) == b"two"
-
-
 @pytest.mark.parametrize("lsn", [0, 1_000_000])
 def test_a_record_that_is_not_there_is_lost(make: Make, lsn: int) -> None:
     reader, places = make({1: b"one"})
@@ -155,7 +148,7 @@ def test_what_is_appended_later_is_found_too() -> None:
     reader = LogBodyReader(scribe.directory)
     for job_id in range(1, 200):
         place = BodyPlace(1, scribe.write(put(job_id, b"%d" % job_id * 300)))
-        assert read_body(reader, place, job_id) == b"%d" % job_id * 300
+        assert reader.read_all([(place, job_id)]) == [b"%d" % job_id * 300]
 
 
 def test_a_body_behind_tags_is_read_without_them() -> None:
@@ -225,11 +218,6 @@ def test_a_segment_that_was_cut_is_an_error_and_never_ends_the_process(
         read_body(LogBodyReader(directory), places[1], 1)
 
 
-def test_a_segment_that_is_gone_is_an_error_of_the_disk(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_body(LogBodyReader(RealDirectory(str(tmp_path))), BodyPlace(1, 1), 1)
-
-
 def test_bodies_side_by_side_are_read_together() -> None:
     directory, reads = MemoryDirectory(), list[str]()
     bodies = {job_id: b"%d" % job_id * 50 for job_id in range(100, 116)}
@@ -260,16 +248,6 @@ def test_no_more_is_read_at_once_than_may_be_and_what_is_larger_alone() -> None:
     assert read == list(bodies.values())
     assert set(filter(lambda size: size > MAX_READ_BYTES, sizes)) == {large}
     assert MAX_READ_BYTES in sizes and len(sizes) < 20
-
-
-def test_what_was_written_since_is_read() -> None:
-    scribe = Scribe(segment_bytes=1 << 20)
-    scribe.write(DEFAULT_TUBE)
-    reader, lsns = LogBodyReader(scribe.directory), list[int]()
-    for job_id in range(1, 20):
-        lsns.append(scribe.write(put(job_id, b"%d" % job_id * 50)))
-        asked = [(BodyPlace(1, lsn), at) for at, lsn in enumerate(lsns, start=1)]
-        assert reader.read_all(asked)[-1] == b"%d" % job_id * 50
 
 
 def test_a_page_that_cannot_be_read_costs_only_the_bodies_in_it() -> None:

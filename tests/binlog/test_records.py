@@ -1,6 +1,5 @@
 """Each kind of record, from value to bytes and back."""
 
-import dataclasses
 import re
 import struct
 import zlib
@@ -177,11 +176,6 @@ def test_a_body_at_the_limit_can_be_described() -> None:
     assert raw[16:19] == (U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)
 
 
-@pytest.mark.parametrize("name", [b"t", b"t" * MAX_TUBE_NAME_BYTES])
-def test_tube_names_of_every_length_read_back(name: bytes) -> None:
-    assert round_trip(TubeDef(1, name)) == TubeDef(1, name)
-
-
 # What replies wait for.
 
 
@@ -241,15 +235,10 @@ def test_what_is_not_understood_is_not_written() -> None:
         Unknown(129).encode(NO_DATA)
 
 
-def test_an_unknown_state_of_a_job_is_refused() -> None:
+def test_an_unknown_state_of_a_job_is_refused_and_an_unknown_reason_is_not() -> None:
     raw = list(RECORD.unpack(put().encode(NO_DATA)))
-    raw[1] = 5
     with pytest.raises(NotUnderstood, match="state 5"):
-        decode_record(tuple(raw), b"")
-
-
-def test_an_unknown_reason_is_no_reason_to_refuse() -> None:
-    raw = list(RECORD.unpack(put().encode(NO_DATA)))
+        decode_record((raw[0], 5, *raw[2:]), b"")
     raw[3] = 200
     assert decode_record(tuple(raw), b"").reason is Reason.NONE  # type: ignore[union-attr]
 
@@ -260,15 +249,9 @@ def extended(data: bytes) -> Record:
     return decode_record(tuple(raw), data)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"\0\0", b""),
-        (b"\0\0body", b"body"),
-    ],
-)
-def test_no_extensions_before_a_body_are_none(data: bytes, expected: bytes) -> None:
-    assert extended(data) == put(body=expected)
+@pytest.mark.parametrize("body", [b"", b"body"])
+def test_no_extensions_before_a_body_are_none(body: bytes) -> None:
+    assert extended(b"\0\0" + body) == put(body=body)
 
 
 @pytest.mark.parametrize(
@@ -290,14 +273,12 @@ def test_extensions_longer_than_their_data_are_refused(data: bytes) -> None:
         extended(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"{'a': 1}"])
-def test_counters_that_are_no_json_are_refused(data: bytes) -> None:
-    with pytest.raises(NotUnderstood):
-        decode_record((Counters.kind, *[0] * 19), data)
-
-
-@pytest.mark.parametrize("data", [b"3", b"[]", b"null", b"[" * 100_000], ids=len)
-def test_counters_that_are_no_object_are_refused(data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff\xfe", b"{'a': 1}", b"3", b"[]", b"null", b"[" * 100_000],
+    ids=lambda data: repr(data[:9]),
+)
+def test_counters_that_are_no_json_object_are_refused(data: bytes) -> None:
     with pytest.raises(NotUnderstood):
         decode_record((Counters.kind, *[0] * 19), data)
 
@@ -338,8 +319,3 @@ def test_the_document_has_every_reason() -> None:
     said = ", ".join(f"{int(reason)} {reason.name.lower().replace('_', '-')}" for reason in Reason)
     said = said.replace("9 expired", "9 expired (max-age)")
     assert said in re.sub(r"\s+", " ", listed)
-
-
-def test_records_are_values_that_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TubeDef(1, b"t").name = b"u"  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """What a log can surely still take: each rule at its limit and one past it."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_TARGET_BYTES,
     INDEX_ENTRY_BYTES,
-    MAX_FRAME_RECORDS,
     MAX_TUBE_NAME_BYTES,
     MIN_SEGMENT_BYTES,
     RECORD_BYTES,
@@ -71,10 +68,6 @@ def test_frames_never_take_more_than_was_reckoned_with(body_sizes: list[int]) ->
     records: list[Record] = [put(n, bytes(size)) for n, size in enumerate(body_sizes, start=1)]
     record_bytes = sum(RECORD_BYTES + size for size in body_sizes)
     assert encoded_bytes(records) <= framed_bytes(record_bytes)
-
-
-def test_frames_are_full_before_they_have_too_many_records() -> None:
-    assert FRAME_TARGET_BYTES // RECORD_BYTES < MAX_FRAME_RECORDS
 
 
 def test_a_deletion_in_a_frame_of_its_own_takes_exactly_what_is_kept_for_it() -> None:
@@ -189,20 +182,6 @@ def test_what_copies_leave_is_enough_to_free_a_segment_in_which_nothing_lives() 
     assert budget.takes_copy(0, 0)
     budget.rest -= new_job_bytes(0)
     assert budget.takes_copies(0, 0)
-
-
-def test_new_jobs_stop_before_changes_and_changes_before_copies() -> None:
-    jobs = 10
-    rules: list[Callable[[SpaceBudget], bool]] = [
-        lambda budget: budget.takes_copy(0, jobs),
-        lambda budget: budget.takes_change(jobs),
-        lambda budget: budget.takes_put(0, jobs),
-    ]
-    limits = [
-        next(rest for rest in range(0, 1 << 18, 8) if takes(budget_with(rest, is_short=True)))
-        for takes in rules
-    ]
-    assert limits == sorted(set(limits))
 
 
 # Spares.

@@ -146,10 +146,6 @@ def test_after_an_ordered_stop_nothing_is_checked() -> None:
     assert server.failures == [] and server.clock.getDelayedCalls() == []
 
 
-def test_a_server_in_memory_checks_nothing() -> None:
-    assert MemoryServer().clock.getDelayedCalls() == []
-
-
 class Restless(MemoryDirectory):
     """A file system that gives a file another number at each look."""
 

@@ -124,16 +124,6 @@ def test_a_full_disk_refuses_new_jobs_and_serves_the_rest(fsync: FsyncPolicy) ->
     bounded.check()
 
 
-def test_a_full_disk_can_be_emptied_and_then_takes_jobs_again() -> None:
-    bounded = Bounded()
-    for _ in range(3):
-        bounded.fill()
-        bounded.delete_all()
-        bounded.server.advance(5)
-        assert bounded.put()
-        bounded.check()
-
-
 def test_a_full_disk_on_which_some_jobs_are_deleted_takes_about_as_many_again() -> None:
     bounded = Bounded()
     bounded.fill()
@@ -143,15 +133,6 @@ def test_a_full_disk_on_which_some_jobs_are_deleted_takes_about_as_many_again() 
     bounded.server.advance(5)
     bounded.fill()
     assert len(bounded.promised) > most * 3 // 4
-
-
-def test_jobs_are_taken_again_by_themselves_when_there_is_space() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    bounded.directory.space = 2 * SPACE_BYTES
-    bounded.server.advance(SPACE_RETRY_S)
-    assert bounded.put()
-    bounded.check()
 
 
 @contextmanager
@@ -195,13 +176,6 @@ def test_space_that_is_taken_again_at_once_is_not_told() -> None:
         assert said(events) == told
 
 
-def test_a_put_that_waits_for_room_is_answered_when_it_is_there() -> None:
-    bounded = Bounded(space=None)
-    for size in (1, 10_000, 60_000, 65_535, 100):
-        assert bounded.put(b"y" * size)
-    bounded.check()
-
-
 def test_commands_behind_a_put_that_waits_are_carried_out_after_it() -> None:
     bounded = Bounded(space=None)
     body = b"y" * 60_000
@@ -228,18 +202,6 @@ def test_a_job_for_which_the_disk_has_no_file_is_refused_and_smaller_ones_are_ta
     bounded.server.advance(2 * SPACE_RETRY_S)
     assert bounded.put(b"y" * 100)
     bounded.check()
-
-
-def test_an_ordered_stop_on_a_full_disk_is_one_and_the_next_start_has_all() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    stopped = bounded.server.stop()
-    bounded.server.advance()
-    assert stopped.called
-    bounded.server.start()
-    bounded.client = bounded.server.connect()
-    bounded.check()
-    bounded.delete_all()
 
 
 def test_what_was_not_logged_on_a_full_disk_costs_a_counter_and_never_a_job() -> None:

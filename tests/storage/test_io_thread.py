@@ -90,14 +90,6 @@ async def test_the_io_thread_works_in_order_in_another_thread() -> None:
     io.stop()
 
 
-async def test_the_io_thread_passes_on_what_was_raised_and_goes_on() -> None:
-    io = IoThread(the_reactor())
-    with pytest.raises(ZeroDivisionError):
-        await io.run(lambda: 1 // 0)
-    assert await io.run(threading.current_thread) is not threading.current_thread()
-    io.stop()
-
-
 async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
     io = IoThread(the_reactor())
     thread = io.run(threading.current_thread)
@@ -150,14 +142,6 @@ class Bench:
         self.threads.append(threading.current_thread().name)
         self._waits += waits
         self.reactor.advance(seconds)
-
-
-def test_brief_work_is_done_at_once_and_here() -> None:
-    bench = Bench()
-    done = bench.io.run_brief(bench.work)
-    assert done.called and bench.threads == [threading.current_thread().name]
-    assert isinstance(outcome(bench.io.run_brief(lambda: 1 // 0)), Failure)
-    bench.io.stop()
 
 
 def test_brief_work_waits_for_the_work_that_was_given_before_it() -> None:

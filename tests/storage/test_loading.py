@@ -201,16 +201,6 @@ def test_jobs_loaded_many_at_once_are_the_same_as_those_applied_one_by_one(
     assert all_of(in_bulk(found, with_lsns)) == all_of(one_by_one(found, with_lsns))
 
 
-@settings(max_examples=share(20), deadline=None)
-@given(logs())
-def test_both_ways_give_each_job_once(files: Files) -> None:
-    found = read_or_reject(files)
-    ids: list[int] = []
-    for each in found.survivors_in_bulk(NOW):
-        ids += each.job_ids if isinstance(each, ColdJobs) else [each.image.job_id]
-    assert sorted(ids) == [each.image.job_id for each in found.survivors(NOW)]
-
-
 # What is left to the log.
 
 
@@ -381,17 +371,6 @@ def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
     write(scribe)
     found = read(scribe.files())
     assert all_of(in_bulk(found)) == all_of(one_by_one(found))
-
-
-def test_a_job_is_loaded_as_it_was_stated_last() -> None:
-    scribe = Scribe(opening=TUBES)
-    scribe.write(*TUBES)
-    for kind in (Kind.PUT, Kind.COPY):
-        scribe.write(*(image(kind, n, body=b"%d" % kind) for n in range(1, 50)))
-    found = read(scribe.files())
-    state = in_bulk(found)
-    assert {fields_of(state.jobs.look(n))["body"] for n in range(1, 50)} == {b"%d" % Kind.COPY}
-    assert all_of(state) == all_of(one_by_one(found))
 
 
 def test_jobs_of_many_priorities_are_loaded_in_their_order() -> None:

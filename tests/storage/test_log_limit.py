@@ -101,10 +101,3 @@ def test_a_start_with_a_larger_log_serves_it_and_takes_nothing() -> None:
     limited.server.advance(5)
     assert limited.put()
     limited.check()
-
-
-def test_without_a_limit_there_is_none() -> None:
-    limited = Limited(0)
-    for _ in range(500):
-        assert limited.put()
-    assert limited.allocated > MOST_BYTES

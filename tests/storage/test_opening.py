@@ -4,12 +4,10 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import (
     BinlogError,
     CannotUse,
@@ -28,7 +26,7 @@ from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.opening import WRITER, begin, load, refuse_beanstalkd
+from beanstalk_twisted.storage.opening import WRITER, begin, load
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
@@ -164,12 +162,6 @@ def test_a_new_log_begins_with_segment_1_and_is_durable() -> None:
     assert started.log.durable_lsn == started.log.last_lsn
 
 
-def test_two_new_logs_are_two_stores_with_salts_of_their_own() -> None:
-    headers = [Started(MemoryDirectory()).header(ONE) for _ in range(2)]
-    assert headers[0].store_uuid != headers[1].store_uuid
-    assert headers[0].salt != headers[1].salt
-
-
 def test_a_start_is_logged_with_the_next_ids_and_the_wall_clock() -> None:
     started = Started(killed([TubeDef(3, b"mail"), put(7, tube_id=3)]), now_ns=T0 - 5 * NS)
     log = independent_reader.read_log(files_of(started.directory))
@@ -223,9 +215,8 @@ def test_every_start_begins_a_segment_and_counts_itself() -> None:
 def test_what_was_not_known_durable_is_made_durable_in_the_new_segment() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
-    assert isinstance(scribe.directory, MemoryDirectory)
     scribe.write(put(2), sync=False)
-    started = Started(scribe.directory)
+    started = Started(scribe.memory)
     header = started.header(TWO)
     assert header.flags == 5
     assert header.first_lsn == 3
@@ -238,8 +229,7 @@ def test_a_power_loss_after_a_kill_may_take_the_last_sync_mark() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.mark()
-    assert isinstance(scribe.directory, MemoryDirectory)
-    left = power_lost_before(scribe.directory, "cut")
+    left = power_lost_before(scribe.memory, "cut")
     assert set(Started(left).jobs()) == {1}
 
 
@@ -302,16 +292,6 @@ def test_a_torn_tail_is_cut_and_kept_in_quarantine() -> None:
     assert "ordered stop" in unclean
 
 
-def test_a_spare_that_a_crash_left_is_removed() -> None:
-    files = killed([put(1)]).after_kill()
-    spare = files.create(spare_name(2))
-    spare.write_at(0, [b"half"])
-    started = Started(files)
-    assert started.segments() == [ONE, TWO]
-    assert all(bytes(files.read(name)) == bytes(size) for name, size in started.spares().items())
-    assert set(started.jobs()) == {1}
-
-
 def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
     started = Started(MemoryDirectory())
     session = started.connect()
@@ -345,8 +325,7 @@ def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None
     scribe.write(DEFAULT_TUBE, put(1, b"x" * 4096))
     scribe.write(put(2, b"two"))
     scribe.write(image(Kind.COPY, 1, body=b"x" * 100), Trim(2, T0), sync=False)
-    assert isinstance(scribe.directory, MemoryDirectory)
-    left = power_lost_before(scribe.directory.after_kill(), crashing, lambda: True)
+    left = power_lost_before(scribe.memory.after_kill(), crashing, lambda: True)
     assert set(Started(left).jobs()) == {1, 2}
 
 
@@ -478,31 +457,6 @@ def test_whatever_the_disk_refuses_at_a_start_nothing_is_lost() -> None:
     assert nth >= 10, "quarantine, remove, the six of a new segment, cut, and none"
 
 
-def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
-    class Unreadable(MemoryDirectory):
-        """Its files cannot be read."""
-
-        def read(self, name: str) -> bytes:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with pytest.raises(CannotUse) as caught:
-        Started(Unreadable({ONE: b""}))
-    assert caught.value.exit_code == 73
-
-
-def test_a_log_of_beanstalkd_is_refused_before_anything_is_put_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "binlog.3").write_bytes(b"\7\0\0\0")
-    with pytest.raises(Incompatible, match="import-v7") as caught:
-        refuse_beanstalkd(RealDirectory(str(tmp_path)))
-    assert caught.value.exit_code == 78
-    assert [path.name for path in tmp_path.iterdir()] == ["binlog.3"]
-
-
-def test_without_a_log_of_beanstalkd_nothing_is_refused_and_nothing_made(tmp_path: Path) -> None:
-    refuse_beanstalkd(RealDirectory(str(tmp_path)))
-    assert list(tmp_path.iterdir()) == []
-
-
 # Records of another version.
 
 
@@ -610,7 +564,7 @@ def used(directory: MemoryDirectory) -> int:
     return sum(len(directory.read(name)) for name in directory.names())
 
 
-def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
+def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written_and_takes_no_more() -> None:
     directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
     before = directory.space = used(directory)
     started = Started(directory, segment_bytes=1 << 16)
@@ -618,15 +572,7 @@ def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
     assert started.log.budget.is_short
     assert len(directory.read(TWO)) == 1 << 15, "half of what was asked for"
     assert used(directory) <= before
-    assert started.jobs_after_restart() == {1, 2}
-
-
-def test_a_start_on_a_full_disk_serves_what_there_is_and_takes_no_more() -> None:
-    directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
-    directory.space = used(directory)
-    started = Started(directory, segment_bytes=1 << 16)
-    session, now_ns = started.connect(), started.clock.now_ns()
-    queue = started.queue
+    session, now_ns, queue = started.connect(), started.clock.now_ns(), started.queue
     draft = queue.puts.begin(session, now_ns)
     assert queue.puts.put(session, now_ns, draft, 0, 0, 60, b"x") == (OUT_OF_MEMORY, 0)
     assert queue.delete(session, now_ns, 1)[0] == DELETED
@@ -660,16 +606,3 @@ def test_whatever_space_there_is_a_start_either_works_or_changes_nothing_it_need
         directory.space = None
         started = Started(directory)
     assert set(started.jobs()) == {1, 2}
-
-
-def test_a_directory_that_fails_in_another_way_is_no_full_disk() -> None:
-    directory = MemoryDirectory()
-
-    def fault(operation: str, name: str) -> None:
-        if operation == "allocate":
-            raise OSError(errno.EIO, "Input/output error")
-
-    directory.fault = fault
-    with pytest.raises(CannotUse, match="Input/output error"):
-        Started(directory)
-    assert directory.operations < 10, "it is not tried again"

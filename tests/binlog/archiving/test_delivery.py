@@ -13,7 +13,6 @@ import pytest
 
 from beanstalk_twisted.binlog.archive import Gap, deliver, deliver_rest, gap, store_uuid
 from beanstalk_twisted.binlog.errors import CannotArchive
-from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (
     TRAILER_BYTES,
     archive_name,
@@ -21,9 +20,9 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from tests.binlog import independent_reader
+from tests.binlog.archived import archive_for
 from tests.binlog.memory import MemoryArchive, MemoryDirectory
-from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put, quiet
-from tests.storage.test_opening import Started
+from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put
 
 ONE, TWO, THREE = (segment_name(seq) for seq in (1, 2, 3))
 LARGE = b"x" * 5000
@@ -37,17 +36,6 @@ def log_of(segments: int = 3) -> Scribe:
         scribe.write(put(job_id, LARGE))
     scribe.write(put(segments, b"in use" * 50))
     return scribe
-
-
-def directory_of(scribe: Scribe) -> MemoryDirectory:
-    assert isinstance(scribe.directory, MemoryDirectory)
-    return scribe.directory
-
-
-def archive_for(can_link: bool = True) -> MemoryArchive:
-    archive = MemoryArchive(can_link)
-    archive.open(UUID)
-    return archive
 
 
 def archived(archive: MemoryArchive) -> Files:
@@ -104,24 +92,25 @@ def test_a_sealed_segment_is_delivered_byte_for_byte(can_link: bool) -> None:
     assert files[ONE].endswith(b"TQLEND\r\n")
 
 
-def test_a_link_is_made_where_it_can_be() -> None:
-    scribe, archive = log_of(), archive_for()
+@pytest.mark.parametrize(
+    ("can_link", "expected"),
+    [
+        (True, ["link tql", "sync directory "]),
+        (False, ["link tql", "create part", "truncate part", "write part", "sync part",
+                 "rename tql", "sync directory "]),
+    ],
+    ids=["link", "copy"],
+)  # fmt: skip
+def test_a_link_is_made_where_it_can_be_and_a_copy_has_its_name_only_when_it_is_durable(
+    can_link: bool, expected: list[str]
+) -> None:
+    scribe, archive = log_of(), archive_for(can_link)
     operations = []
-    archive.fault = lambda operation, name: operations.append(operation)
+    archive.fault = lambda operation, name: operations.append(
+        f"{operation} {name.rpartition('.')[2]}"
+    )
     deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    assert operations == ["link", "sync directory"]
-
-
-def test_a_copy_has_its_name_only_when_it_is_durable() -> None:
-    scribe, archive = log_of(), archive_for(can_link=False)
-    operations = []
-    archive.fault = lambda operation, name: operations.append((operation, name[40:]))
-    deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    assert operations == [
-        ("link", "1.tql"), ("create", "1.tql.part"), ("truncate", "1.tql.part"),
-        ("write", "1.tql.part"), ("sync", "1.tql.part"), ("rename", "1.tql"),
-        ("sync directory", ""),
-    ]  # fmt: skip
+    assert operations == expected
 
 
 @BOTH_KINDS
@@ -193,13 +182,6 @@ def test_to_deliver_a_segment_again_changes_nothing(can_link: bool) -> None:
     assert operations == ["sync directory"]
 
 
-def test_a_segment_may_be_there_as_a_link_and_be_delivered_as_a_copy() -> None:
-    scribe, archive = log_of(), archive_for()
-    deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    archive.can_link = False
-    assert deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-
-
 @BOTH_KINDS
 @pytest.mark.parametrize(
     "change",
@@ -238,18 +220,6 @@ def test_after_an_ordered_stop_the_last_segment_is_delivered_too(can_link: bool)
     deliver_rest(archive, scribe.directory, first=2)
     assert [parse_archive_name(name) for name in archive.names()] == [(2, 4), (3, 7)]
     assert list(archived(archive).values()) == [scribe.files()[TWO], scribe.files()[THREE]]
-
-
-def test_what_an_ordered_stop_has_delivered_the_next_server_finds_the_same() -> None:
-    """Its start does not touch the segment, and ends it where it was archived."""
-    scribe, archive = log_of(), archive_for()
-    scribe.finish()
-    deliver_rest(archive, scribe.directory, first=1)
-    before = archived(archive)
-    started = Started(directory_of(scribe))
-    for seq in (1, 2, 3):
-        assert deliver(archive, started.directory, seq, started.log.durable_lsn)
-    assert archived(archive) == before
 
 
 def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
@@ -377,16 +347,3 @@ def test_a_gap_is_what_neither_the_archive_nor_the_log_has(
 ) -> None:
     names = [archive_name(seq, seq * 10) for seq in archived_seqs]
     assert gap([*names, archive_name(99, 1) + ".part", "notes.txt"], oldest) == expected
-
-
-# An archive is a log.
-
-
-def test_archived_segments_under_the_names_of_a_log_are_a_log() -> None:
-    scribe, archive = log_of(), archive_for()
-    deliver_rest(archive, scribe.directory, first=1)
-    names = {name: parse_archive_name(name) for name in archive.names()}
-    restored = {segment_name(at[0]): archived(archive)[name] for name, at in names.items() if at}
-    survey = Survey(MemoryDirectory(restored), quiet)
-    assert not survey.problems
-    assert survey.small.records == 6

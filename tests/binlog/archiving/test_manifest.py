@@ -34,7 +34,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex, decode_seal
 from tests.binlog import independent_reader
-from tests.binlog.memory import MemoryArchive, MemoryDirectory
+from tests.binlog.archived import archive_for
 from tests.binlog.scribe import DEFAULT_TUBE, T0, UUID, Files, Scribe, flipped, put
 from tests.storage.test_opening import Started
 
@@ -47,14 +47,12 @@ def archived() -> Files:
     scribe.write(put(1, LARGE))
     scribe.write(put(2, LARGE))
     scribe.write(put(3, b"and then it is killed"))
-    assert isinstance(scribe.directory, MemoryDirectory)
-    started = Started(scribe.directory)
+    started = Started(scribe.memory)
     for _ in range(3):
         started.put(started.connect(), LARGE)
         started.commit()
     started.stop()
-    archive = MemoryArchive()
-    archive.open(UUID)
+    archive = archive_for()
     deliver_rest(archive, started.directory, 1)
     return {name: bytes(archive.files.read(name)) for name in archive.names()}
 

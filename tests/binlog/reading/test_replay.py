@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import Replay
@@ -29,7 +28,6 @@ from tests.binlog.scribe import (
     Scribe,
     delete,
     files_of,
-    flipped,
     image,
     put,
     quiet,
@@ -181,18 +179,6 @@ def test_both_readers_pass_over_states_of_jobs_whose_full_record_is_trimmed() ->
 # Single rules.
 
 
-def test_a_job_keeps_its_body_and_its_birth_through_all_changes() -> None:
-    changes: list[Record] = [
-        put(1, b"body", ts_ns=T0 + 5),
-        image(Kind.RESERVE, 1, state=State.RESERVED, ts_ns=T0 + 6, reserves=1),
-        image(Kind.BURY, 1, state=State.BURIED, ts_ns=T0 + 7, buries=1, deadline_ns=T0 + 7),
-    ]
-    for batches in ([changes], [[change] for change in changes]):
-        job = survivors(*batches)[1]
-        assert (job.state, job.body, job.ts_ns) == (State.BURIED, b"body", T0 + 5)
-        assert (job.buries, job.deadline_ns) == (1, T0 + 7)
-
-
 def test_a_reserved_job_is_ready_again_and_keeps_its_counts() -> None:
     held = image(
         Kind.TOUCH, 1, state=State.RESERVED, deadline_ns=NOW + NS, reserves=3, timeouts=2,
@@ -203,23 +189,6 @@ def test_a_reserved_job_is_ready_again_and_keeps_its_counts() -> None:
     assert (job.reserves, job.timeouts, job.releases, job.buries, job.kicks) == (3, 2, 1, 4, 5)
 
 
-def test_a_deleted_job_stays_deleted_whatever_was_before() -> None:
-    history: list[Record] = [
-        put(1), image(Kind.RESERVE, 1, state=State.RESERVED), image(Kind.COPY, 1), delete(1),
-    ]  # fmt: skip
-    assert survivors(history) == {}
-    assert survivors(*[[record] for record in history]) == {}
-
-
-def test_a_copy_takes_the_place_of_all_before_it() -> None:
-    older = [put(1, b"old"), image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0)]
-    copy = image(Kind.COPY, 1, state=State.BURIED, body=b"copied", deadline_ns=T0 + 9, ts_ns=T0 + 3)
-    job = survivors([*older], [copy])[1]
-    assert (job.body, job.deadline_ns, job.ts_ns) == (b"copied", T0 + 9, T0 + 3)
-    kicked = survivors([copy], [image(Kind.KICK, 1, kicks=1)])[1]
-    assert (kicked.body, kicked.state, kicked.ts_ns) == (b"copied", State.READY, T0 + 3)
-
-
 def test_a_job_without_its_body_is_damage() -> None:
     with pytest.raises(Damaged, match=r"2 jobs have state but no body in the log \(ids 3, 9\)"):
         survivors([put(1)], [image(Kind.KICK, 9)], [image(Kind.KICK, 3)])
@@ -228,10 +197,6 @@ def test_a_job_without_its_body_is_damage() -> None:
 def test_a_job_in_a_tube_without_a_name_is_damage() -> None:
     with pytest.raises(Damaged, match="job 4 is in tube number 8, whose name is not in the log"):
         survivors([put(4, tube_id=8)])
-
-
-def test_jobs_come_in_the_order_of_their_ids() -> None:
-    assert list(survivors([put(3), put(1)], [put(2)])) == [1, 2, 3]
 
 
 # Time.
@@ -272,17 +237,12 @@ def test_no_pause_is_longer_than_it_was_asked_for(now_ns: int, until_ns: int | N
     )
 
 
-def test_a_pause_that_was_ended_is_over() -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE, Pause(1, 60, NOW, T0), Pause(1, 0, 0, T0))
-    assert list(read(scribe).pauses(T0)) == []
-
-
-def test_the_newest_pause_holds() -> None:
+@pytest.mark.parametrize(("newest", "until"), [((5, T0 + 5 * NS), [T0 + 5 * NS]), ((0, 0), [])])
+def test_the_newest_pause_holds(newest: tuple[int, int], until: list[int]) -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE, Pause(1, 60, T0 + 60 * NS, T0))
-    scribe.write(Pause(1, 5, T0 + 5 * NS, T0))
-    assert [pause.until_ns for pause in read(scribe).pauses(T0)] == [T0 + 5 * NS]
+    scribe.write(Pause(1, *newest, T0))
+    assert [pause.until_ns for pause in read(scribe).pauses(T0)] == until
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600])
@@ -300,16 +260,6 @@ def test_a_clock_set_between_two_runs_makes_no_job_wait_longer(jump_s: int) -> N
     assert second.clock.now_ns() - before_ns == 60 * NS
     assert second.jobs()[1][0] is State.READY
     assert second.queue.state.default().pause_until_ns == 0
-
-
-def test_a_clock_set_forward_makes_jobs_due() -> None:
-    directory = MemoryDirectory()
-    first = Started(directory, now_ns=T0)
-    first.put(first.connect(), delay_s=60)
-    first.commit()
-    second = Started(directory.after_kill(), now_ns=T0 + 3600 * NS)
-    second.queue.tick(second.clock.now_ns())
-    assert second.jobs()[1][0] is State.READY
 
 
 # Order and numbers.
@@ -359,27 +309,7 @@ def _survivors(started: Started) -> list[replay.Survivor]:
     return list(found.survivors(started.clock.now_ns()))
 
 
-def test_an_id_is_not_given_again_when_all_jobs_are_gone() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    session = started.connect()
-    for _ in range(3):
-        started.queue.delete(session, started.now_ns, started.put(session))
-    for _ in range(3):
-        started.commit()
-        started = Started(started.directory.after_power_loss())
-        assert started.jobs() == {}
-    assert started.put(started.connect()) == 4
-
-
 # How the log goes on.
-
-
-def test_a_new_log_begins_at_1() -> None:
-    found = replay.read(MemoryDirectory(), quiet)
-    assert found.is_new
-    assert found.position(b"u" * 16) == Position(1, 1, 0, 1, b"u" * 16, 0, 1, 0)
-    assert found.tidy(MemoryDirectory()) == ""
 
 
 def test_after_an_ordered_stop_nothing_is_re_homed() -> None:
@@ -407,16 +337,6 @@ def test_all_that_is_not_known_durable_is_re_homed_as_it_was() -> None:
         (2, 2, b"onetwo"), (4, 1, b""),
     ]  # fmt: skip
     assert position.prev_end == 4096 + 64 + 80 + 8, "behind the frame with LSN 1"
-
-
-def test_a_sync_mark_leaves_nothing_to_re_home() -> None:
-    scribe = Scribe()
-    scribe.write(put(1))
-    assert read(scribe).position(b"").first_lsn == 1
-    scribe.mark()
-    position = read(scribe).position(b"")
-    assert (position.flags, position.first_lsn) == (AFTER_UNCLEAN_STOP, 2)
-    assert position.rehomed == []
 
 
 def test_remembered_keys_are_read_with_the_segment_that_will_hold_them() -> None:
@@ -479,24 +399,9 @@ def test_an_orderly_end_is_made_durable_before_it_is_built_on() -> None:
     scribe = Scribe()
     scribe.write(put(1))
     finish = scribe.log.finish(T0)
-    assert isinstance(scribe.directory, MemoryDirectory)
     # Written, and killed before the sync.
     scribe.writer.write(finish._replace(seals=False), False)
-    found = replay.read(scribe.directory, quiet)
+    found = replay.read(scribe.memory, quiet)
     assert found.small.is_clean
-    found.tidy(scribe.directory)
-    assert replay.read(scribe.directory.after_power_loss(), quiet).small.is_clean
-
-
-def test_a_torn_tail_is_kept_before_it_is_cut() -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE)
-    scribe.write(put(1, b"torn"), sync=False)
-    raw = scribe.files()[ONE]
-    directory = MemoryDirectory({ONE: flipped(raw, raw.rindex(b"torn"))})
-    found = replay.read(directory, quiet)
-    assert found.tidy(directory) == f"(memory)/quarantine/{ONE}-4248-1.torn"
-    assert list(directory.quarantined) == [f"{ONE}-4248-1.torn"]
-    assert len(directory.read(ONE)) == len(raw), "it is cut only when the next segment is durable"
-    found.release(directory)
-    assert len(directory.read(ONE)) == 4248
+    found.tidy(scribe.memory)
+    assert replay.read(scribe.memory.after_power_loss(), quiet).small.is_clean

@@ -6,7 +6,6 @@ from beanstalk_twisted.binlog.reading.segment import (
     NO_FRAME,
     NO_SEAL,
     Ending,
-    content_end,
     file_content_end,
     walk,
 )
@@ -192,11 +191,6 @@ def test_a_frame_out_of_its_turn_is_a_problem() -> None:
     assert ending.problem == "a frame with LSN 2 stands where LSN 1 belongs"
     twice = HEADER.encode() + PARTS[0] + PARTS[0]
     assert read(twice)[1].problem == "a frame with LSN 1 stands where LSN 2 belongs"
-
-
-def test_content_ends_where_the_last_zeros_begin() -> None:
-    assert content_end(b"ab\0c\0\0", 1) == 4
-    assert content_end(b"ab\0\0", 2) == 2
 
 
 @pytest.mark.parametrize("zeros", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20])

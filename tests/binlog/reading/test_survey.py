@@ -18,7 +18,6 @@ from tests.binlog.forging import with_header_field
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
-    FIRST,
     MS,
     SALT,
     T0,
@@ -58,12 +57,6 @@ def refusal(files: Files) -> BinlogError:
     error = survey(files).refusal()
     assert error is not None
     return error
-
-
-def test_no_files_are_a_log_that_is_new() -> None:
-    found = survey({})
-    assert found.refusal() is None
-    assert (found.segments, found.durable_lsn, found.torn) == ([], 0, None)
 
 
 def test_a_sound_log_is_not_refused() -> None:
@@ -193,29 +186,8 @@ def test_each_thing_that_is_wrong_has_words_of_its_own(
     assert said in str(found)
     assert "nothing was changed" in str(found).replace("nothing\n", "nothing ")
     assert "(memory)" in str(found)
-
-
-def test_damage_names_the_command_that_shows_it_all() -> None:
-    found = refusal(bit(THREE, FIRST_FRAME + 70)(three_segments().files()))
-    assert "Run 'binlog-inspect check (memory)'" in str(found)
-
-
-def test_two_logs_in_one_directory_are_refused() -> None:
-    other = Scribe(position=FIRST._replace(store_uuid=b"another store!!!"))
-    other.write(DEFAULT_TUBE, put(1))
-    files = {**three_segments().files(), segment_name(4): other.files()[ONE]}
-    found = refusal(with_field(segment_name(4), 16, "<Q", 4)(files))
-    assert isinstance(found, Incompatible)
-    assert f"{segment_name(4)}: it belongs to another store" in str(found)
-
-
-def test_two_histories_of_one_store_are_refused() -> None:
-    """A segment of an older backup among newer ones."""
-    older = Scribe(opening=[DEFAULT_TUBE])
-    older.write(put(1, b"y" * 9000), put(9))
-    found = refusal({**three_segments().files(), ONE: older.files()[ONE]})
-    assert isinstance(found, Damaged)
-    assert ONE in str(found)
+    if error is Damaged:
+        assert "Run 'binlog-inspect check (memory)'" in str(found)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -299,20 +271,23 @@ def test_garbage_behind_the_last_frame_is_a_torn_tail(zeros: int) -> None:
     assert "(LSN 10 and later, not known to be durable)" in str(found.torn)
 
 
-def test_a_last_frame_that_nobody_confirmed_may_be_torn() -> None:
-    files = three_segments().files()
-    at = last_frame(files[THREE])
-    found = survey(bit(THREE, at + 70)(files))
-    assert found.refusal() is None
-    assert found.torn is not None
-    assert (found.torn.first_lsn, found.durable_lsn) == (9, 8)
+def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage_but_may_bear_witness() -> None:
+    """While one sync runs, later frames are written; the disk may keep a later and not an
+    earlier one.
+    """
+    found = survey(intact_behind_damage(durable_lsn=1))
+    assert (found.refusal(), found.torn and found.torn.first_lsn) == (None, 2)
+    found = survey(intact_behind_damage(durable_lsn=2))
+    assert "LSN 2 to 2 were durable" in str(found.refusal())
 
 
-def test_a_sync_mark_confirms_the_frame_before_it() -> None:
+def test_the_last_frame_may_be_torn_until_a_sync_mark_confirms_it() -> None:
     scribe = three_segments()
-    at = last_frame(scribe.files()[THREE])
+    damaged = bit(THREE, last_frame(scribe.files()[THREE]) + 70)
+    found = survey(damaged(scribe.files()))
+    assert (found.refusal(), found.torn and found.torn.first_lsn, found.durable_lsn) == (None, 9, 8)
     scribe.mark()
-    found = survey(bit(THREE, at + 70)(scribe.files()))
+    found = survey(damaged(scribe.files()))
     assert found.durable_lsn == 9
     assert "LSN 9 to 9 were durable and cannot all be read" in str(found.refusal())
 
@@ -354,21 +329,6 @@ def intact_behind_damage(durable_lsn: int) -> Files:
     return {ONE: raw[: end_of(raw)] + torn + whole}
 
 
-def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage() -> None:
-    """While one sync runs, later frames are written; the disk may keep a later and not an
-    earlier one.
-    """
-    found = survey(intact_behind_damage(durable_lsn=1))
-    assert found.refusal() is None
-    assert found.torn is not None
-    assert found.torn.first_lsn == 2
-
-
-def test_but_it_may_bear_witness() -> None:
-    found = survey(intact_behind_damage(durable_lsn=2))
-    assert "LSN 2 to 2 were durable" in str(found.refusal())
-
-
 # The newest segment got its name when its first frame was durable.
 
 
@@ -378,16 +338,6 @@ def test_a_newest_segment_without_a_frame_is_damaged(zeros: int) -> None:
     assert f"{THREE}: offset 4096: LSN 7 to 7 were durable and cannot all be read: no frame" in (
         str(refusal(files))
     )
-
-
-def test_a_first_frame_that_cannot_be_read_is_damage() -> None:
-    scribe = three_segments()
-    scribe.end_segment()
-    scribe.write(put(5))
-    last = segment_name(4)
-    for offset in (0, 70):
-        damaged = bit(last, FIRST_FRAME + offset)(scribe.files())
-        assert f"{last}: offset 4096: LSN 11 to 11 were durable" in str(refusal(damaged))
 
 
 @pytest.mark.parametrize("count", range(1, 16))
@@ -409,14 +359,6 @@ def test_an_archived_segment_may_have_no_frame() -> None:
     files = edited(three_segments().files(), THREE, lambda raw: raw[:4096])
     found = Survey(MemoryDirectory(files), quiet, is_whole=False)
     assert (found.refusal(), found.torn) == (None, None)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_behind_the_last_frame_are_at_most_torn(tail: bytes) -> None:
-    files = three_segments().files()
-    found = survey({**files, THREE: files[THREE][: end_of(files[THREE])] + tail})
-    assert found.refusal() is None
-    assert found.small.records == 9
 
 
 @given(st.binary(max_size=200), st.integers(0, 8000), st.sampled_from([ONE, TWO, THREE]))
@@ -442,12 +384,6 @@ def test_small_state_is_that_of_the_newest_records() -> None:
     assert (small.next_job_id, small.next_tube_id) == (61, 8)
     assert small.time_ns == T0 + 2 * MS
     assert not small.is_clean
-
-
-def test_the_next_job_id_is_kept_by_headers_alone() -> None:
-    scribe = Scribe(next_job_id=50)
-    scribe.write(DEFAULT_TUBE)
-    assert survey(scribe.files()).small.next_job_id == 50
 
 
 # What is dead.

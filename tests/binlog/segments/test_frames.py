@@ -16,7 +16,6 @@ from beanstalk_twisted.binlog.records.others import (
     NotUnderstood,
     Record,
     Seal,
-    TubeDef,
     decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
@@ -241,48 +240,32 @@ def test_data_outside_its_frame_is_not_read() -> None:
     assert frames.data_of(raw, frame, tuple(fields)) == b""
 
 
-def test_types_and_ids_are_those_of_the_records() -> None:
-    raw = encode([DEFAULT_TUBE, put(9), delete(9)])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
-    assert list(frames.kinds_and_ids(raw, frame)) == [(32, 0), (1, 9), (7, 9)]
-
-
 # Cutting a batch into frames.
 
 
-def sizes(records: Sequence[Record]) -> list[int]:
-    """How many records each frame of a batch would have."""
-    return [len(run) for run in frames.split(records)]
+HALF = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES))
+MORE = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES + 1))
+LARGE = put(1, b"x" * (FRAME_TARGET_BYTES - RECORD_BYTES + 1))
+# A frame's size is the nearer bound for all real records than their number.
+PER_FRAME = FRAME_TARGET_BYTES // RECORD_BYTES
+assert PER_FRAME < MAX_FRAME_RECORDS
 
 
-FILLS = FRAME_TARGET_BYTES - RECORD_BYTES
-
-
-def test_nothing_makes_no_frame() -> None:
-    assert sizes([]) == []
-
-
-def test_a_frame_ends_before_it_passes_its_size() -> None:
-    half = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES))
-    more = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES + 1))
-    assert sizes([half, half]) == [2]
-    assert sizes([half, more]) == [1, 1]
-    assert sizes([half, half, half]) == [2, 1]
-
-
-def test_a_large_body_has_a_frame_of_its_own() -> None:
-    large = put(1, b"x" * (FILLS + 1))
-    assert sizes([put(), large, put()]) == [1, 1, 1]
-    assert sizes([large]) == [1]
-
-
-def test_a_frame_ends_when_it_has_all_the_records_it_may() -> None:
-    # The record's limit comes first only for records that cost nothing; a frame's size is the
-    # nearer bound for all real ones.
-    per_frame = FRAME_TARGET_BYTES // RECORD_BYTES
-    assert per_frame < MAX_FRAME_RECORDS
-    assert sizes([delete()] * (per_frame + 1)) == [per_frame, 1]
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], []),
+        ([HALF, HALF], [2]),
+        ([HALF, MORE], [1, 1]),
+        ([HALF, HALF, HALF], [2, 1]),
+        ([LARGE], [1]),
+        ([put(), LARGE, put()], [1, 1, 1]),
+        ([delete()] * (PER_FRAME + 1), [PER_FRAME, 1]),
+    ],
+    ids=["nothing", "full", "a byte more", "three halves", "large", "large in between", "small"],
+)
+def test_a_frame_ends_before_it_passes_its_size(records: list[Record], expected: list[int]) -> None:
+    assert [len(run) for run in frames.split(records)] == expected
 
 
 def test_what_is_to_stay_whole_is_not_cut() -> None:
@@ -350,13 +333,6 @@ def test_searching_arbitrary_bytes_raises_nothing(noise: bytes, places: list[int
     for place in places:
         buffer[place * 8 : place * 8] = FRAME_MAGIC
     assert list(resynchronise(bytes(buffer), 0, len(buffer), SALT, 0)) == []
-
-
-def test_a_tube_may_be_named_in_the_frame_that_uses_it() -> None:
-    raw = encode([TubeDef(2, b"mail", T0), put(1, tube_id=2)])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
-    assert records_of(raw, frame)[0] == TubeDef(2, b"mail", T0)
 
 
 # Bodies that are left to somebody else.

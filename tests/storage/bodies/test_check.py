@@ -268,23 +268,6 @@ def test_a_server_killed_in_the_middle_of_a_check_begins_anew(left: Left) -> Non
     assert [line.split(":")[0] for line in left.said("body-lost")] == ["job 330"]
 
 
-def test_the_newest_segment_is_read_whole_and_a_torn_tail_is_cut_as_ever(left: Left) -> None:
-    left.damage(JOBS)
-    left.start()
-    jobs = left.server.service.queue.state.jobs
-    # Nobody had said that the last one was durable.
-    assert len(jobs) in (JOBS - 1, JOBS)
-    left.check()
-    assert left.said("body-lost") == []
-    assert len(left.said("recovery-note")) >= 1
-
-
-def test_a_damaged_body_of_the_newest_segment_refuses_the_start(left: Left) -> None:
-    left.damage(JOBS - 10)
-    with pytest.raises(Damaged, match="were durable and cannot all be read: the checksum of its b"):
-        left.start()
-
-
 def test_what_cannot_be_read_keeps_its_segment_and_the_others_are_checked(left: Left) -> None:
     tries: list[str] = []
 
@@ -341,10 +324,3 @@ def test_a_disk_that_is_away_for_a_moment_keeps_no_segment_from_compaction(
     left.check()
     left.check()
     assert (left.said("bodies-check-failed"), left.left_bytes, tries) == ([], 0, 0)
-
-
-def test_with_all_bodies_in_memory_all_is_read_at_the_start(left: Left) -> None:
-    left.server.settings = left.server.settings._replace(body_cache=None)
-    left.damage(7)
-    with pytest.raises(Damaged):
-        left.start()
