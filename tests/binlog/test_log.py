@@ -72,6 +72,13 @@ def taken(log: Log, now_ns: int = NOW) -> Batch:
     return batch
 
 
+def begun_log(segment_bytes: int = 1 << 20, opening: Sequence[Record] = ()) -> Log:
+    """A log whose first segment is begun."""
+    log = new_log(segment_bytes=segment_bytes, opening=opening)
+    taken(log)
+    return log
+
+
 def header_of(batch: Batch) -> SegmentHeader:
     found = decode_segment_header(batch.chunks[0])
     assert isinstance(found, SegmentHeader)
@@ -109,8 +116,7 @@ def test_a_header_says_where_the_log_goes_on() -> None:
     ],
 )
 def test_a_batch_says_whether_replies_wait_for_it(records: list[Record], commits: bool) -> None:
-    log = new_log()
-    taken(log)
+    log = begun_log()
     for record in records:
         log.append(record)
     assert taken(log).commits is commits
@@ -155,8 +161,7 @@ def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RESERVE, Kind.KICK])
 def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
-    log = new_log()
-    taken(log)
+    log = begun_log()
     log.append_run(lambda: run_of([image(kind), image(kind)]))
     assert taken(log).commits is (kind is Kind.KICK)
 
@@ -184,8 +189,7 @@ def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
 
 
 def test_a_run_has_half_of_a_frame_at_most() -> None:
-    log = new_log(segment_bytes=4 << 20)
-    taken(log)
+    log = begun_log(segment_bytes=4 << 20)
     assert log.budget.run_records == MAX_RUN_RECORDS
     for most in (MAX_RUN_RECORDS, MAX_RUN_RECORDS + 1):
         records = [delete(1)] * most
@@ -210,8 +214,7 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
 
 @pytest.mark.parametrize("sizes", [[0], [0] * 3, [400_000] * 3, [1 << 20], [3 << 20, 1]])
 def test_what_is_appended_as_a_whole_is_in_one_frame(sizes: list[int]) -> None:
-    log = new_log(segment_bytes=16 << 20)
-    taken(log)
+    log = begun_log(segment_bytes=16 << 20)
     before, after = put(1, b"x" * 700_000), put(2, b"y" * 700_000)
     log.append(before)
     log.make_room(whole_bytes(len(sizes), sum(sizes)), NOW)
@@ -229,8 +232,7 @@ def test_what_is_appended_as_a_whole_is_in_one_frame(sizes: list[int]) -> None:
 
 
 def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     size, more = divmod(MAX_BATCH_BYTES, MAX_BATCH_JOBS)
     jobs = [put(at, bytes(size + more * (at == 1))) for at in range(1, MAX_BATCH_JOBS + 1)]
     log.make_room(whole_bytes(len(jobs), MAX_BATCH_BYTES), NOW)
@@ -246,8 +248,7 @@ def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
 
 
 def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
-    log = new_log(segment_bytes=1 << 16)
-    taken(log)
+    log = begun_log(segment_bytes=1 << 16)
     before = log.last_lsn
     while log.last_lsn - before < MAX_WAITING_RECORDS:
         log.append(delete(1))
@@ -268,8 +269,7 @@ def filling(log: Log, job_id: int, left: int = 0) -> Record:
 
 
 def test_a_record_that_just_fits_seals_nothing_and_the_next_one_does() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     log.append(filling(log, 1))
     assert (log.segment, log.budget.rest) == (1, 0)
     assert not taken(log).seals
@@ -281,8 +281,7 @@ def test_a_record_that_just_fits_seals_nothing_and_the_next_one_does() -> None:
 
 
 def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     log.append(put(1))
     log.append(filling(log, 2, left=-FRAME_BYTES - 1))
     assert log.segment == 2
@@ -294,8 +293,7 @@ def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> 
 
 
 def test_room_for_two_records_is_made_in_one_segment() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     left = new_job_bytes(5)
     log.append(filling(log, 1, left))
     assert log.budget.rest == left
@@ -355,8 +353,7 @@ def test_as_much_is_free_as_a_segment_opens_with_and_half_of_its_size(tubes: int
 
 @pytest.mark.parametrize("body_bytes", [MIN_SEGMENT_BYTES, 100_000, (1 << 20) + 1, 3 << 20])
 def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: int) -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=[DEFAULT_TUBE])
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES, opening=[DEFAULT_TUBE])
     log.append(put(1, b"small"))
     log.append(put(2, b"x" * body_bytes))
     assert taken(log).seals
@@ -370,8 +367,7 @@ def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: 
 
 
 def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     small, large = (
         PreallocatedSegment(7, MIN_SEGMENT_BYTES, True),
         PreallocatedSegment(8, 20_000, True),
