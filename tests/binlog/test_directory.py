@@ -32,7 +32,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.opening import begin, load
 from beanstalk_twisted.testing.memory_server import SimulatedDirectory
-from tests.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory, fails_at
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
 from tests.storage.test_opening import Quiet, no_facts
 
@@ -267,24 +267,13 @@ def test_a_power_loss_may_keep_any_of_what_was_not_synced(
     assert {name: content(after, name) for name in after.names()} == expected
 
 
-def failing_once(operation: str) -> Callable[[str, str], None]:
-    left = [operation]
-
-    def fault(asked: str, name: str) -> None:
-        if asked in left:
-            left.remove(asked)
-            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
-
-    return fault
-
-
 def after_a_failed_sync() -> tuple[MemoryDirectory, File]:
     """A file that another sync seems to have made durable."""
     directory = MemoryDirectory()
     file = directory.create("a")
     file.write_at(0, [b"one"])
     directory.sync()
-    directory.fault = failing_once("sync")
+    directory.fault = fails_at(1, kind="sync")
     with pytest.raises(OSError):
         file.sync()
     file.write_at(3, [b"two"])
@@ -313,7 +302,7 @@ def test_whoever_distrusts_the_cache_sees_what_the_disk_has_after_a_failed_sync(
 def test_a_write_that_fails_may_have_written_some_of_it() -> None:
     directory = MemoryDirectory()
     file = directory.create("a")
-    directory.fault = failing_once("write")
+    directory.fault = fails_at(1, kind="write")
     with pytest.raises(OSError):
         file.write_at(0, [b"more", b"less"])
     assert content(directory, "a") == b"more"

@@ -10,7 +10,7 @@ from beanstalk_twisted.binlog.errors import NoSpace, WriteFailed
 from beanstalk_twisted.binlog.space_budget import PreallocatedSegment
 from beanstalk_twisted.binlog.writer import NO_SPACE, spare_name
 from tests.binlog import independent_reader
-from tests.binlog.memory import MemoryDirectory, MemoryFile
+from tests.binlog.memory import MemoryDirectory, MemoryFile, fails_at
 from tests.binlog.scribe import DEFAULT_TUBE, T0, Scribe, put
 
 ONE, TWO = "00000000000000000001.tql", "00000000000000000002.tql"
@@ -96,7 +96,7 @@ def test_a_spare_is_made_ready_and_then_used_without_asking_for_space_again() ->
 def test_a_spare_that_the_disk_refuses_leaves_nothing_behind(nth: int, code: int) -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = refuses(nth, code)
+    scribe.memory.fault = fails_at(nth, code)
     spare = PreallocatedSegment(9, 20_000, True)
     with pytest.raises(NoSpace, match="no space for another segment"):
         scribe.writer.prepare(spare)
@@ -108,7 +108,7 @@ def test_a_spare_that_the_disk_refuses_leaves_nothing_behind(nth: int, code: int
 def test_a_spare_that_fails_otherwise_is_no_lack_of_space() -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = refuses(2, errno.EIO)
+    scribe.memory.fault = fails_at(2, errno.EIO)
     with pytest.raises(WriteFailed) as caught:
         scribe.writer.prepare(PreallocatedSegment(9, 20_000, True))
     assert not isinstance(caught.value, NoSpace)
@@ -133,12 +133,12 @@ class Remote(MemoryDirectory):
 def test_a_spare_that_cannot_even_be_closed_is_removed_and_made_again() -> None:
     scribe = Scribe(Remote())
     scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = refuses(2, errno.ENOSPC)
+    scribe.memory.fault = fails_at(2, errno.ENOSPC)
     for _ in range(2):
         with pytest.raises(NoSpace):
             scribe.writer.prepare(PreallocatedSegment(9, 20_000, True))
         assert scribe.memory.names() == [ONE]
-        scribe.memory.fault = refuses(2, errno.ENOSPC)
+        scribe.memory.fault = fails_at(2, errno.ENOSPC)
 
 
 def test_space_is_allocated_for_the_whole_segment_and_cut_when_it_is_sealed() -> None:
@@ -152,25 +152,13 @@ def test_space_is_allocated_for_the_whole_segment_and_cut_when_it_is_sealed() ->
     assert len(raw) == segment["end"] + 40 < 1 << 14
 
 
-def refuses(nth: int, code: int) -> Callable[[str, str], None]:
-    left = nth
-
-    def fault(operation: str, name: str) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise OSError(code, os.strerror(code))
-
-    return fault
-
-
 @pytest.mark.parametrize("nth", range(1, 7))
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_whatever_fails_while_a_segment_begins_is_said_and_nothing_is_published(
     nth: int, code: int
 ) -> None:
     scribe = Scribe()
-    scribe.memory.fault = refuses(nth, code)
+    scribe.memory.fault = fails_at(nth, code)
     with pytest.raises(WriteFailed) as caught:
         scribe.write(put())
     assert os.strerror(code) in str(caught.value)
@@ -198,7 +186,7 @@ def test_a_batch_that_found_no_space_can_be_written_again(nth: int) -> None:
     scribe.log.append(put())
     batch = scribe.log.take(T0)
     assert batch is not None
-    scribe.memory.fault = refuses(nth, errno.ENOSPC)
+    scribe.memory.fault = fails_at(nth, errno.ENOSPC)
     with pytest.raises(NoSpace):
         scribe.writer.write(batch, True)
     assert scribe.writer.write(batch, True)
@@ -215,7 +203,7 @@ def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
     seal, batch = scribe.log.take(T0), scribe.log.take(T0)
     assert seal is not None and batch is not None
     scribe.writer.write(seal, True)
-    scribe.memory.fault = refuses(1, errno.ENOSPC)
+    scribe.memory.fault = fails_at(1, errno.ENOSPC)
     with pytest.raises(NoSpace):
         scribe.writer.write(batch, True)
     assert spare_name(9) in scribe.memory.names()
@@ -226,7 +214,7 @@ def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
 def test_a_failed_write_or_sync_promises_nothing(nth: int) -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = refuses(nth, errno.EIO)
+    scribe.memory.fault = fails_at(nth, errno.EIO)
     with pytest.raises(WriteFailed):
         scribe.write(put())
     assert scribe.log.durable_lsn == 1
@@ -235,7 +223,7 @@ def test_a_failed_write_or_sync_promises_nothing(nth: int) -> None:
 def test_a_failed_sync_alone_is_said() -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = refuses(1, errno.EIO)
+    scribe.memory.fault = fails_at(1, errno.EIO)
     with pytest.raises(WriteFailed, match="failed: Input/output error; ") as caught:
         scribe.writer.sync()
     # It does not know which policy is in force, so what it says is true under each.

@@ -184,15 +184,6 @@ def test_a_dead_segment_is_deleted_only_when_that_is_durable(fsync: FsyncPolicy)
     load.server.start()
 
 
-def test_an_idle_log_is_left_alone() -> None:
-    load = Workload()
-    load.put(100)
-    load.settle()
-    operations = load.directory.operations
-    load.server.advance(3600)
-    assert load.directory.operations == operations
-
-
 @pytest.mark.exhaustive
 def test_many_small_segments_are_compacted_though_they_are_few_bytes() -> None:
     """Each start leaves one."""

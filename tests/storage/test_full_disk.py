@@ -4,14 +4,10 @@ that was answered is lost, whatever happens next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import cast
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs
 
 from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
@@ -124,30 +120,8 @@ def test_a_full_disk_refuses_new_jobs_and_serves_the_rest(fsync: FsyncPolicy) ->
     bounded.check()
 
 
-def test_a_full_disk_on_which_some_jobs_are_deleted_takes_about_as_many_again() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    most = len(bounded.promised)
-    for job_id in sorted(bounded.promised)[: most // 2]:
-        bounded.delete(job_id)
-    bounded.server.advance(5)
-    bounded.fill()
-    assert len(bounded.promised) > most * 3 // 4
-
-
-@contextmanager
-def observed() -> Iterator[list[LogEvent]]:
-    events: list[LogEvent] = []
-    observer = cast(ILogObserver, events.append)
-    globalLogPublisher.addObserver(observer)
-    try:
-        yield events
-    finally:
-        globalLogPublisher.removeObserver(observer)
-
-
 def test_each_state_of_the_disk_is_told_once() -> None:
-    with observed() as events:
+    with capturedLogs() as events:
         bounded = Bounded()
         bounded.fill()
         bounded.server.advance(20)
@@ -164,7 +138,7 @@ def test_each_state_of_the_disk_is_told_once() -> None:
 
 
 def test_space_that_is_taken_again_at_once_is_not_told() -> None:
-    with observed() as events:
+    with capturedLogs() as events:
         bounded = Bounded()
         bounded.fill(LARGE)
         told = said(events)

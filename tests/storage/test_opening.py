@@ -30,7 +30,7 @@ from beanstalk_twisted.storage.opening import WRITER, begin, load
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
-from tests.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory, fails_at
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,
@@ -171,21 +171,6 @@ def test_a_start_is_logged_with_the_next_ids_and_the_wall_clock() -> None:
 
 
 # Restarts.
-
-
-def test_jobs_come_back() -> None:
-    directory = MemoryDirectory()
-    first = Started(directory)
-    session = first.connect()
-    first.put(session, b"one")
-    first.put(session, b"two", delay_s=100)
-    gone = first.put(session, b"three")
-    first.queue.delete(session, first.now_ns, gone)
-    first.stop()
-    second = Started(directory.after_power_loss())
-    assert second.jobs() == {1: (State.READY, b"one"), 2: (State.DELAYED, b"two")}
-    assert second.put(second.connect()) == 4
-    assert second.opened.log.oldest == 1
 
 
 def test_an_ordered_stop_is_noted_by_nothing_and_any_other_is() -> None:
@@ -329,15 +314,6 @@ def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None
     assert set(Started(left).jobs()) == {1, 2}
 
 
-def test_a_dead_segment_may_be_damaged_or_gone() -> None:
-    files = trimmed().files()
-    for dead in (flipped(files[ONE], 4200), b"", None):
-        left = {name: raw for name, raw in files.items() if name != ONE}
-        if dead is not None:
-            left[ONE] = dead
-        assert set(Started(MemoryDirectory(left)).jobs()) == {2}
-
-
 def test_a_pause_in_a_dead_segment_is_over() -> None:
     """Of segments 1 and 2, both dead, only the removal of 2, where the pause was ended, is on
     disk.
@@ -424,11 +400,7 @@ def test_a_refused_directory_is_left_as_it_is(
 def start_with_fault(directory: MemoryDirectory, nth: int) -> bool:
     """:return: whether the start got by without its nth operation, which fails."""
 
-    def fault(operation: str, name: str) -> None:
-        if directory.operations == nth:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    directory.fault = fault
+    directory.fault = fails_at(nth)
     try:
         Started(directory)
     except CannotUse as problem:
@@ -514,20 +486,6 @@ def test_a_tube_that_nothing_refers_to_is_forgotten() -> None:
     started = Started(killed([TubeDef(2, b"mail"), put(1, tube_id=2)], [delete(1, tube_id=2)]))
     assert [tube.name for tube in started.queue.state.tubes.in_order] == [b"default"]
     assert started.queue.state.tubes.next_tube_id == 3, "no id is given twice"
-
-
-def test_a_segment_names_the_tubes_of_its_re_homed_records_too() -> None:
-    """The tube was named before, and has ended since: nothing else would say its name here."""
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(TubeDef(2, b"mail"), put(1, tube_id=2))
-    scribe.write(delete(1, tube_id=2))
-    started = Started(MemoryDirectory(scribe.files()))
-    assert started.queue.state.tubes.find(b"mail") is None
-    segment = independent_reader.read_segment(bytes(started.directory.read(TWO)))
-    assert segment is not None
-    records = [record for frame in segment["frames"] for record in frame["records"]]
-    assert [r["tube_id"] for r in records if r["type"] == Kind.DELETE] == [2]
-    assert (2, b"mail") in [(r["tube_id"], r["data"]) for r in records if r["type"] == 32]
 
 
 def test_a_pause_keeps_its_tube() -> None:

@@ -5,7 +5,6 @@ there.
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Callable
 
@@ -21,7 +20,7 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from tests.binlog import independent_reader
 from tests.binlog.archived import archive_for
-from tests.binlog.memory import MemoryArchive, MemoryDirectory
+from tests.binlog.memory import MemoryArchive, MemoryDirectory, fails_at
 from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put
 
 ONE, TWO, THREE = (segment_name(seq) for seq in (1, 2, 3))
@@ -231,18 +230,6 @@ def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
 # Faults.
 
 
-def fails_at(archive: MemoryArchive, nth: int, number: int = errno.ENOSPC) -> None:
-    seen = 0
-
-    def fault(operation: str, name: str) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == nth:
-            raise OSError(number, os.strerror(number), name)
-
-    archive.fault = fault
-
-
 OPERATIONS = {True: 2, False: 7}
 """Of one delivery, by whether it is a link."""
 
@@ -255,7 +242,7 @@ def test_whatever_fails_no_partial_file_has_a_final_name_and_the_next_attempt_wo
     can_link: bool, nth: int
 ) -> None:
     scribe, archive = log_of(), archive_for(can_link)
-    fails_at(archive, nth)
+    archive.fault = fails_at(nth, errno.ENOSPC)
     expected = {archive_name(1, 1): scribe.files()[ONE]}
     if nth == 1:
         assert deliver(archive, scribe.directory, 1, scribe.log.durable_lsn), "it is copied instead"

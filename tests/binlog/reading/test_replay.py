@@ -27,7 +27,6 @@ from tests.binlog.scribe import (
     T0,
     Scribe,
     delete,
-    files_of,
     image,
     put,
     quiet,
@@ -265,28 +264,6 @@ def test_a_clock_set_between_two_runs_makes_no_job_wait_longer(jump_s: int) -> N
 # Order and numbers.
 
 
-def test_buried_jobs_keep_the_order_in_which_they_were_buried() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    session = started.connect()
-    ids = [started.put(session, b"%d" % n) for n in range(5)]
-    for job_id in (ids[3], ids[0], ids[4], ids[1]):
-        # All at the same instant: the order is the server's own.
-        started.queue.reserve_job(session, started.now_ns, job_id)
-        started.queue.bury(session, started.now_ns, job_id, 1)
-    for _ in range(3):
-        started.commit()
-        started = Started(started.directory.after_kill())
-    session = started.connect()
-    order: list[int] = []
-    while len(order) < 4:
-        before = {job_id for job_id, (state, _) in started.jobs().items() if state is State.BURIED}
-        started.queue.kick(session, started.now_ns, 1)
-        after = {job_id for job_id, (state, _) in started.jobs().items() if state is State.BURIED}
-        order += before - after
-    assert order == [ids[3], ids[0], ids[4], ids[1]]
-
-
 def test_a_job_buried_after_a_restart_comes_behind_those_buried_before() -> None:
     directory = MemoryDirectory()
     first = Started(directory)
@@ -355,25 +332,6 @@ def test_no_key_is_remembered_longer_than_was_asked_for(now_ns: int, until_ns: i
     scribe = Scribe(opening=[DEFAULT_TUBE], has_extensions=True)
     scribe.write(RememberedKey(1, b"k", 1, T0 + 60 * NS, T0))
     assert [key.until_ns for key, _ in read(scribe).keys(now_ns)] == [until_ns]
-
-
-def test_re_homed_logs_read_the_same_and_are_durable() -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(DEFAULT_TUBE)
-    scribe.write(put(1, b"one"), put(2, b"two"), sync=False)
-    scribe.write(delete(1), sync=False)
-    directory = MemoryDirectory(scribe.files())
-    found = replay.read(directory, quiet)
-    again = Scribe(directory, position=found.position(b""), opening=[DEFAULT_TUBE], salt=99)
-    again.write()
-    found.release(directory)
-    log = independent_reader.read_log(files_of(directory))
-    assert log["verdict"] == "sound"
-    assert [(r["lsn"], r["type"]) for r in log["records"]] == [
-        (1, 32), (2, 32), (3, 1), (4, 1), (5, 7), (6, 32),
-    ]  # fmt: skip
-    jobs = {each.image.job_id: each.image.body for each in read(again).survivors(NOW)}
-    assert jobs == {2: b"two"}
 
 
 def test_the_segment_of_a_job_is_where_its_body_will_be() -> None:

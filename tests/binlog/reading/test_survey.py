@@ -251,14 +251,6 @@ def last_frame(raw: bytes) -> int:
     return int(segment["frames"][-1]["offset"])
 
 
-def test_zeros_behind_the_last_frame_are_a_regular_end() -> None:
-    files = three_segments().files()
-    end = end_of(files[THREE])
-    for content in (files[THREE][:end], files[THREE][:end] + bytes(100_000)):
-        found = survey({**files, THREE: content})
-        assert (found.refusal(), found.torn, found.durable_lsn) == (None, None, 8)
-
-
 @pytest.mark.parametrize("zeros", [0, 8, 4096, 100_000])
 def test_garbage_behind_the_last_frame_is_a_torn_tail(zeros: int) -> None:
     files = three_segments().files()
