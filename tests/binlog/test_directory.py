@@ -675,19 +675,15 @@ def test_others_who_may_write_in_the_directory_are_seen(
         (errno.EROFS, "Mount its file system for writing, or name another directory"),
         (errno.ENOENT, "It is a symbolic link that leads nowhere: run mkdir -p {path}"),
         (errno.EACCES, "Run chown -R {uid} {path}, or start as its owner"),
+        (errno.EACCES, "Run mkdir {path}/new and chown {uid} {path}/new"),
     ],
 )
 def test_what_to_do_about_a_directory_follows_from_what_is_wrong(
     tmp_path: Path, number: int, advice: str
 ) -> None:
-    said = advice_on(str(tmp_path), OSError(number, "wrong"))
+    path = tmp_path / "new" if "mkdir {path}/new" in advice else tmp_path
+    said = advice_on(str(path), OSError(number, "wrong"))
     assert said == advice.format(path=tmp_path, uid=os.geteuid())
-
-
-def test_a_directory_that_cannot_be_made_is_to_be_made_for_the_server(tmp_path: Path) -> None:
-    path = f"{tmp_path}/log"
-    said = advice_on(path, OSError(errno.EACCES, "wrong"))
-    assert said == f"Run mkdir {path} and chown {os.geteuid()} {path}"
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -156,34 +156,6 @@ def test_what_the_chunks_raise_is_told_as_theirs(store: Store) -> None:
         store.write("x", broken())
 
 
-# The simulated one.
-
-
-def test_each_operation_can_fail_and_a_write_in_the_middle() -> None:
-    store = MemoryStore()
-    seen: list[tuple[str, str]] = []
-    store.fault = lambda operation, name: seen.append((operation, name))
-    store.check()
-    store.write("x", [b"a", b"b"])
-    store.move("x", "y")
-    _ = store.size("y"), store.read("y", 0, 1), store.listing()
-    store.remove("y")
-    assert seen == [
-        ("check", ""), ("write", "x"), ("written", "x"), ("written", "x"), ("copy", "x"),
-        ("remove", "x"), ("open", "y"), ("open", "y"), ("read", "y"), ("listing", ""),
-        ("remove", "y"),
-    ]  # fmt: skip
-
-    def full(operation: str, name: str) -> None:
-        if operation == "written":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    store.fault = full
-    with pytest.raises(OSError, match="No space"):
-        store.write("x", [b"a", b"b"])
-    assert store.objects == {"x": b"a"}
-
-
 # URLs.
 
 

@@ -252,11 +252,13 @@ def bulk_of(write: Callable[[Scribe], None]) -> tuple[list[int], list[int]]:
     scribe.finish()
     many: list[int] = []
     others: list[int] = []
-    for each in read(scribe.files()).survivors_in_bulk(NOW):
+    found = read(scribe.files())
+    for each in found.survivors_in_bulk(NOW):
         if isinstance(each, ColdJobs):
             many += each.job_ids
         else:
             others.append(each.image.job_id)
+    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
     return many, others
 
 
@@ -366,11 +368,6 @@ def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
 
     many, others = bulk_of(write)
     assert (sorted(many), others) == (list(range(1, 50)), [])
-    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
-    scribe.write(*TUBES)
-    write(scribe)
-    found = read(scribe.files())
-    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
 def test_jobs_of_many_priorities_are_loaded_in_their_order() -> None:
