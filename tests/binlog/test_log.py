@@ -91,15 +91,6 @@ def frame_of(chunk: bytes) -> independent_reader.Fields:
     return frame
 
 
-def test_the_first_batch_begins_a_segment_even_without_records() -> None:
-    log = new_log()
-    assert log.has_open
-    batch = taken(log)
-    assert (batch.seq, batch.offset, batch.begins, batch.seals) == (1, 0, True, False)
-    assert batch.chunks == (header_of(batch).encode(),)
-    assert batch.end == SEGMENT_HEADER_BYTES
-
-
 def test_a_header_says_where_the_log_goes_on() -> None:
     position = Position(7, 31, 4711, 3, UUID, 1, 4, T0)
     found = header_of(taken(new_log(position, next_job_id=99)))
@@ -210,25 +201,6 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
     assert appending.log.budget.rest < RECORD_BYTES + FRAME_BYTES
     appending.finish()
     assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
-
-
-@pytest.mark.parametrize("sizes", [[0], [0] * 3, [400_000] * 3, [1 << 20], [3 << 20, 1]])
-def test_what_is_appended_as_a_whole_is_in_one_frame(sizes: list[int]) -> None:
-    log = begun_log(segment_bytes=16 << 20)
-    before, after = put(1, b"x" * 700_000), put(2, b"y" * 700_000)
-    log.append(before)
-    log.make_room(whole_bytes(len(sizes), sum(sizes)), NOW)
-    first = log.append_whole([put(at, bytes(size)) for at, size in enumerate(sizes, 3)])
-    log.append(after)
-    promised = log.budget.rest
-    batch = taken(log)
-    assert log.budget.rest >= promised
-    spans = [(frame["base_lsn"], frame["n_rec"]) for frame in map(frame_of, batch.chunks)]
-    assert sum(count for _, count in spans) == len(sizes) + 2
-    last = first + len(sizes) - 1
-    assert any(base <= first and last < base + count for base, count in spans)
-    log.append(before)
-    assert frame_of(taken(log).chunks[0])["n_rec"] == 1, "nothing is left of the whole"
 
 
 def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
@@ -609,13 +581,6 @@ def test_a_segment_ends_once_on_request_without_another_record(requests: int) ->
     assert (batch.seals, batch.begins, batch.commits, batch.last_lsn) == (True, False, False, 2)
     assert taken(log).begins
     assert log.take(NOW) is None
-
-
-def test_a_segment_that_fills_up_after_a_request_ends_once() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    log.rotate()
-    log.append(put(1, b"x" * 9000))
-    assert [taken(log).seals, taken(log).seals] == [True, False]
 
 
 def test_an_ordered_stop_after_a_request_seals_once() -> None:

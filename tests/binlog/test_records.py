@@ -180,14 +180,10 @@ def test_a_body_at_the_limit_can_be_described() -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_replies_wait_for_what_a_job_must_not_lose(kind: Kind) -> None:
+def test_replies_wait_for_what_a_job_must_not_lose_and_its_flags_say_so(kind: Kind) -> None:
     lost_without_harm = {Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE}
     lost_without_harm |= {Kind.COPY}
     assert image(kind).commits == (kind not in lost_without_harm)
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_the_flags_say_what_nobody_waited_for_and_what_is_a_copy(kind: Kind) -> None:
     flags = image(kind).encode(NO_DATA)[2]
     assert bool(flags & Flag.RELAXED) == (kind in RELAXED)
     assert bool(flags & Flag.COPY) == (kind is Kind.COPY)

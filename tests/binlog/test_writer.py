@@ -210,16 +210,6 @@ def test_a_ready_spare_is_kept_when_even_that_finds_no_space() -> None:
     assert scribe.writer.write(batch, True)
 
 
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_failed_write_or_sync_promises_nothing(nth: int) -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE)
-    scribe.memory.fault = fails_at(nth, errno.EIO)
-    with pytest.raises(WriteFailed):
-        scribe.write(put())
-    assert scribe.log.durable_lsn == 1
-
-
 def test_a_failed_sync_alone_is_said() -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE)

@@ -6,7 +6,6 @@ and the others as they were.  What was told is so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -33,7 +32,7 @@ class Held:
         self.io = HeldIo()
         self.directory = MemoryDirectory()
         self.server = MemoryServer(
-            directory=self.directory, io=partial(_same, self.io), segment_bytes=MIN_SEGMENT_BYTES
+            directory=self.directory, io=lambda: self.io, segment_bytes=MIN_SEGMENT_BYTES
         )
         self.client = self.server.connect()
 
@@ -58,10 +57,6 @@ class Held:
     def left(self) -> Iterator[MemoryServer]:
         for disk in (self.directory.after_kill(), self.directory.after_power_loss()):
             yield MemoryServer(directory=disk)
-
-
-def _same(io: HeldIo) -> HeldIo:
-    return io
 
 
 def put_batch(count: int) -> bytes:

@@ -175,7 +175,7 @@ def statistics_of(load: Workload) -> list[object]:
 @pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.05), NEVER])
 def test_a_dead_segment_is_deleted_only_when_that_is_durable(fsync: FsyncPolicy) -> None:
     load = Workload(fsync)
-    for _ in range(1500):
+    for _ in range(600):
         load.delete(load.put(100))
     load.settle()
     assert segment_name(1) not in load.directory.names()

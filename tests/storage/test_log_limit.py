@@ -72,7 +72,7 @@ def test_that_there_is_room_again_is_logged_before_anybody_puts() -> None:
 
 def test_what_is_dead_is_compacted_before_a_job_is_refused() -> None:
     limited = Limited()
-    for _ in range(2000):
+    for _ in range(500):
         assert limited.put()
         limited.delete(max(limited.promised))
         limited.check()

@@ -165,6 +165,13 @@ def test_a_hung_sync_holds_up_further_changes_and_what_was_answered_is_not_promi
     assert "no reply was given" not in str(failure.value)
 
 
+def test_without_a_limit_it_waits_for_ever(said: list[str]) -> None:
+    bench = Bench(limit_s=0)
+    bench.io.run(lambda: None)
+    bench.wait(1000)
+    assert (len(said), bench.failures) == (1, [])
+
+
 def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
     bench = Bench(limit_s=10)
     bench.io.run(lambda: None)
