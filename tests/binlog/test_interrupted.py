@@ -61,9 +61,6 @@ def begun() -> Framing:
     return framing
 
 
-# The log.
-
-
 def serving() -> Log:
     heads = Opening(1, [TubeDef(1, b"default", T0)])
     log = Log(FIRST, 1 << 20, lambda seq, now_ns: heads, lambda: SALT, WRITER)

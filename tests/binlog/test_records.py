@@ -176,9 +176,6 @@ def test_a_body_at_the_limit_can_be_described() -> None:
     assert raw[16:19] == (U32 - MAX_BODY_BYTES, MAX_BODY_BYTES, U32)
 
 
-# What replies wait for.
-
-
 @pytest.mark.parametrize("kind", Kind)
 def test_replies_wait_for_what_a_job_must_not_lose_and_its_flags_say_so(kind: Kind) -> None:
     lost_without_harm = {Kind.RESERVE, Kind.TOUCH, Kind.TTR_EXPIRED, Kind.DISCONNECT_RELEASE}
@@ -210,9 +207,6 @@ def test_of_the_other_records_replies_wait_for_pauses_and_trims(
     record: Record, waits: bool
 ) -> None:
     assert record.commits is waits
-
-
-# What cannot be understood.
 
 
 @pytest.mark.parametrize("kind", [0, 13, 15, 17, 31, 36, 47, 50, 54, 127])
@@ -285,9 +279,6 @@ def test_arbitrary_bytes_are_a_record_or_are_not_understood(raw: bytes, data: by
         decode_record(RECORD.unpack(raw), data)
     except NotUnderstood as problem:
         assert str(problem)
-
-
-# The document.
 
 
 def documented_types() -> dict[str, int]:

@@ -43,9 +43,6 @@ def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBud
     return budget
 
 
-# What it takes.
-
-
 def encoded_bytes(records: list[Record]) -> int:
     """What these records really take, with what a seal says of each frame."""
     total = 0
@@ -81,9 +78,6 @@ def test_a_new_job_in_a_new_tube_takes_no_more_than_was_reckoned_with(body_bytes
     in_seal = TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
     taken = encoded_bytes([tube, put(1, bytes(body_bytes))]) + in_seal
     assert taken <= new_job_bytes(body_bytes)
-
-
-# New jobs.
 
 
 def needed(body_bytes: int, jobs: int) -> int:
@@ -136,9 +130,6 @@ def test_a_tube_that_was_named_makes_the_next_segments_smaller() -> None:
     assert budget.free < before - 2 * 2 * 200
 
 
-# Changes, copies and deletions on a full disk.
-
-
 def test_any_change_is_taken_as_long_as_the_disk_gives_more() -> None:
     assert budget_with(0).takes_change(1 << 20)
     assert budget_with(0).takes_copies(1 << 20, 1 << 20)
@@ -182,9 +173,6 @@ def test_what_copies_leave_is_enough_to_free_a_segment_in_which_nothing_lives() 
     assert budget.takes_copy(0, 0)
     budget.rest -= new_job_bytes(0)
     assert budget.takes_copies(0, 0)
-
-
-# Spares.
 
 
 def test_spares_are_used_in_the_order_they_were_made_if_they_are_large_enough() -> None:

@@ -47,9 +47,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store_of(request.param, request, tmp_path)
 
 
-# The contract.
-
-
 def test_a_new_store_is_usable_and_empty(store: Store) -> None:
     store.check()
     assert (store.entries(), store.entries("a"), store.folders()) == ([], [], [])
@@ -156,9 +153,6 @@ def test_what_the_chunks_raise_is_told_as_theirs(store: Store) -> None:
         store.write("x", broken())
 
 
-# URLs.
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("s3://b/x", True), ("S3://b", True), ("s3a://b", True), ("hdfs://h:9000/x", True),
@@ -231,9 +225,6 @@ def test_azure_is_opened_by_a_key_or_a_token(
     assert azure_secrets(environ) == expected
 
 
-# What errors say.
-
-
 @pytest.mark.parametrize(
     "what",
     ["ACCESS_DENIED during HeadBucket operation: No response body.",
@@ -273,9 +264,6 @@ def test_what_pyarrow_looked_for_in_vain_is_one_short_line(monkeypatch: pytest.M
         open_store("hdfs://127.0.0.1:1/x")
     assert "dlopen" not in str(caught.value) and "HADOOP_HOME" in str(caught.value)
     assert caught.value.filename == "hdfs://127.0.0.1:1/x"
-
-
-# An S3 server.
 
 
 @pytest.fixture

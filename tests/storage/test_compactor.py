@@ -215,9 +215,6 @@ def test_a_damaged_segment_is_kept_and_ends_compaction() -> None:
     assert load.ask(b"peek 1\r\n").startswith(b"FOUND 1 200\r\n")
 
 
-# A full disk.
-
-
 def test_on_a_full_disk_nothing_is_copied_that_has_no_room_and_deletions_go_on() -> None:
     load = Workload()
     load.directory.space = 24 * SEGMENT_BYTES

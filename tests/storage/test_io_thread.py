@@ -45,9 +45,6 @@ def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
         InlineIo().call(lambda: 1 // 0)
 
 
-# The thread.
-
-
 class DeafReactor:
     """A reactor that cannot be told anything any more."""
 
@@ -98,9 +95,6 @@ async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
     await done
     (await thread).join(timeout=10)
     assert not (await thread).is_alive()
-
-
-# Brief work.
 
 
 class SteppedReactor(Clock):
@@ -212,9 +206,6 @@ def test_a_sleep_is_a_wait_and_work_is_none() -> None:
         sum(range(1000))
         quiet += count_waits() == before
     assert quiet
-
-
-# Calls.
 
 
 def test_a_call_is_work_done_here_however_slow_others_were() -> None:

@@ -148,9 +148,6 @@ def test_a_header_that_cannot_be_read_is_left_out() -> None:
     assert rows[2].first_lsn is not None
 
 
-# Why the oldest is there.
-
-
 def test_a_lone_segment_is_being_written() -> None:
     assert kept(Filled(1).server) is Kept.WRITTEN
 

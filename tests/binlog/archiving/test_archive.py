@@ -77,9 +77,6 @@ def linking(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return made
 
 
-# The contract.
-
-
 def test_each_store_has_a_folder_of_its_own(there: Place) -> None:
     there.archive.copy("x", there.directory, "a", 6)
     assert there.archive.path.endswith("/000102030405060708090a0b0c0d0e0f")
@@ -215,12 +212,6 @@ def test_a_file_that_is_not_there_is_an_error(there: Place, action: Action) -> N
         action(there)
 
 
-# The simulated one.
-
-
-# In object storage.
-
-
 def test_no_link_is_made_into_object_storage(tmp_path: Path) -> None:
     there = place("objects", tmp_path)
     there.write("a", b"abcdef")
@@ -257,9 +248,6 @@ def test_a_url_and_a_path_name_archives() -> None:
     assert isinstance(archive, ObjectArchive)
     assert (archive.path, archive.is_remote) == ("s3://b/x", True)
     assert isinstance(archive_at("/var/lib/archive"), RealArchive)
-
-
-# The real one.
 
 
 def test_a_link_takes_no_space(tmp_path: Path) -> None:

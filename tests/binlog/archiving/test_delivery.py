@@ -44,9 +44,6 @@ def archived(archive: MemoryArchive) -> Files:
 BOTH_KINDS = pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
 
 
-# Names.
-
-
 def test_a_name_says_which_segment_and_which_records() -> None:
     name = archive_name(42, 18113)
     assert name == "00000000000000000042-00000000000000018113.tql"
@@ -71,9 +68,6 @@ def test_a_name_says_which_segment_and_which_records() -> None:
 )
 def test_other_names_are_no_archived_segments(name: str) -> None:
     assert parse_archive_name(name) is None
-
-
-# What is delivered.
 
 
 @BOTH_KINDS
@@ -166,9 +160,6 @@ def test_the_store_is_that_of_the_segments() -> None:
     assert store_uuid(log_of().directory, 1) == UUID
 
 
-# Again.
-
-
 @BOTH_KINDS
 def test_to_deliver_a_segment_again_changes_nothing(can_link: bool) -> None:
     scribe, archive = log_of(), archive_for(can_link)
@@ -209,9 +200,6 @@ def test_other_bytes_are_refused_and_never_overwritten(
     assert (archived(archive), operations) == ({archive_name(1, 1): other}, [])
 
 
-# The end of an ordered stop.
-
-
 @BOTH_KINDS
 def test_after_an_ordered_stop_the_last_segment_is_delivered_too(can_link: bool) -> None:
     scribe, archive = log_of(), archive_for(can_link)
@@ -225,9 +213,6 @@ def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
     scribe, archive = log_of(), archive_for()
     deliver_rest(archive, scribe.directory, first=1)
     assert [parse_archive_name(name) for name in archive.names()] == [(1, 1), (2, 4)]
-
-
-# Faults.
 
 
 OPERATIONS = {True: 2, False: 7}
@@ -313,9 +298,6 @@ def test_a_segment_whose_end_or_beginning_is_not_known_is_not_archived(spoilt: s
     with pytest.raises(CannotArchive, match=f"{spoilt}: the header's checksum is wrong"):
         deliver(archive, MemoryDirectory(files), 1, scribe.log.durable_lsn)
     assert archive.names() == []
-
-
-# Gaps.
 
 
 @pytest.mark.parametrize(

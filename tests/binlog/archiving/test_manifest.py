@@ -88,9 +88,6 @@ def seal(frames: int = 1, tubes: dict[int, bytes] | None = None) -> SealIndex:
     return SealIndex(frames, (1, 9), (T0, T0 + 9), indexed, {1: frames}, tubes or {})
 
 
-# What it says.
-
-
 def test_an_entry_says_what_header_and_seal_of_its_segment_say() -> None:
     files = archived()
     whole = Manifest(UUID, entries_of(files)).encode()
@@ -141,9 +138,6 @@ def test_a_seal_is_read_as_it_is_written() -> None:
     assert found is not None and found.encode() == data
     assert found.jobs == (2, 4) and found.tubes == {7: b"mail"}
     assert all(decode_seal(data[:end]) is None for end in range(len(data)))
-
-
-# Which segments it speaks of.
 
 
 def test_segments_that_are_missing_new_or_of_another_size_are_to_be_opened() -> None:
@@ -253,9 +247,6 @@ def test_entries_of_another_store_are_passed_over() -> None:
         assert known_with(lying, files, store) == rest
 
 
-# Three answers.
-
-
 def test_a_manifest_that_is_cut_is_not_there_yet() -> None:
     raw = Manifest(UUID, entries_of(archived())).encode()
     for end in range(len(raw)):
@@ -290,9 +281,6 @@ def test_a_newer_writer_may_append_to_an_entry() -> None:
     assert list(map(decode_entry, found.entries.values())) == list(
         map(decode_entry, entries.values())
     )
-
-
-# Limits.
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,6 @@ def test_without_a_header_behind_damage_there_is_no_witness() -> None:
     assert read(flipped(WHOLE, STARTS[3] + 9))[1].witness_lsn == 0
 
 
-# What is proven without a watermark.
-
-
 @pytest.mark.parametrize("shift", [1, 3, 7, 13])
 def test_a_frame_that_was_moved_proves_damage(shift: int) -> None:
     unconfirmed = STARTS[3]
