@@ -532,11 +532,15 @@ def test_a_failure_says_what_failed_and_what_to_do() -> None:
 # Space.
 
 
-def full_bench(policy: FsyncPolicy = ALWAYS) -> Bench:
-    """One whose disk has no more space than is in use."""
-    bench = Bench(policy, is_prepared=False)
+def fill_disk(bench: Bench) -> None:
+    """Let the disk have no more space than is in use."""
     names = bench.directory.names()
     bench.directory.space = sum(len(bench.directory.read(name)) for name in names)
+
+
+def full_bench(policy: FsyncPolicy = ALWAYS) -> Bench:
+    bench = Bench(policy, is_prepared=False)
+    fill_disk(bench)
     return bench
 
 
