@@ -4,14 +4,13 @@ locks, against real processes and the real beanstalkd.
 
 import errno
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,6 +33,7 @@ from beanstalk_twisted.storage.opening import begin, load
 from beanstalk_twisted.testing.memory_server import SimulatedDirectory
 from tests.binlog.memory import MemoryDirectory, fails_at
 from tests.binlog.scribe import DEFAULT_TUBE, Scribe, put
+from tests.server_process import real_beanstalkd
 from tests.storage.test_opening import Quiet, no_facts
 
 LIMIT_SECONDS = 20
@@ -436,29 +436,7 @@ def test_a_second_server_is_told_who_has_the_lock_until_that_ends(
 # The real beanstalkd.
 
 
-@pytest.fixture
-def beanstalkd() -> str:
-    path = shutil.which("beanstalkd")
-    if path is None:
-        sentence = "beanstalkd is not installed: whether the two respect each other's locks is open"
-        if os.environ.get("CI") == "true":
-            pytest.fail(sentence)
-        pytest.skip(sentence)
-    return path
-
-
-def exit_code_of(beanstalkd: str, path: Path) -> int:
-    """How a beanstalkd ends that is to use this directory."""
-    socket_path = f"unix:{path}/c.sock"
-    running = [beanstalkd, "-b", str(path), "-l", socket_path]
-    try:
-        return subprocess.run(running, capture_output=True, timeout=LIMIT_SECONDS).returncode
-    finally:
-        with suppress(FileNotFoundError):
-            (path / "c.sock").unlink()
-
-
-def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Path) -> None:
+def test_our_lock_survives_the_whole_of_our_start(tmp_path: Path) -> None:
     """Opening and closing ``lock`` a second time anywhere in the process would drop it."""
     mine = RealDirectory(str(tmp_path))
     mine.make()
@@ -477,15 +455,17 @@ def test_our_lock_survives_the_whole_of_our_start(beanstalkd: str, tmp_path: Pat
     opened = begin(mine, queue, LogClock(), 8192, found)
     assert len(queue.state.jobs) == 3
     assert any("torn" in note for note in opened.notes), "all of a start has happened"
-    assert exit_code_of(beanstalkd, tmp_path) == 10
+    running = [real_beanstalkd(), "-b", str(tmp_path), "-l", f"unix:{tmp_path}/c.sock"]
+    ended = subprocess.run(running, capture_output=True, timeout=LIMIT_SECONDS)
+    assert ended.returncode == 10
     opened.writer.close()
     mine.close()
 
 
 @contextmanager
-def running_beanstalkd(beanstalkd: str, path: Path) -> Iterator[None]:
+def running_beanstalkd(path: Path) -> Iterator[None]:
     """A beanstalkd that has this directory: it answers, which it does only then."""
-    command = [beanstalkd, "-b", str(path), "-l", f"unix:{path}/c.sock"]
+    command = [real_beanstalkd(), "-b", str(path), "-l", f"unix:{path}/c.sock"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             until = time.monotonic() + LIMIT_SECONDS
@@ -511,12 +491,12 @@ def answers(path: str) -> bool:
 
 
 def test_a_running_beanstalkd_is_seen_without_a_trace_and_keeps_its_directory(
-    beanstalkd: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     mine = RealDirectory(str(tmp_path))
     mine.refuse_if_beanstalkd_runs()
     assert list(tmp_path.iterdir()) == []
-    with running_beanstalkd(beanstalkd, tmp_path):
+    with running_beanstalkd(tmp_path):
         before = sorted(path.name for path in tmp_path.iterdir())
         with pytest.raises(LockHeld, match="locked by a C beanstalkd; nothing"):
             mine.refuse_if_beanstalkd_runs()

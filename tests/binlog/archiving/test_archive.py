@@ -23,12 +23,13 @@ OTHER_UUID = bytes(range(16, 32))
 
 
 class Place:
-    """A log's directory with some files, and an archive that is open."""
+    """A log's directory with a file ``a``, and an archive that is open."""
 
     def __init__(self, archive: Archive, directory: Directory) -> None:
         self.archive = archive
         self.directory = directory
         archive.open(UUID)
+        self.write("a", b"abcdef")
 
     def write(self, name: str, content: bytes) -> None:
         file = self.directory.create(name)
@@ -65,16 +66,12 @@ def objects_of(archive: ObjectArchive) -> MemoryStore:
 
 @pytest.fixture(params=["real", "memory", "objects"])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made = place(request.param, tmp_path)
-    made.write("a", b"abcdef")
-    return made
+    return place(request.param, tmp_path)
 
 
 @pytest.fixture(params=["real", "memory"])
 def linking(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made = place(request.param, tmp_path)
-    made.write("a", b"abcdef")
-    return made
+    return place(request.param, tmp_path)
 
 
 def test_each_store_has_a_folder_of_its_own(there: Place) -> None:
@@ -214,7 +211,6 @@ def test_a_file_that_is_not_there_is_an_error(there: Place, action: Action) -> N
 
 def test_no_link_is_made_into_object_storage(tmp_path: Path) -> None:
     there = place("objects", tmp_path)
-    there.write("a", b"abcdef")
     with pytest.raises(OSError, match="an object is no file of the log"):
         there.archive.link("x", there.directory, "a")
     assert there.archive.names() == []
@@ -222,7 +218,6 @@ def test_no_link_is_made_into_object_storage(tmp_path: Path) -> None:
 
 def test_what_reads_back_as_other_bytes_was_not_copied(tmp_path: Path) -> None:
     there = place("objects", tmp_path)
-    there.write("a", b"abcdef")
     assert isinstance(there.archive, ObjectArchive)
     store = objects_of(there.archive)
 
@@ -252,14 +247,12 @@ def test_a_url_and_a_path_name_archives() -> None:
 
 def test_a_link_takes_no_space(tmp_path: Path) -> None:
     there = place("real", tmp_path)
-    there.write("a", b"abcdef")
     there.archive.link("x", there.directory, "a")
     assert Path(there.archive.path, "x").samefile(tmp_path / "log" / "a")
 
 
 def test_a_folder_of_a_store_is_its_users_alone(tmp_path: Path) -> None:
     there = place("real", tmp_path)
-    there.write("a", b"abcdef")
     there.archive.copy("x", there.directory, "a", 6)
     assert os.stat(there.archive.path).st_mode & 0o777 == 0o700
     assert os.stat(Path(there.archive.path, "x")).st_mode & 0o777 == 0o600
@@ -269,7 +262,6 @@ def test_no_link_is_made_into_another_file_system_but_a_copy(
     tmp_path: Path, other_file_system: Path
 ) -> None:
     there = Place(RealArchive(str(other_file_system)), RealDirectory(str(tmp_path)))
-    there.write("a", b"abcdef")
     with pytest.raises(OSError, match="cross-device"):
         there.archive.link("x", there.directory, "a")
     assert there.archive.names() == []

@@ -68,11 +68,6 @@ def test_a_sound_log_is_not_refused() -> None:
     assert found.durable_lsn == 8, "of the last batch nobody said so yet"
 
 
-def test_files_that_are_no_segments_do_not_matter() -> None:
-    files = {**three_segments().files(), "LOCK": b"me", "lock": b"", "notes.txt": b"binlog.1"}
-    assert survey(files).refusal() is None
-
-
 # Refusals.
 
 Change = Callable[[Files], Files]
@@ -198,8 +193,10 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "binlog.1" in text
 
 
-@pytest.mark.parametrize("name", ["binlog.", "binlog.1a", "binlog.1.gz", "xbinlog.1", "binlog"])
-def test_names_that_only_resemble_beanstalkds_are_none(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["binlog.", "binlog.1a", "binlog.1.gz", "xbinlog.1", "binlog", "LOCK", "notes.txt"]
+)
+def test_files_of_other_names_do_not_matter(name: str) -> None:
     assert survey(also(name)(three_segments().files())).refusal() is None
 
 
