@@ -689,7 +689,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_read_as_it_then_is(tmp_path: Pat
         tmp_path / "a",
     ])  # fmt: skip
     try:
-        read = {len(directory.read("a")) for _ in range(20_000)}
+        read = {len(directory.read("a")) for _ in range(8_000)}
     finally:
         cutting.kill()
         cutting.wait()

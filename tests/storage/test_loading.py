@@ -287,7 +287,7 @@ def test_a_run_ends_when_it_is_long_enough(more: int) -> None:
     assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share(25), deadline=None)
 @given(logs(), st.sampled_from([1, 300, 2000]))
 def test_parts_are_all_frames_of_a_segment_the_last_one_first(files: Files, most: int) -> None:
     for segment in read_or_reject(files).survey.segments:

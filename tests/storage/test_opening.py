@@ -173,28 +173,21 @@ def test_a_start_is_logged_with_the_next_ids_and_the_wall_clock() -> None:
 # Restarts.
 
 
-def test_an_ordered_stop_is_noted_by_nothing_and_any_other_is() -> None:
+def test_every_start_counts_itself_and_notes_that_the_last_one_has_not_stopped_in_order() -> None:
     directory = MemoryDirectory()
-    Started(directory).stop()
+    first = Started(directory)
+    first.stop()
     after = Started(directory.after_power_loss())
     assert after.opened.notes == []
     assert after.header(TWO).flags == 0
     again = Started(after.directory.after_kill())
     assert again.opened.notes == ["the last server on this log ended without an ordered stop"]
     assert again.header(THREE).flags & 1
-
-
-def test_every_start_begins_a_segment_and_counts_itself() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    uuid = started.header(ONE).store_uuid
-    for count, name in enumerate((TWO, THREE), start=2):
-        started.stop()
-        directory = directory.after_power_loss()
-        started = Started(directory)
+    for count, (started, name) in enumerate([(first, ONE), (after, TWO), (again, THREE)], start=1):
         header = started.header(name)
-        assert (header.incarnation, header.store_uuid) == (count, uuid)
-        assert header.first_lsn == started.log.durable_lsn - 1, "STATE, START"
+        assert header.incarnation == count
+        assert header.store_uuid == first.header(ONE).store_uuid
+    assert after.header(TWO).first_lsn == after.log.durable_lsn - 1, "STATE, START"
 
 
 def test_what_was_not_known_durable_is_made_durable_in_the_new_segment() -> None:

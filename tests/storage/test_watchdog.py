@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import pytest
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
@@ -47,11 +47,7 @@ class Bench:
 @pytest.fixture
 def said() -> Iterator[list[str]]:
     lines: list[str] = []
-
-    def note(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    observer = cast(ILogObserver, note)
+    observer = cast(ILogObserver, lambda event: lines.append(formatEvent(event)))
     globalLogPublisher.addObserver(observer)
     yield lines
     globalLogPublisher.removeObserver(observer)
