@@ -623,8 +623,7 @@ def test_a_segment_knows_whether_a_job_was_changed_in_it(record: Record, expecte
 
 
 def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
-    segment = independent_reader.read_segment(scribe.files()[f"{seq:020d}.tql"])
-    assert segment is not None
+    segment = independent_reader.segment_of(scribe.files()[f"{seq:020d}.tql"])
     assert segment["trailer"] is not None
     return segment
 

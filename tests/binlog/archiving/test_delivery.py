@@ -76,8 +76,7 @@ def test_a_sealed_segment_is_delivered_byte_for_byte(can_link: bool) -> None:
     for seq in (1, 2):
         assert deliver(archive, scribe.directory, seq, scribe.log.durable_lsn)
     files = scribe.files()
-    second = independent_reader.read_header(files[TWO])
-    assert second is not None
+    second = independent_reader.header_of(files[TWO])
     assert archived(archive) == {
         archive_name(1, 1): files[ONE],
         archive_name(2, second["first_lsn"]): files[TWO],
@@ -116,8 +115,7 @@ def test_the_segment_in_use_is_not_delivered(can_link: bool) -> None:
 def test_a_segment_whose_successor_is_not_durable_is_not_delivered() -> None:
     """The successor's name may be there and not be durable; its records tell."""
     scribe, archive = log_of(), archive_for()
-    second = independent_reader.read_header(scribe.files()[TWO])
-    assert second is not None
+    second = independent_reader.header_of(scribe.files()[TWO])
     assert not deliver(archive, scribe.directory, 1, durable_lsn=second["first_lsn"] - 1)
     assert archive.names() == []
     assert deliver(archive, scribe.directory, 1, durable_lsn=second["first_lsn"])
@@ -150,8 +148,7 @@ def test_of_a_segment_that_was_cut_off_only_what_its_successor_vouches_for_is_de
     files = edited(scribe.files(), ONE, lambda content: garbage_behind(content, kind))
     directory = MemoryDirectory(files)
     assert deliver(archive, directory, 1, scribe.log.durable_lsn)
-    second = independent_reader.read_header(files[TWO])
-    assert second is not None
+    second = independent_reader.header_of(files[TWO])
     assert archived(archive)[archive_name(1, 1)] == files[ONE][: second["prev_end"]]
     assert bytes(directory.read(ONE)) == files[ONE], "the log is left as it is"
 

@@ -294,8 +294,7 @@ def test_after_an_ordered_stop_nothing_is_re_homed() -> None:
     scribe.write(put(1))
     scribe.finish()
     position = read(scribe).position(b"")
-    end = independent_reader.read_segment(scribe.files()[ONE])
-    assert end is not None
+    end = independent_reader.segment_of(scribe.files()[ONE])
     assert position == FIRST._replace(
         seq=2, first_lsn=4, prev_end=end["end"], incarnation=2, time_ns=T0 + 2 * MS, rehomed=[],
         ends={1: end["end"]},

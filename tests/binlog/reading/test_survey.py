@@ -237,14 +237,12 @@ def test_an_enormous_gap_is_found_without_counting_it() -> None:
 
 
 def end_of(raw: bytes) -> int:
-    segment = independent_reader.read_segment(raw)
-    assert segment is not None
+    segment = independent_reader.segment_of(raw)
     return int(segment["end"])
 
 
 def last_frame(raw: bytes) -> int:
-    segment = independent_reader.read_segment(raw)
-    assert segment is not None
+    segment = independent_reader.segment_of(raw)
     return int(segment["frames"][-1]["offset"])
 
 
@@ -288,8 +286,7 @@ def test_a_clean_stop_confirms_all_before_it() -> None:
     assert found.small.is_clean
     assert found.durable_lsn == 11
     # The CLEAN_STOP's own frame says that what came before it was durable.
-    at = independent_reader.read_segment(scribe.files()[THREE])
-    assert at is not None
+    at = independent_reader.segment_of(scribe.files()[THREE])
     offset = at["frames"][1]["offset"]
     assert "LSN 9 to 9 were durable" in str(refusal(bit(THREE, offset + 70)(scribe.files())))
 

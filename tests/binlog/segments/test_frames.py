@@ -55,6 +55,12 @@ def decode(buffer: bytes, at: int = 0) -> Frame | Incomplete | Damage:
     return frames.decode(buffer, at, len(buffer), SALT)
 
 
+def whole(raw: bytes) -> Frame:
+    frame = decode(raw)
+    assert isinstance(frame, Frame)
+    return frame
+
+
 def records_of(buffer: bytes, frame: Frame) -> list[Record]:
     raws = frames.raw_records(buffer, frame)
     return [decode_record(raw, frames.data_of(buffer, frame, raw)) for raw in raws]
@@ -66,8 +72,7 @@ every_case = pytest.mark.parametrize("records", CASES.values(), ids=CASES.keys()
 @every_case
 def test_both_readers_read_a_whole_frame(records: Sequence[Record]) -> None:
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert (frame.offset, frame.end, frame.n_rec) == (0, len(raw), len(records))
     assert (frame.base_lsn, frame.next_lsn, frame.durable_lsn) == (5, 5 + len(records), 4)
     assert frame.time_ns == T0
@@ -121,8 +126,7 @@ def test_a_bit_flipped_anywhere_is_seen_but_in_the_padding(records: Sequence[Rec
 @given(st.lists(any_record, max_size=8), st.integers(1, 1 << 63))
 def test_any_records_read_back(records: list[Record], base_lsn: int) -> None:
     raw = encode(records, base_lsn)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert frame.base_lsn == base_lsn
     assert records_of(raw, frame) == records
 
@@ -205,8 +209,7 @@ def test_records_with_columns_of_a_newer_version_are_read() -> None:
     raw = frames.assemble(
         array, (b"onetwo",), n_rec=2, base_lsn=5, durable_lsn=4, time_ns=T0, salt=SALT, rec_size=96
     )
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert records_of(raw, frame) == records
     assert list(frames.kinds_and_ids(raw, frame)) == [(1, 1), (1, 2)]
 
@@ -224,8 +227,7 @@ def test_a_large_heap_reads_back_in_one_piece_or_many(size: int) -> None:
 
 def test_data_outside_its_frame_is_not_read() -> None:
     raw = encode([put()])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     fields = list(frames.raw_record(raw, frame, 0))
     for offset, length in [(0, 6), (1, 5), (5, 1), (U32, U32)]:
         fields[16:18] = offset, length
@@ -346,8 +348,7 @@ def test_a_heap_has_nothing_but_bodies_if_nothing_else_is_needed_of_it(
     records: list[Record], is_so: bool
 ) -> None:
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert frames.holds_bodies_only(raw, frame) is is_so
 
 
@@ -357,8 +358,7 @@ def test_of_the_heap_only_bodies_may_be_damaged_if_they_are_left(
 ) -> None:
     """Each byte of the heap and of the records, flipped."""
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     data = [(each.data, isinstance(each, JobImage) and each.tags is None) for each in records]
     may_be_damaged = [is_body for bytes_, is_body in data for _ in bytes_]
     for at, is_body in enumerate(may_be_damaged, start=frame.heap_at):
