@@ -527,16 +527,6 @@ def test_the_segment_that_a_killed_server_was_writing_is_delivered_up_to_where_i
     assert run.archived()[archive_name(1, 1)] == bytes(run.directory.read(segment_name(1)))
 
 
-def test_a_server_that_gets_an_archive_delivers_all_that_its_log_has() -> None:
-    before = MemoryServer(directory=MemoryDirectory(), segment_bytes=SEGMENT_BYTES)
-    Disk(before).work()
-    before.kill()
-    assert isinstance(before.directory, MemoryDirectory)
-    run = Archived(directory=before.directory)
-    assert run.archived_seqs() == list(range(1, run.newest()))
-    run.check()
-
-
 def test_a_gap_that_a_server_without_the_archive_has_made_is_told() -> None:
     run = Archived()
     run.pass_through(50)
@@ -721,18 +711,6 @@ def test_a_manifest_that_is_damaged_is_begun_anew_and_told_once() -> None:
         f"it lacks. To write it of all segments: binlog-inspect archive-verify --write-manifest "
         f"'{path}'"
     ]
-
-
-def test_nothing_is_trimmed_later_for_a_manifest_that_hangs() -> None:
-    slow = SlowArchive()
-    run = Archived(io=slow)
-    run.put(20)
-    while run.archived_seqs() != list(range(1, run.newest())):
-        slow.io.step()
-    assert run.in_manifest() == []
-    while slow.io:
-        slow.io.step()
-    assert run.in_manifest() == run.archived_seqs()
 
 
 @pytest.mark.exhaustive
