@@ -4,6 +4,8 @@ that was answered is lost, whatever happens next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,7 +102,7 @@ class Bounded:
         assert self.jobs == self.promised
 
 
-def said(events: list[LogEvent]) -> list[str]:
+def said(events: Sequence[LogEvent]) -> list[str]:
     lines = [event["log_format"].format(**event) for event in events if event.get("log_format")]
     return [line for line in lines if "space" in line]
 

@@ -422,6 +422,18 @@ def test_whatever_the_disk_refuses_at_a_start_nothing_is_lost() -> None:
     assert nth >= 10, "quarantine, remove, the six of a new segment, cut, and none"
 
 
+def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
+    class Unreadable(MemoryDirectory):
+        """Its files cannot be read."""
+
+        def read(self, name: str) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(CannotUse) as caught:
+        Started(Unreadable({ONE: b""}))
+    assert caught.value.exit_code == 73
+
+
 # Records of another version.
 
 

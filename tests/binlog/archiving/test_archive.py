@@ -290,3 +290,8 @@ def test_an_archive_that_may_not_be_written_is_refused() -> None:
         os.chmod(path, 0o500)
         archive = RealArchive(path)
         assert exit_code_without_rights(archive.refuse_unusable) == 73
+
+
+def test_an_archive_that_can_be_used_is_left_as_it_is(tmp_path: Path) -> None:
+    RealArchive(str(tmp_path)).refuse_unusable()
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pytest
 from twisted.logger import LogEvent, capturedLogs, formatEvent
@@ -34,7 +34,7 @@ class Left:
     :ivar events: what is logged.
     """
 
-    events: list[LogEvent]
+    events: Sequence[LogEvent]
 
     def __init__(self) -> None:
         self.server = MemoryServer(
