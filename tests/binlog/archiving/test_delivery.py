@@ -106,15 +106,12 @@ def test_a_link_is_made_where_it_can_be_and_a_copy_has_its_name_only_when_it_is_
 
 
 @BOTH_KINDS
-def test_the_segment_in_use_is_not_delivered(can_link: bool) -> None:
+def test_a_segment_in_use_or_whose_successor_is_not_durable_is_not_delivered(
+    can_link: bool,
+) -> None:
+    """The successor's name may be there and not be durable; its records tell."""
     scribe, archive = log_of(), archive_for(can_link)
     assert not deliver(archive, scribe.directory, 3, scribe.log.durable_lsn)
-    assert archive.names() == []
-
-
-def test_a_segment_whose_successor_is_not_durable_is_not_delivered() -> None:
-    """The successor's name may be there and not be durable; its records tell."""
-    scribe, archive = log_of(), archive_for()
     second = independent_reader.header_of(scribe.files()[TWO])
     assert not deliver(archive, scribe.directory, 1, durable_lsn=second["first_lsn"] - 1)
     assert archive.names() == []

@@ -517,18 +517,6 @@ def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
     assert bench.operations.count("sync") == 1
 
 
-def test_a_failure_says_what_failed_and_what_to_do() -> None:
-    bench = Bench(ALWAYS)
-    bench.fail("sync")
-    bench.commit()
-    (failure,) = bench.failures
-    message = failure.getErrorMessage()
-    assert "00000000000000000001.tql failed: Input/output error" in message
-    assert "binlog-inspect check" in message
-    assert isinstance(failure.value, WriteFailed)
-    assert failure.value.exit_code == 74
-
-
 # Space.
 
 
@@ -702,16 +690,20 @@ def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
 
 
 @POLICIES
-def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) -> None:
+def test_an_ordered_end_commits_the_rest_lets_replies_go_and_seals_the_log(
+    policy: FsyncPolicy,
+) -> None:
     bench = Bench(policy)
     bench.put()
     bench.turn()
     last = bench.put()
-    ended: list[None] = []
-    bench.committer.finish().addCallback(ended.append)
-    assert not ended
+    order: list[str] = []
+    bench.on_acknowledge = lambda: order.append("acknowledged")
+    bench.committer.finish().addCallback(lambda _: order.append("ended"))
+    assert not order
     bench.finish_io()
-    assert (ended, bench.io.is_stopped) == ([None], True)
+    assert (order[0], order[-1], order.count("ended")) == ("acknowledged", "ended", 1)
+    assert bench.io.is_stopped
     assert bench.committer.acknowledgeable_lsn >= last
     assert bench.clock.getDelayedCalls() == []
     assert bench.jobs_after_power_loss() == {1, 2}
@@ -719,16 +711,6 @@ def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) 
     assert found.small.is_clean and found.survey.torn is None
     segment = bytes(bench.directory.after_power_loss().read(f"{1:020d}.tql"))
     assert segment.endswith(b"TQLEND\r\n")
-
-
-def test_an_ordered_end_lets_replies_go_before_it_is_over() -> None:
-    bench = Bench(ALWAYS)
-    order: list[str] = []
-    bench.on_acknowledge = lambda: order.append("acknowledged")
-    bench.put()
-    bench.committer.finish().addCallback(lambda _: order.append("ended"))
-    bench.finish_io()
-    assert order[0] == "acknowledged" and order[-1] == "ended"
 
 
 def test_an_ordered_end_may_fill_the_segment() -> None:
@@ -743,15 +725,20 @@ def test_an_ordered_end_may_fill_the_segment() -> None:
         assert bench.jobs_after_power_loss() == {1}
 
 
-def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
+def test_an_end_whose_last_commit_fails_is_not_an_ordered_one_and_says_what_to_do() -> None:
     bench = Bench(ALWAYS)
     bench.put()
     bench.fail("sync")
     ended = bench.committer.finish()
     bench.finish_io()
     assert not ended.called and not bench.acknowledged
-    assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert not read(bench.directory.after_kill()).small.is_clean
+    (failure,) = bench.failures
+    message = failure.getErrorMessage()
+    assert "00000000000000000001.tql failed: Input/output error" in message
+    assert "binlog-inspect check" in message
+    assert isinstance(failure.value, WriteFailed)
+    assert failure.value.exit_code == 74
 
 
 # A slow disk.
