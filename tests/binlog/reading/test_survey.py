@@ -372,6 +372,12 @@ def test_small_state_is_that_of_the_newest_records() -> None:
     assert not small.is_clean
 
 
+def test_the_next_job_id_is_kept_by_headers_alone() -> None:
+    scribe = Scribe(next_job_id=50)
+    scribe.write(DEFAULT_TUBE)
+    assert survey(scribe.files()).small.next_job_id == 50
+
+
 # What is dead.
 
 
