@@ -5,7 +5,15 @@ from __future__ import annotations
 from beanstalk_twisted.binlog.segments.format import segment_name
 from tests.binlog import independent_reader
 from tests.binlog.independent_reader import Fields
-from tests.binlog.scribe import Files
+from tests.binlog.memory import MemoryArchive
+from tests.binlog.scribe import UUID, Files
+
+
+def archive_for(can_link: bool = True) -> MemoryArchive:
+    """An empty one that is open for the store of `scribe`."""
+    archive = MemoryArchive(can_link)
+    archive.open(UUID)
+    return archive
 
 
 def check_archive(archived: Files, live: Files) -> Fields:

@@ -161,6 +161,20 @@ def read_segment(raw: bytes, end: int | None = None) -> Fields | None:
     }  # fmt: skip
 
 
+def segment_of(raw: bytes) -> Fields:
+    """A segment that is one."""
+    found = read_segment(raw)
+    assert found is not None
+    return found
+
+
+def header_of(raw: bytes) -> Fields:
+    """The header of a file that has one."""
+    found = read_header(raw)
+    assert found is not None
+    return found
+
+
 def is_sealed(header: Fields, frames: list[Fields]) -> bool:
     """Whether nothing follows the last frame: it ends with a SEAL that was not re-homed."""
     if not frames or not frames[-1]["records"] or frames[-1]["records"][-1]["type"] != SEAL:

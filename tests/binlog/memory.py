@@ -125,6 +125,20 @@ class MemoryFile(SimulatedFile):
         super().sync()
 
 
+def fails_at(nth: int, code: int = errno.EIO, kind: str = "") -> Callable[[str, str], None]:
+    """A fault: the nth operation, of a kind or of any, fails, and no other."""
+    left = nth
+
+    def fault(operation: str, name: str) -> None:
+        nonlocal left
+        if kind in ("", operation):
+            left -= 1
+            if not left:
+                raise OSError(code, os.strerror(code), name)
+
+    return fault
+
+
 class MemoryDirectory(SimulatedDirectory):
     """A `SimulatedDirectory` with faults.
 

@@ -133,6 +133,12 @@ class Scribe:
         self.now_ns += MS
         self.writer.write(self.log.finish(self.now_ns), True)
 
+    @property
+    def memory(self) -> MemoryDirectory:
+        """The directory, which is a simulated one."""
+        assert isinstance(self.directory, MemoryDirectory)
+        return self.directory
+
     def files(self) -> Files:
         """What was written."""
         return files_of(self.directory)

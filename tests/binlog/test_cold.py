@@ -19,7 +19,7 @@ from beanstalk_twisted.binlog.records.jobs import (
     as_loaded,
 )
 from beanstalk_twisted.binlog.segments.format import RECORD_BYTES
-from tests.binlog.scribe import NS, T0, image, put, records_of, run_of
+from tests.binlog.scribe import NS, T0, image, put, run_of
 
 NOW = T0 + 100 * NS
 
@@ -27,7 +27,6 @@ TUBES = {1, 2}
 
 
 def encoded(record: JobImage, offset: int, flags: int = 0, length: int | None = None) -> bytes:
-    """The bytes of a record, with these flags too."""
     size = len(record.body) if length is None else length
     raw = bytearray(record.encode((offset, size, 0)))
     raw[2] |= flags
@@ -226,13 +225,5 @@ def test_kicks_are_packed_as_their_images_are_one_by_one(jobs: list[Kicked]) -> 
         for job in jobs
     ]  # fmt: skip
     run = kicks(jobs, TUBE, CONNECTION, NOW_NS)
-    assert run == run_of(images)
+    assert run == run_of(images) and run.commits
     assert (run.n_rec, run.data_bytes) == (len(jobs), (len(jobs) - 1) * RECORD_BYTES)
-
-
-def test_a_run_of_kicks_is_waited_for() -> None:
-    job = Kicked(1, 2, 3, 4, 5, 6, 7, 8, 9)
-    run = kicks([job], TUBE, CONNECTION, NOW_NS)
-    assert run.commits
-    (record,) = records_of(run)
-    assert record.commits and record.kind is Kind.KICK

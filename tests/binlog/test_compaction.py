@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -15,23 +16,32 @@ from tests.binlog.scribe import DEFAULT_TUBE, Scribe, delete, put
 NAME = "00000000000000000001.tql"
 
 
-def test_a_log_at_its_bound_is_left_alone_and_one_byte_more_is_not() -> None:
-    policy = Policy(factor=2, spare_segments=2)
-    assert not policy.should_compact(Pressure(total=2 * 100 + 2 * 50, live=100, segment=50))
-    assert policy.should_compact(Pressure(total=2 * 100 + 2 * 50 + 1, live=100, segment=50))
+POLICY = Policy(factor=2, spare_segments=2, spare_files=100)
 
 
-def test_it_is_urgent_at_half_as_much_again() -> None:
-    policy = Policy(factor=2, spare_segments=2)
-    assert not policy.is_urgent(Pressure(total=3 * 100 + 2 * 50, live=100, segment=50))
-    assert policy.is_urgent(Pressure(total=3 * 100 + 2 * 50 + 1, live=100, segment=50))
+@pytest.mark.parametrize(
+    ("asked", "bound", "more"),
+    [
+        (POLICY.should_compact, Pressure(2 * 100 + 2 * 50, live=100, segment=50), "total"),
+        (POLICY.is_urgent, Pressure(3 * 100 + 2 * 50, live=100, segment=50), "total"),
+        (
+            POLICY.should_compact,
+            Pressure(0, live=5 * 50, segment=50, segments=100 + 2 * 5),
+            "segments",
+        ),
+        (Policy().should_compact, Pressure(6000, 4000, 1000, is_short=True), "total"),
+    ],
+    ids=["bytes", "urgent", "small segments", "on a full disk"],
+)
+def test_a_log_at_its_bound_is_left_alone_and_one_more_is_not(
+    asked: Callable[[Pressure], bool], bound: Pressure, more: str
+) -> None:
+    assert not asked(bound)
+    assert asked(bound._replace(**{more: getattr(bound, more) + 1}))
 
 
-def test_small_segments_are_left_alone_up_to_a_number_and_one_more_is_not() -> None:
-    policy = Policy(factor=2, spare_segments=2, spare_files=100)
-    small = Pressure(total=0, live=5 * 50, segment=50)
-    assert not policy.should_compact(small._replace(segments=100 + 2 * 5))
-    assert policy.should_compact(small._replace(segments=100 + 2 * 5 + 1))
+def test_only_on_a_full_disk_the_log_is_kept_smaller() -> None:
+    assert not Policy().should_compact(Pressure(6001, 4000, 1000))
 
 
 def written_log() -> MemoryDirectory:
@@ -52,7 +62,6 @@ class OnlyParts(MemoryDirectory):
     """Has no memory for a whole segment."""
 
     def read(self, name: str) -> bytes:
-        """Fails, as mapping too much does."""
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
@@ -79,9 +88,3 @@ def test_damage_is_named_with_its_place() -> None:
 
 def frames_end(directory: MemoryDirectory) -> int:
     return Survey(directory, lambda done, total: None).segments[0].ending.offset
-
-
-def test_on_a_full_disk_the_log_is_kept_smaller() -> None:
-    pressures = [Pressure(total, 4000, 1000, is_short=True) for total in (6000, 6001)]
-    assert [Policy().should_compact(pressure) for pressure in pressures] == [False, True]
-    assert not Policy().should_compact(Pressure(6001, 4000, 1000))

@@ -21,7 +21,6 @@ every_store = pytest.mark.parametrize("name", STORES)
 
 
 def kept(name: str) -> Any:
-    """What is kept of a store's meaning."""
     return json.loads((GOLDEN / name / "expected.json").read_text())
 
 
@@ -52,7 +51,6 @@ def test_our_reader_sees_the_same(name: str) -> None:
 
 
 def our_view(files: Files) -> Any:
-    """All that a log says, as our reader has it."""
     survey = Survey(MemoryDirectory(files), quiet)
     verdict = "damaged" if survey.problems else "torn" if survey.torn else "sound"
     jobs = {} if survey.problems else our_jobs(files)
@@ -66,14 +64,12 @@ def our_view(files: Files) -> Any:
 
 
 def our_jobs(files: Files) -> dict[int, str]:
-    """The jobs that come back, and their bodies."""
     found = replay.read(MemoryDirectory(files), quiet)
     images = [each.image for each in found.survivors(0)]
     return {image.job_id: image.body.decode("latin-1") for image in images}
 
 
 def our_segment(segment: Segment, buffer: Buffer) -> Any:
-    """A segment as our reader has it."""
     header = {**segment.header._asdict(), "store_uuid": segment.header.store_uuid.hex()}
     ending = segment.ending
     return {
@@ -85,7 +81,6 @@ def our_segment(segment: Segment, buffer: Buffer) -> Any:
 
 
 def our_frame(segment: Segment, buffer: Buffer, offset: int) -> Any:
-    """A frame as our reader has it."""
     frame = segment.frame(buffer, offset)
     raws = list(frames.raw_records(buffer, frame))
     records = []
@@ -103,7 +98,6 @@ def our_frame(segment: Segment, buffer: Buffer, offset: int) -> Any:
 
 
 def types_in(name: str) -> set[int]:
-    """The types of the records in a store."""
     segments = kept(name)["segments"].values()
     return {r["type"] for s in segments for f in s["frames"] for r in f["records"]}
 

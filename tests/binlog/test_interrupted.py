@@ -30,7 +30,6 @@ Act = Callable[[Framing], object]
 
 
 def moved() -> list[RehomedFrame]:
-    """Two frames that are to be framed anew."""
     return as_read(Framing(1).add(RECORDS[:3], 1, T0))
 
 
@@ -57,17 +56,12 @@ def test_whatever_ends_the_framing_of_records_they_can_be_framed_again(act: Act)
 
 
 def begun() -> Framing:
-    """A segment with something in it."""
     framing = Framing(SALT)
     framing.add(RECORDS[:1], 1, T0)
     return framing
 
 
-# The log.
-
-
 def serving() -> Log:
-    """A log whose first batch is on disk."""
     heads = Opening(1, [TubeDef(1, b"default", T0)])
     log = Log(FIRST, 1 << 20, lambda seq, now_ns: heads, lambda: SALT, WRITER)
     batch = log.take(T0)
@@ -91,7 +85,6 @@ def take_all(log: Log) -> list[tuple[int, int, int]]:
 
 
 def rotate_and_take(log: Log) -> object:
-    """The next batch seals the segment."""
     log.rotate()
     return log.take(T0)
 

@@ -60,7 +60,6 @@ def new_log(
     position: Position = FIRST, segment_bytes: int = 1 << 20, opening: Sequence[Record] = (),
     next_job_id: int = 1,
 ) -> Log:  # fmt: skip
-    """A log with a fixed salt."""
     return Log(
         position, segment_bytes, lambda seq, now: Opening(next_job_id, opening), lambda: SALT,
         WRITER,
@@ -68,67 +67,34 @@ def new_log(
 
 
 def taken(log: Log, now_ns: int = NOW) -> Batch:
-    """The batch that is there."""
     batch = log.take(now_ns)
     assert batch is not None
     return batch
 
 
+def begun_log(segment_bytes: int = 1 << 20, opening: Sequence[Record] = ()) -> Log:
+    """A log whose first segment is begun."""
+    log = new_log(segment_bytes=segment_bytes, opening=opening)
+    taken(log)
+    return log
+
+
 def header_of(batch: Batch) -> SegmentHeader:
-    """The header that a batch begins with."""
     found = decode_segment_header(batch.chunks[0])
     assert isinstance(found, SegmentHeader)
     return found
 
 
 def frame_of(chunk: bytes) -> independent_reader.Fields:
-    """A frame as the other reader sees it."""
     frame = independent_reader.read_frame(chunk, 0, SALT)
     assert frame is not None
     return frame
-
-
-def test_records_are_numbered_without_gaps_from_1() -> None:
-    log = new_log()
-    assert [log.append(put(n)) for n in (1, 2, 3)] == [1, 2, 3]
-    taken(log)
-    assert log.append(delete(1)) == 4
-    assert log.last_lsn == 4
-    assert log.records_written == 4
-
-
-def test_the_first_batch_begins_a_segment_even_without_records() -> None:
-    log = new_log()
-    assert log.has_open
-    batch = taken(log)
-    assert (batch.seq, batch.offset, batch.begins, batch.seals) == (1, 0, True, False)
-    assert batch.chunks == (header_of(batch).encode(),)
-    assert batch.end == SEGMENT_HEADER_BYTES
 
 
 def test_a_header_says_where_the_log_goes_on() -> None:
     position = Position(7, 31, 4711, 3, UUID, 1, 4, T0)
     found = header_of(taken(new_log(position, next_job_id=99)))
     assert found == SegmentHeader(7, 31, T0, 4711, 3, 99, UUID, SALT, 1, 4, WRITER)
-
-
-def test_batches_follow_each_other_without_a_gap() -> None:
-    log = new_log()
-    batches = []
-    for n in range(1, 6):
-        log.append(put(n, b"x" * n))
-        batches.append(taken(log))
-    assert [batch.begins for batch in batches] == [True] + [False] * 4
-    for before, after in pairwise(batches):
-        assert after.offset == before.end
-        assert after.last_lsn == before.last_lsn + 1
-
-
-def test_there_is_no_batch_without_records() -> None:
-    log = new_log()
-    taken(log)
-    assert not log.has_open
-    assert log.take(NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -141,8 +107,7 @@ def test_there_is_no_batch_without_records() -> None:
     ],
 )
 def test_a_batch_says_whether_replies_wait_for_it(records: list[Record], commits: bool) -> None:
-    log = new_log()
-    taken(log)
+    log = begun_log()
     for record in records:
         log.append(record)
     assert taken(log).commits is commits
@@ -185,25 +150,9 @@ def test_a_sync_mark_is_an_empty_frame_with_the_newest_watermark() -> None:
     assert frame["frame_len"] == 64
 
 
-def test_a_run_of_records_makes_the_batch_that_they_make_one_by_one() -> None:
-    plain, quick = new_log(), new_log()
-    records = [delete(job_id) for job_id in range(1, 101)]
-    for log in (plain, quick):
-        taken(log)
-        log.append(DEFAULT_TUBE)
-    lsns = [plain.append(record) for record in records]
-    assert quick.append_run(lambda: run_of(records)) == lsns[0]
-    assert quick.last_lsn == plain.last_lsn == lsns[-1]
-    assert quick.open_bytes == plain.open_bytes
-    assert quick.records_written == plain.records_written
-    assert taken(quick) == taken(plain)
-    assert quick.budget.rest == plain.budget.rest
-
-
 @pytest.mark.parametrize("kind", [Kind.RESERVE, Kind.KICK])
 def test_a_batch_says_whether_replies_wait_for_a_run(kind: Kind) -> None:
-    log = new_log()
-    taken(log)
+    log = begun_log()
     log.append_run(lambda: run_of([image(kind), image(kind)]))
     assert taken(log).commits is (kind is Kind.KICK)
 
@@ -225,11 +174,13 @@ def test_a_run_counts_as_its_records_wherever_they_are_counted() -> None:
     sealed = taken(quick)
     assert (sealed.seals, sealed) == (True, taken(plain))
     assert taken(quick) == taken(plain), "the header of the next segment"
+    assert quick.open_bytes == plain.open_bytes == 0
+    assert quick.records_written == plain.records_written
+    assert quick.budget.rest == plain.budget.rest
 
 
 def test_a_run_has_half_of_a_frame_at_most() -> None:
-    log = new_log(segment_bytes=4 << 20)
-    taken(log)
+    log = begun_log(segment_bytes=4 << 20)
     assert log.budget.run_records == MAX_RUN_RECORDS
     for most in (MAX_RUN_RECORDS, MAX_RUN_RECORDS + 1):
         records = [delete(1)] * most
@@ -252,29 +203,8 @@ def test_runs_fill_a_large_segment_but_do_not_outgrow_it() -> None:
     assert len(appending.files[segment_name(1)]) > (3 << 20) * 0.95
 
 
-@pytest.mark.parametrize("sizes", [[0], [0] * 3, [400_000] * 3, [1 << 20], [3 << 20, 1]])
-def test_what_is_appended_as_a_whole_is_in_one_frame(sizes: list[int]) -> None:
-    log = new_log(segment_bytes=16 << 20)
-    taken(log)
-    before, after = put(1, b"x" * 700_000), put(2, b"y" * 700_000)
-    log.append(before)
-    log.make_room(whole_bytes(len(sizes), sum(sizes)), NOW)
-    first = log.append_whole([put(at, bytes(size)) for at, size in enumerate(sizes, 3)])
-    log.append(after)
-    promised = log.budget.rest
-    batch = taken(log)
-    assert log.budget.rest >= promised
-    spans = [(frame["base_lsn"], frame["n_rec"]) for frame in map(frame_of, batch.chunks)]
-    assert sum(count for _, count in spans) == len(sizes) + 2
-    last = first + len(sizes) - 1
-    assert any(base <= first and last < base + count for base, count in spans)
-    log.append(before)
-    assert frame_of(taken(log).chunks[0])["n_rec"] == 1, "nothing is left of the whole"
-
-
 def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     size, more = divmod(MAX_BATCH_BYTES, MAX_BATCH_JOBS)
     jobs = [put(at, bytes(size + more * (at == 1))) for at in range(1, MAX_BATCH_JOBS + 1)]
     log.make_room(whole_bytes(len(jobs), MAX_BATCH_BYTES), NOW)
@@ -290,8 +220,7 @@ def test_the_largest_batch_of_a_client_fits_into_a_frame() -> None:
 
 
 def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
-    log = new_log(segment_bytes=1 << 16)
-    taken(log)
+    log = begun_log(segment_bytes=1 << 16)
     before = log.last_lsn
     while log.last_lsn - before < MAX_WAITING_RECORDS:
         log.append(delete(1))
@@ -303,16 +232,6 @@ def test_a_log_is_behind_while_more_than_the_limit_waits_for_the_disk() -> None:
     assert not log.is_behind
 
 
-def test_open_bytes_are_those_of_the_next_batch() -> None:
-    log = new_log()
-    taken(log)
-    assert log.open_bytes == 0
-    log.append(put(body=b"x" * 20))
-    assert log.open_bytes == 100
-    taken(log)
-    assert log.open_bytes == 0
-
-
 # Segments.
 
 
@@ -321,19 +240,20 @@ def filling(log: Log, job_id: int, left: int = 0) -> Record:
     return put(job_id, b"x" * (log.budget.rest - RECORD_BYTES - FRAME_BYTES - left))
 
 
-def test_a_record_that_just_fits_seals_nothing() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+def test_a_record_that_just_fits_seals_nothing_and_the_next_one_does() -> None:
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     log.append(filling(log, 1))
     assert (log.segment, log.budget.rest) == (1, 0)
-    batch = taken(log)
-    assert not batch.seals
+    assert not taken(log).seals
     assert not log.has_open
+    log.append(delete(1))
+    seal = taken(log)
+    assert (seal.seq, seal.seals, seal.commits, len(seal.chunks)) == (1, True, False, 2)
+    assert taken(log).commits
 
 
 def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     log.append(put(1))
     log.append(filling(log, 2, left=-FRAME_BYTES - 1))
     assert log.segment == 2
@@ -344,32 +264,8 @@ def test_a_record_one_byte_too_large_seals_the_segment_and_begins_the_next() -> 
     assert log.take(NOW) is None
 
 
-def test_nothing_is_written_past_the_space_of_a_segment_even_when_it_ends_in_order() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    file = taken(log).file
-    assert file is not None
-    log.append(filling(log, 1))
-    taken(log)
-    log.mark(), log.mark()
-    end = log.finish(NOW)
-    assert end.seals
-    assert end.end <= file.size
-
-
-def test_a_segment_whose_last_record_is_written_is_sealed_by_the_next_one() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
-    log.append(filling(log, 1))
-    taken(log)
-    log.append(delete(1))
-    seal = taken(log)
-    assert (seal.seq, seal.seals, seal.commits, len(seal.chunks)) == (1, True, False, 2)
-    assert taken(log).commits
-
-
 def test_room_for_two_records_is_made_in_one_segment() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     left = new_job_bytes(5)
     log.append(filling(log, 1, left))
     assert log.budget.rest == left
@@ -427,34 +323,9 @@ def test_as_much_is_free_as_a_segment_opens_with_and_half_of_its_size(tubes: int
         assert log.budget.rest == least
 
 
-def test_a_segment_that_opens_with_many_tubes_has_room_for_jobs() -> None:
-    opening = [TubeDef(n, b"t" * 200) for n in range(1, 100)]
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=opening)
-    start = taken(log)
-    assert start.file is not None
-    assert start.file.size > start.end > 2 * MIN_SEGMENT_BYTES
-    for job_id in range(1, 4):
-        log.append(put(job_id, b"x" * 1000))
-    assert log.segment == 1
-
-
-def test_a_batch_larger_than_a_segment_is_several() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    for n in range(1, 20):
-        log.append(put(n, b"x" * 1000))
-    batches = []
-    while (batch := log.take(NOW)) is not None:
-        batches.append(batch)
-    assert [batch.seals for batch in batches] == [True] * (len(batches) - 1) + [False]
-    assert [batch.seq for batch in batches] == list(range(1, len(batches) + 1))
-    assert all(batch.file and batch.end <= batch.file.size for batch in batches)
-    assert log.last_lsn == 19 + len(batches) - 1, "a seal for each but the last"
-
-
 @pytest.mark.parametrize("body_bytes", [MIN_SEGMENT_BYTES, 100_000, (1 << 20) + 1, 3 << 20])
 def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: int) -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES, opening=[DEFAULT_TUBE])
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES, opening=[DEFAULT_TUBE])
     log.append(put(1, b"small"))
     log.append(put(2, b"x" * body_bytes))
     assert taken(log).seals
@@ -468,8 +339,7 @@ def test_a_record_larger_than_a_segment_gets_a_file_of_its_own_size(body_bytes: 
 
 
 def test_a_spare_that_is_ready_is_taken_before_one_is_made() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    taken(log)
+    log = begun_log(segment_bytes=MIN_SEGMENT_BYTES)
     small, large = (
         PreallocatedSegment(7, MIN_SEGMENT_BYTES, True),
         PreallocatedSegment(8, 20_000, True),
@@ -542,7 +412,6 @@ class Appending:
         assert self.log.segment == segment, "both are in one segment"
 
     def fill(self) -> None:
-        """A record that takes all that is said to be left."""
         left = self.log.budget.rest - RECORD_BYTES - FRAME_BYTES
         if left >= 0:
             segment = self.log.segment
@@ -556,11 +425,9 @@ class Appending:
         assert self.log.budget.rest == rest
 
     def delete(self) -> None:
-        """Any record without data."""
         self.log.append(image(Kind.DELETE, 1, state=State.GONE, tube_id=0))
 
     def delete_many(self, count: int) -> None:
-        """As many as that in one run, or as surely fit."""
         segment, lsn = self.log.segment, self.log.last_lsn
         count = min(count, self.log.budget.run_records)
         if count:
@@ -585,7 +452,6 @@ class Appending:
         assert (self.log.segment, self.log.budget.rest >= 0) == (segment, True)
 
     def take(self, keeps: bool) -> None:
-        """Write a batch."""
         self.now_ns += MS
         batch = self.log.take(self.now_ns)
         if batch is not None:
@@ -595,7 +461,6 @@ class Appending:
                 self.log.durable(batch.last_lsn)
 
     def take_all(self) -> None:
-        """Write all that is open."""
         while self.log.has_open:
             self.take(keeps=True)
 
@@ -606,7 +471,6 @@ class Appending:
             self._write(self.log.mark())
 
     def add_spare(self, size: int) -> None:
-        """Space is made ready."""
         self.log.budget.add(PreallocatedSegment(next(self.salts), size, True))
 
     def restart(self) -> None:
@@ -622,7 +486,6 @@ class Appending:
         self.files |= {name: bytes(directory.read(name)) for name in directory.names()}
 
     def finish(self) -> None:
-        """End in order."""
         self.take_all()
         self._write(self.log.finish(self.now_ns))
 
@@ -705,34 +568,19 @@ def test_a_segment_ends_on_request_with_what_was_appended() -> None:
     assert types == [[32, 1, 1, 1, 49], [32, 1]]
 
 
-def test_a_segment_ends_on_request_without_another_record() -> None:
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_segment_ends_once_on_request_without_another_record(requests: int) -> None:
     log = new_log()
     log.append(put(1))
     taken(log)
     assert not log.has_open
-    log.rotate()
+    for _ in range(requests):
+        log.rotate()
     assert log.has_open
     batch = taken(log)
     assert (batch.seals, batch.begins, batch.commits, batch.last_lsn) == (True, False, False, 2)
     assert taken(log).begins
-    assert log.take(NOW) is None, "one segment for each request"
-
-
-def test_a_request_that_comes_twice_ends_one_segment() -> None:
-    log = new_log()
-    log.append(put(1))
-    taken(log)
-    log.rotate()
-    log.rotate()
-    assert [taken(log).seals, taken(log).seals] == [True, False]
     assert log.take(NOW) is None
-
-
-def test_a_segment_that_fills_up_after_a_request_ends_once() -> None:
-    log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
-    log.rotate()
-    log.append(put(1, b"x" * 9000))
-    assert [taken(log).seals, taken(log).seals] == [True, False]
 
 
 def test_an_ordered_stop_after_a_request_seals_once() -> None:
@@ -771,25 +619,16 @@ def test_a_segment_knows_whether_a_job_was_changed_in_it(record: Record, expecte
     assert not log.has_changes, "it is another segment"
 
 
-def test_re_homed_changes_count_too() -> None:
-    log = new_log(rehomed_position())
-    taken(log)
-    assert log.has_changes
-
-
 # Seals.
 
 
 def sealed_segment(scribe: Scribe, seq: int = 1) -> independent_reader.Fields:
-    """A segment as the other reader sees it."""
-    segment = independent_reader.read_segment(scribe.files()[f"{seq:020d}.tql"])
-    assert segment is not None
+    segment = independent_reader.segment_of(scribe.files()[f"{seq:020d}.tql"])
     assert segment["trailer"] is not None
     return segment
 
 
 def check_seal(segment: independent_reader.Fields) -> independent_reader.Fields:
-    """All that a seal says of its segment is so."""
     records = [r for frame in segment["frames"] for r in frame["records"]]
     index = independent_reader.read_index(records[-1]["data"])
     before, images = records[:-1], [r for r in records[:-1] if r["type"] < 17]
@@ -847,32 +686,17 @@ def test_the_index_is_sparse() -> None:
         assert all(offset - before < INDEX_STRIDE_BYTES for offset in behind)
 
 
-def test_a_seal_says_what_its_segment_holds_of_re_homed_records_too() -> None:
-    scribe = Scribe(position=rehomed_position(), opening=[DEFAULT_TUBE])
-    scribe.write()
-    scribe.finish()
-    index = check_seal(sealed_segment(scribe, seq=2))
-    assert index["job_ids"] == [8, 9]
-
-
 # The end.
-
-
-def test_an_ordered_stop_ends_the_log_with_a_seal() -> None:
-    scribe = Scribe()
-    scribe.write(put())
-    scribe.finish()
-    segment = sealed_segment(scribe)
-    assert [r["type"] for f in segment["frames"] for r in f["records"]] == [1, 52, 49]
-    assert check_seal(segment)["n_rec"] == 2
 
 
 def test_an_ordered_stop_of_a_segment_that_is_just_full_adds_no_second_seal() -> None:
     log = new_log(segment_bytes=MIN_SEGMENT_BYTES)
+    file = taken(log).file
     log.append(filling(log, 1))
     assert not taken(log).seals
+    log.mark(), log.mark()
     batch = log.finish(NOW)
-    assert batch.seals
+    assert batch.seals and file is not None and batch.end <= file.size
     types = [r["type"] for chunk in batch.chunks[:-1] for r in frame_of(chunk)["records"]]
     assert types == [CleanStop.kind, 49]
     assert len(batch.chunks[-1]) == 40

@@ -1,7 +1,5 @@
 """What a log can surely still take: each rule at its limit and one past it."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from beanstalk_twisted.binlog.segments.format import (
     ALIGN_BYTES,
     FRAME_TARGET_BYTES,
     INDEX_ENTRY_BYTES,
-    MAX_FRAME_RECORDS,
     MAX_TUBE_NAME_BYTES,
     MIN_SEGMENT_BYTES,
     RECORD_BYTES,
@@ -46,9 +43,6 @@ def budget_with(rest: int = 0, *spares: int, is_short: bool = False) -> SpaceBud
     return budget
 
 
-# What it takes.
-
-
 def encoded_bytes(records: list[Record]) -> int:
     """What these records really take, with what a seal says of each frame."""
     total = 0
@@ -73,10 +67,6 @@ def test_frames_never_take_more_than_was_reckoned_with(body_sizes: list[int]) ->
     assert encoded_bytes(records) <= framed_bytes(record_bytes)
 
 
-def test_frames_are_full_before_they_have_too_many_records() -> None:
-    assert FRAME_TARGET_BYTES // RECORD_BYTES < MAX_FRAME_RECORDS
-
-
 def test_a_deletion_in_a_frame_of_its_own_takes_exactly_what_is_kept_for_it() -> None:
     assert encoded_bytes([delete()]) - INDEX_ENTRY_BYTES == DELETE_BYTES
     assert DELETE_BYTES % ALIGN_BYTES == 0
@@ -88,9 +78,6 @@ def test_a_new_job_in_a_new_tube_takes_no_more_than_was_reckoned_with(body_bytes
     in_seal = TUBE_IN_SEAL_BYTES + MAX_TUBE_NAME_BYTES
     taken = encoded_bytes([tube, put(1, bytes(body_bytes))]) + in_seal
     assert taken <= new_job_bytes(body_bytes)
-
-
-# New jobs.
 
 
 def needed(body_bytes: int, jobs: int) -> int:
@@ -143,9 +130,6 @@ def test_a_tube_that_was_named_makes_the_next_segments_smaller() -> None:
     assert budget.free < before - 2 * 2 * 200
 
 
-# Changes, copies and deletions on a full disk.
-
-
 def test_any_change_is_taken_as_long_as_the_disk_gives_more() -> None:
     assert budget_with(0).takes_change(1 << 20)
     assert budget_with(0).takes_copies(1 << 20, 1 << 20)
@@ -189,23 +173,6 @@ def test_what_copies_leave_is_enough_to_free_a_segment_in_which_nothing_lives() 
     assert budget.takes_copy(0, 0)
     budget.rest -= new_job_bytes(0)
     assert budget.takes_copies(0, 0)
-
-
-def test_new_jobs_stop_before_changes_and_changes_before_copies() -> None:
-    jobs = 10
-    rules: list[Callable[[SpaceBudget], bool]] = [
-        lambda budget: budget.takes_copy(0, jobs),
-        lambda budget: budget.takes_change(jobs),
-        lambda budget: budget.takes_put(0, jobs),
-    ]
-    limits = [
-        next(rest for rest in range(0, 1 << 18, 8) if takes(budget_with(rest, is_short=True)))
-        for takes in rules
-    ]
-    assert limits == sorted(set(limits))
-
-
-# Spares.
 
 
 def test_spares_are_used_in_the_order_they_were_made_if_they_are_large_enough() -> None:

@@ -79,13 +79,11 @@ class Whole:
         self._beyond = beyond
 
     def name(self) -> bool:
-        """See `MemoryDirectory.after_power_loss`."""
         self.changes += 1
         at = self.changes - 1
         return self._bits[at] if at < len(self._bits) else self._beyond
 
     def parts(self, size: int) -> Ranges:
-        """See `MemoryDirectory.after_power_loss`."""
         self.sizes.append(size)
         return [(0, size)] if self.name() else []
 

@@ -78,7 +78,6 @@ class ExposedServer(Server):
         return bool(self.failures)
 
     def advance(self, seconds: float = 0.0) -> None:
-        """See `MemoryServer.advance`."""
         if self.is_over:
             return
         try:
@@ -129,7 +128,6 @@ class ExposedTalker(Talker):
         return self.is_gone or not self._expected
 
     def say(self, command: bytes, job_id: int = 0) -> None:
-        """See `Talker.say`."""
         if not self.is_gone and not self._server.is_over:
             before = self._promises.committed_lsn
             self.send(command)
@@ -141,7 +139,6 @@ class ExposedTalker(Talker):
             self._client.send(data)
 
     def leave(self) -> None:
-        """See `Talker.leave`."""
         if self._server.is_over:
             return
         try:
@@ -150,7 +147,6 @@ class ExposedTalker(Talker):
             self._server.raised.append(error)
 
     def hear(self) -> None:
-        """See `Talker.hear`."""
         if not self._server.is_over and not self.is_gone:
             super().hear()
 

@@ -73,22 +73,18 @@ class FlawedDisk:
         return getattr(self.inner, name)
 
     def create(self, name: str) -> FlawedFile:
-        """See `Directory.create`."""
         made = self._files[name] = self._file(self.inner.create(name))
         return made
 
     def open(self, name: str) -> FlawedFile:
-        """See `Directory.open`."""
         made = self._files[name] = self._file(self.inner.open(name))
         return made
 
     def displaced(self, name: str, file: FlawedFile) -> str:
-        """See `Directory.displaced`."""
         where: str = self.inner.displaced(name, file.inner)
         return where
 
     def rename(self, old: str, new: str) -> None:
-        """See `Directory.rename`."""
         self.inner.rename(old, new)
         if old in self._files:
             self._renamed(self._files.pop(old))
@@ -155,7 +151,6 @@ class HeldBack(FlawedFile):
         self.inner.write_at(offset, [content])
 
     def named(self) -> None:
-        """See `FlawedFile.named`."""
         super().named()
         self.inner.write_at(self.has_bytes, [self._held])
         self.inner.sync()
@@ -270,7 +265,6 @@ class GoodFrameProvesDamage(Survey):
     """Whoever finds a good frame behind a bad one calls it damage."""
 
     def refusal(self) -> BinlogError | None:
-        """See `Survey.refusal`."""
         if self.torn is not None:
             newest = self.segments[-1]
             buffer = self.read(newest)
@@ -301,7 +295,6 @@ class RemovesDeadFirst(Replay):
     """What a TRIM has freed is removed before that TRIM is durable."""
 
     def tidy(self, directory: Directory) -> str:
-        """See `Replay.tidy`."""
         kept_at = super().tidy(directory)
         while self.survey.dead:
             directory.remove(self.survey.dead.pop())

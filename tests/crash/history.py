@@ -105,7 +105,6 @@ class Picture(NamedTuple):
 
 
 def tube_seen(tube: Tube) -> TubeSeen:
-    """See `TubeSeen`."""
     return DEFAULT_SEEN if tube.name == DEFAULT else (tube.tube_id, tube.name)
 
 

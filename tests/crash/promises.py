@@ -245,13 +245,11 @@ class Recorder:
         return getattr(self._log, name)
 
     def append(self, record: Record) -> int:
-        """See `JobLog.append`."""
         lsn = self._log.append(record)
         self._note(lsn, record)
         return lsn
 
     def append_run(self, make: Callable[[], Run]) -> int:
-        """See `JobLog.append_run`."""
         run = make()
         first = self._log.append_run(lambda: run)
         for lsn, record in enumerate(records_of(run), first):
@@ -259,7 +257,6 @@ class Recorder:
         return first
 
     def append_whole(self, records: Sequence[Record]) -> int:
-        """See `JobLog.append_whole`."""
         first = self._log.append_whole(records)
         self._promises.wholes.append((first, first + len(records) - 1))
         for lsn, record in enumerate(records, first):
@@ -280,6 +277,5 @@ class WatchedQueue(WorkQueue):
     promises: Promises
 
     def keep_in(self, log: JobLog) -> None:
-        """See `WorkQueue.keep_in`."""
         self.promises.serves(self, log)
         super().keep_in(cast(JobLog, Recorder(log, self.promises)))

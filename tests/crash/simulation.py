@@ -78,22 +78,18 @@ class SteppedIo:
         return bool(self._done)
 
     def run(self, work: Callable[[], T]) -> "Deferred[T]":
-        """See `Io.run`."""
         result: Deferred[T] = Deferred()
         self._todo.append((work, result))
         return result
 
     def run_brief(self, work: Callable[[], T]) -> "Deferred[T]":
-        """See `Io.run_brief`; what is done at once is one of the orders that are tried."""
         return self.run(work)
 
     @property
     def is_free(self) -> bool:
-        """See `Io.is_free`."""
         return not (self.has_work or self.has_news)
 
     def call(self, work: Callable[[], T]) -> T:
-        """See `Io.call`."""
         self.heres += 1
         return work()
 
@@ -159,7 +155,6 @@ class Server(MemoryServer):
         return io
 
     def make_service(self, log_clock: LogClock) -> BeanstalkService:
-        """See `MemoryServer.make_service`."""
         disk = self._parts.disk(self.directory)
         service = BeanstalkService(
             self.settings, self.clock, log_clock, disk, self.io, chance=self.chance
@@ -173,7 +168,6 @@ class Server(MemoryServer):
         return service
 
     def start(self) -> None:
-        """See `MemoryServer.start`."""
         self.failures.clear()
         self.reads, self._ios = SteppedIo(), 0
         self.promises.reader = LogBodyReader(self.directory)

@@ -47,7 +47,6 @@ class Disks(NamedTuple):
     archive: MemoryArchive
 
     def serve(self) -> MemoryServer:
-        """The next server."""
         return MemoryServer(
             directory=self.directory, archive=self.archive, archive_age_s=AGE_S,
             segment_bytes=SEGMENT_BYTES,
@@ -67,7 +66,6 @@ def killed(directory: MemoryDirectory, archive: MemoryArchive) -> Disks:
 def after_power_loss(
     directory: MemoryDirectory, archive: MemoryArchive, draw: random.Random
 ) -> Iterator[Disks]:
-    """Some of all that a power loss may leave."""
     shares = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.5, 0.5), (0.8, 0.3)]
     for names, writes in shares:
 
@@ -100,7 +98,6 @@ class Explorer:
         self.resume()
 
     def resume(self) -> None:
-        """Look from now on."""
         self._directory.fault = self._archive.fault = self._look
 
     def _rest(self) -> None:
@@ -157,7 +154,6 @@ def explore(
     archive: MemoryArchive, fsync: FsyncPolicy = ALWAYS, turns: int = 40,
     kind: type[Explorer] = Explorer,
 ) -> tuple[Explorer, MemoryServer]:  # fmt: skip
-    """The life of a server, watched."""
     directory = MemoryDirectory()
     explorer = kind(directory, archive, seed=4)
     with without_garbage_collection():
@@ -193,7 +189,6 @@ class CopiesUnsynced(MemoryArchive):
     """A copy has its final name before its content is durable."""
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """Not synced."""
         file = self.files.create(name)
         file.write_at(0, [bytes(source.read(source_name)[:size])])
 
@@ -202,7 +197,6 @@ class CopiesInPlace(MemoryArchive):
     """A copy has its final name while it is being made."""
 
     def copy(self, name: str, source: Directory, source_name: str, size: int) -> None:
-        """Under the name that it is to have."""
         super().copy(name.removesuffix(".part"), source, source_name, size)
 
     def rename(self, old: str, new: str) -> None:

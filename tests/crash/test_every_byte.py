@@ -87,7 +87,6 @@ SurveyClass = Callable[[MemoryDirectory], Survey]
 
 
 def shipped(directory: MemoryDirectory) -> Survey:
-    """The survey that servers use."""
     return Survey(directory, quiet)
 
 
@@ -164,7 +163,6 @@ def is_prefix(original: Files, files: Files, found: Outcome) -> bool:
 
 @cache
 def prefix(last_lsn: int) -> dict[str, bytes]:
-    """A log that ends with this LSN."""
     scribe = Scribe(opening=[DEFAULT_TUBE, MAIL])
     for batch in BATCHES:
         if scribe.log.last_lsn + len(batch) > last_lsn:
@@ -181,7 +179,6 @@ def flips(files: Files) -> Iterator[tuple[str, int, Files]]:
 
 
 def cuts(files: Files, name: str) -> Iterator[tuple[str, int, Files]]:
-    """A file cut at each byte."""
     for size in one_in(SHARE, range(len(files[name]))):
         yield name, size, {**files, name: files[name][:size]}
 
@@ -205,8 +202,7 @@ def test_no_bit_flip_changes_what_was_promised(is_stopped: bool) -> None:
 def test_without_a_last_mark_only_the_last_frame_can_be_taken_for_torn() -> None:
     """It is what docs/binlog-format.md says a sync mark is for."""
     files = log_of(has_marks=False)
-    segment = independent_reader.read_segment(files[TWO])
-    assert segment is not None
+    segment = independent_reader.segment_of(files[TWO])
     last = range(segment["frames"][-1]["offset"], segment["end"])
     verdicts = judge(files, flips(files))
     assert verdicts.other == []
@@ -232,8 +228,7 @@ def test_no_bit_flip_takes_what_a_start_has_re_homed() -> None:
 
 def test_a_segment_with_a_successor_cannot_be_cut_unseen() -> None:
     files = log_of()
-    segment = independent_reader.read_segment(files[ONE])
-    assert segment is not None
+    segment = independent_reader.segment_of(files[ONE])
     for _, size, cut in cuts(files, ONE):
         found = outcome(cut)
         assert (found.jobs is None) == (size < segment["end"]), size
@@ -249,16 +244,14 @@ def test_the_newest_segment_cut_anywhere_is_what_it_was_at_some_time(is_stopped:
 
 def first_frame_end(raw: bytes) -> int:
     """Up to where a segment is durable before it has its name, whatever follows."""
-    segment = independent_reader.read_segment(raw)
-    assert segment is not None
+    segment = independent_reader.segment_of(raw)
     return SEGMENT_HEADER_BYTES + int(segment["frames"][0]["frame_len"])
 
 
 def test_a_start_on_a_log_cut_anywhere_leaves_a_sound_log() -> None:
     """The whole start, on each distinct kind of cut."""
     files = log_of()
-    segment = independent_reader.read_segment(files[TWO])
-    assert segment is not None
+    segment = independent_reader.segment_of(files[TWO])
     for frame in segment["frames"][1:]:
         for within in (0, 1, 8, 63, 64, 65, frame["frame_len"] - 1):
             cut = {**files, TWO: files[TWO][: frame["offset"] + within]}
@@ -274,7 +267,6 @@ class ChecksumEndsTheLog(Survey):
     """Whatever cannot be read in the newest segment is where the log ends."""
 
     def refuse_if_unsound(self) -> None:
-        """See `Survey.refuse_if_unsound`."""
         newest = self.segments[-1].header.seq if self.segments else 0
         self.problems = [problem for problem in self.problems if problem.seq != newest]
         self.durable_lsn = min(self.durable_lsn, self.segments[-1].ending.next_lsn - 1)

@@ -68,7 +68,6 @@ class Disk:
                 self._deleted.add(oldest)
 
     def check(self) -> None:
-        """The server has what was answered."""
         table = self.server.service.queue.state.jobs
         found = {job_id: table.look(job_id) for job_id in table}
         bodies = {job_id: job.loaded_body for job_id, job in found.items() if job is not None}

@@ -28,7 +28,6 @@ def with_group() -> MemoryServer:
 
 
 def counts(server: MemoryServer) -> tuple[int, int]:
-    """Say how many jobs are ready and delayed."""
     state = server.service.queue.state
     return state.counts[State.READY], state.counts[State.DELAYED]
 

@@ -6,7 +6,6 @@ and the others as they were.  What was told is so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -33,7 +32,7 @@ class Held:
         self.io = HeldIo()
         self.directory = MemoryDirectory()
         self.server = MemoryServer(
-            directory=self.directory, io=partial(_same, self.io), segment_bytes=MIN_SEGMENT_BYTES
+            directory=self.directory, io=lambda: self.io, segment_bytes=MIN_SEGMENT_BYTES
         )
         self.client = self.server.connect()
 
@@ -50,20 +49,14 @@ class Held:
                 yield
 
     def ask(self, request: bytes) -> bytes:
-        """Ask, and let all be written."""
         self.client.send(request)
         for _ in self.steps():
             pass
         return self.client.take()
 
     def left(self) -> Iterator[MemoryServer]:
-        """Give the servers that start when it ends now."""
         for disk in (self.directory.after_kill(), self.directory.after_power_loss()):
             yield MemoryServer(directory=disk)
-
-
-def _same(io: HeldIo) -> HeldIo:
-    return io
 
 
 def put_batch(count: int) -> bytes:
@@ -71,12 +64,10 @@ def put_batch(count: int) -> bytes:
 
 
 def fill(held: Held, count: int) -> None:
-    """Put ready jobs."""
     assert held.ask(put_batch(count)).startswith(b"INSERTED_BATCH ")
 
 
 def fill_with_dead(held: Held, count: int) -> None:
-    """Put jobs that die."""
     fill(held, count)
     held.ask(b"tube-policy default max-reserves=1 dead-letter=dead\r\n")
     worker = held.server.connect()
@@ -102,12 +93,10 @@ class Case(NamedTuple):
 
 
 def put_jobs(server: MemoryServer, count: int) -> list[int]:
-    """Those that are there."""
     return sorted(server.service.queue.state.jobs)
 
 
 def gone_jobs(server: MemoryServer, count: int) -> list[int]:
-    """Those that are not."""
     there = server.service.queue.state.jobs
     return [job_id for job_id in range(1, count + 1) if job_id not in there]
 
@@ -136,7 +125,6 @@ def _nothing(held: Held, count: int) -> None:
 
 
 def delete_batch(count: int) -> bytes:
-    """Delete all."""
     return b"delete-batch " + b" ".join(b"%d" % each for each in range(1, count + 1)) + b"\r\n"
 
 

@@ -47,7 +47,6 @@ def begin_to_hang(server: ServerProcess, hang: Callable[[], None]) -> tuple[Conn
 
 
 def assert_it_ends(server: ServerProcess, log: Path) -> None:
-    """It does, and says why and what to do."""
     status, said = server.ended()
     assert status == 74, said
     assert (
@@ -57,7 +56,6 @@ def assert_it_ends(server: ServerProcess, log: Path) -> None:
 
 
 def assert_the_safe_job_is_there(server: ServerProcess) -> None:
-    """And what was asked for later, too, or not."""
     with server:
         connection = server.connect()
         assert connection.ask(b"peek 1\r\n") == b"FOUND 1 4\r\nsafe\r\n"

@@ -44,7 +44,6 @@ def started(tmp_path: Path, limit_kb: int, *options: str) -> ServerProcess:
 
 
 def put(number: int) -> bytes:
-    """A put whose body can be told from others."""
     body = (b"%08d" % number) * (BODY_BYTES // 8)
     return b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)
 

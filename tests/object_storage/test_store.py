@@ -47,24 +47,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store_of(request.param, request, tmp_path)
 
 
-# The contract.
-
-
 def test_a_new_store_is_usable_and_empty(store: Store) -> None:
     store.check()
     assert (store.entries(), store.entries("a"), store.folders()) == ([], [], [])
 
 
-@pytest.mark.parametrize("content", [b"", b"x", bytes(range(256)) * 100])
-def test_what_was_written_is_read(store: Store, content: bytes) -> None:
-    store.write("a/x", [content])
+@pytest.mark.parametrize("chunks", [[b""], [b"x"], [bytes(range(256)) * 100], [b"ab", b"", b"cde"]])
+def test_what_was_written_is_read(store: Store, chunks: list[bytes]) -> None:
+    store.write("a/x", iter(chunks))
+    content = b"".join(chunks)
     assert store.size("a/x") == len(content)
     assert store.read("a/x", 0, len(content)) == content
-
-
-def test_an_object_is_its_chunks_one_behind_the_other(store: Store) -> None:
-    store.write("x", iter([b"ab", b"", b"cde"]))
-    assert store.read("x", 0, 5) == b"abcde"
 
 
 def test_an_object_of_several_parts_of_an_upload(store: Store) -> None:
@@ -117,15 +110,11 @@ def test_a_folder_lists_its_objects_and_not_those_of_folders_in_it(store: Store)
     assert store.listing("b") == ([Entry("1", 3), Entry("2", 3)], ["c"])
 
 
-def test_a_moved_object_has_its_new_name_alone(store: Store) -> None:
+def test_a_moved_object_has_its_new_name_alone_until_it_is_removed(store: Store) -> None:
     store.write("a/x.part", [b"abc"])
     store.move("a/x.part", "a/x")
     assert store.entries("a") == [Entry("x", 3)]
     assert store.read("a/x", 0, 3) == b"abc"
-
-
-def test_a_removed_object_is_gone(store: Store) -> None:
-    store.write("a/x", [b"abc"])
     store.write("a/y", [b"abc"])
     store.remove("a/x")
     assert store.entries("a") == [Entry("y", 3)]
@@ -162,37 +151,6 @@ def test_what_the_chunks_raise_is_told_as_theirs(store: Store) -> None:
 
     with pytest.raises(FileNotFoundError, match="of the log: 'segment'"):
         store.write("x", broken())
-
-
-# The simulated one.
-
-
-def test_each_operation_can_fail_and_a_write_in_the_middle() -> None:
-    store = MemoryStore()
-    seen: list[tuple[str, str]] = []
-    store.fault = lambda operation, name: seen.append((operation, name))
-    store.check()
-    store.write("x", [b"a", b"b"])
-    store.move("x", "y")
-    _ = store.size("y"), store.read("y", 0, 1), store.listing()
-    store.remove("y")
-    assert seen == [
-        ("check", ""), ("write", "x"), ("written", "x"), ("written", "x"), ("copy", "x"),
-        ("remove", "x"), ("open", "y"), ("open", "y"), ("read", "y"), ("listing", ""),
-        ("remove", "y"),
-    ]  # fmt: skip
-
-    def full(operation: str, name: str) -> None:
-        if operation == "written":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    store.fault = full
-    with pytest.raises(OSError, match="No space"):
-        store.write("x", [b"a", b"b"])
-    assert store.objects == {"x": b"a"}
-
-
-# URLs.
 
 
 @pytest.mark.parametrize(
@@ -267,9 +225,6 @@ def test_azure_is_opened_by_a_key_or_a_token(
     assert azure_secrets(environ) == expected
 
 
-# What errors say.
-
-
 @pytest.mark.parametrize(
     "what",
     ["ACCESS_DENIED during HeadBucket operation: No response body.",
@@ -311,9 +266,6 @@ def test_what_pyarrow_looked_for_in_vain_is_one_short_line(monkeypatch: pytest.M
     assert caught.value.filename == "hdfs://127.0.0.1:1/x"
 
 
-# An S3 server.
-
-
 @pytest.fixture
 def there(s3: S3Server) -> Iterator[S3Server]:
     yield s3
@@ -342,16 +294,6 @@ def test_a_range_of_an_open_object_is_one_request(there: S3Server) -> None:
     found.read(99, 100)
     name = "/queue-archive/ranges/x"
     assert there.requests == [f"HEAD {name}", f"GET {name}", f"GET {name}"]
-
-
-@pytest.mark.exhaustive
-def test_a_listing_has_objects_and_folders_by_one_request(there: S3Server) -> None:
-    store = open_store(there.url("listed"))
-    store.write("x", [b"x"])
-    store.write("a/y", [b"y"])
-    there.requests.clear()
-    assert store.listing() == ([Entry("x", 1)], ["a"])
-    assert there.requests == ["GET /queue-archive"]
 
 
 @pytest.mark.exhaustive

@@ -20,7 +20,6 @@ EACH_POLICY = pytest.mark.parametrize("fsync", [ALWAYS, FsyncPolicy(0.02), NEVER
 
 
 def server_on(directory: MemoryDirectory, fsync: FsyncPolicy = ALWAYS) -> MemoryServer:
-    """Start a server with a log."""
     return MemoryServer(directory=directory, fsync=fsync)
 
 
@@ -77,24 +76,19 @@ def test_nothing_is_acknowledged_after_it_was_noticed(fsync: FsyncPolicy) -> Non
 
 def test_no_reply_goes_whose_batch_was_behind_the_check_that_noticed_it() -> None:
     directory = MemoryDirectory()
-    disks: list[HeldIo] = []
-
-    def disk() -> HeldIo:
-        disks.append(HeldIo())
-        return disks[-1]
-
-    server = MemoryServer(directory=directory, io=disk)
-    while len(disks[0]):
-        disks[0].step()
+    disk = HeldIo()
+    server = MemoryServer(directory=directory, io=lambda: disk)
+    while disk:
+        disk.step()
     client = server.connect()
     server.advance(CHECK_S)
     client.send(b"put 0 0 60 1\r\nx\r\n")
     server.advance()
     directory.is_away = True
-    assert len(disks[0]) == 2
-    disks[0].step()
+    assert len(disk) == 2
+    disk.step()
     assert len(server.failures) == 1
-    disks[0].step()
+    disk.step()
     server.advance()
     assert client.take() == b""
 
@@ -122,18 +116,13 @@ def test_a_log_that_goes_from_segment_to_segment_is_in_place() -> None:
 def test_a_check_that_takes_long_holds_up_no_further_ones_and_does_not_count_as_a_slow_disk() -> (
     None
 ):
-    disks: list[HeldIo] = []
-
-    def disk() -> HeldIo:
-        disks.append(HeldIo())
-        return disks[-1]
-
-    server = MemoryServer(directory=MemoryDirectory(), io=disk)
-    while len(disks[0]):
-        disks[0].step()
+    disk = HeldIo()
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: disk)
+    while disk:
+        disk.step()
     with capturedLogs() as events:
         server.advance(1000 * CHECK_S)
-    assert (len(disks[0]), server.failures, list(events)) == (1, [], [])
+    assert (len(disk), server.failures, list(events)) == (1, [], [])
 
 
 def test_after_an_ordered_stop_nothing_is_checked() -> None:
@@ -147,15 +136,10 @@ def test_after_an_ordered_stop_nothing_is_checked() -> None:
     assert server.failures == [] and server.clock.getDelayedCalls() == []
 
 
-def test_a_server_in_memory_checks_nothing() -> None:
-    assert MemoryServer().clock.getDelayedCalls() == []
-
-
 class Restless(MemoryDirectory):
     """A file system that gives a file another number at each look."""
 
     def displaced(self, name: str, file: File) -> str:
-        """See `Directory.displaced`."""
         return "is no longer there"
 
 

@@ -38,7 +38,6 @@ class Steps:
 
     @fail_stop
     def step(self, error: BaseException | None = None, *, result: int = 5) -> int:
-        """Give the result, or raise."""
         if error is not None:
             raise error
         return result
@@ -68,7 +67,6 @@ def test_where_there_is_no_log_nothing_ends() -> None:
 
 
 def caught(error: BaseException) -> Failure:
-    """Raise it here, and catch it."""
     try:
         raise error
     except BaseException:
@@ -97,7 +95,6 @@ def test_what_the_disk_has_failed_with_is_said_in_its_own_words() -> None:
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """Run this in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment
@@ -172,7 +169,6 @@ SMALL_INTEGERS = 256
 
 
 def functions(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Give all functions of a module."""
     yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):

@@ -4,14 +4,12 @@ that was answered is lost, whatever happens next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import cast
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, capturedLogs
 
 from beanstalk_twisted.storage.commit_states import SPACE_RETRY_S
 from beanstalk_twisted.storage.fsync import ALWAYS, NEVER, FsyncPolicy
@@ -44,7 +42,6 @@ class Bounded:
         self.promised: set[int] = set()
 
     def ask(self, request: bytes, client: Client | None = None) -> bytes:
-        """Ask, and wait for the reply."""
         client = client or self.client
         client.send(request)
         output = b""
@@ -68,36 +65,30 @@ class Bounded:
         return True
 
     def fill(self, body: bytes = BODY) -> None:
-        """Put until the disk is full."""
         for _ in range(5000):
             if not self.put(body):
                 return
         raise AssertionError("it is never full")
 
     def delete(self, job_id: int) -> None:
-        """Delete a job, which must be possible."""
         reply = self.ask(b"delete %d\r\n" % job_id)
         assert reply == b"DELETED\r\n", reply
         self.promised.remove(job_id)
 
     def delete_all(self) -> None:
-        """Empty the queue."""
         for job_id in sorted(self.promised):
             self.delete(job_id)
 
     @property
     def jobs(self) -> set[int]:
-        """Give the jobs that the server has."""
         return set(self.server.service.queue.state.jobs)
 
     def used(self) -> int:
-        """Give the bytes of all files."""
         directory = self.server.directory
         assert directory is not None
         return sum(len(directory.read(name)) for name in directory.names())
 
     def check(self) -> None:
-        """It runs, and keeps within its space."""
         assert not self.server.failures
         assert self.jobs == self.promised
         assert self.directory.space is None or self.used() <= self.directory.space
@@ -111,8 +102,7 @@ class Bounded:
         assert self.jobs == self.promised
 
 
-def said(events: list[LogEvent]) -> list[str]:
-    """Give the lines of a log about space."""
+def said(events: Sequence[LogEvent]) -> list[str]:
     lines = [event["log_format"].format(**event) for event in events if event.get("log_format")]
     return [line for line in lines if "space" in line]
 
@@ -132,50 +122,8 @@ def test_a_full_disk_refuses_new_jobs_and_serves_the_rest(fsync: FsyncPolicy) ->
     bounded.check()
 
 
-def test_a_full_disk_can_be_emptied_and_then_takes_jobs_again() -> None:
-    bounded = Bounded()
-    for _ in range(3):
-        bounded.fill()
-        bounded.delete_all()
-        bounded.server.advance(5)
-        assert bounded.put()
-        bounded.check()
-
-
-def test_a_full_disk_on_which_some_jobs_are_deleted_takes_about_as_many_again() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    most = len(bounded.promised)
-    for job_id in sorted(bounded.promised)[: most // 2]:
-        bounded.delete(job_id)
-    bounded.server.advance(5)
-    bounded.fill()
-    assert len(bounded.promised) > most * 3 // 4
-
-
-def test_jobs_are_taken_again_by_themselves_when_there_is_space() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    bounded.directory.space = 2 * SPACE_BYTES
-    bounded.server.advance(SPACE_RETRY_S)
-    assert bounded.put()
-    bounded.check()
-
-
-@contextmanager
-def observed() -> Iterator[list[LogEvent]]:
-    """Collect what is logged meanwhile."""
-    events: list[LogEvent] = []
-    observer = cast(ILogObserver, events.append)
-    globalLogPublisher.addObserver(observer)
-    try:
-        yield events
-    finally:
-        globalLogPublisher.removeObserver(observer)
-
-
 def test_each_state_of_the_disk_is_told_once() -> None:
-    with observed() as events:
+    with capturedLogs() as events:
         bounded = Bounded()
         bounded.fill()
         bounded.server.advance(20)
@@ -192,7 +140,7 @@ def test_each_state_of_the_disk_is_told_once() -> None:
 
 
 def test_space_that_is_taken_again_at_once_is_not_told() -> None:
-    with observed() as events:
+    with capturedLogs() as events:
         bounded = Bounded()
         bounded.fill(LARGE)
         told = said(events)
@@ -202,13 +150,6 @@ def test_space_that_is_taken_again_at_once_is_not_told() -> None:
             assert bounded.put(LARGE)
             bounded.fill(LARGE)
         assert said(events) == told
-
-
-def test_a_put_that_waits_for_room_is_answered_when_it_is_there() -> None:
-    bounded = Bounded(space=None)
-    for size in (1, 10_000, 60_000, 65_535, 100):
-        assert bounded.put(b"y" * size)
-    bounded.check()
 
 
 def test_commands_behind_a_put_that_waits_are_carried_out_after_it() -> None:
@@ -239,18 +180,6 @@ def test_a_job_for_which_the_disk_has_no_file_is_refused_and_smaller_ones_are_ta
     bounded.check()
 
 
-def test_an_ordered_stop_on_a_full_disk_is_one_and_the_next_start_has_all() -> None:
-    bounded = Bounded()
-    bounded.fill()
-    stopped = bounded.server.stop()
-    bounded.server.advance()
-    assert stopped.called
-    bounded.server.start()
-    bounded.client = bounded.server.connect()
-    bounded.check()
-    bounded.delete_all()
-
-
 def test_what_was_not_logged_on_a_full_disk_costs_a_counter_and_never_a_job() -> None:
     bounded = Bounded()
     bounded.fill()
@@ -265,7 +194,6 @@ def test_what_was_not_logged_on_a_full_disk_costs_a_counter_and_never_a_job() ->
 
 
 def reserves_of(bounded: Bounded, job_id: int) -> int:
-    """Ask how often a job was reserved."""
     facts = bounded.ask(b"stats-job %d\r\n" % job_id)
     return int(facts.partition(b"reserves: ")[2].split()[0])
 

@@ -27,12 +27,10 @@ from tests.conftest import the_reactor
 
 
 def failed(failure: Failure) -> None:
-    """No outcome is lost here."""
     failure.raiseException()
 
 
 def outcome(fired: Deferred[int]) -> object:
-    """Give the result of a Deferred that has fired."""
     results: list[object] = []
     fired.addBoth(results.append)
     return results[0]
@@ -47,21 +45,16 @@ def test_inline_io_works_at_once_and_passes_on_what_was_raised() -> None:
         InlineIo().call(lambda: 1 // 0)
 
 
-# The thread.
-
-
 class DeafReactor:
     """A reactor that cannot be told anything any more."""
 
     def seconds(self) -> float:
-        """It stands still."""
         return 0.0
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object) -> Any:
         """Nothing is called."""
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """There is no memory for it."""
         raise MemoryError
 
 
@@ -94,14 +87,6 @@ async def test_the_io_thread_works_in_order_in_another_thread() -> None:
     io.stop()
 
 
-async def test_the_io_thread_passes_on_what_was_raised_and_goes_on() -> None:
-    io = IoThread(the_reactor())
-    with pytest.raises(ZeroDivisionError):
-        await io.run(lambda: 1 // 0)
-    assert await io.run(threading.current_thread) is not threading.current_thread()
-    io.stop()
-
-
 async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
     io = IoThread(the_reactor())
     thread = io.run(threading.current_thread)
@@ -110,9 +95,6 @@ async def test_the_io_thread_ends_when_all_that_it_was_given_is_done() -> None:
     await done
     (await thread).join(timeout=10)
     assert not (await thread).is_alive()
-
-
-# Brief work.
 
 
 class SteppedReactor(Clock):
@@ -127,7 +109,6 @@ class SteppedReactor(Clock):
         self._has_come = threading.Semaphore(0)
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
         self.from_thread.append(partial(callable, *args))
         self._has_come.release()
 
@@ -152,18 +133,9 @@ class Bench:
         return self._waits
 
     def work(self, seconds: float = 0.0, waits: int = 0) -> None:
-        """Takes so long, and waits so often."""
         self.threads.append(threading.current_thread().name)
         self._waits += waits
         self.reactor.advance(seconds)
-
-
-def test_brief_work_is_done_at_once_and_here() -> None:
-    bench = Bench()
-    done = bench.io.run_brief(bench.work)
-    assert done.called and bench.threads == [threading.current_thread().name]
-    assert isinstance(outcome(bench.io.run_brief(lambda: 1 // 0)), Failure)
-    bench.io.stop()
 
 
 def test_brief_work_waits_for_the_work_that_was_given_before_it() -> None:
@@ -236,9 +208,6 @@ def test_a_sleep_is_a_wait_and_work_is_none() -> None:
     assert quiet
 
 
-# Calls.
-
-
 def test_a_call_is_work_done_here_however_slow_others_were() -> None:
     bench = Bench()
     for _ in range(5):
@@ -288,7 +257,6 @@ class PausedAtTheLastLook(IoThread):
         super().__init__(reactor)
 
     def __getattribute__(self, name: str) -> Any:
-        """Give what is asked for, but not yet."""
         found = super().__getattribute__(name)
         if name == "_is_here" and not found:
             self.has_seen_nobody.set()

@@ -39,7 +39,6 @@ TUBES: list[Record] = [TubeDef(n, b"tube-%d" % n, T0) for n in (1, 2, 3)]
 
 
 def read(files: Files) -> Replay:
-    """Replay a log, if a server would."""
     return replay.read(MemoryDirectory(files), quiet)
 
 
@@ -52,7 +51,6 @@ def read_or_reject(files: Files) -> Replay:
 
 
 def tubes_of(found: Replay) -> QueueState:
-    """A queue without jobs."""
     state = QueueState()
     state.load_tubes(found.small.tubes, 1, 1)
     return state
@@ -68,7 +66,6 @@ def one_by_one(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
-    """What a start does."""
     state = tubes_of(found)
     for each in found.survivors_in_bulk(NOW, with_lsns):
         if isinstance(each, ColdJobs):
@@ -79,12 +76,10 @@ def in_bulk(found: Replay, with_lsns: bool = False) -> QueueState:
 
 
 def fields_of(job: Job | None) -> dict[str, Any]:
-    """All that is known of a job."""
     return {name: getattr(job, name) for name in FIELDS}
 
 
 def drained(state: QueueState, tube: Tube) -> list[int]:
-    """Delete the ready jobs of a tube in their order."""
     keys = []
     while (key := tube.ready.first()) is not None:
         keys.append(key)
@@ -155,7 +150,6 @@ def rarely_turned(ids: list[int]) -> st.SearchStrategy[list[int]]:
 
 
 def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
-    """What may be different in a put."""
     waits = {"state": State.DELAYED, "deadline_ns": NOW + at, "delay_s": delay_s}
     return st.one_of(
         st.just(waits),
@@ -168,7 +162,6 @@ def unlike(at: int, delay_s: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def changes(job: JobImage, at: int) -> st.SearchStrategy[JobImage]:
-    """What may happen to a job next."""
     return st.sampled_from(AFTER[job.state]).map(
         lambda to: job._replace(
             kind=to[0], state=to[1], ts_ns=T0 + 50 + at, body=b"", reserves=job.reserves + 1,
@@ -206,16 +199,6 @@ def test_jobs_loaded_many_at_once_are_the_same_as_those_applied_one_by_one(
 ) -> None:
     found = read_or_reject(files)
     assert all_of(in_bulk(found, with_lsns)) == all_of(one_by_one(found, with_lsns))
-
-
-@settings(max_examples=share(20), deadline=None)
-@given(logs())
-def test_both_ways_give_each_job_once(files: Files) -> None:
-    found = read_or_reject(files)
-    ids: list[int] = []
-    for each in found.survivors_in_bulk(NOW):
-        ids += each.job_ids if isinstance(each, ColdJobs) else [each.image.job_id]
-    assert sorted(ids) == [each.image.job_id for each in found.survivors(NOW)]
 
 
 # What is left to the log.
@@ -269,11 +252,13 @@ def bulk_of(write: Callable[[Scribe], None]) -> tuple[list[int], list[int]]:
     scribe.finish()
     many: list[int] = []
     others: list[int] = []
-    for each in read(scribe.files()).survivors_in_bulk(NOW):
+    found = read(scribe.files())
+    for each in found.survivors_in_bulk(NOW):
         if isinstance(each, ColdJobs):
             many += each.job_ids
         else:
             others.append(each.image.job_id)
+    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
     return many, others
 
 
@@ -302,7 +287,7 @@ def test_a_run_ends_when_it_is_long_enough(more: int) -> None:
     assert all_of(in_bulk(found)) == all_of(one_by_one(found))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share(25), deadline=None)
 @given(logs(), st.sampled_from([1, 300, 2000]))
 def test_parts_are_all_frames_of_a_segment_the_last_one_first(files: Files, most: int) -> None:
     for segment in read_or_reject(files).survey.segments:
@@ -325,7 +310,6 @@ class Counted(MemoryDirectory):
         self.most = 0
 
     def read_part(self, name: str, start: int, end: int) -> memoryview:
-        """See `Readable`."""
         self.parts = [each for each in self.parts if each() is not None]
         part = memoryview(super().read_part(name, start, end))
         self.parts.append(weakref.ref(part))
@@ -384,22 +368,6 @@ def test_jobs_that_were_reserved_are_loaded_many_at_once(state: State) -> None:
 
     many, others = bulk_of(write)
     assert (sorted(many), others) == (list(range(1, 50)), [])
-    scribe = Scribe(opening=TUBES, segment_bytes=1 << 20)
-    scribe.write(*TUBES)
-    write(scribe)
-    found = read(scribe.files())
-    assert all_of(in_bulk(found)) == all_of(one_by_one(found))
-
-
-def test_a_job_is_loaded_as_it_was_stated_last() -> None:
-    scribe = Scribe(opening=TUBES)
-    scribe.write(*TUBES)
-    for kind in (Kind.PUT, Kind.COPY):
-        scribe.write(*(image(kind, n, body=b"%d" % kind) for n in range(1, 50)))
-    found = read(scribe.files())
-    state = in_bulk(found)
-    assert {fields_of(state.jobs.look(n))["body"] for n in range(1, 50)} == {b"%d" % Kind.COPY}
-    assert all_of(state) == all_of(one_by_one(found))
 
 
 def test_jobs_of_many_priorities_are_loaded_in_their_order() -> None:

@@ -4,12 +4,10 @@ import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
 from beanstalk_twisted.binlog.errors import (
     BinlogError,
     CannotUse,
@@ -28,11 +26,11 @@ from beanstalk_twisted.binlog.writer import spare_name
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
-from beanstalk_twisted.storage.opening import WRITER, begin, load, refuse_beanstalkd
+from beanstalk_twisted.storage.opening import WRITER, begin, load
 from beanstalk_twisted.wire.replies import DELETED, OUT_OF_MEMORY
 from tests.binlog import independent_reader
 from tests.binlog.forging import with_record_byte
-from tests.binlog.memory import MemoryDirectory
+from tests.binlog.memory import MemoryDirectory, fails_at
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
     FIRST,
@@ -53,7 +51,6 @@ ONE, TWO, THREE = (segment_name(n) for n in (1, 2, 3))
 
 
 def no_facts() -> NoReturn:
-    """Nobody asks for `stats` here."""
     raise AssertionError
 
 
@@ -85,7 +82,6 @@ class Started:
         self.log = self.opened.log
 
     def connect(self) -> Session:
-        """A client."""
         return self.queue.connect()
 
     def put(self, session: Session, body: bytes = b"hello", delay_s: int = 0) -> int:
@@ -99,14 +95,12 @@ class Started:
         return draft[0]
 
     def commit(self) -> None:
-        """Make all durable."""
         while (batch := self.log.take(self.clock.now_ns())) is not None:
             self.opened.writer.write(batch, True)
             self.log.durable(batch.last_lsn)
         self._prepare()
 
     def _prepare(self) -> None:
-        """As the committer does it between commits."""
         budget = self.log.budget
         while (spare := budget.wanted(self.queue.demand())) is not None:
             try:
@@ -123,21 +117,17 @@ class Started:
         return set(Started(left).jobs())
 
     def segments(self) -> list[str]:
-        """The names of the files that have one."""
         return [name for name in self.directory.names() if name.endswith(".tql")]
 
     def spares(self) -> dict[str, int]:
-        """The sizes of the files that are ready."""
         names = set(self.directory.names()) - set(self.segments())
         return {name: len(self.directory.read(name)) for name in names}
 
     def stop(self) -> None:
-        """End in order."""
         self.commit()
         self.opened.writer.write(self.log.finish(self.clock.now_ns()), True)
 
     def jobs(self) -> dict[int, tuple[State, bytes]]:
-        """Each job's state and body."""
         table = self.queue.state.jobs
         found = [(job_id, table.look(job_id)) for job_id in table]
         return {job_id: (job.state, job.loaded_body) for job_id, job in found if job is not None}
@@ -172,12 +162,6 @@ def test_a_new_log_begins_with_segment_1_and_is_durable() -> None:
     assert started.log.durable_lsn == started.log.last_lsn
 
 
-def test_two_new_logs_are_two_stores_with_salts_of_their_own() -> None:
-    headers = [Started(MemoryDirectory()).header(ONE) for _ in range(2)]
-    assert headers[0].store_uuid != headers[1].store_uuid
-    assert headers[0].salt != headers[1].salt
-
-
 def test_a_start_is_logged_with_the_next_ids_and_the_wall_clock() -> None:
     started = Started(killed([TubeDef(3, b"mail"), put(7, tube_id=3)]), now_ns=T0 - 5 * NS)
     log = independent_reader.read_log(files_of(started.directory))
@@ -189,51 +173,28 @@ def test_a_start_is_logged_with_the_next_ids_and_the_wall_clock() -> None:
 # Restarts.
 
 
-def test_jobs_come_back() -> None:
+def test_every_start_counts_itself_and_notes_that_the_last_one_has_not_stopped_in_order() -> None:
     directory = MemoryDirectory()
     first = Started(directory)
-    session = first.connect()
-    first.put(session, b"one")
-    first.put(session, b"two", delay_s=100)
-    gone = first.put(session, b"three")
-    first.queue.delete(session, first.now_ns, gone)
     first.stop()
-    second = Started(directory.after_power_loss())
-    assert second.jobs() == {1: (State.READY, b"one"), 2: (State.DELAYED, b"two")}
-    assert second.put(second.connect()) == 4
-    assert second.opened.log.oldest == 1
-
-
-def test_an_ordered_stop_is_noted_by_nothing_and_any_other_is() -> None:
-    directory = MemoryDirectory()
-    Started(directory).stop()
     after = Started(directory.after_power_loss())
     assert after.opened.notes == []
     assert after.header(TWO).flags == 0
     again = Started(after.directory.after_kill())
     assert again.opened.notes == ["the last server on this log ended without an ordered stop"]
     assert again.header(THREE).flags & 1
-
-
-def test_every_start_begins_a_segment_and_counts_itself() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    uuid = started.header(ONE).store_uuid
-    for count, name in enumerate((TWO, THREE), start=2):
-        started.stop()
-        directory = directory.after_power_loss()
-        started = Started(directory)
+    for count, (started, name) in enumerate([(first, ONE), (after, TWO), (again, THREE)], start=1):
         header = started.header(name)
-        assert (header.incarnation, header.store_uuid) == (count, uuid)
-        assert header.first_lsn == started.log.durable_lsn - 1, "STATE, START"
+        assert header.incarnation == count
+        assert header.store_uuid == first.header(ONE).store_uuid
+    assert after.header(TWO).first_lsn == after.log.durable_lsn - 1, "STATE, START"
 
 
 def test_what_was_not_known_durable_is_made_durable_in_the_new_segment() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
-    assert isinstance(scribe.directory, MemoryDirectory)
     scribe.write(put(2), sync=False)
-    started = Started(scribe.directory)
+    started = Started(scribe.memory)
     header = started.header(TWO)
     assert header.flags == 5
     assert header.first_lsn == 3
@@ -246,8 +207,7 @@ def test_a_power_loss_after_a_kill_may_take_the_last_sync_mark() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.mark()
-    assert isinstance(scribe.directory, MemoryDirectory)
-    left = power_lost_before(scribe.directory, "cut")
+    left = power_lost_before(scribe.memory, "cut")
     assert set(Started(left).jobs()) == {1}
 
 
@@ -310,16 +270,6 @@ def test_a_torn_tail_is_cut_and_kept_in_quarantine() -> None:
     assert "ordered stop" in unclean
 
 
-def test_a_spare_that_a_crash_left_is_removed() -> None:
-    files = killed([put(1)]).after_kill()
-    spare = files.create(spare_name(2))
-    spare.write_at(0, [b"half"])
-    started = Started(files)
-    assert started.segments() == [ONE, TWO]
-    assert all(bytes(files.read(name)) == bytes(size) for name, size in started.spares().items())
-    assert set(started.jobs()) == {1}
-
-
 def test_a_start_makes_room_ready_so_that_the_first_job_does_not_wait() -> None:
     started = Started(MemoryDirectory())
     session = started.connect()
@@ -353,18 +303,8 @@ def test_a_dead_segment_is_kept_until_its_trim_is_durable(crashing: str) -> None
     scribe.write(DEFAULT_TUBE, put(1, b"x" * 4096))
     scribe.write(put(2, b"two"))
     scribe.write(image(Kind.COPY, 1, body=b"x" * 100), Trim(2, T0), sync=False)
-    assert isinstance(scribe.directory, MemoryDirectory)
-    left = power_lost_before(scribe.directory.after_kill(), crashing, lambda: True)
+    left = power_lost_before(scribe.memory.after_kill(), crashing, lambda: True)
     assert set(Started(left).jobs()) == {1, 2}
-
-
-def test_a_dead_segment_may_be_damaged_or_gone() -> None:
-    files = trimmed().files()
-    for dead in (flipped(files[ONE], 4200), b"", None):
-        left = {name: raw for name, raw in files.items() if name != ONE}
-        if dead is not None:
-            left[ONE] = dead
-        assert set(Started(MemoryDirectory(left)).jobs()) == {2}
 
 
 def test_a_pause_in_a_dead_segment_is_over() -> None:
@@ -403,7 +343,6 @@ def test_time_goes_on_from_the_newest_in_the_log_when_the_clock_was_set_back() -
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    """Leaves the garbage collector as it was."""
     was_enabled = gc.isenabled()
     yield
     (gc.enable if was_enabled else gc.disable)()
@@ -423,7 +362,6 @@ def test_garbage_collection_is_afterwards_as_it_was(collector: None, is_enabled:
 
 
 def damaged() -> Files:
-    """A durable frame with a flipped bit."""
     directory = killed([put(1)], [put(2)], [put(3)])
     return edited(files_of(directory), ONE, lambda raw: flipped(raw, 4096 + 70))
 
@@ -455,11 +393,7 @@ def test_a_refused_directory_is_left_as_it_is(
 def start_with_fault(directory: MemoryDirectory, nth: int) -> bool:
     """:return: whether the start got by without its nth operation, which fails."""
 
-    def fault(operation: str, name: str) -> None:
-        if directory.operations == nth:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    directory.fault = fault
+    directory.fault = fails_at(nth)
     try:
         Started(directory)
     except CannotUse as problem:
@@ -493,25 +427,11 @@ def test_a_log_that_cannot_be_read_is_not_called_damaged() -> None:
         """Its files cannot be read."""
 
         def read(self, name: str) -> bytes:
-            """Always fails."""
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(CannotUse) as caught:
         Started(Unreadable({ONE: b""}))
     assert caught.value.exit_code == 73
-
-
-def test_a_log_of_beanstalkd_is_refused_before_anything_is_put_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "binlog.3").write_bytes(b"\7\0\0\0")
-    with pytest.raises(Incompatible, match="import-v7") as caught:
-        refuse_beanstalkd(RealDirectory(str(tmp_path)))
-    assert caught.value.exit_code == 78
-    assert [path.name for path in tmp_path.iterdir()] == ["binlog.3"]
-
-
-def test_without_a_log_of_beanstalkd_nothing_is_refused_and_nothing_made(tmp_path: Path) -> None:
-    refuse_beanstalkd(RealDirectory(str(tmp_path)))
-    assert list(tmp_path.iterdir()) == []
 
 
 # Records of another version.
@@ -573,20 +493,6 @@ def test_a_tube_that_nothing_refers_to_is_forgotten() -> None:
     assert started.queue.state.tubes.next_tube_id == 3, "no id is given twice"
 
 
-def test_a_segment_names_the_tubes_of_its_re_homed_records_too() -> None:
-    """The tube was named before, and has ended since: nothing else would say its name here."""
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(TubeDef(2, b"mail"), put(1, tube_id=2))
-    scribe.write(delete(1, tube_id=2))
-    started = Started(MemoryDirectory(scribe.files()))
-    assert started.queue.state.tubes.find(b"mail") is None
-    segment = independent_reader.read_segment(bytes(started.directory.read(TWO)))
-    assert segment is not None
-    records = [record for frame in segment["frames"] for record in frame["records"]]
-    assert [r["tube_id"] for r in records if r["type"] == Kind.DELETE] == [2]
-    assert (2, b"mail") in [(r["tube_id"], r["data"]) for r in records if r["type"] == 32]
-
-
 def test_a_pause_keeps_its_tube() -> None:
     pause = Pause(2, 100, T0 + 100 * NS, T0, Reason.CLIENT)
     started = Started(killed([TubeDef(2, b"mail"), pause]))
@@ -618,11 +524,10 @@ def test_a_log_may_give_number_1_to_another_tube() -> None:
 
 
 def used(directory: MemoryDirectory) -> int:
-    """Bytes that all files have."""
     return sum(len(directory.read(name)) for name in directory.names())
 
 
-def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
+def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written_and_takes_no_more() -> None:
     directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
     before = directory.space = used(directory)
     started = Started(directory, segment_bytes=1 << 16)
@@ -630,15 +535,7 @@ def test_a_start_on_a_full_disk_uses_the_space_that_was_never_written() -> None:
     assert started.log.budget.is_short
     assert len(directory.read(TWO)) == 1 << 15, "half of what was asked for"
     assert used(directory) <= before
-    assert started.jobs_after_restart() == {1, 2}
-
-
-def test_a_start_on_a_full_disk_serves_what_there_is_and_takes_no_more() -> None:
-    directory = killed([put(1), put(2)], segment_bytes=1 << 16).after_kill()
-    directory.space = used(directory)
-    started = Started(directory, segment_bytes=1 << 16)
-    session, now_ns = started.connect(), started.clock.now_ns()
-    queue = started.queue
+    session, now_ns, queue = started.connect(), started.clock.now_ns(), started.queue
     draft = queue.puts.begin(session, now_ns)
     assert queue.puts.put(session, now_ns, draft, 0, 0, 60, b"x") == (OUT_OF_MEMORY, 0)
     assert queue.delete(session, now_ns, 1)[0] == DELETED
@@ -672,16 +569,3 @@ def test_whatever_space_there_is_a_start_either_works_or_changes_nothing_it_need
         directory.space = None
         started = Started(directory)
     assert set(started.jobs()) == {1, 2}
-
-
-def test_a_directory_that_fails_in_another_way_is_no_full_disk() -> None:
-    directory = MemoryDirectory()
-
-    def fault(operation: str, name: str) -> None:
-        if operation == "allocate":
-            raise OSError(errno.EIO, "Input/output error")
-
-    directory.fault = fault
-    with pytest.raises(CannotUse, match="Input/output error"):
-        Started(directory)
-    assert directory.operations < 10, "it is not tried again"

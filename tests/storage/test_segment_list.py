@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.binlog.segments.format import TRAILER_BYTES, segment_name
 from beanstalk_twisted.storage.compactor import Kept
-from beanstalk_twisted.storage.segment_list import MAX_KNOWN, SLICE_HEADERS, SegmentFacts
+from beanstalk_twisted.storage.segment_list import SLICE_HEADERS, SegmentFacts
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
@@ -146,13 +146,6 @@ def test_a_header_that_cannot_be_read_is_left_out() -> None:
     rows = page(filled.server)
     assert (rows[1].first_lsn, rows[1].created_ns, rows[0].last_lsn) == (None, None, None)
     assert rows[2].first_lsn is not None
-
-
-def test_few_headers_are_kept() -> None:
-    assert MAX_KNOWN * 200 <= 2 << 20
-
-
-# Why the oldest is there.
 
 
 def test_a_lone_segment_is_being_written() -> None:

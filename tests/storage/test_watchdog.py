@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import pytest
 from twisted.internet.defer import Deferred, execute
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.errors import WriteFailed
@@ -41,19 +41,13 @@ class Bench:
         )
 
     def wait(self, seconds: int) -> None:
-        """Let time pass as it does while the process runs."""
         self.clock.pump([1.0] * seconds)
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """Gather what is said in the log."""
     lines: list[str] = []
-
-    def note(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    observer = cast(ILogObserver, note)
+    observer = cast(ILogObserver, lambda event: lines.append(formatEvent(event)))
     globalLogPublisher.addObserver(observer)
     yield lines
     globalLogPublisher.removeObserver(observer)
@@ -170,18 +164,8 @@ def test_a_hung_sync_holds_up_further_changes_and_what_was_answered_is_not_promi
 def test_without_a_limit_it_waits_for_ever(said: list[str]) -> None:
     bench = Bench(limit_s=0)
     bench.io.run(lambda: None)
-    bench.wait(100_000)
+    bench.wait(1000)
     assert (len(said), bench.failures) == (1, [])
-
-
-def test_many_pieces_that_each_end_in_time_are_no_hang(said: list[str]) -> None:
-    bench = Bench(limit_s=3)
-    for _ in range(50):
-        bench.io.run(lambda: None)
-    for _ in range(50):
-        bench.wait(2)
-        bench.disk.step()
-    assert (said, bench.failures) == ([], [])
 
 
 def test_what_waits_behind_work_that_hangs_does_not_hide_it() -> None:
@@ -205,15 +189,12 @@ class StuckIo(InlineIo):
         self._look: Callable[[], None] = lambda: None
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
-        """See `WatchableIo.watch`."""
         self._look = look
 
     def run_brief(self, work: Callable[[], T]) -> Deferred[T]:
-        """See `Io.run_brief`."""
         return execute(self.call, work)
 
     def call(self, work: Callable[[], T]) -> T:
-        """See `Io.call`."""
         for _ in range(self.looks):
             self._look()
         return work()
@@ -256,16 +237,6 @@ def test_of_work_that_keeps_the_reactor_it_is_said_that_all_wait(
     ]
 
 
-def test_brief_work_that_ends_in_time_each_time_is_no_hang(said: list[str]) -> None:
-    stuck = StuckIo()
-    failures: list[Failure] = []
-    io = WatchedIo(stuck, Clock(), "/var/lib/bs", 3, failures.append)
-    stuck.looks = 1
-    for _ in range(50):
-        io.run_brief(lambda: None)
-    assert (said, failures) == ([], [])
-
-
 def test_work_that_fails_has_ended_and_its_failure_is_passed_on() -> None:
     bench = Bench(limit_s=1)
     failures: list[Failure] = []
@@ -288,34 +259,6 @@ def test_a_process_that_was_stopped_itself_does_not_blame_the_disk() -> None:
     bench.disk.step()
     bench.wait(100)
     assert bench.failures == []
-
-
-def test_an_ordered_stop_ends_the_watch_too() -> None:
-    bench = Bench()
-    bench.io.run(lambda: None)
-    bench.disk.step()
-    bench.io.stop()
-    assert bench.disk.is_stopped
-    assert bench.clock.getDelayedCalls() == []
-
-
-def test_a_server_whose_disk_hangs_ends_and_gives_no_reply() -> None:
-    disks: list[HeldIo] = []
-
-    def disk() -> HeldIo:
-        disks.append(HeldIo())
-        return disks[-1]
-
-    server = MemoryServer(directory=MemoryDirectory(), io=disk)
-    client, other = server.connect(), server.connect()
-    client.send(b"put 0 0 60 1\r\nx\r\n")
-    server.advance(DEFAULT_LIMIT_S - 1)
-    # The put, and behind it a look whether the directory is still there.
-    assert (len(disks[-1]), server.failures) == (2, [])
-    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    server.advance(2)
-    assert [str(failure.value)[:14] for failure in server.failures] == ["the disk hangs"]
-    assert client.take() == b""
 
 
 CLOSES = """

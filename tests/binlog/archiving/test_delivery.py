@@ -5,7 +5,6 @@ there.
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Callable
 
@@ -13,7 +12,6 @@ import pytest
 
 from beanstalk_twisted.binlog.archive import Gap, deliver, deliver_rest, gap, store_uuid
 from beanstalk_twisted.binlog.errors import CannotArchive
-from beanstalk_twisted.binlog.reading.survey import Survey
 from beanstalk_twisted.binlog.segments.format import (
     TRAILER_BYTES,
     archive_name,
@@ -21,9 +19,9 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from tests.binlog import independent_reader
-from tests.binlog.memory import MemoryArchive, MemoryDirectory
-from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put, quiet
-from tests.storage.test_opening import Started
+from tests.binlog.archived import archive_for
+from tests.binlog.memory import MemoryArchive, MemoryDirectory, fails_at
+from tests.binlog.scribe import DEFAULT_TUBE, UUID, Files, Scribe, edited, flipped, put
 
 ONE, TWO, THREE = (segment_name(seq) for seq in (1, 2, 3))
 LARGE = b"x" * 5000
@@ -39,28 +37,11 @@ def log_of(segments: int = 3) -> Scribe:
     return scribe
 
 
-def directory_of(scribe: Scribe) -> MemoryDirectory:
-    """Where it is."""
-    assert isinstance(scribe.directory, MemoryDirectory)
-    return scribe.directory
-
-
-def archive_for(can_link: bool = True) -> MemoryArchive:
-    """An open one, empty."""
-    archive = MemoryArchive(can_link)
-    archive.open(UUID)
-    return archive
-
-
 def archived(archive: MemoryArchive) -> Files:
-    """All files and their bytes."""
     return {name: bytes(archive.files.read(name)) for name in archive.names()}
 
 
 BOTH_KINDS = pytest.mark.parametrize("can_link", [True, False], ids=["link", "copy"])
-
-
-# Names.
 
 
 def test_a_name_says_which_segment_and_which_records() -> None:
@@ -89,17 +70,13 @@ def test_other_names_are_no_archived_segments(name: str) -> None:
     assert parse_archive_name(name) is None
 
 
-# What is delivered.
-
-
 @BOTH_KINDS
 def test_a_sealed_segment_is_delivered_byte_for_byte(can_link: bool) -> None:
     scribe, archive = log_of(), archive_for(can_link)
     for seq in (1, 2):
         assert deliver(archive, scribe.directory, seq, scribe.log.durable_lsn)
     files = scribe.files()
-    second = independent_reader.read_header(files[TWO])
-    assert second is not None
+    second = independent_reader.header_of(files[TWO])
     assert archived(archive) == {
         archive_name(1, 1): files[ONE],
         archive_name(2, second["first_lsn"]): files[TWO],
@@ -107,38 +84,35 @@ def test_a_sealed_segment_is_delivered_byte_for_byte(can_link: bool) -> None:
     assert files[ONE].endswith(b"TQLEND\r\n")
 
 
-def test_a_link_is_made_where_it_can_be() -> None:
-    scribe, archive = log_of(), archive_for()
+@pytest.mark.parametrize(
+    ("can_link", "expected"),
+    [
+        (True, ["link tql", "sync directory "]),
+        (False, ["link tql", "create part", "truncate part", "write part", "sync part",
+                 "rename tql", "sync directory "]),
+    ],
+    ids=["link", "copy"],
+)  # fmt: skip
+def test_a_link_is_made_where_it_can_be_and_a_copy_has_its_name_only_when_it_is_durable(
+    can_link: bool, expected: list[str]
+) -> None:
+    scribe, archive = log_of(), archive_for(can_link)
     operations = []
-    archive.fault = lambda operation, name: operations.append(operation)
+    archive.fault = lambda operation, name: operations.append(
+        f"{operation} {name.rpartition('.')[2]}"
+    )
     deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    assert operations == ["link", "sync directory"]
-
-
-def test_a_copy_has_its_name_only_when_it_is_durable() -> None:
-    scribe, archive = log_of(), archive_for(can_link=False)
-    operations = []
-    archive.fault = lambda operation, name: operations.append((operation, name[40:]))
-    deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    assert operations == [
-        ("link", "1.tql"), ("create", "1.tql.part"), ("truncate", "1.tql.part"),
-        ("write", "1.tql.part"), ("sync", "1.tql.part"), ("rename", "1.tql"),
-        ("sync directory", ""),
-    ]  # fmt: skip
+    assert operations == expected
 
 
 @BOTH_KINDS
-def test_the_segment_in_use_is_not_delivered(can_link: bool) -> None:
+def test_a_segment_in_use_or_whose_successor_is_not_durable_is_not_delivered(
+    can_link: bool,
+) -> None:
+    """The successor's name may be there and not be durable; its records tell."""
     scribe, archive = log_of(), archive_for(can_link)
     assert not deliver(archive, scribe.directory, 3, scribe.log.durable_lsn)
-    assert archive.names() == []
-
-
-def test_a_segment_whose_successor_is_not_durable_is_not_delivered() -> None:
-    """The successor's name may be there and not be durable; its records tell."""
-    scribe, archive = log_of(), archive_for()
-    second = independent_reader.read_header(scribe.files()[TWO])
-    assert second is not None
+    second = independent_reader.header_of(scribe.files()[TWO])
     assert not deliver(archive, scribe.directory, 1, durable_lsn=second["first_lsn"] - 1)
     assert archive.names() == []
     assert deliver(archive, scribe.directory, 1, durable_lsn=second["first_lsn"])
@@ -171,17 +145,13 @@ def test_of_a_segment_that_was_cut_off_only_what_its_successor_vouches_for_is_de
     files = edited(scribe.files(), ONE, lambda content: garbage_behind(content, kind))
     directory = MemoryDirectory(files)
     assert deliver(archive, directory, 1, scribe.log.durable_lsn)
-    second = independent_reader.read_header(files[TWO])
-    assert second is not None
+    second = independent_reader.header_of(files[TWO])
     assert archived(archive)[archive_name(1, 1)] == files[ONE][: second["prev_end"]]
     assert bytes(directory.read(ONE)) == files[ONE], "the log is left as it is"
 
 
 def test_the_store_is_that_of_the_segments() -> None:
     assert store_uuid(log_of().directory, 1) == UUID
-
-
-# Again.
 
 
 @BOTH_KINDS
@@ -194,13 +164,6 @@ def test_to_deliver_a_segment_again_changes_nothing(can_link: bool) -> None:
     assert deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
     assert archived(archive) == before
     assert operations == ["sync directory"]
-
-
-def test_a_segment_may_be_there_as_a_link_and_be_delivered_as_a_copy() -> None:
-    scribe, archive = log_of(), archive_for()
-    deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
-    archive.can_link = False
-    assert deliver(archive, scribe.directory, 1, scribe.log.durable_lsn)
 
 
 @BOTH_KINDS
@@ -231,9 +194,6 @@ def test_other_bytes_are_refused_and_never_overwritten(
     assert (archived(archive), operations) == ({archive_name(1, 1): other}, [])
 
 
-# The end of an ordered stop.
-
-
 @BOTH_KINDS
 def test_after_an_ordered_stop_the_last_segment_is_delivered_too(can_link: bool) -> None:
     scribe, archive = log_of(), archive_for(can_link)
@@ -243,38 +203,10 @@ def test_after_an_ordered_stop_the_last_segment_is_delivered_too(can_link: bool)
     assert list(archived(archive).values()) == [scribe.files()[TWO], scribe.files()[THREE]]
 
 
-def test_what_an_ordered_stop_has_delivered_the_next_server_finds_the_same() -> None:
-    """Its start does not touch the segment, and ends it where it was archived."""
-    scribe, archive = log_of(), archive_for()
-    scribe.finish()
-    deliver_rest(archive, scribe.directory, first=1)
-    before = archived(archive)
-    started = Started(directory_of(scribe))
-    for seq in (1, 2, 3):
-        assert deliver(archive, started.directory, seq, started.log.durable_lsn)
-    assert archived(archive) == before
-
-
 def test_a_segment_without_an_end_is_not_delivered_as_the_last_one() -> None:
     scribe, archive = log_of(), archive_for()
     deliver_rest(archive, scribe.directory, first=1)
     assert [parse_archive_name(name) for name in archive.names()] == [(1, 1), (2, 4)]
-
-
-# Faults.
-
-
-def fails_at(archive: MemoryArchive, nth: int, number: int = errno.ENOSPC) -> None:
-    """The nth operation fails, and no other."""
-    seen = 0
-
-    def fault(operation: str, name: str) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == nth:
-            raise OSError(number, os.strerror(number), name)
-
-    archive.fault = fault
 
 
 OPERATIONS = {True: 2, False: 7}
@@ -289,7 +221,7 @@ def test_whatever_fails_no_partial_file_has_a_final_name_and_the_next_attempt_wo
     can_link: bool, nth: int
 ) -> None:
     scribe, archive = log_of(), archive_for(can_link)
-    fails_at(archive, nth)
+    archive.fault = fails_at(nth, errno.ENOSPC)
     expected = {archive_name(1, 1): scribe.files()[ONE]}
     if nth == 1:
         assert deliver(archive, scribe.directory, 1, scribe.log.durable_lsn), "it is copied instead"
@@ -362,9 +294,6 @@ def test_a_segment_whose_end_or_beginning_is_not_known_is_not_archived(spoilt: s
     assert archive.names() == []
 
 
-# Gaps.
-
-
 @pytest.mark.parametrize(
     ("archived_seqs", "oldest", "expected"),
     [
@@ -381,16 +310,3 @@ def test_a_gap_is_what_neither_the_archive_nor_the_log_has(
 ) -> None:
     names = [archive_name(seq, seq * 10) for seq in archived_seqs]
     assert gap([*names, archive_name(99, 1) + ".part", "notes.txt"], oldest) == expected
-
-
-# An archive is a log.
-
-
-def test_archived_segments_under_the_names_of_a_log_are_a_log() -> None:
-    scribe, archive = log_of(), archive_for()
-    deliver_rest(archive, scribe.directory, first=1)
-    names = {name: parse_archive_name(name) for name in archive.names()}
-    restored = {segment_name(at[0]): archived(archive)[name] for name, at in names.items() if at}
-    survey = Survey(MemoryDirectory(restored), quiet)
-    assert not survey.problems
-    assert survey.small.records == 6

@@ -34,7 +34,7 @@ from beanstalk_twisted.binlog.segments.format import (
 from beanstalk_twisted.binlog.segments.framing import SegmentIndex
 from beanstalk_twisted.binlog.segments.seals import IndexedFrame, SealIndex, decode_seal
 from tests.binlog import independent_reader
-from tests.binlog.memory import MemoryArchive, MemoryDirectory
+from tests.binlog.archived import archive_for
 from tests.binlog.scribe import DEFAULT_TUBE, T0, UUID, Files, Scribe, flipped, put
 from tests.storage.test_opening import Started
 
@@ -47,14 +47,12 @@ def archived() -> Files:
     scribe.write(put(1, LARGE))
     scribe.write(put(2, LARGE))
     scribe.write(put(3, b"and then it is killed"))
-    assert isinstance(scribe.directory, MemoryDirectory)
-    started = Started(scribe.directory)
+    started = Started(scribe.memory)
     for _ in range(3):
         started.put(started.connect(), LARGE)
         started.commit()
     started.stop()
-    archive = MemoryArchive()
-    archive.open(UUID)
+    archive = archive_for()
     deliver_rest(archive, started.directory, 1)
     return {name: bytes(archive.files.read(name)) for name in archive.names()}
 
@@ -86,12 +84,8 @@ def sizes(files: Files) -> dict[str, int]:
 
 
 def seal(frames: int = 1, tubes: dict[int, bytes] | None = None) -> SealIndex:
-    """One that says what it is told."""
     indexed = tuple(IndexedFrame(4096 + at * 65_536, 1 + at, T0 + at) for at in range(frames))
     return SealIndex(frames, (1, 9), (T0, T0 + 9), indexed, {1: frames}, tubes or {})
-
-
-# What it says.
 
 
 def test_an_entry_says_what_header_and_seal_of_its_segment_say() -> None:
@@ -101,8 +95,7 @@ def test_an_entry_says_what_header_and_seal_of_its_segment_say() -> None:
     found = independent_reader.read_manifest(whole)
     names = sorted(files)
     for name, following, entry in zip(names, [*names[1:], ""], found, strict=True):
-        segment = independent_reader.read_segment(files[name])
-        assert segment is not None
+        segment = independent_reader.segment_of(files[name])
         told = {field: entry["header"][field] for field in ("seq", "first_lsn", "incarnation")}
         assert told.items() <= segment["header"].items()
         assert entry["size"] == len(files[name]) and entry["end"] == segment["end"]
@@ -146,9 +139,6 @@ def test_a_seal_is_read_as_it_is_written() -> None:
     assert all(decode_seal(data[:end]) is None for end in range(len(data)))
 
 
-# Which segments it speaks of.
-
-
 def test_segments_that_are_missing_new_or_of_another_size_are_to_be_opened() -> None:
     files = archived()
     first, second, third, *rest = sorted(files)
@@ -185,13 +175,11 @@ def test_a_manifest_that_cannot_be_used_speaks_of_nothing() -> None:
 
 
 def changed(raw: bytes, at: int, by: int) -> bytes:
-    """An entry, with another number of 8 bytes."""
     number = int.from_bytes(raw[at : at + 8], "little") + by
     return raw[:at] + number.to_bytes(8, "little") + raw[at + 8 :]
 
 
 def known_with(entries: dict[int, bytes], files: Files, store: bytes | None = UUID) -> list[int]:
-    """The segments of which entries are believed."""
     known = known_segments([Manifest(UUID, entries).encode()], sizes(files), store)
     return sorted(entry.header.seq for entry in known.values())
 
@@ -258,9 +246,6 @@ def test_entries_of_another_store_are_passed_over() -> None:
         assert known_with(lying, files, store) == rest
 
 
-# Three answers.
-
-
 def test_a_manifest_that_is_cut_is_not_there_yet() -> None:
     raw = Manifest(UUID, entries_of(archived())).encode()
     for end in range(len(raw)):
@@ -295,9 +280,6 @@ def test_a_newer_writer_may_append_to_an_entry() -> None:
     assert list(map(decode_entry, found.entries.values())) == list(
         map(decode_entry, entries.values())
     )
-
-
-# Limits.
 
 
 @pytest.mark.parametrize(

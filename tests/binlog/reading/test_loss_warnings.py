@@ -15,14 +15,12 @@ SPARE = spare_name(3)
 
 
 def told(files: Files, is_whole: bool = True) -> list[str]:
-    """What is told of a log that a server starts on."""
     survey = Survey(MemoryDirectory(files), quiet, is_whole)
     assert survey.refusal() is None
     return [str(warning) for warning in loss_warnings(survey)]
 
 
 def killed() -> Files:
-    """A server was killed; it had space ahead."""
     scribe = Scribe(opening=[DEFAULT_TUBE], segment_bytes=1 << 16)
     scribe.write(put(1))
     scribe.write(put(2))
@@ -30,7 +28,6 @@ def killed() -> Files:
 
 
 def stopped() -> Files:
-    """A server has ended in order."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.finish()
@@ -38,7 +35,6 @@ def stopped() -> Files:
 
 
 def rotated() -> Files:
-    """Two segments, the second of them in use."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(put(1))
     scribe.end_segment()

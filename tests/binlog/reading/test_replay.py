@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beanstalk_twisted.binlog.batches import Position
 from beanstalk_twisted.binlog.errors import Damaged
 from beanstalk_twisted.binlog.reading import replay
 from beanstalk_twisted.binlog.reading.replay import Replay
@@ -28,8 +27,6 @@ from tests.binlog.scribe import (
     T0,
     Scribe,
     delete,
-    files_of,
-    flipped,
     image,
     put,
     quiet,
@@ -42,12 +39,10 @@ NOW = T0 + 100 * NS
 
 
 def read(scribe: Scribe) -> Replay:
-    """Replay what a scribe wrote."""
     return replay.read(MemoryDirectory(scribe.files()), quiet)
 
 
 def survivors(*batches: list[Record], now_ns: int = NOW) -> dict[int, JobImage]:
-    """The jobs of a log of these batches."""
     scribe = Scribe(opening=[DEFAULT_TUBE])
     scribe.write(DEFAULT_TUBE)
     for batch in batches:
@@ -93,7 +88,6 @@ def histories(draw: st.DrawFn) -> list[Record]:
 
 @st.composite
 def some_image(draw: st.DrawFn, kind: Kind, job_id: int, state: State, at: int) -> JobImage:
-    """An image with numbers of its own."""
     small = st.integers(0, 9)
     full = kind in (Kind.PUT, Kind.COPY)
     return image(
@@ -130,7 +124,6 @@ def as_loaded(job: JobImage, now_ns: int) -> JobImage:
 
 
 def essence(job: JobImage) -> tuple[Any, ...]:
-    """All of a job but which record it comes from."""
     return tuple(job._replace(kind=Kind.PUT, reason=Reason.NONE, connection=0))
 
 
@@ -185,18 +178,6 @@ def test_both_readers_pass_over_states_of_jobs_whose_full_record_is_trimmed() ->
 # Single rules.
 
 
-def test_a_job_keeps_its_body_and_its_birth_through_all_changes() -> None:
-    changes: list[Record] = [
-        put(1, b"body", ts_ns=T0 + 5),
-        image(Kind.RESERVE, 1, state=State.RESERVED, ts_ns=T0 + 6, reserves=1),
-        image(Kind.BURY, 1, state=State.BURIED, ts_ns=T0 + 7, buries=1, deadline_ns=T0 + 7),
-    ]
-    for batches in ([changes], [[change] for change in changes]):
-        job = survivors(*batches)[1]
-        assert (job.state, job.body, job.ts_ns) == (State.BURIED, b"body", T0 + 5)
-        assert (job.buries, job.deadline_ns) == (1, T0 + 7)
-
-
 def test_a_reserved_job_is_ready_again_and_keeps_its_counts() -> None:
     held = image(
         Kind.TOUCH, 1, state=State.RESERVED, deadline_ns=NOW + NS, reserves=3, timeouts=2,
@@ -205,23 +186,6 @@ def test_a_reserved_job_is_ready_again_and_keeps_its_counts() -> None:
     job = survivors([put(1)], [held])[1]
     assert (job.state, job.reason, job.deadline_ns) == (State.READY, Reason.RESTART, 0)
     assert (job.reserves, job.timeouts, job.releases, job.buries, job.kicks) == (3, 2, 1, 4, 5)
-
-
-def test_a_deleted_job_stays_deleted_whatever_was_before() -> None:
-    history: list[Record] = [
-        put(1), image(Kind.RESERVE, 1, state=State.RESERVED), image(Kind.COPY, 1), delete(1),
-    ]  # fmt: skip
-    assert survivors(history) == {}
-    assert survivors(*[[record] for record in history]) == {}
-
-
-def test_a_copy_takes_the_place_of_all_before_it() -> None:
-    older = [put(1, b"old"), image(Kind.BURY, 1, state=State.BURIED, deadline_ns=T0)]
-    copy = image(Kind.COPY, 1, state=State.BURIED, body=b"copied", deadline_ns=T0 + 9, ts_ns=T0 + 3)
-    job = survivors([*older], [copy])[1]
-    assert (job.body, job.deadline_ns, job.ts_ns) == (b"copied", T0 + 9, T0 + 3)
-    kicked = survivors([copy], [image(Kind.KICK, 1, kicks=1)])[1]
-    assert (kicked.body, kicked.state, kicked.ts_ns) == (b"copied", State.READY, T0 + 3)
 
 
 def test_a_job_without_its_body_is_damage() -> None:
@@ -234,15 +198,10 @@ def test_a_job_in_a_tube_without_a_name_is_damage() -> None:
         survivors([put(4, tube_id=8)])
 
 
-def test_jobs_come_in_the_order_of_their_ids() -> None:
-    assert list(survivors([put(3), put(1)], [put(2)])) == [1, 2, 3]
-
-
 # Time.
 
 
 def delayed(deadline_ns: int, delay_s: int) -> list[Record]:
-    """A job that waits."""
     return [put(1, state=State.DELAYED, deadline_ns=deadline_ns, delay_s=delay_s)]
 
 
@@ -277,17 +236,12 @@ def test_no_pause_is_longer_than_it_was_asked_for(now_ns: int, until_ns: int | N
     )
 
 
-def test_a_pause_that_was_ended_is_over() -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE, Pause(1, 60, NOW, T0), Pause(1, 0, 0, T0))
-    assert list(read(scribe).pauses(T0)) == []
-
-
-def test_the_newest_pause_holds() -> None:
+@pytest.mark.parametrize(("newest", "until"), [((5, T0 + 5 * NS), [T0 + 5 * NS]), ((0, 0), [])])
+def test_the_newest_pause_holds(newest: tuple[int, int], until: list[int]) -> None:
     scribe = Scribe()
     scribe.write(DEFAULT_TUBE, Pause(1, 60, T0 + 60 * NS, T0))
-    scribe.write(Pause(1, 5, T0 + 5 * NS, T0))
-    assert [pause.until_ns for pause in read(scribe).pauses(T0)] == [T0 + 5 * NS]
+    scribe.write(Pause(1, *newest, T0))
+    assert [pause.until_ns for pause in read(scribe).pauses(T0)] == until
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600])
@@ -307,39 +261,7 @@ def test_a_clock_set_between_two_runs_makes_no_job_wait_longer(jump_s: int) -> N
     assert second.queue.state.default().pause_until_ns == 0
 
 
-def test_a_clock_set_forward_makes_jobs_due() -> None:
-    directory = MemoryDirectory()
-    first = Started(directory, now_ns=T0)
-    first.put(first.connect(), delay_s=60)
-    first.commit()
-    second = Started(directory.after_kill(), now_ns=T0 + 3600 * NS)
-    second.queue.tick(second.clock.now_ns())
-    assert second.jobs()[1][0] is State.READY
-
-
 # Order and numbers.
-
-
-def test_buried_jobs_keep_the_order_in_which_they_were_buried() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    session = started.connect()
-    ids = [started.put(session, b"%d" % n) for n in range(5)]
-    for job_id in (ids[3], ids[0], ids[4], ids[1]):
-        # All at the same instant: the order is the server's own.
-        started.queue.reserve_job(session, started.now_ns, job_id)
-        started.queue.bury(session, started.now_ns, job_id, 1)
-    for _ in range(3):
-        started.commit()
-        started = Started(started.directory.after_kill())
-    session = started.connect()
-    order: list[int] = []
-    while len(order) < 4:
-        before = {job_id for job_id, (state, _) in started.jobs().items() if state is State.BURIED}
-        started.queue.kick(session, started.now_ns, 1)
-        after = {job_id for job_id, (state, _) in started.jobs().items() if state is State.BURIED}
-        order += before - after
-    assert order == [ids[3], ids[0], ids[4], ids[1]]
 
 
 def test_a_job_buried_after_a_restart_comes_behind_those_buried_before() -> None:
@@ -364,27 +286,7 @@ def _survivors(started: Started) -> list[replay.Survivor]:
     return list(found.survivors(started.clock.now_ns()))
 
 
-def test_an_id_is_not_given_again_when_all_jobs_are_gone() -> None:
-    directory = MemoryDirectory()
-    started = Started(directory)
-    session = started.connect()
-    for _ in range(3):
-        started.queue.delete(session, started.now_ns, started.put(session))
-    for _ in range(3):
-        started.commit()
-        started = Started(started.directory.after_power_loss())
-        assert started.jobs() == {}
-    assert started.put(started.connect()) == 4
-
-
 # How the log goes on.
-
-
-def test_a_new_log_begins_at_1() -> None:
-    found = replay.read(MemoryDirectory(), quiet)
-    assert found.is_new
-    assert found.position(b"u" * 16) == Position(1, 1, 0, 1, b"u" * 16, 0, 1, 0)
-    assert found.tidy(MemoryDirectory()) == ""
 
 
 def test_after_an_ordered_stop_nothing_is_re_homed() -> None:
@@ -392,8 +294,7 @@ def test_after_an_ordered_stop_nothing_is_re_homed() -> None:
     scribe.write(put(1))
     scribe.finish()
     position = read(scribe).position(b"")
-    end = independent_reader.read_segment(scribe.files()[ONE])
-    assert end is not None
+    end = independent_reader.segment_of(scribe.files()[ONE])
     assert position == FIRST._replace(
         seq=2, first_lsn=4, prev_end=end["end"], incarnation=2, time_ns=T0 + 2 * MS, rehomed=[],
         ends={1: end["end"]},
@@ -414,16 +315,6 @@ def test_all_that_is_not_known_durable_is_re_homed_as_it_was() -> None:
     assert position.prev_end == 4096 + 64 + 80 + 8, "behind the frame with LSN 1"
 
 
-def test_a_sync_mark_leaves_nothing_to_re_home() -> None:
-    scribe = Scribe()
-    scribe.write(put(1))
-    assert read(scribe).position(b"").first_lsn == 1
-    scribe.mark()
-    position = read(scribe).position(b"")
-    assert (position.flags, position.first_lsn) == (AFTER_UNCLEAN_STOP, 2)
-    assert position.rehomed == []
-
-
 def test_remembered_keys_are_read_with_the_segment_that_will_hold_them() -> None:
     scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(put(1), put(2), delete(1), RememberedKey(1, b"known", 1, T0 + 60 * NS, T0))
@@ -440,25 +331,6 @@ def test_no_key_is_remembered_longer_than_was_asked_for(now_ns: int, until_ns: i
     scribe = Scribe(opening=[DEFAULT_TUBE], features=EXTENSIONS)
     scribe.write(RememberedKey(1, b"k", 1, T0 + 60 * NS, T0))
     assert [key.until_ns for key, _ in read(scribe).keys(now_ns)] == [until_ns]
-
-
-def test_re_homed_logs_read_the_same_and_are_durable() -> None:
-    scribe = Scribe(opening=[DEFAULT_TUBE])
-    scribe.write(DEFAULT_TUBE)
-    scribe.write(put(1, b"one"), put(2, b"two"), sync=False)
-    scribe.write(delete(1), sync=False)
-    directory = MemoryDirectory(scribe.files())
-    found = replay.read(directory, quiet)
-    again = Scribe(directory, position=found.position(b""), opening=[DEFAULT_TUBE], salt=99)
-    again.write()
-    found.release(directory)
-    log = independent_reader.read_log(files_of(directory))
-    assert log["verdict"] == "sound"
-    assert [(r["lsn"], r["type"]) for r in log["records"]] == [
-        (1, 32), (2, 32), (3, 1), (4, 1), (5, 7), (6, 32),
-    ]  # fmt: skip
-    jobs = {each.image.job_id: each.image.body for each in read(again).survivors(NOW)}
-    assert jobs == {2: b"two"}
 
 
 def test_the_segment_of_a_job_is_where_its_body_will_be() -> None:
@@ -484,24 +356,9 @@ def test_an_orderly_end_is_made_durable_before_it_is_built_on() -> None:
     scribe = Scribe()
     scribe.write(put(1))
     finish = scribe.log.finish(T0)
-    assert isinstance(scribe.directory, MemoryDirectory)
     # Written, and killed before the sync.
     scribe.writer.write(finish._replace(seals=False), False)
-    found = replay.read(scribe.directory, quiet)
+    found = replay.read(scribe.memory, quiet)
     assert found.small.is_clean
-    found.tidy(scribe.directory)
-    assert replay.read(scribe.directory.after_power_loss(), quiet).small.is_clean
-
-
-def test_a_torn_tail_is_kept_before_it_is_cut() -> None:
-    scribe = Scribe()
-    scribe.write(DEFAULT_TUBE)
-    scribe.write(put(1, b"torn"), sync=False)
-    raw = scribe.files()[ONE]
-    directory = MemoryDirectory({ONE: flipped(raw, raw.rindex(b"torn"))})
-    found = replay.read(directory, quiet)
-    assert found.tidy(directory) == f"(memory)/quarantine/{ONE}-4248-1.torn"
-    assert list(directory.quarantined) == [f"{ONE}-4248-1.torn"]
-    assert len(directory.read(ONE)) == len(raw), "it is cut only when the next segment is durable"
-    found.release(directory)
-    assert len(directory.read(ONE)) == 4248
+    found.tidy(scribe.memory)
+    assert replay.read(scribe.memory.after_power_loss(), quiet).small.is_clean

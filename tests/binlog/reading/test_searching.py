@@ -14,7 +14,6 @@ AT = SEGMENT_HEADER_BYTES + 1000
 
 
 def frame(base_lsn: int = 5, durable_lsn: int = 3, salt: int = SALT) -> bytes:
-    """One frame with a put."""
     return frames.encode(
         [put(1)], base_lsn=base_lsn, durable_lsn=durable_lsn, time_ns=T0, salt=salt
     )  # fmt: skip

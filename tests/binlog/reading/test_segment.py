@@ -6,7 +6,6 @@ from beanstalk_twisted.binlog.reading.segment import (
     NO_FRAME,
     NO_SEAL,
     Ending,
-    content_end,
     file_content_end,
     walk,
 )
@@ -30,7 +29,6 @@ NEXT_LSN = [1, 2, 4, 4, 5]
 
 
 def read(buffer: bytes, end: int | None = None) -> tuple[list[Frame], Ending]:
-    """The frames of a segment, and its ending."""
     *found, ending = walk(buffer, HEADER, end)
     assert isinstance(ending, Ending)
     return [frame for frame in found if isinstance(frame, Frame)], ending
@@ -116,9 +114,6 @@ def test_without_a_header_behind_damage_there_is_no_witness() -> None:
     assert read(flipped(WHOLE, STARTS[3] + 9))[1].witness_lsn == 0
 
 
-# What is proven without a watermark.
-
-
 @pytest.mark.parametrize("shift", [1, 3, 7, 13])
 def test_a_frame_that_was_moved_proves_damage(shift: int) -> None:
     unconfirmed = STARTS[3]
@@ -193,11 +188,6 @@ def test_a_frame_out_of_its_turn_is_a_problem() -> None:
     assert ending.problem == "a frame with LSN 2 stands where LSN 1 belongs"
     twice = HEADER.encode() + PARTS[0] + PARTS[0]
     assert read(twice)[1].problem == "a frame with LSN 1 stands where LSN 2 belongs"
-
-
-def test_content_ends_where_the_last_zeros_begin() -> None:
-    assert content_end(b"ab\0c\0\0", 1) == 4
-    assert content_end(b"ab\0\0", 2) == 2
 
 
 @pytest.mark.parametrize("zeros", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20])

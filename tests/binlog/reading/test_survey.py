@@ -18,7 +18,6 @@ from tests.binlog.forging import with_header_field
 from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import (
     DEFAULT_TUBE,
-    FIRST,
     MS,
     SALT,
     T0,
@@ -47,7 +46,6 @@ def three_segments() -> Scribe:
 
 
 def survey(files: Files) -> Survey:
-    """Look, and see that nothing was changed by it."""
     directory = MemoryDirectory(files)
     found = Survey(directory, quiet)
     assert directory.operations == 0
@@ -56,16 +54,9 @@ def survey(files: Files) -> Survey:
 
 
 def refusal(files: Files) -> BinlogError:
-    """The error that a server ends with."""
     error = survey(files).refusal()
     assert error is not None
     return error
-
-
-def test_no_files_are_a_log_that_is_new() -> None:
-    found = survey({})
-    assert found.refusal() is None
-    assert (found.segments, found.durable_lsn, found.torn) == ([], 0, None)
 
 
 def test_a_sound_log_is_not_refused() -> None:
@@ -77,45 +68,34 @@ def test_a_sound_log_is_not_refused() -> None:
     assert found.durable_lsn == 8, "of the last batch nobody said so yet"
 
 
-def test_files_that_are_no_segments_do_not_matter() -> None:
-    files = {**three_segments().files(), "LOCK": b"me", "lock": b"", "notes.txt": b"binlog.1"}
-    assert survey(files).refusal() is None
-
-
 # Refusals.
 
 Change = Callable[[Files], Files]
 
 
 def without(*names: str) -> Change:
-    """Files are missing."""
     return lambda files: {name: raw for name, raw in files.items() if name not in names}
 
 
 def with_field(name: str, offset: int, pattern: str, value: int | bytes) -> Change:
-    """A header says something else."""
     return lambda files: edited(
         files, name, lambda raw: with_header_field(raw, offset, pattern, value)
     )
 
 
 def in_place_of(name: str, other: str) -> Change:
-    """A file is a copy of another."""
     return lambda files: {**files, name: files[other]}
 
 
 def also(name: str) -> Change:
-    """Another file is there too."""
     return lambda files: {**files, name: b"\7\0\0\0"}
 
 
 def bit(name: str, offset: int) -> Change:
-    """A bit is flipped."""
     return lambda files: edited(files, name, lambda raw: flipped(raw, offset))
 
 
 def cut(name: str, size: int) -> Change:
-    """A file is shorter."""
     return lambda files: edited(files, name, lambda raw: raw[:size])
 
 
@@ -201,29 +181,8 @@ def test_each_thing_that_is_wrong_has_words_of_its_own(
     assert said in str(found)
     assert "nothing was changed" in str(found).replace("nothing\n", "nothing ")
     assert "(memory)" in str(found)
-
-
-def test_damage_names_the_command_that_shows_it_all() -> None:
-    found = refusal(bit(THREE, FIRST_FRAME + 70)(three_segments().files()))
-    assert "Run 'binlog-inspect check (memory)'" in str(found)
-
-
-def test_two_logs_in_one_directory_are_refused() -> None:
-    other = Scribe(position=FIRST._replace(store_uuid=b"another store!!!"))
-    other.write(DEFAULT_TUBE, put(1))
-    files = {**three_segments().files(), segment_name(4): other.files()[ONE]}
-    found = refusal(with_field(segment_name(4), 16, "<Q", 4)(files))
-    assert isinstance(found, Incompatible)
-    assert f"{segment_name(4)}: it belongs to another store" in str(found)
-
-
-def test_two_histories_of_one_store_are_refused() -> None:
-    """A segment of an older backup among newer ones."""
-    older = Scribe(opening=[DEFAULT_TUBE])
-    older.write(put(1, b"y" * 9000), put(9))
-    found = refusal({**three_segments().files(), ONE: older.files()[ONE]})
-    assert isinstance(found, Damaged)
-    assert ONE in str(found)
+    if error is Damaged:
+        assert "Run 'binlog-inspect check (memory)'" in str(found)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -234,8 +193,10 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "binlog.1" in text
 
 
-@pytest.mark.parametrize("name", ["binlog.", "binlog.1a", "binlog.1.gz", "xbinlog.1", "binlog"])
-def test_names_that_only_resemble_beanstalkds_are_none(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["binlog.", "binlog.1a", "binlog.1.gz", "xbinlog.1", "binlog", "LOCK", "notes.txt"]
+)
+def test_files_of_other_names_do_not_matter(name: str) -> None:
     assert survey(also(name)(three_segments().files())).refusal() is None
 
 
@@ -276,25 +237,13 @@ def test_an_enormous_gap_is_found_without_counting_it() -> None:
 
 
 def end_of(raw: bytes) -> int:
-    """Where a segment's frames end."""
-    segment = independent_reader.read_segment(raw)
-    assert segment is not None
+    segment = independent_reader.segment_of(raw)
     return int(segment["end"])
 
 
 def last_frame(raw: bytes) -> int:
-    """Where its last frame starts."""
-    segment = independent_reader.read_segment(raw)
-    assert segment is not None
+    segment = independent_reader.segment_of(raw)
     return int(segment["frames"][-1]["offset"])
-
-
-def test_zeros_behind_the_last_frame_are_a_regular_end() -> None:
-    files = three_segments().files()
-    end = end_of(files[THREE])
-    for content in (files[THREE][:end], files[THREE][:end] + bytes(100_000)):
-        found = survey({**files, THREE: content})
-        assert (found.refusal(), found.torn, found.durable_lsn) == (None, None, 8)
 
 
 @pytest.mark.parametrize("zeros", [0, 8, 4096, 100_000])
@@ -309,20 +258,23 @@ def test_garbage_behind_the_last_frame_is_a_torn_tail(zeros: int) -> None:
     assert "(LSN 10 and later, not known to be durable)" in str(found.torn)
 
 
-def test_a_last_frame_that_nobody_confirmed_may_be_torn() -> None:
-    files = three_segments().files()
-    at = last_frame(files[THREE])
-    found = survey(bit(THREE, at + 70)(files))
-    assert found.refusal() is None
-    assert found.torn is not None
-    assert (found.torn.first_lsn, found.durable_lsn) == (9, 8)
+def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage_but_may_bear_witness() -> None:
+    """While one sync runs, later frames are written; the disk may keep a later and not an
+    earlier one.
+    """
+    found = survey(intact_behind_damage(durable_lsn=1))
+    assert (found.refusal(), found.torn and found.torn.first_lsn) == (None, 2)
+    found = survey(intact_behind_damage(durable_lsn=2))
+    assert "LSN 2 to 2 were durable" in str(found.refusal())
 
 
-def test_a_sync_mark_confirms_the_frame_before_it() -> None:
+def test_the_last_frame_may_be_torn_until_a_sync_mark_confirms_it() -> None:
     scribe = three_segments()
-    at = last_frame(scribe.files()[THREE])
+    damaged = bit(THREE, last_frame(scribe.files()[THREE]) + 70)
+    found = survey(damaged(scribe.files()))
+    assert (found.refusal(), found.torn and found.torn.first_lsn, found.durable_lsn) == (None, 9, 8)
     scribe.mark()
-    found = survey(bit(THREE, at + 70)(scribe.files()))
+    found = survey(damaged(scribe.files()))
     assert found.durable_lsn == 9
     assert "LSN 9 to 9 were durable and cannot all be read" in str(found.refusal())
 
@@ -334,8 +286,7 @@ def test_a_clean_stop_confirms_all_before_it() -> None:
     assert found.small.is_clean
     assert found.durable_lsn == 11
     # The CLEAN_STOP's own frame says that what came before it was durable.
-    at = independent_reader.read_segment(scribe.files()[THREE])
-    assert at is not None
+    at = independent_reader.segment_of(scribe.files()[THREE])
     offset = at["frames"][1]["offset"]
     assert "LSN 9 to 9 were durable" in str(refusal(bit(THREE, offset + 70)(scribe.files())))
 
@@ -364,21 +315,6 @@ def intact_behind_damage(durable_lsn: int) -> Files:
     return {ONE: raw[: end_of(raw)] + torn + whole}
 
 
-def test_a_whole_frame_behind_a_torn_one_is_no_proof_of_damage() -> None:
-    """While one sync runs, later frames are written; the disk may keep a later and not an
-    earlier one.
-    """
-    found = survey(intact_behind_damage(durable_lsn=1))
-    assert found.refusal() is None
-    assert found.torn is not None
-    assert found.torn.first_lsn == 2
-
-
-def test_but_it_may_bear_witness() -> None:
-    found = survey(intact_behind_damage(durable_lsn=2))
-    assert "LSN 2 to 2 were durable" in str(found.refusal())
-
-
 # The newest segment got its name when its first frame was durable.
 
 
@@ -388,16 +324,6 @@ def test_a_newest_segment_without_a_frame_is_damaged(zeros: int) -> None:
     assert f"{THREE}: offset 4096: LSN 7 to 7 were durable and cannot all be read: no frame" in (
         str(refusal(files))
     )
-
-
-def test_a_first_frame_that_cannot_be_read_is_damage() -> None:
-    scribe = three_segments()
-    scribe.end_segment()
-    scribe.write(put(5))
-    last = segment_name(4)
-    for offset in (0, 70):
-        damaged = bit(last, FIRST_FRAME + offset)(scribe.files())
-        assert f"{last}: offset 4096: LSN 11 to 11 were durable" in str(refusal(damaged))
 
 
 @pytest.mark.parametrize("count", range(1, 16))
@@ -419,14 +345,6 @@ def test_an_archived_segment_may_have_no_frame() -> None:
     files = edited(three_segments().files(), THREE, lambda raw: raw[:4096])
     found = Survey(MemoryDirectory(files), quiet, is_whole=False)
     assert (found.refusal(), found.torn) == (None, None)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_behind_the_last_frame_are_at_most_torn(tail: bytes) -> None:
-    files = three_segments().files()
-    found = survey({**files, THREE: files[THREE][: end_of(files[THREE])] + tail})
-    assert found.refusal() is None
-    assert found.small.records == 9
 
 
 @given(st.binary(max_size=200), st.integers(0, 8000), st.sampled_from([ONE, TWO, THREE]))
@@ -536,7 +454,6 @@ def test_a_record_size_of_a_newer_version_is_followed() -> None:
 
 
 def left(files: Files) -> Survey:
-    """A log, but for bodies that may be left."""
     return Survey(MemoryDirectory(files), quiet, leaves_bodies=True)
 
 

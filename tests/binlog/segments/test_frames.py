@@ -16,7 +16,6 @@ from beanstalk_twisted.binlog.records.others import (
     NotUnderstood,
     Record,
     Seal,
-    TubeDef,
     decode_record,
 )
 from beanstalk_twisted.binlog.segments import frames
@@ -49,12 +48,17 @@ CASES: dict[str, Sequence[Record]] = {
 
 
 def encode(records: Sequence[Record], base_lsn: int = 5, salt: int = SALT) -> bytes:
-    """One frame."""
     return frames.encode(records, base_lsn=base_lsn, durable_lsn=4, time_ns=T0, salt=salt)
 
 
 def decode(buffer: bytes, at: int = 0) -> Frame | Incomplete | Damage:
     return frames.decode(buffer, at, len(buffer), SALT)
+
+
+def whole(raw: bytes) -> Frame:
+    frame = decode(raw)
+    assert isinstance(frame, Frame)
+    return frame
 
 
 def records_of(buffer: bytes, frame: Frame) -> list[Record]:
@@ -66,15 +70,19 @@ every_case = pytest.mark.parametrize("records", CASES.values(), ids=CASES.keys()
 
 
 @every_case
-def test_a_whole_frame_reads_back(records: Sequence[Record]) -> None:
+def test_both_readers_read_a_whole_frame(records: Sequence[Record]) -> None:
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert (frame.offset, frame.end, frame.n_rec) == (0, len(raw), len(records))
     assert (frame.base_lsn, frame.next_lsn, frame.durable_lsn) == (5, 5 + len(records), 4)
     assert frame.time_ns == T0
     assert records_of(raw, frame) == list(records)
     assert len(raw) % 8 == 0
+    seen = independent_reader.read_frame(raw, 0, SALT)
+    assert seen is not None
+    assert (seen["base_lsn"], seen["durable_lsn"], seen["time_ns"]) == (5, 4, T0)
+    assert [r["data"] for r in seen["records"]] == [r.data for r in records]
+    assert [r["type"] for r in seen["records"]] == [int(r.kind) for r in records]
 
 
 @every_case
@@ -115,21 +123,10 @@ def test_a_bit_flipped_anywhere_is_seen_but_in_the_padding(records: Sequence[Rec
             assert isinstance(decode(flipped(raw, offset, bit)), Damage), (offset, bit)
 
 
-@every_case
-def test_the_other_reader_sees_the_same_frame(records: Sequence[Record]) -> None:
-    raw = encode(records)
-    seen = independent_reader.read_frame(raw, 0, SALT)
-    assert seen is not None
-    assert (seen["base_lsn"], seen["durable_lsn"], seen["time_ns"]) == (5, 4, T0)
-    assert [r["data"] for r in seen["records"]] == [r.data for r in records]
-    assert [r["type"] for r in seen["records"]] == [int(r.kind) for r in records]
-
-
 @given(st.lists(any_record, max_size=8), st.integers(1, 1 << 63))
 def test_any_records_read_back(records: list[Record], base_lsn: int) -> None:
     raw = encode(records, base_lsn)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert frame.base_lsn == base_lsn
     assert records_of(raw, frame) == records
 
@@ -183,7 +180,6 @@ def test_lengths_that_contradict_each_other_are_damage(changes: dict[str, int], 
 
 
 def padded(length: int) -> int:
-    """The length up to a multiple of 8."""
     return length + -length % 8
 
 
@@ -213,8 +209,7 @@ def test_records_with_columns_of_a_newer_version_are_read() -> None:
     raw = frames.assemble(
         array, (b"onetwo",), n_rec=2, base_lsn=5, durable_lsn=4, time_ns=T0, salt=SALT, rec_size=96
     )
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert records_of(raw, frame) == records
     assert list(frames.kinds_and_ids(raw, frame)) == [(1, 1), (1, 2)]
 
@@ -232,8 +227,7 @@ def test_a_large_heap_reads_back_in_one_piece_or_many(size: int) -> None:
 
 def test_data_outside_its_frame_is_not_read() -> None:
     raw = encode([put()])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     fields = list(frames.raw_record(raw, frame, 0))
     for offset, length in [(0, 6), (1, 5), (5, 1), (U32, U32)]:
         fields[16:18] = offset, length
@@ -243,48 +237,32 @@ def test_data_outside_its_frame_is_not_read() -> None:
     assert frames.data_of(raw, frame, tuple(fields)) == b""
 
 
-def test_types_and_ids_are_those_of_the_records() -> None:
-    raw = encode([DEFAULT_TUBE, put(9), delete(9)])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
-    assert list(frames.kinds_and_ids(raw, frame)) == [(32, 0), (1, 9), (7, 9)]
-
-
 # Cutting a batch into frames.
 
 
-def sizes(records: Sequence[Record]) -> list[int]:
-    """How many records each frame of a batch would have."""
-    return [len(run) for run in frames.split(records)]
+HALF = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES))
+MORE = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES + 1))
+LARGE = put(1, b"x" * (FRAME_TARGET_BYTES - RECORD_BYTES + 1))
+# A frame's size is the nearer bound for all real records than their number.
+PER_FRAME = FRAME_TARGET_BYTES // RECORD_BYTES
+assert PER_FRAME < MAX_FRAME_RECORDS
 
 
-FILLS = FRAME_TARGET_BYTES - RECORD_BYTES
-
-
-def test_nothing_makes_no_frame() -> None:
-    assert sizes([]) == []
-
-
-def test_a_frame_ends_before_it_passes_its_size() -> None:
-    half = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES))
-    more = put(1, b"x" * (FRAME_TARGET_BYTES // 2 - RECORD_BYTES + 1))
-    assert sizes([half, half]) == [2]
-    assert sizes([half, more]) == [1, 1]
-    assert sizes([half, half, half]) == [2, 1]
-
-
-def test_a_large_body_has_a_frame_of_its_own() -> None:
-    large = put(1, b"x" * (FILLS + 1))
-    assert sizes([put(), large, put()]) == [1, 1, 1]
-    assert sizes([large]) == [1]
-
-
-def test_a_frame_ends_when_it_has_all_the_records_it_may() -> None:
-    # The record's limit comes first only for records that cost nothing; a frame's size is the
-    # nearer bound for all real ones.
-    per_frame = FRAME_TARGET_BYTES // RECORD_BYTES
-    assert per_frame < MAX_FRAME_RECORDS
-    assert sizes([delete()] * (per_frame + 1)) == [per_frame, 1]
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], []),
+        ([HALF, HALF], [2]),
+        ([HALF, MORE], [1, 1]),
+        ([HALF, HALF, HALF], [2, 1]),
+        ([LARGE], [1]),
+        ([put(), LARGE, put()], [1, 1, 1]),
+        ([delete()] * (PER_FRAME + 1), [PER_FRAME, 1]),
+    ],
+    ids=["nothing", "full", "a byte more", "three halves", "large", "large in between", "small"],
+)
+def test_a_frame_ends_before_it_passes_its_size(records: list[Record], expected: list[int]) -> None:
+    assert [len(run) for run in frames.split(records)] == expected
 
 
 def test_what_is_to_stay_whole_is_not_cut() -> None:
@@ -354,13 +332,6 @@ def test_searching_arbitrary_bytes_raises_nothing(noise: bytes, places: list[int
     assert list(resynchronise(bytes(buffer), 0, len(buffer), SALT, 0)) == []
 
 
-def test_a_tube_may_be_named_in_the_frame_that_uses_it() -> None:
-    raw = encode([TubeDef(2, b"mail", T0), put(1, tube_id=2)])
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
-    assert records_of(raw, frame)[0] == TubeDef(2, b"mail", T0)
-
-
 # Bodies that are left to somebody else.
 
 LEFT_HEAPS: list[tuple[list[Record], bool]] = [
@@ -377,8 +348,7 @@ def test_a_heap_has_nothing_but_bodies_if_nothing_else_is_needed_of_it(
     records: list[Record], is_so: bool
 ) -> None:
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     assert frames.holds_bodies_only(raw, frame) is is_so
 
 
@@ -388,8 +358,7 @@ def test_of_the_heap_only_bodies_may_be_damaged_if_they_are_left(
 ) -> None:
     """Each byte of the heap and of the records, flipped."""
     raw = encode(records)
-    frame = decode(raw)
-    assert isinstance(frame, Frame)
+    frame = whole(raw)
     data = [(each.data, isinstance(each, JobImage) and each.tags is None) for each in records]
     may_be_damaged = [is_body for bytes_, is_body in data for _ in bytes_]
     for at, is_body in enumerate(may_be_damaged, start=frame.heap_at):

@@ -48,13 +48,11 @@ def first_of(files: Files) -> tuple[MemoryDirectory, Segment]:
 
 
 def changed(files: Files, at: int) -> Files:
-    """Another byte stands there in the first segment."""
     raw = files[ONE]
     return {**files, ONE: raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]}
 
 
 def bad_of(slices: list[Slice]) -> list[BadHeap]:
-    """All that is damaged."""
     return [bad for each in slices for bad in each.bad]
 
 

@@ -55,12 +55,6 @@ class Disk:
         return self.shortcut.take(self.now_ns)
 
 
-def test_of_a_new_disk_nothing_is_known_until_some_syncs_are_done() -> None:
-    disk = Disk()
-    assert disk.sync(50 * US, LESSONS) == 0
-    assert disk.is_open
-
-
 @pytest.mark.parametrize(("took_ns", "is_quick"), [(LIMIT_NS, True), (LIMIT_NS + 8, False)])
 def test_a_disk_is_quick_up_to_the_limit(took_ns: int, is_quick: bool) -> None:
     disk = Disk()
@@ -177,25 +171,15 @@ def test_a_disk_that_was_always_quick_is_known_after_its_first_syncs(syncs: list
     assert at_once == len(syncs) - LESSONS
 
 
-WITHIN_20_MS = FsyncPolicy(0.02)
-
-
-def test_replies_wait_for_syncs_only_if_there_is_one_before_each() -> None:
-    assert [each.is_always for each in (ALWAYS, WITHIN_20_MS, NEVER)] == [True, False, False]
-
-
 @pytest.mark.parametrize(
-    ("policy", "latest_s"), [(ALWAYS, RELAXED_SYNC_S), (WITHIN_20_MS, 0.02), (NEVER, None)]
+    ("policy", "is_always", "latest_s", "words"),
+    [
+        (ALWAYS, True, RELAXED_SYNC_S, "fsync always"),
+        (FsyncPolicy(0.02), False, 0.02, "fsync within 20 ms"),
+        (NEVER, False, None, "fsync never"),
+    ],
 )
 def test_all_that_is_written_is_synced_in_time_if_ever(
-    policy: FsyncPolicy, latest_s: float | None
+    policy: FsyncPolicy, is_always: bool, latest_s: float | None, words: str
 ) -> None:
-    assert policy.latest_s == latest_s
-
-
-@pytest.mark.parametrize(
-    ("policy", "words"),
-    [(ALWAYS, "fsync always"), (WITHIN_20_MS, "fsync within 20 ms"), (NEVER, "fsync never")],
-)
-def test_it_is_said_as_the_option_says_it(policy: FsyncPolicy, words: str) -> None:
-    assert policy.in_words == words
+    assert (policy.is_always, policy.latest_s, policy.in_words) == (is_always, latest_s, words)

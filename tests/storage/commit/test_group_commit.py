@@ -119,14 +119,12 @@ class Bench:
         self.operations.append(operation)
 
     def put(self, body: bytes = b"body") -> int:
-        """Append a record that replies wait for."""
         self.jobs += 1
         ready, client = State.READY, Reason.CLIENT
         image = JobImage(Kind.PUT, ready, client, 0, self.jobs, 0, 0, 0, 60, 1, body=body)
         return self._append(image)
 
     def reserve(self) -> int:
-        """Append a record that no reply waits for."""
         reserved, client = State.RESERVED, Reason.CLIENT
         return self._append(JobImage(Kind.RESERVE, reserved, client, 0, 1, 0, 9, 0, 60, 1))
 
@@ -136,7 +134,6 @@ class Bench:
         return lsn
 
     def turn(self) -> None:
-        """Let the turn of the reactor end."""
         self.clock.advance(0)
 
     def finish_io(self) -> None:
@@ -146,13 +143,27 @@ class Bench:
             self.io.step()
             self.turn()
 
+    def commit(self) -> int:
+        """Put a job, and let it become durable as the policy says."""
+        lsn = self.put()
+        self.finish_io()
+        return lsn
+
+    def schedule(self) -> None:
+        """Let the committer look for something to do, and do it."""
+        self.committer.schedule()
+        self.finish_io()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and the disk do what it is asked for then."""
+        self.clock.advance(seconds)
+        self.finish_io()
+
     def jobs_after_power_loss(self) -> set[int]:
         """Give the ids of the jobs that survive one at this moment."""
         return jobs_in(self.directory.after_power_loss())
 
     def fail(self, operation: str) -> None:
-        """Let the disk refuse this from now on."""
-
         def fault(asked: str, name: str) -> None:
             self.operations.append(asked)
             if asked == operation:
@@ -162,12 +173,10 @@ class Bench:
 
 
 def read(directory: MemoryDirectory) -> replay.Replay:
-    """Read a log as the next start would."""
     return replay.read(directory, lambda done, total: None)
 
 
 def jobs_in(directory: MemoryDirectory) -> set[int]:
-    """Give the ids of the jobs in a log."""
     return {image.job_id for image, _, _ in read(directory).survivors(0)}
 
 
@@ -178,8 +187,7 @@ def test_what_one_turn_appends_is_written_together_and_at_its_end() -> None:
     bench = Bench(ALWAYS)
     bench.put(), bench.put()
     assert not bench.io
-    last = bench.put()
-    bench.finish_io()
+    last = bench.commit()
     assert bench.operations == ["write", "sync"]
     assert bench.acknowledged == [last]
 
@@ -218,17 +226,6 @@ def test_what_is_large_and_has_come_with_the_end_of_a_write_has_a_turn_of_its_ow
     assert bench.jobs_after_power_loss() == {1, 2}
 
 
-def test_what_is_large_is_written_before_the_end() -> None:
-    bench = Bench(ALWAYS, segment_bytes=4 * LARGE_BYTES)
-    bench.put()
-    bench.turn()
-    bench.put(bytes(LARGE_BYTES))
-    ended: list[None] = []
-    bench.committer.finish().addCallback(ended.append)
-    bench.finish_io()
-    assert ended and bench.jobs_after_power_loss() == {1, 2}
-
-
 def test_nothing_is_written_when_nothing_was_appended() -> None:
     bench = Bench(ALWAYS)
     bench.committer.schedule()
@@ -239,33 +236,9 @@ def test_nothing_is_written_when_nothing_was_appended() -> None:
 # When replies go.
 
 
-def test_always_settles_only_what_survives_a_power_loss() -> None:
-    bench = Bench(ALWAYS)
-    bench.on_acknowledge = lambda: bench.acknowledged.append(len(bench.jobs_after_power_loss()))
-    for _ in range(3):
-        bench.put()
-        bench.finish_io()
-    assert bench.acknowledged == [1, 2, 3]
-
-
-def test_always_writes_what_no_reply_waits_for_without_a_sync() -> None:
-    bench = Bench(ALWAYS)
-    bench.put()
-    bench.finish_io()
-    bench.operations.clear()
-    bench.reserve()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
-    assert bench.operations == ["write"]
-    last = bench.put()
-    bench.finish_io()
-    assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn == last
-
-
 def durable_after(bench: Bench, seconds: float) -> int:
     """Give what the log on disk says to be durable when so much time has passed."""
-    bench.clock.advance(seconds)
-    bench.finish_io()
+    bench.wait(seconds)
     return read(bench.directory.after_kill()).survey.durable_lsn
 
 
@@ -287,52 +260,30 @@ def test_always_does_not_sync_again_what_a_reply_has_waited_for_meanwhile() -> N
     bench = Bench(ALWAYS)
     bench.reserve()
     durable_after(bench, IDLE_FLUSH_S)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     assert durable_after(bench, 3600) == lsn
     assert bench.operations == ["write", "write", "sync", "write"]
 
 
-def test_never_syncs_nothing_that_no_reply_waits_for() -> None:
-    bench = Bench(NEVER)
-    bench.reserve()
-    durable_after(bench, IDLE_FLUSH_S)
-    durable_after(bench, 3600)
-    assert bench.operations == ["write"]
-
-
 def test_an_interval_settles_what_is_written_and_syncs_in_time() -> None:
     bench = Bench(PERIODIC)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     assert (bench.operations, bench.acknowledged) == (["write"], [lsn])
     assert (bench.jobs_after_power_loss(), jobs_in(bench.directory.after_kill())) == (set(), {1})
     bench.clock.advance(INTERVAL_S - 0.001)
     assert not bench.io
-    bench.clock.advance(0.001)
-    bench.finish_io()
+    bench.wait(0.001)
     assert bench.operations == ["write", "sync"]
     assert bench.jobs_after_power_loss() == {1}
 
 
 def test_an_interval_begins_with_the_first_write_that_it_has_to_sync() -> None:
     bench = Bench(PERIODIC)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     bench.clock.advance(INTERVAL_S * 0.75)
-    bench.put()
-    bench.finish_io()
-    bench.clock.advance(INTERVAL_S * 0.25)
-    bench.finish_io()
+    bench.commit()
+    bench.wait(INTERVAL_S * 0.25)
     assert bench.jobs_after_power_loss() == {1, 2}
-
-
-def test_one_timer_serves_all_that_is_written_in_an_interval() -> None:
-    bench = Bench(PERIODIC)
-    for _ in range(50):
-        bench.put()
-        bench.finish_io()
-    assert len(bench.clock.getDelayedCalls()) == 1
 
 
 def test_an_interval_is_kept_while_the_disk_is_never_idle() -> None:
@@ -349,10 +300,11 @@ def test_an_interval_is_kept_while_the_disk_is_never_idle() -> None:
 
 def test_never_syncs_only_when_a_segment_or_the_server_ends() -> None:
     bench = Bench(NEVER)
-    lsn = bench.put()
-    bench.finish_io()
-    bench.clock.advance(3600)
-    assert (bench.operations, bench.acknowledged) == (["write"], [lsn])
+    lsn = bench.commit()
+    bench.reserve()
+    bench.wait(IDLE_FLUSH_S)
+    bench.wait(3600)
+    assert (bench.operations, bench.acknowledged[:1]) == (["write", "write"], [lsn])
     bench.committer.finish()
     bench.finish_io()
     assert bench.jobs_after_power_loss() == {1}
@@ -369,25 +321,14 @@ def test_replies_go_on_when_segments_end_in_between(policy: FsyncPolicy) -> None
     assert jobs_in(bench.directory.after_kill()) == set(range(1, 21))
 
 
-def test_more_than_the_limit_waiting_for_the_disk_is_congestion() -> None:
-    bench = Bench(ALWAYS, 2 * MAX_UNACKNOWLEDGED_BYTES)
-    record_bytes = 80
-    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 2 - record_bytes))
-    bench.turn()
-    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 4))
-    assert not bench.committer.is_congested
-    bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES // 4))
-    assert bench.committer.is_congested
-    bench.io.step()
-    assert not bench.committer.is_congested
-
-
 def test_exactly_the_limit_waiting_for_the_disk_is_no_congestion_yet() -> None:
     bench = Bench(ALWAYS, 2 * MAX_UNACKNOWLEDGED_BYTES)
     bench.put(b"x" * (MAX_UNACKNOWLEDGED_BYTES - 80))
     assert not bench.committer.is_congested
     bench.reserve()
     assert bench.committer.is_congested
+    bench.finish_io()
+    assert not bench.committer.is_congested
 
 
 @pytest.mark.parametrize(("policy", "briefs"), [(ALWAYS, 0), (PERIODIC, 2), (NEVER, 1)])
@@ -395,11 +336,9 @@ def test_only_where_replies_wait_for_no_sync_may_the_reactor_write_itself(
     policy: FsyncPolicy, briefs: int
 ) -> None:
     bench = Bench(policy)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     for _ in range(3):
-        bench.clock.advance(1)
-        bench.finish_io()
+        bench.wait(1)
     assert bench.operations.count("write") == (1 if policy is NEVER else 2)
     assert bench.io.briefs == briefs
 
@@ -416,15 +355,13 @@ def written_since(bench: Bench, lsn: int) -> int:
 @POLICIES
 def test_what_no_reply_waits_for_waits_for_what_one_does(policy: FsyncPolicy) -> None:
     bench = Bench(policy)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     written = bench.operations.count("write")
     for _ in range(3):
         bench.reserve()
         bench.finish_io()
     assert bench.operations.count("write") == written
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     assert bench.operations.count("write") == written + 1
     assert written_since(bench, lsn) == 3 + 1
 
@@ -432,25 +369,21 @@ def test_what_no_reply_waits_for_waits_for_what_one_does(policy: FsyncPolicy) ->
 @POLICIES
 def test_it_does_not_wait_longer_than_a_lull(policy: FsyncPolicy) -> None:
     bench = Bench(policy)
-    lsn = bench.put()
-    bench.finish_io()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
+    lsn = bench.commit()
+    bench.wait(IDLE_FLUSH_S)
     bench.reserve()
     bench.finish_io()
     bench.clock.advance(IDLE_FLUSH_S - 0.001)
     bench.reserve()
     bench.finish_io()
     assert written_since(bench, lsn) == 0
-    bench.clock.advance(0.001)
-    bench.finish_io()
+    bench.wait(0.001)
     assert written_since(bench, lsn) == 2
 
 
 def test_nor_when_the_disk_is_busy_at_the_end_of_the_lull() -> None:
     bench = Bench(ALWAYS)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     lsn = bench.put()
     bench.turn()
     bench.reserve()
@@ -464,22 +397,18 @@ def test_nor_when_the_disk_is_busy_at_the_end_of_the_lull() -> None:
 
 def test_what_is_written_after_a_lull_vouches_for_the_commit_before_it() -> None:
     bench = Bench(ALWAYS)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     bench.reserve()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
+    bench.wait(IDLE_FLUSH_S)
     assert read(bench.directory.after_kill()).survey.durable_lsn >= lsn
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
+    bench.wait(IDLE_FLUSH_S)
     assert bench.operations == ["write", "sync", "write"], "no mark is needed"
 
 
 @pytest.mark.parametrize(("more", "writes"), [(0, 0), (1, 1)])
 def test_many_of_them_are_written_without_waiting(more: int, writes: int) -> None:
     bench = Bench(ALWAYS)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     bench.operations.clear()
     record_bytes = 80
     for _ in range(MAX_RELAXED_BYTES // record_bytes + more):
@@ -490,29 +419,20 @@ def test_many_of_them_are_written_without_waiting(more: int, writes: int) -> Non
 
 def test_a_sync_mark_follows_when_the_log_falls_idle() -> None:
     bench = Bench(ALWAYS)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
+    assert read(bench.directory.after_kill()).survey.durable_lsn < lsn
     bench.clock.advance(IDLE_FLUSH_S - 0.001)
     assert not bench.io
-    bench.clock.advance(0.001)
-    bench.finish_io()
+    bench.wait(0.001)
     assert bench.operations == ["write", "sync", "write"]
     bench.clock.advance(3600)
     assert (bench.operations[3:], bench.clock.getDelayedCalls()) == ([], [])
     assert read(bench.directory.after_kill()).survey.durable_lsn >= lsn
 
 
-def test_without_the_sync_mark_the_watermark_would_not_be_on_disk() -> None:
-    bench = Bench(ALWAYS)
-    lsn = bench.put()
-    bench.finish_io()
-    assert read(bench.directory.after_kill()).survey.durable_lsn < lsn
-
-
 def test_no_sync_mark_is_written_while_there_is_something_else_to_write() -> None:
     bench = Bench(ALWAYS)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     bench.clock.advance(IDLE_FLUSH_S / 2)
     bench.put()
     bench.turn()
@@ -520,8 +440,7 @@ def test_no_sync_mark_is_written_while_there_is_something_else_to_write() -> Non
     assert len(bench.io) == 1
     bench.finish_io()
     assert bench.operations == ["write", "sync"] * 2
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
+    bench.wait(IDLE_FLUSH_S)
     assert bench.operations == ["write", "sync", "write", "sync", "write"]
 
 
@@ -554,8 +473,7 @@ def test_few_timers_are_pending_and_no_promise_is_early_or_forgotten(
             assert bench.committer.acknowledgeable_lsn == bench.log.durable_lsn
     bench.finish_io()
     for _ in range(round(2 * RELAXED_SYNC_S / INTERVAL_S)):
-        bench.clock.advance(INTERVAL_S)
-        bench.finish_io()
+        bench.wait(INTERVAL_S)
     assert bench.clock.getDelayedCalls() == []
     assert policy is NEVER or bench.log.durable_lsn == bench.log.last_lsn
     puts = actions.count("put")
@@ -573,8 +491,7 @@ def test_no_reply_is_released_after_the_disk_has_failed(
     operation: str, policy: FsyncPolicy
 ) -> None:
     bench = Bench(policy)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     before = list(bench.acknowledged)
     bench.fail(operation)
     bench.put(b"x" * (1 << 16))  # It begins a segment, so that every policy syncs.
@@ -584,36 +501,20 @@ def test_no_reply_is_released_after_the_disk_has_failed(
     assert bench.acknowledged == before
     bench.put()
     for _ in range(4):
-        bench.clock.advance(INTERVAL_S)
-        bench.finish_io()
+        bench.wait(INTERVAL_S)
     assert bench.acknowledged == before
     assert [failure.type for failure in bench.failures] == [WriteFailed]
 
 
 def test_a_sync_that_fails_when_its_interval_is_over_is_not_forgiven() -> None:
     bench = Bench(PERIODIC)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     bench.fail("sync")
     bench.clock.advance(INTERVAL_S)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert bench.acknowledged == [lsn]
     assert bench.operations.count("sync") == 1
-
-
-def test_a_failure_says_what_failed_and_what_to_do() -> None:
-    bench = Bench(ALWAYS)
-    bench.fail("sync")
-    bench.put()
-    bench.finish_io()
-    (failure,) = bench.failures
-    message = failure.getErrorMessage()
-    assert "00000000000000000001.tql failed: Input/output error" in message
-    assert "binlog-inspect check" in message
-    assert isinstance(failure.value, WriteFailed)
-    assert failure.value.exit_code == 74
 
 
 # Space.
@@ -625,8 +526,13 @@ def fill_disk(bench: Bench) -> None:
     bench.directory.space = sum(len(bench.directory.read(name)) for name in names)
 
 
+def full_bench(policy: FsyncPolicy = ALWAYS) -> Bench:
+    bench = Bench(policy, is_prepared=False)
+    fill_disk(bench)
+    return bench
+
+
 def spares_of(bench: Bench) -> list[str]:
-    """Give the names of the files that are ready."""
     return [name for name in bench.directory.names() if name.startswith("spare.")]
 
 
@@ -646,20 +552,10 @@ def test_space_is_made_ready_ahead_one_file_at_a_time_until_there_is_enough() ->
     assert not bench.clock.getDelayedCalls()
 
 
-def test_what_is_appended_while_space_is_made_ready_is_written_next() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    bench.committer.schedule()
-    bench.turn()
-    lsn = bench.put()
-    bench.finish_io()
-    assert bench.acknowledged == [lsn]
-
-
 def test_more_that_waits_has_more_made_ready() -> None:
     bench = Bench(ALWAYS)
     bench.demand = Demand(jobs=5, waiting=300_000, largest=300_000)
-    bench.committer.schedule()
-    bench.finish_io()
+    bench.schedule()
     assert max(len(bench.directory.read(name)) for name in spares_of(bench)) > 300_000
     assert bench.told[-1] is None
 
@@ -668,61 +564,42 @@ def test_who_waits_is_told_of_the_room_of_a_segment_that_another_has_begun() -> 
     bench = Bench(ALWAYS)
     bench.demand = Demand(jobs=1, waiting=1000, largest=1000)
     assert bench.log.budget.wanted(bench.demand) is None
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     assert bench.told and set(bench.told) == {None}
 
 
 def test_a_full_disk_is_told_and_tried_again_each_second_until_it_gives_more() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.committer.schedule()
-    bench.finish_io()
+    bench = full_bench()
+    bench.schedule()
     (refusal,) = bench.told
     assert refusal is not None and refusal.type is NoSpace
     assert bench.log.budget.is_short
     for tries in range(2, 5):
         bench.clock.advance(SPACE_RETRY_S - 0.001)
         assert not bench.io
-        bench.clock.advance(0.001)
-        bench.finish_io()
+        bench.wait(0.001)
         assert len(bench.told) == tries
     assert bench.operations.count("allocate") == 4
     bench.directory.space = None
-    bench.clock.advance(SPACE_RETRY_S)
-    bench.finish_io()
+    bench.wait(SPACE_RETRY_S)
     assert bench.told[4:] and not any(bench.told[4:])
     assert not bench.log.budget.is_short
     assert not bench.clock.getDelayedCalls() and not bench.failures
 
 
-def test_on_a_full_disk_what_has_room_is_written_as_ever() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.committer.schedule()
-    bench.finish_io()
-    lsn = bench.put()
-    bench.finish_io()
-    assert bench.acknowledged == [lsn]
-    assert bench.jobs_after_power_loss() == {1}
-
-
 @POLICIES
 def test_a_batch_that_finds_no_space_waits_and_its_replies_with_it(policy: FsyncPolicy) -> None:
-    bench = Bench(policy, is_prepared=False)
-    fill_disk(bench)
+    bench = full_bench(policy)
     lsn = bench.put(b"x" * (1 << 16))
     bench.finish_io()
     before = list(bench.acknowledged)
     later = bench.put()
     for _ in range(3):
-        bench.clock.advance(SPACE_RETRY_S)
-        bench.finish_io()
+        bench.wait(SPACE_RETRY_S)
     assert bench.acknowledged == before and (not before or before[-1] < lsn)
     assert len(space_calls(bench)) == 1
     bench.directory.space = None
-    bench.clock.advance(SPACE_RETRY_S)
-    bench.finish_io()
+    bench.wait(SPACE_RETRY_S)
     assert bench.committer.acknowledgeable_lsn >= later
     assert not bench.failures
     assert jobs_in(bench.directory.after_kill()) == {1, 2}
@@ -735,10 +612,8 @@ def space_calls(bench: Bench) -> list[float]:
 
 
 def test_one_timer_waits_for_space_whatever_was_refused() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.committer.schedule()
-    bench.finish_io()
+    bench = full_bench()
+    bench.schedule()
     bench.clock.advance(SPACE_RETRY_S / 2)
     bench.put(b"x" * (1 << 16))
     bench.finish_io()
@@ -750,10 +625,8 @@ def test_one_timer_waits_for_space_whatever_was_refused() -> None:
 
 
 def test_space_that_was_freed_is_not_waited_for() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.committer.schedule()
-    bench.finish_io()
+    bench = full_bench()
+    bench.schedule()
     bench.directory.space = None
     bench.committer.space.try_now()
     bench.finish_io()
@@ -766,26 +639,20 @@ def test_space_that_was_freed_is_not_waited_for() -> None:
 
 
 def test_no_sync_mark_is_written_on_a_full_disk_but_when_there_is_space_again() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.put()
-    bench.finish_io()
-    bench.clock.advance(IDLE_FLUSH_S * 2)
-    bench.finish_io()
+    bench = full_bench()
+    bench.commit()
+    bench.wait(IDLE_FLUSH_S * 2)
     assert bench.operations[-2:] == ["write", "sync"]
     bench.directory.space = None
     bench.committer.space.try_now()
     bench.finish_io()
-    bench.clock.advance(IDLE_FLUSH_S)
-    bench.finish_io()
+    bench.wait(IDLE_FLUSH_S)
     assert bench.operations[-1] == "write"
 
 
 def test_a_server_ends_in_order_on_a_full_disk() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
-    bench.put()
-    bench.finish_io()
+    bench = full_bench()
+    bench.commit()
     bench.put()
     ended = bench.committer.finish()
     bench.finish_io()
@@ -796,16 +663,14 @@ def test_a_server_ends_in_order_on_a_full_disk() -> None:
 
 
 def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
-    bench = Bench(ALWAYS, is_prepared=False)
-    fill_disk(bench)
+    bench = full_bench()
     bench.put(b"x" * (1 << 16))
     bench.finish_io()
     ended = bench.committer.finish()
     bench.finish_io()
     assert not ended.called and not bench.failures
     bench.directory.space = None
-    bench.clock.advance(SPACE_RETRY_S)
-    bench.finish_io()
+    bench.wait(SPACE_RETRY_S)
     assert ended.called
     assert not bench.clock.getDelayedCalls()
     assert bench.jobs_after_power_loss() == {1}
@@ -814,40 +679,31 @@ def test_an_end_waits_for_the_space_of_what_was_begun() -> None:
 def test_a_disk_that_fails_while_space_is_made_ready_is_a_failed_one() -> None:
     bench = Bench(ALWAYS, is_prepared=False)
     lsn = bench.put()
-    bench.directory.fault = fails_once("allocate")
+    bench.fail("allocate")
     bench.finish_io()
     assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert bench.committer.acknowledgeable_lsn < lsn
     assert not bench.log.budget.is_short
 
 
-def fails_once(operation: str) -> Callable[[str, str], None]:
-    """A disk that fails the first time this is asked of it."""
-    left = 1
-
-    def fault(asked: str, name: str) -> None:
-        nonlocal left
-        if asked == operation and left:
-            left -= 1
-            raise OSError(errno.EIO, "Input/output error")
-
-    return fault
-
-
 # The end.
 
 
 @POLICIES
-def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) -> None:
+def test_an_ordered_end_commits_the_rest_lets_replies_go_and_seals_the_log(
+    policy: FsyncPolicy,
+) -> None:
     bench = Bench(policy)
     bench.put()
     bench.turn()
     last = bench.put()
-    ended: list[None] = []
-    bench.committer.finish().addCallback(ended.append)
-    assert not ended
+    order: list[str] = []
+    bench.on_acknowledge = lambda: order.append("acknowledged")
+    bench.committer.finish().addCallback(lambda _: order.append("ended"))
+    assert not order
     bench.finish_io()
-    assert (ended, bench.io.is_stopped) == ([None], True)
+    assert (order[0], order[-1], order.count("ended")) == ("acknowledged", "ended", 1)
+    assert bench.io.is_stopped
     assert bench.committer.acknowledgeable_lsn >= last
     assert bench.clock.getDelayedCalls() == []
     assert bench.jobs_after_power_loss() == {1, 2}
@@ -855,16 +711,6 @@ def test_an_ordered_end_commits_the_rest_and_seals_the_log(policy: FsyncPolicy) 
     assert found.small.is_clean and found.survey.torn is None
     segment = bytes(bench.directory.after_power_loss().read(f"{1:020d}.tql"))
     assert segment.endswith(b"TQLEND\r\n")
-
-
-def test_an_ordered_end_lets_replies_go_before_it_is_over() -> None:
-    bench = Bench(ALWAYS)
-    order: list[str] = []
-    bench.on_acknowledge = lambda: order.append("acknowledged")
-    bench.put()
-    bench.committer.finish().addCallback(lambda _: order.append("ended"))
-    bench.finish_io()
-    assert order[0] == "acknowledged" and order[-1] == "ended"
 
 
 def test_an_ordered_end_may_fill_the_segment() -> None:
@@ -879,23 +725,20 @@ def test_an_ordered_end_may_fill_the_segment() -> None:
         assert bench.jobs_after_power_loss() == {1}
 
 
-def test_an_ordered_end_of_a_log_with_nothing_new_is_one_too() -> None:
-    bench = Bench(ALWAYS)
-    ended = bench.committer.finish()
-    bench.finish_io()
-    assert ended.called
-    assert read(bench.directory.after_power_loss()).small.is_clean
-
-
-def test_an_end_whose_last_commit_fails_is_not_an_ordered_one() -> None:
+def test_an_end_whose_last_commit_fails_is_not_an_ordered_one_and_says_what_to_do() -> None:
     bench = Bench(ALWAYS)
     bench.put()
     bench.fail("sync")
     ended = bench.committer.finish()
     bench.finish_io()
     assert not ended.called and not bench.acknowledged
-    assert [failure.type for failure in bench.failures] == [WriteFailed]
     assert not read(bench.directory.after_kill()).small.is_clean
+    (failure,) = bench.failures
+    message = failure.getErrorMessage()
+    assert "00000000000000000001.tql failed: Input/output error" in message
+    assert "binlog-inspect check" in message
+    assert isinstance(failure.value, WriteFailed)
+    assert failure.value.exit_code == 74
 
 
 # A slow disk.
@@ -919,8 +762,7 @@ class SlowBench(Bench):
 def test_replies_that_waited_longer_than_the_limit_are_told(takes_ms: int, is_told: bool) -> None:
     bench = SlowBench(ALWAYS)
     bench.takes_s = takes_ms / 1000
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     took_ns = takes_ms * 1_000_000
     assert bench.slow == [SlowSync(took_ns, took_ns, 3)] * is_told
 
@@ -930,8 +772,7 @@ def test_a_wait_for_two_syncs_is_told_though_none_of_them_is_slow() -> None:
     bench.takes_s = 0.06
     bench.put()
     bench.turn()
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     assert bench.slow == [SlowSync(120_000_000, 60_000_000, 3)]
 
 
@@ -950,27 +791,22 @@ def test_a_wait_is_counted_from_the_turn_when_the_disk_had_nothing_to_do() -> No
     bench = SlowBench(ALWAYS)
     bench.takes_s = 0.06
     for _ in range(3):
-        bench.put()
-        bench.finish_io()
-        bench.clock.advance(5)
-        bench.finish_io()
+        bench.commit()
+        bench.wait(5)
     assert bench.slow == []
 
 
 def test_a_slow_sync_that_no_reply_waits_for_is_told_too() -> None:
     bench = SlowBench(PERIODIC)
-    bench.put()
-    bench.finish_io()
+    bench.commit()
     bench.takes_s = 0.2
-    bench.clock.advance(INTERVAL_S)
-    bench.finish_io()
+    bench.wait(INTERVAL_S)
     assert [slow.took_ns for slow in bench.slow] == [200_000_000]
 
 
 def test_a_sync_that_is_wanted_when_nothing_is_open_comes_in_the_next_turn() -> None:
     bench = Bench(NEVER)
-    lsn = bench.put()
-    bench.finish_io()
+    lsn = bench.commit()
     bench.operations.clear()
     durable: list[int] = []
     bench.committer.when_durable(lsn, lambda: durable.append(lsn))
