@@ -44,7 +44,7 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.fail_stop import EXIT_CODE, end_process
 from beanstalk_twisted.storage.io_thread import WatchableIo
-from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
+from beanstalk_twisted.wire.replies import CannotHandOver, HandingOver
 
 T = TypeVar("T")
 

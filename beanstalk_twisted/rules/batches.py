@@ -12,8 +12,7 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.reservations import REFUSED, Answer, Reservations, leave
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping, Work
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import NO_JOBS, DeletedBatch, ReservedBatch
-from beanstalk_twisted.wire.replies import Reserved
+from beanstalk_twisted.wire.replies import NO_JOBS, DeletedBatch, Reserved, ReservedBatch
 
 BATCH_SLICE_JOBS: Final = 200
 """Jobs of one slice of a batch: 1 to 3 ms; 12 ms where a session watches 256 tubes."""

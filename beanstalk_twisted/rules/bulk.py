@@ -12,8 +12,7 @@ from beanstalk_twisted.rules.moves import Moves, alive, moved_bytes
 from beanstalk_twisted.rules.puts import Puts
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS, Part, Timekeeping, Work
-from beanstalk_twisted.wire.extensions import FORGOTTEN, Flushed
-from beanstalk_twisted.wire.replies import Kicked
+from beanstalk_twisted.wire.replies import FORGOTTEN, Flushed, Kicked
 
 RUN_JOBS: Final = 1000
 """Jobs that one slice kicks where nobody waits for them: 0.5 ms, with a log 1 ms, and at most 8 ms

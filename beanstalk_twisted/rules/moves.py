@@ -21,8 +21,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
-from beanstalk_twisted.wire.extensions import MOVED, UPDATED, Duplicate
-from beanstalk_twisted.wire.replies import INTERNAL_ERROR
+from beanstalk_twisted.wire.replies import INTERNAL_ERROR, MOVED, UPDATED, Duplicate
 
 MOVE: Final = Kind.MOVE
 SMALL_BODY_BYTES: Final = 1 << 10

@@ -34,7 +34,7 @@ from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping, TubePolicies, Work
 from beanstalk_twisted.rules.withheld import Withheld, is_withheld
 from beanstalk_twisted.wire import replies, yaml
-from beanstalk_twisted.wire.extensions import POLICY
+from beanstalk_twisted.wire.replies import POLICY
 
 MAX_RULED_TUBES: Final = 10_000
 """Tubes with a policy of commands: each file of the log begins with all of them, in 0.1 s."""

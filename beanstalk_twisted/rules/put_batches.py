@@ -15,8 +15,13 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.puts import Puts, Waiting
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer
 from beanstalk_twisted.rules.timekeeping import Part, Timekeeping
-from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
-from beanstalk_twisted.wire.replies import BAD_FORMAT, DRAINING, Inserted
+from beanstalk_twisted.wire.replies import (
+    BAD_FORMAT,
+    DRAINING,
+    Inserted,
+    InsertedBatch,
+    InsertedDuplicate,
+)
 from beanstalk_twisted.wire.tags import BatchKey, PutTags
 
 MAX_AHEAD_S: Final = (1 << 32) - 1

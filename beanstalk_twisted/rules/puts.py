@@ -15,7 +15,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.reservations import NO_ROOM, Answer, leave
 from beanstalk_twisted.rules.timekeeping import Part, Slices, Timekeeping
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import DRAINS, NOT_DRAINING
+from beanstalk_twisted.wire.replies import DRAINS, NOT_DRAINING
 
 PUT: Final = Kind.PUT
 

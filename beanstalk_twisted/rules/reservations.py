@@ -19,8 +19,7 @@ from beanstalk_twisted.jobs.tube import Tube
 from beanstalk_twisted.rules.changes import Changes
 from beanstalk_twisted.rules.statistics import Tally
 from beanstalk_twisted.wire import replies
-from beanstalk_twisted.wire.extensions import NO_JOBS, UNAUTHORIZED
-from beanstalk_twisted.wire.replies import Reply
+from beanstalk_twisted.wire.replies import NO_JOBS, UNAUTHORIZED, Reply
 
 RESERVE: Final = Kind.RESERVE
 SAFETY_MARGIN_NS: Final = 1 * NS

@@ -34,9 +34,8 @@ from beanstalk_twisted.rules.timekeeping import Slices, Timekeeping
 from beanstalk_twisted.rules.watching import Watching
 from beanstalk_twisted.rules.withheld import Withheld
 from beanstalk_twisted.wire import layouts, replies
-from beanstalk_twisted.wire.extensions import CANCELLED, RETURNED, CannotHandOver
 from beanstalk_twisted.wire.layouts import Values
-from beanstalk_twisted.wire.replies import Reply
+from beanstalk_twisted.wire.replies import CANCELLED, RETURNED, CannotHandOver, Reply
 
 SLICE_WAITS: Final = 500
 """Sessions that one slice of the end of waits asks about, some 3 ms if all wait; one that watches

@@ -26,7 +26,8 @@ from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.server.guard import Guard
 from beanstalk_twisted.storage.io_thread import Reactor
 from beanstalk_twisted.wire.dialects import GUARDED
-from beanstalk_twisted.wire.extensions import AUTH, AUTHORIZED, TAGGED_PUT
+from beanstalk_twisted.wire.extensions import AUTH, TAGGED_PUT
+from beanstalk_twisted.wire.replies import AUTHORIZED
 
 FIRST_S: Final = 0.25
 """Seconds from the first wrong token to the next one: a person who mistypes notices nothing."""

@@ -18,8 +18,17 @@ from beanstalk_twisted.server.execution_context import ExecutionContext
 from beanstalk_twisted.storage.io_thread import Clock
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
-from beanstalk_twisted.wire.extensions import CANCELLED, MOVED, UPDATED, Flushed, without_secret
-from beanstalk_twisted.wire.replies import KICKED_JOB, Kicked, Reply, Word
+from beanstalk_twisted.wire.extensions import without_secret
+from beanstalk_twisted.wire.replies import (
+    CANCELLED,
+    KICKED_JOB,
+    MOVED,
+    UPDATED,
+    Flushed,
+    Kicked,
+    Reply,
+    Word,
+)
 
 AUDIT: Final = "audit"
 """Event of these lines, and their level."""

@@ -15,16 +15,18 @@ from beanstalk_twisted.server.incoming import (
 from beanstalk_twisted.server.reply_queue import MAX_JOINED_BYTES, ReplyQueue
 from beanstalk_twisted.wire.commands import LOOKS, MAX_LINE_BYTES, Command
 from beanstalk_twisted.wire.dialects import Dialect, Parsed, is_http
-from beanstalk_twisted.wire.extensions import UNAUTHORIZED, CannotHandOver, ReservedBatch
 from beanstalk_twisted.wire.grammar import CRLF, ParseError
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     EXPECTED_CRLF,
     JOB_TOO_BIG,
     OUT_OF_MEMORY,
+    UNAUTHORIZED,
+    CannotHandOver,
     JobReply,
     Refusal,
     Reply,
+    ReservedBatch,
 )
 
 ALL: Final = 0

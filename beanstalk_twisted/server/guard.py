@@ -13,7 +13,8 @@ from beanstalk_twisted.server.admissions import Admission, Admissions, Quotas
 from beanstalk_twisted.wire import replies, rights, yaml
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import Parsed
-from beanstalk_twisted.wire.extensions import AUTH, CAPABILITIES, UNAUTHORIZED
+from beanstalk_twisted.wire.extensions import AUTH, CAPABILITIES
+from beanstalk_twisted.wire.replies import UNAUTHORIZED
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE, Needs
 
 Method = Callable[..., Answer | None]

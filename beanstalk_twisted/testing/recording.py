@@ -16,8 +16,7 @@ from beanstalk_twisted.storage.clock import NS, LogClock
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.dialects import MODERN, Parsed
-from beanstalk_twisted.wire.extensions import InsertedDuplicate
-from beanstalk_twisted.wire.replies import Inserted, Reply, Reserved
+from beanstalk_twisted.wire.replies import Inserted, InsertedDuplicate, Reply, Reserved
 from beanstalk_twisted.wire.rights import USED
 from beanstalk_twisted.wire.tags import PutTags, write_tags
 

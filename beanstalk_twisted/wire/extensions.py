@@ -1,9 +1,8 @@
 """The commands that beanstalkd does not have, and their replies (docs/extensions.md)."""
 
 import re
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 from beanstalk_twisted.wire import forms, grammar, rights
 from beanstalk_twisted.wire.commands import (
@@ -17,7 +16,6 @@ from beanstalk_twisted.wire.commands import (
     Command,
 )
 from beanstalk_twisted.wire.grammar import (
-    CRLF,
     MAX_BATCH_JOBS,
     Field,
     ParseError,
@@ -29,12 +27,6 @@ from beanstalk_twisted.wire.grammar import (
 )
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
-    MAX_REPLY_LINE_BYTES,
-    Line,
-    Refusal,
-    Reply,
-    Reserved,
-    Word,
 )
 from beanstalk_twisted.wire.rights import OPEN, Needs
 from beanstalk_twisted.wire.tags import (
@@ -50,9 +42,6 @@ MAX_BATCH_LINE_BYTES: Final = 21_000
 
 MAX_POLICY_LINE_BYTES: Final = 1024
 """A `tube-policy` line with its CR LF: a long name and all keys take some 800 bytes."""
-
-MIN_PIECE_BYTES: Final = 4 << 10
-"""Bytes of a body that a batch's reply does not copy: 1,000 smaller ones are copied in 2 ms."""
 
 MAX_PAGE_JOBS: Final = 1000
 """Jobs of a page of `list-jobs`: some 5 ms, while others wait."""
@@ -355,9 +344,6 @@ AUTH: Final = _row(
 BY_OPERATION: Final = {row.operation: row for row in (*COMMANDS, TAGGED_PUT, *EXTENSIONS, AUTH)}
 """All commands."""
 
-AUTHORIZED: Final = Word(b"AUTHORIZED")
-UNAUTHORIZED: Final = Refusal(b"UNAUTHORIZED")
-
 HIDDEN: Final = b"auth (hidden)"
 
 
@@ -372,163 +358,3 @@ CAPABILITIES: Final = (
     b"put-batch idp:",
 )
 """What `capabilities` lists."""
-
-CANCELLED: Final = Word(b"CANCELLED")
-RETURNED: Final = Word(b"RETURNED")
-POLICY: Final = Word(b"POLICY")
-
-
-class ReservedBatch(Reply):
-    """Here are jobs; each is yours until its TTR ends."""
-
-    __slots__ = ("jobs",)
-    template: ClassVar[bytes] = b"RESERVED_BATCH %d\r\n"
-
-    def __init__(self, jobs: Sequence[Reserved]) -> None:
-        self.jobs = tuple(jobs)
-
-    def encode(self) -> bytes:
-        return b"".join(self.pieces())
-
-    def pieces(self) -> list[bytes]:
-        """:return: the reply's bytes; large bodies are not copied."""
-        pieces: list[bytes] = []
-        copied = [self.template % len(self.jobs)]
-        for job in self.jobs:
-            copied.append(job.line())
-            if len(job.body) < MIN_PIECE_BYTES:
-                copied += (job.body, CRLF)
-            else:
-                pieces += (b"".join(copied), job.body)
-                copied = [CRLF]
-        return [*pieces, b"".join(copied)]
-
-    def fields(self) -> tuple[object, ...]:
-        return self.jobs
-
-
-NO_JOBS: Final = ReservedBatch(())
-"""The answer to a `reserve-batch` that got no job, whether or not it has waited."""
-
-
-class DeletedBatch(Reply):
-    """How many jobs were deleted, and how many not found."""
-
-    __slots__ = ("deleted", "not_found")
-    template: ClassVar[bytes] = b"DELETED_BATCH %d %d\r\n"
-
-    def __init__(self, deleted: int, not_found: int) -> None:
-        self.deleted = deleted
-        self.not_found = not_found
-
-    def encode(self) -> bytes:
-        return self.template % (self.deleted, self.not_found)
-
-    def fields(self) -> tuple[object, ...]:
-        return self.deleted, self.not_found
-
-
-FORGOTTEN: Final = Word(b"FORGOTTEN")
-MOVED: Final = Word(b"MOVED")
-UPDATED: Final = Word(b"UPDATED")
-
-
-class Duplicate(Refusal):
-    """Nothing was moved, since a job with its unique key is there: that one's id."""
-
-    __slots__ = ("job_id",)
-
-    def __init__(self, job_id: int) -> None:
-        super().__init__(b"DUPLICATE")
-        self.job_id = job_id
-
-    def encode(self) -> bytes:
-        return b"DUPLICATE %d\r\n" % self.job_id
-
-    def fields(self) -> tuple[object, ...]:
-        return (self.job_id,)
-
-
-DRAINS: Final = Word(b"DRAINING")
-"""The answer to `drain`; that to a refused `put` has the same word."""
-
-NOT_DRAINING: Final = Word(b"NOT_DRAINING")
-
-MAX_WHY_BYTES: Final = MAX_REPLY_LINE_BYTES - len(b"CANNOT_HAND_OVER \r\n")
-"""Of the text of a `CannotHandOver`."""
-
-
-class HandingOver(Line):
-    """The queue is handed over: the name of the standby."""
-
-    __slots__ = ()
-    template = b"HANDING_OVER %s\r\n"
-
-
-class CannotHandOver(Refusal):
-    """The queue is not handed over, and nothing was changed.
-
-    :ivar why: for people, at most `MAX_WHY_BYTES`.
-    """
-
-    __slots__ = ("why",)
-
-    def __init__(self, why: str) -> None:
-        super().__init__(b"CANNOT_HAND_OVER")
-        self.why = why.encode("ascii", "replace")[:MAX_WHY_BYTES]
-
-    def encode(self) -> bytes:
-        return b"CANNOT_HAND_OVER %s\r\n" % self.why
-
-    def fields(self) -> tuple[object, ...]:
-        return (self.why,)
-
-
-class InsertedDuplicate(Reply):
-    """Nothing was put, since there is a job with this key: its id and its state."""
-
-    __slots__ = ("job_id", "state")
-    template: ClassVar[bytes] = b"INSERTED %d %s\r\n"
-
-    def __init__(self, job_id: int, state: bytes) -> None:
-        """:param state: READY, RESERVED, DELAYED, BURIED or DELETED."""
-        self.job_id = job_id
-        self.state = state
-
-    def encode(self) -> bytes:
-        return self.template % (self.job_id, self.state)
-
-    def fields(self) -> tuple[object, ...]:
-        return self.job_id, self.state
-
-
-class InsertedBatch(Reply):
-    """The jobs of a batch were put.
-
-    :ivar ids: of each, in order.
-    :ivar states: of each, None for one that was put; empty if all were.
-    """
-
-    __slots__ = ("ids", "states")
-
-    def __init__(self, ids: Sequence[int], states: Sequence[bytes | None] = ()) -> None:
-        """:param ids: a range, if all were put."""
-        self.ids = ids
-        self.states = states
-
-    def encode(self) -> bytes:
-        lines = [b"INSERTED %d\r\n" % job_id for job_id in self.ids]
-        for at, state in enumerate(self.states):
-            if state is not None:
-                lines[at] = InsertedDuplicate(self.ids[at], state).encode()
-        return b"INSERTED_BATCH %d\r\n" % len(lines) + b"".join(lines)
-
-    def fields(self) -> tuple[object, ...]:
-        return tuple(self.ids), tuple(self.states)
-
-
-class Flushed(Line):
-    """How many jobs were flushed."""
-
-    __slots__ = ()
-    template = b"FLUSHED %d\r\n"

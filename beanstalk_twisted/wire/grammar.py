@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from beanstalk_twisted.wire.replies import BAD_FORMAT, Reply
-
-CRLF: Final = b"\r\n"
-"""Ends each line, and each body."""
+from beanstalk_twisted.wire.replies import CRLF as CRLF
 
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1

@@ -1,9 +1,12 @@
 """Every reply of the protocol, as a value with its bytes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 from beanstalk_twisted.wire import yaml
+
+CRLF: Final = b"\r\n"
+"""Ends each line, and each body."""
 
 MAX_REPLY_LINE_BYTES: Final = 1024
 """The line of a reply with its CR LF: what some clients take.  ``CANNOT_HAND_OVER`` may use all of
@@ -191,3 +194,171 @@ def mapping(pairs: Iterable[yaml.Pair]) -> Document:
 def names(tubes: Iterable[bytes]) -> Document:
     """Answer a list command."""
     return Document(yaml.listing(tubes))
+
+
+# Of commands that beanstalkd does not have (docs/extensions.md).
+
+MIN_PIECE_BYTES: Final = 4 << 10
+"""Bytes of a body that a batch's reply does not copy: 1,000 smaller ones are copied in 2 ms."""
+
+AUTHORIZED: Final = Word(b"AUTHORIZED")
+UNAUTHORIZED: Final = Refusal(b"UNAUTHORIZED")
+CANCELLED: Final = Word(b"CANCELLED")
+RETURNED: Final = Word(b"RETURNED")
+POLICY: Final = Word(b"POLICY")
+
+
+class ReservedBatch(Reply):
+    """Here are jobs; each is yours until its TTR ends."""
+
+    __slots__ = ("jobs",)
+    template: ClassVar[bytes] = b"RESERVED_BATCH %d\r\n"
+
+    def __init__(self, jobs: Sequence[Reserved]) -> None:
+        self.jobs = tuple(jobs)
+
+    def encode(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes]:
+        """:return: the reply's bytes; large bodies are not copied."""
+        pieces: list[bytes] = []
+        copied = [self.template % len(self.jobs)]
+        for job in self.jobs:
+            copied.append(job.line())
+            if len(job.body) < MIN_PIECE_BYTES:
+                copied += (job.body, CRLF)
+            else:
+                pieces += (b"".join(copied), job.body)
+                copied = [CRLF]
+        return [*pieces, b"".join(copied)]
+
+    def fields(self) -> tuple[object, ...]:
+        return self.jobs
+
+
+NO_JOBS: Final = ReservedBatch(())
+"""The answer to a `reserve-batch` that got no job, whether or not it has waited."""
+
+
+class DeletedBatch(Reply):
+    """How many jobs were deleted, and how many not found."""
+
+    __slots__ = ("deleted", "not_found")
+    template: ClassVar[bytes] = b"DELETED_BATCH %d %d\r\n"
+
+    def __init__(self, deleted: int, not_found: int) -> None:
+        self.deleted = deleted
+        self.not_found = not_found
+
+    def encode(self) -> bytes:
+        return self.template % (self.deleted, self.not_found)
+
+    def fields(self) -> tuple[object, ...]:
+        return self.deleted, self.not_found
+
+
+FORGOTTEN: Final = Word(b"FORGOTTEN")
+MOVED: Final = Word(b"MOVED")
+UPDATED: Final = Word(b"UPDATED")
+
+
+class Duplicate(Refusal):
+    """Nothing was moved, since a job with its unique key is there: that one's id."""
+
+    __slots__ = ("job_id",)
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(b"DUPLICATE")
+        self.job_id = job_id
+
+    def encode(self) -> bytes:
+        return b"DUPLICATE %d\r\n" % self.job_id
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.job_id,)
+
+
+DRAINS: Final = Word(b"DRAINING")
+"""The answer to `drain`; that to a refused `put` has the same word."""
+
+NOT_DRAINING: Final = Word(b"NOT_DRAINING")
+
+MAX_WHY_BYTES: Final = MAX_REPLY_LINE_BYTES - len(b"CANNOT_HAND_OVER \r\n")
+"""Of the text of a `CannotHandOver`."""
+
+
+class HandingOver(Line):
+    """The queue is handed over: the name of the standby."""
+
+    __slots__ = ()
+    template = b"HANDING_OVER %s\r\n"
+
+
+class CannotHandOver(Refusal):
+    """The queue is not handed over, and nothing was changed.
+
+    :ivar why: for people, at most `MAX_WHY_BYTES`.
+    """
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        super().__init__(b"CANNOT_HAND_OVER")
+        self.why = why.encode("ascii", "replace")[:MAX_WHY_BYTES]
+
+    def encode(self) -> bytes:
+        return b"CANNOT_HAND_OVER %s\r\n" % self.why
+
+    def fields(self) -> tuple[object, ...]:
+        return (self.why,)
+
+
+class InsertedDuplicate(Reply):
+    """Nothing was put, since there is a job with this key: its id and its state."""
+
+    __slots__ = ("job_id", "state")
+    template: ClassVar[bytes] = b"INSERTED %d %s\r\n"
+
+    def __init__(self, job_id: int, state: bytes) -> None:
+        """:param state: READY, RESERVED, DELAYED, BURIED or DELETED."""
+        self.job_id = job_id
+        self.state = state
+
+    def encode(self) -> bytes:
+        return self.template % (self.job_id, self.state)
+
+    def fields(self) -> tuple[object, ...]:
+        return self.job_id, self.state
+
+
+class InsertedBatch(Reply):
+    """The jobs of a batch were put.
+
+    :ivar ids: of each, in order.
+    :ivar states: of each, None for one that was put; empty if all were.
+    """
+
+    __slots__ = ("ids", "states")
+
+    def __init__(self, ids: Sequence[int], states: Sequence[bytes | None] = ()) -> None:
+        """:param ids: a range, if all were put."""
+        self.ids = ids
+        self.states = states
+
+    def encode(self) -> bytes:
+        lines = [b"INSERTED %d\r\n" % job_id for job_id in self.ids]
+        for at, state in enumerate(self.states):
+            if state is not None:
+                lines[at] = InsertedDuplicate(self.ids[at], state).encode()
+        return b"INSERTED_BATCH %d\r\n" % len(lines) + b"".join(lines)
+
+    def fields(self) -> tuple[object, ...]:
+        return tuple(self.ids), tuple(self.states)
+
+
+class Flushed(Line):
+    """How many jobs were flushed."""
+
+    __slots__ = ()
+    template = b"FLUSHED %d\r\n"

@@ -256,8 +256,7 @@ def test_a_writer_says_what_has_become_of_the_segment_that_it_writes() -> None:
 )  # fmt: skip
 def test_an_error_says_what_to_do_about_it(code: int, advice: str) -> None:
     scribe = Scribe()
-    assert isinstance(scribe.directory, MemoryDirectory)
-    scribe.directory.fault = refuses(1, code)
+    scribe.memory.fault = fails_at(1, code)
     with pytest.raises(WriteFailed) as caught:
         scribe.write(put())
     assert advice in str(caught.value)

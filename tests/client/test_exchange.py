@@ -19,7 +19,7 @@ from beanstalk_twisted.client.exchange import (
     Request,
     cost,
 )
-from beanstalk_twisted.wire import extensions, replies
+from beanstalk_twisted.wire import replies
 from beanstalk_twisted.wire.forms import MAX_BODY_BYTES
 from beanstalk_twisted.wire.replies import (
     MAX_REPLY_LINE_BYTES,
@@ -46,15 +46,15 @@ CASES: list[tuple[str, replies.Reply, Reply]] = [
     ("watch", replies.Watching(3), Reply(b"WATCHING", 3, b"")),
     (
         "put-batch",
-        extensions.InsertedBatch([9, 10], [None, None]),
+        replies.InsertedBatch([9, 10], [None, None]),
         Reply(b"INSERTED_BATCH", 2, b"", (Reply(b"INSERTED", 9, b""), Reply(b"INSERTED", 10, b""))),
     ),
     (
         "reserve-batch",
-        extensions.ReservedBatch([Reserved(7, BODY, 0), Reserved(8, b"", 0)]),
+        replies.ReservedBatch([Reserved(7, BODY, 0), Reserved(8, b"", 0)]),
         Reply(b"RESERVED_BATCH", 2, b"", (Reply(b"RESERVED", 7, BODY), Reply(b"RESERVED", 8, b""))),
     ),
-    ("reserve-batch", extensions.ReservedBatch([]), Reply(b"RESERVED_BATCH", 0, b"")),
+    ("reserve-batch", replies.ReservedBatch([]), Reply(b"RESERVED_BATCH", 0, b"")),
 ]
 
 

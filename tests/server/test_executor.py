@@ -19,7 +19,7 @@ from beanstalk_twisted.server.reply_queue import MAX_GATHERED_BYTES, ReplyQueue
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.commands import COUNTERS
 from beanstalk_twisted.wire.dialects import MODERN, Dialect, Parsed
-from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES, DeletedBatch
+from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.replies import (
     BAD_FORMAT,
     INTERNAL_ERROR,
@@ -27,6 +27,7 @@ from beanstalk_twisted.wire.replies import (
     OUT_OF_MEMORY,
     TIMED_OUT,
     UNKNOWN_COMMAND,
+    DeletedBatch,
     Inserted,
     Reply,
     Reserved,

@@ -9,7 +9,7 @@ import pytest
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import MemoryServer
-from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver, HandingOver
+from beanstalk_twisted.wire.replies import MAX_WHY_BYTES, CannotHandOver, HandingOver
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 

@@ -9,7 +9,7 @@ from beanstalk_twisted.server.incoming import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import InsertedDuplicate
+from beanstalk_twisted.wire.replies import InsertedDuplicate
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 

@@ -14,8 +14,7 @@ import pytest
 
 from beanstalk_twisted.client import tls_faults
 from beanstalk_twisted.client.addresses import Address, Tls
-from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
-from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES
+from beanstalk_twisted.wire.replies import MAX_REPLY_LINE_BYTES, MAX_WHY_BYTES, CannotHandOver
 from binlog_tools import client
 from binlog_tools.client import (
     Connection,

@@ -13,7 +13,7 @@ from beanstalk_twisted.replication.stream.door import Copies
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.routes import OF_STANDBYS, ROUTES
 from beanstalk_twisted.web.site import HttpSettings, PresentSite
-from beanstalk_twisted.wire.extensions import CannotHandOver, HandingOver
+from beanstalk_twisted.wire.replies import CannotHandOver, HandingOver
 from tests.web.browsing import Browser, site_of
 from tests.web.browsing import Reply as HttpReply
 

@@ -12,13 +12,17 @@ from beanstalk_twisted.wire.extensions import (
     MAX_BATCH_LINE_BYTES,
     MAX_POLICY_LINE_BYTES,
     MAX_WEIGHT,
-    MIN_PIECE_BYTES,
     TAGGED_PUT,
-    DeletedBatch,
-    ReservedBatch,
 )
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, MAX_TIMEOUT_S, MAX_U32, MAX_U64, NS
-from beanstalk_twisted.wire.replies import BAD_FORMAT, UNKNOWN_COMMAND, Reserved
+from beanstalk_twisted.wire.replies import (
+    BAD_FORMAT,
+    MIN_PIECE_BYTES,
+    UNKNOWN_COMMAND,
+    DeletedBatch,
+    Reserved,
+    ReservedBatch,
+)
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags, write_tags
 from tests.wire.test_dialects import meaning
 

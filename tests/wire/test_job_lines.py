@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS, ParseError
-from beanstalk_twisted.wire.replies import BAD_FORMAT
+from beanstalk_twisted.wire.replies import BAD_FORMAT, InsertedBatch, InsertedDuplicate
 from beanstalk_twisted.wire.tags import JobLine, PutTags, parse_count, parse_job_line
 
 LINES = {

@@ -20,8 +20,7 @@ from beanstalk_twisted.server.reply_queue import Durability, ReplyQueue
 from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.web.exchange import Call, Refusal
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import UNAUTHORIZED
-from beanstalk_twisted.wire.replies import NOT_FOUND
+from beanstalk_twisted.wire.replies import NOT_FOUND, UNAUTHORIZED
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from beanstalk_twisted.client import Job, NewJob, Tags, errors
 from beanstalk_twisted.client.commands.specs import SPECS, BatchDeleted
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
-from beanstalk_twisted.wire.extensions import MAX_WHY_BYTES, CannotHandOver
+from beanstalk_twisted.wire.replies import MAX_WHY_BYTES, CannotHandOver
 from tests.client.commands.test_methods import ALL_METHODS, Recorder
 from tests.client.world import World, error, is_waiting, result
 

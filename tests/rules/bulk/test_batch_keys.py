@@ -7,7 +7,7 @@ import pytest
 from beanstalk_twisted.binlog.records.others import RememberedKey
 from beanstalk_twisted.binlog.tags import BATCH_KEYS, EXTENSIONS
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from beanstalk_twisted.wire.extensions import InsertedBatch
+from beanstalk_twisted.wire.replies import InsertedBatch
 from beanstalk_twisted.wire.tags import BatchKey
 from tests.binlog.memory import MemoryDirectory
 from tests.rules.conversation import Server
