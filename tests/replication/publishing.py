@@ -34,8 +34,8 @@ from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import GroupCommit
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 LEASE_S = 10.0
 WHO = Identity("alpha:11300", "0a1b")
@@ -54,7 +54,7 @@ class ActiveLog:
         fate: Callable[[str], Fate] = lambda kind: Fate(), door: type[MemoryStream] = MemoryStream,
         lease: HeldLease | None = None,
     ) -> None:  # fmt: skip
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.messages = MemoryLog()
         self.stream = door(self.messages, self.reactor, fate)
         self.directory = MemoryDirectory()

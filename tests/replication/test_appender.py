@@ -34,8 +34,8 @@ from beanstalk_twisted.replication.stream.messages import (
     encode_note,
     encode_write,
 )
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 LEASE_S = 10.0
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
@@ -45,7 +45,7 @@ FOREIGN = b"rubbish"
 class NotedLog(MemoryLog):
     """A log that notes when it has accepted what."""
 
-    def __init__(self, reactor: SimulatedReactor) -> None:
+    def __init__(self, reactor: Process) -> None:
         super().__init__()
         self.accepted_ns: dict[int, int] = {}
         self._clock = reactor
@@ -83,7 +83,7 @@ class Forgetful(NotedStream):
 class Hasty(HeldLease):
     """The flaw of one who counts from the answer."""
 
-    reactor: SimulatedReactor
+    reactor: Process
 
     def accepted(self, sent_ns: int) -> None:
         super().accepted(self.reactor.now_ns())
@@ -98,7 +98,7 @@ class Bench:
     ) -> None:  # fmt: skip
         """:param fates: of the first requests of each kind; of all others nothing goes wrong."""
         self.fates = [] if fates is None else list(fates)
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.log = NotedLog(self.reactor)
         self.log.append(b"what was there before", 0)
         self.stream = door(self.log, self.reactor, self.fate)
@@ -168,7 +168,7 @@ def carry_out(bench: Bench, rival_after_s: float | None = None) -> None:
     bench.reactor.pass_s(1.0)
     for payload in GIVEN[3:]:
         bench.append(payload)
-    bench.reactor.pass_s(60.0, 0.5)
+    bench.reactor.pass_s(60.0)
     bench.check(GIVEN)
 
 
@@ -195,7 +195,7 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     bench = Bench(schedule)
     carry_out(bench, rival_after_s)
     bench.append(b"much later")
-    bench.reactor.pass_s(60.0, 0.5)
+    bench.reactor.pass_s(60.0)
     messages = list(bench.log.messages.values())
     before = messages[1 : messages.index(RIVAL)]
     assert [payload for payload in GIVEN if isinstance(bench.told[payload], int)] <= before
@@ -203,7 +203,7 @@ def test_behind_another_servers_message_nothing_is_acknowledged(
     assert bench.told[b"much later"] is WrongPosition
     sent = len(bench.stream.sent)
     bench.append(b"later still")
-    bench.reactor.pass_s(60.0, 0.5)
+    bench.reactor.pass_s(60.0)
     assert len(bench.stream.sent) == sent
 
 
@@ -279,7 +279,7 @@ def test_whatever_expires_all_else_is_in_order_or_nobody_is_told_so(
         if number == 3:
             bench.reactor.pass_s(1.0)
         bench.append(GIVEN[number], number in expiring)
-    bench.reactor.pass_s(90.0, 0.5)
+    bench.reactor.pass_s(90.0)
     assert bench.is_lease_sound
     kept = [payload for at, payload in enumerate(GIVEN) if at not in expiring]
     told = [payload for payload in kept if isinstance(bench.told[payload], int)]
@@ -362,7 +362,7 @@ def test_late_messages_of_a_fenced_server_are_stepped_over(
     bench.reactor.pass_s(1.0)
     for payload in OURS[3:]:
         bench.append(payload)
-    bench.reactor.pass_s(60.0, 0.5)
+    bench.reactor.pass_s(60.0)
     assert bench.is_lease_sound
     assert in_place(bench.log.messages.values(), OURS) == OURS
     told = [bench.told[payload] for payload in OURS]
@@ -517,10 +517,10 @@ def test_only_some_are_under_way(size: int, most: int) -> None:
 
 def test_the_oldest_is_told_until_it_is_answered() -> None:
     bench = Bench()
-    bench.reactor.advance(3)
+    bench.reactor.pass_s(3)
     bench.log.lose_quorum()
     bench.append(b"first")
-    bench.reactor.advance(1)
+    bench.reactor.pass_s(1)
     bench.append(b"second")
     assert bench.appender.oldest_ns() == 3_000_000_000
     bench.log.restore_quorum()

@@ -331,7 +331,7 @@ def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
     assert isinstance(last, Note) and last.kind is Kind.HANDED_OVER
     assert read_note(last.text).to == "beta:11300"
     assert not active.lease.holds(active.reactor.now_ns())
-    active.reactor.advance(active.messages.expire_s)
+    active.reactor.pass_s(active.messages.expire_s)
     assert not active.reactor.getDelayedCalls()
 
 

@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from beanstalk_twisted.replication.stream_reading import Behind, StreamReader
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import READ_MESSAGES, Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Bench:
         self.log = MemoryLog()
         for at in range(count):
             self.log.append(b"%d" % (at + 1), at)
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.stream = MemoryStream(self.log, self.reactor)
         self.reader = StreamReader(self.stream, self.ask)
 

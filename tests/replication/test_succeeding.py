@@ -23,8 +23,8 @@ from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import as_read
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 LOG_LSN = 12_345
 """What is told of the whole log's last record."""
@@ -38,7 +38,7 @@ class Filled:
         self.ends = dict(_replayed(before.directory).position(b"u" * 16).ends)
         # What is in the stream is read as `ActiveLog` does.
         before.messages = self.messages = MemoryLog()
-        reactor = self.reactor = SimulatedReactor()
+        reactor = self.reactor = Process()
         fates = [] if fate is None else [fate]
         stream = MemoryStream(self.messages, reactor, lambda kind: fates.pop() if fates else Fate())
         self.appender = Appender(stream, reactor, reactor.now_ns, HeldLease(10), 0)

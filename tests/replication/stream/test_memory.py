@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from twisted.internet.task import Clock
 
 from beanstalk_twisted.replication.stream.door import (
     Ends,
@@ -23,13 +22,14 @@ from tests.replication.stream.memory import (
     MemoryLog,
     MemoryStream,
 )
+from tests.replication.world import Process
 
 
 class Case:
     """A log, a client of it, and its clock."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Process()
         self.log = MemoryLog()
         self.fates: list[Fate] = []
         self.door = self.another()
@@ -42,9 +42,9 @@ class Case:
     def pass_time(self, seconds: float = 0.0) -> None:
         """Turns of the reactor, in steps."""
         for _ in range(5):
-            self.clock.advance(0)
+            self.clock.pass_s(0)
         for _ in range(8):
-            self.clock.advance(seconds / 8)
+            self.clock.pass_s(seconds / 8)
 
 
 @pytest.fixture
