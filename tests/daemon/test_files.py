@@ -29,7 +29,6 @@ OPEN = '[anonymous]\nput = "*"\n'
 
 
 def file_of(path: Path, server: MemoryServer, text: str = OPEN) -> AccessFile:
-    """Write a file, for a server."""
     path.write_text(text)
     path.chmod(0o600)
     return AccessFile(str(path), server.service, InlineHashing())
@@ -155,7 +154,6 @@ class Reactor(Clock):
         self.turns: list[Callable[[], object]] = []
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
         self.turns.append(lambda: callable(*args))
 
 

@@ -115,7 +115,6 @@ AT = 1_795_353_792.9
 
 
 def event(text: str, **others: Any) -> LogEvent:
-    """Make an event as a logger does."""
     return {
         "log_time": AT, "log_format": text, "log_level": LogLevel.info,
         "log_namespace": "beanstalk_twisted.daemon.listening.ListeningService", **others,

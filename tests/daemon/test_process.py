@@ -361,7 +361,6 @@ NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, *IGNORE
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    """Put the handlers back as they were."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield
     for number, handler in before.items():
@@ -380,11 +379,9 @@ class Reactor(Clock):
         self.turns: list[Callable[[], object]] = []
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
         self.turns.append(lambda: callable(*args))
 
     def turn(self) -> None:
-        """Do what was left for this turn."""
         turns, self.turns = self.turns, []
         for each in turns:
             each()
@@ -395,7 +392,6 @@ class Reactor(Clock):
 
 
 def said(events: list[LogEvent]) -> list[str]:
-    """Give what was logged, each behind the name of its event."""
     return [f"{event['event']}: {formatEvent(event)}" for event in events]
 
 

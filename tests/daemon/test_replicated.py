@@ -61,11 +61,9 @@ class Host(Server):
         self.start()
 
     def watch(self, queue: BeanstalkService) -> None:
-        """See `Server.watch`."""
         self.terms += 1
 
     def ended(self, code: int, last_words: Callable[[], None]) -> None:
-        """See `Server.ended`."""
         self.codes.append(code)
         self.whys += last_words.args if isinstance(last_words, partial) else ()
 
@@ -78,11 +76,9 @@ class Host(Server):
         return self.service.term.queue.why_not_ready()
 
     def connect(self) -> Client:
-        """Connect a client to the present term."""
         return Client(self)
 
     def stop(self) -> Any:
-        """Stop in order."""
         stopping = self.service.stopService()
         self.world.pass_s(0.5)
         return stopping
@@ -100,7 +96,6 @@ class Client:
         self._protocol = protocol
 
     def send(self, request: bytes) -> None:
-        """Send, and have no time pass."""
         self._protocol.dataReceived(request)
 
     def ask(self, request: bytes) -> bytes:
@@ -135,7 +130,6 @@ def hosts_of(
 
 
 def told(events: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """What was logged under this name."""
     return [formatEvent(each) for each in events if each.get("event") == name]
 
 

@@ -168,7 +168,6 @@ class Watched:
         )  # fmt: skip
 
     def said(self, seconds: float) -> list[str]:
-        """What is said in this time."""
         with capturedLogs() as events:
             self.reactor.pass_s(seconds)
         return [formatEvent(each) for each in events]

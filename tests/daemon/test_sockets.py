@@ -41,7 +41,6 @@ def test_an_address_is_named_as_options_take_it(address: object, words: str) -> 
 
 
 def os_error(number: int) -> OSError:
-    """Make an error as the system does."""
     return OSError(number, os.strerror(number))
 
 
@@ -294,7 +293,6 @@ class Load:
             self.failures.append(failure)
 
     def close(self) -> None:
-        """End them."""
         self._ends.set()
         for thread in self._threads:
             thread.join(LIMIT_S)
@@ -334,7 +332,6 @@ async def listens_on(path: Path) -> None:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens there."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
 

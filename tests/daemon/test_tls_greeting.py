@@ -24,7 +24,6 @@ EACH_VERSION = pytest.mark.parametrize("version", [OLD, NEW])
 
 
 def mutual(certificates: Certificates) -> Port:
-    """A port that asks for certificates."""
     return Port(certificates.server.parent, certificates.ca, certificates.revocations)
 
 

@@ -25,12 +25,10 @@ LATE: Final = Fate(0.002, 2.5, 4.0)
 
 
 def quick(kind: str) -> Fate:
-    """A network as it should be."""
     return QUICK
 
 
 def late(kind: str) -> Fate:
-    """A network whose answers are late."""
     return LATE
 
 

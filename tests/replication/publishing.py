@@ -111,6 +111,12 @@ class ActiveLog:
         self.jobs += 1
         return self._append(Kind.PUT, State.READY, self.jobs, body)
 
+    def put_all(self, body: bytes = b"body") -> int:
+        """The same, and write it."""
+        lsn = self.put(body)
+        self.write_all()
+        return lsn
+
     def reserve(self) -> int:
         """Append a record that replies wait for only with a replica."""
         return self._append(Kind.RESERVE, State.RESERVED, 1)
@@ -133,7 +139,6 @@ class ActiveLog:
             self.reactor.settle()
 
     def said(self) -> list[Write | Note]:
-        """Give what is in the stream."""
         assembler, said = Assembler(), list[Write | Note]()
         for payload in self.messages.messages.values():
             found = decode(payload)
@@ -146,7 +151,6 @@ class ActiveLog:
         return said
 
     def writes(self) -> list[Write]:
-        """Give the writes that are in the stream."""
         return [each for each in self.said() if isinstance(each, Write)]
 
     def files_of_a_standby(self) -> dict[int, bytes]:

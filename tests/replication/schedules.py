@@ -74,7 +74,6 @@ class Broken(Exception):
 
 
 def old_body(number: int) -> bytes:
-    """The body of a job of `old_log`."""
     return b"%d for %d s " % (number, LONG_TTR_S) + b"o" * 900
 
 
@@ -376,7 +375,6 @@ def explore(seed: int, parts: Parts = SOUND) -> Schedule:
 
 
 def jobs_of(queue: Any) -> dict[int, Left]:
-    """What is left of each job."""
     jobs, tubes = queue.state.jobs, queue.state.tubes
     return {
         job_id: Left(bytes(job.body), job.priority, tubes.by_id(job.tube_id).name, job.state)

@@ -69,7 +69,6 @@ class ReplicatedLog(MemoryLog):
         self._world = world
 
     def accept(self, sender: Process, payload: bytes, expected: int) -> int:
-        """See `MemoryLog.append`."""
         position = self.append(payload, expected)
         found = decode(payload)
         if isinstance(found, Part | Note) and not is_stale(found, self.term):
@@ -166,7 +165,6 @@ class Server(Machine):
         self._starts = 0
 
     def start(self) -> None:
-        """Begin a process."""
         self._starts += 1
         process = self.begin()
         self.port = Port()
@@ -189,15 +187,13 @@ class Server(Machine):
         listening = ListeningService(queue, endpoints, process)  # type: ignore[arg-type]
         return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
 
-    def watch(self, queue: BeanstalkService) -> None:
-        """A term's queue was made."""
+    def watch(self, queue: BeanstalkService) -> None: ...
 
     def disk(self, process: Process) -> WatchableIo:
         """What does the work of the disk."""
         return InlineIo()
 
     def ended(self, code: int, last_words: Callable[[], None]) -> None:
-        """It wants to end."""
         raise NotImplementedError
 
 
@@ -227,12 +223,10 @@ class Host(Server):
 
     @property
     def runs(self) -> bool:
-        """Whether a process runs."""
         return self.process is not None
 
     @property
     def listens(self) -> bool:
-        """Whether clients can connect."""
         return self.process is not None and self.port.factory is not None
 
     @property
@@ -256,7 +250,6 @@ class Host(Server):
 
     @property
     def queue(self) -> Any:
-        """The queue of the present term."""
         return self.service.term.queue.queue
 
     def goes_on(self) -> None:
@@ -265,7 +258,6 @@ class Host(Server):
     # Starting and ending.
 
     def begin(self) -> Process:
-        """See `Machine.begin`."""
         self._disks: list[SlowIo] = []
         process = super().begin()
         process.stalls = lambda: self.stalls()
@@ -273,21 +265,17 @@ class Host(Server):
         return process
 
     def connected(self, process: Process) -> MemoryStream:
-        """See `Machine.connected`."""
         return self.parts.door(self._log, self.world.network, process, lambda kind: self.fate(kind))
 
     def watch(self, queue: BeanstalkService) -> None:
-        """See `Server.watch`."""
         queue.failed = lambda failure: self._end(f"fails: {failure.getErrorMessage()}")
 
     def disk(self, process: Process) -> SlowIo:
-        """See `Server.disk`."""
         disk = SlowIo(process, self._draw)
         self._disks.append(disk)
         return disk
 
     def ended(self, code: int, last_words: Callable[[], None]) -> None:
-        """See `Server.ended`."""
         why = last_words.args if isinstance(last_words, partial) else ()
         self._end(f"ends with {code}: {why}")
 
@@ -298,7 +286,6 @@ class Host(Server):
     def kill(
         self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None
     ) -> MemoryDirectory:  # fmt: skip
-        """See `Machine.kill`."""
         left = super().kill(power)
         for each in list(self.connections):
             each.lose()

@@ -88,7 +88,6 @@ class Memory:
         log.blame = self.blame
 
     def blame(self, fault: str) -> None:
-        """A queue has said, or has, what it must not."""
         self.faults.append(f"{self.now_s():.3f}: {fault}")
 
     def knows(self, job_id: int, body: bytes) -> None:
@@ -100,7 +99,6 @@ class Memory:
         self.note("before", Kind.PUT_TOLD, job_id, body)
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """Write a line of the history."""
         self.history.append(Event(self.now_s(), connection, kind, job, body))
 
     def reservations(self, job_id: int) -> int:
@@ -209,7 +207,6 @@ class Talker:
         self.lost()
 
     def lost(self) -> None:
-        """The connection has ended."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -264,7 +261,6 @@ class Talker:
     # What is sent.
 
     def act(self) -> None:
-        """Send something."""
         draw, jobs = self._draw, self._living()
         if self.only_looks:
             self._look(jobs)

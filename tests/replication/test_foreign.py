@@ -20,12 +20,6 @@ FOREIGN = b"rubbish"
 COUNTS = [1, 95, 101, 3 * MAX_STEPPED]
 
 
-def publish(cluster: Cluster, count: int, payload: bytes = FOREIGN) -> None:
-    """Somebody writes to the stream."""
-    for _ in range(count):
-        cluster.log.append(payload, cluster.log.last)
-
-
 def write_of_a_job(cluster: Cluster) -> bytes:
     """A message that is in the stream, and begins no segment."""
     return next(
@@ -36,9 +30,8 @@ def write_of_a_job(cluster: Cluster) -> bytes:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_the_active_server_and_its_standby_go_on(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count)
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * count)
     cluster.pass_s(LEASE_S + 1, active)
     active.put(b"behind it")
     cluster.pass_s(0.5, active)
@@ -54,9 +47,8 @@ def test_the_active_server_and_its_standby_go_on(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_who_joins_keeps_its_log(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count)
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * count)
     directories = [host.kill() for host in (active, standby)]
     before = [segment_files(each) for each in directories]
     hosts = [cluster.start(f"again {n}", each) for n, each in enumerate(directories)]
@@ -83,7 +75,7 @@ def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) ->
         # A server that waits at an empty stream has seen that it is empty.
         host = cluster.start("a")
         cluster.pass_s(0.5)
-        publish(cluster, count)
+        cluster.append(*[FOREIGN] * count)
         cluster.pass_s(LEASE_S + 1)
         assert host.is_active
     else:
@@ -91,7 +83,7 @@ def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) ->
     host.put(b"kept")
     cluster.pass_s(0.5)
     if where != "before":
-        publish(cluster, count)
+        cluster.append(*[FOREIGN] * count)
         cluster.pass_s(LEASE_S / 2)
     if where == "among":
         host.rotate()
@@ -106,9 +98,8 @@ def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) ->
 
 
 def test_a_search_by_lsn_passes_over_them_once() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, 500)
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * 500)
     directory = standby.directory.after_kill()
     read: list[str] = []
     again = cluster.start("again", directory)
@@ -123,9 +114,8 @@ def test_a_search_by_lsn_passes_over_them_once() -> None:
 
 @pytest.mark.parametrize("count", [101, 3 * MAX_STEPPED])
 def test_copies_of_a_message_of_the_queue_remove_nothing(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count, write_of_a_job(cluster))
+    cluster, active, standby = long_running()
+    cluster.append(*[write_of_a_job(cluster)] * count)
     cluster.pass_s(0.5, active)
     directories = [host.kill() for host in (active, standby)]
     hosts = [cluster.start(f"again {n}", each) for n, each in enumerate(directories)]
@@ -136,25 +126,23 @@ def test_copies_of_a_message_of_the_queue_remove_nothing(count: int) -> None:
 
 
 def test_who_writes_again_and_again_does_not_keep_a_standby_from_its_turn() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
+    cluster, active, standby = long_running()
     active.kill()
     for _ in range(round(LEASE_S / 0.2) + 5):
-        publish(cluster, 1)
+        cluster.append(FOREIGN)
         cluster.pass_s(0.2)
     assert standby.is_active
 
 
 def test_foreign_messages_in_a_gap_tell_of_no_loss() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
+    cluster, active, standby = long_running()
     active.beat()
     cluster.pass_s(0.1)
     directory = standby.kill()
     active.beat()
     cluster.pass_s(0.1)
     cluster.log.expire(cluster.log.last)
-    publish(cluster, 3)
+    cluster.append(*[FOREIGN] * 3)
     active.kill()
     again = cluster.start("again", directory)
     cluster.pass_s(2 * LEASE_S)
@@ -162,10 +150,9 @@ def test_foreign_messages_in_a_gap_tell_of_no_loss() -> None:
 
 
 def test_a_foreign_message_that_was_removed_is_no_loss() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
+    cluster, active, standby = long_running()
     directory = standby.directory.after_kill()
-    publish(cluster, 3)
+    cluster.append(*[FOREIGN] * 3)
     cluster.pass_s(0.5, active)
     active.put(b"behind it")
     cluster.pass_s(0.5, active)
@@ -185,9 +172,8 @@ def test_a_foreign_message_that_was_removed_is_no_loss() -> None:
     "forged", [b"BTR2" + bytes(60), encode_note(Kind.FILL_BEGINS, 1 << 40, T0)]
 )
 def test_behind_one_that_was_forged_servers_go_on_when_it_is_removed(forged: bytes) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, 1, forged)
+    cluster, active, standby = long_running()
+    cluster.append(forged)
     at = cluster.log.last
     cluster.pass_s(0.5, active)
     directories = [host.kill() for host in (active, standby)]

@@ -15,7 +15,7 @@ from tests.replication.servers import LEASE_S as SERVICE_LEASE_S
 from tests.replication.servers import SOUND, ReplicatedLog
 from tests.replication.servers import Host as Server
 from tests.replication.stream.memory import DELIVERED_TOGETHER, Fate
-from tests.replication.test_standby import LEASE_S, Cluster, Host
+from tests.replication.test_standby import LEASE_S, Cluster, Host, pair
 from tests.replication.world import World
 
 JOBS = 12
@@ -27,12 +27,12 @@ messages here.
 """
 
 
-def handed_over(cluster: Cluster, terms: int) -> tuple[Host, Host]:
+def handed_over(terms: int) -> tuple[Cluster, Host, Host]:
     """Let two servers be active in turn.
 
     :return: the one that is active, and the one that was before.
     """
-    before, active = cluster.active("a"), cluster.start("b")
+    cluster, before, active = pair()
     cluster.pass_s(0.2)
     for term in range(terms):
         for _ in range(JOBS):
@@ -43,12 +43,11 @@ def handed_over(cluster: Cluster, terms: int) -> tuple[Host, Host]:
         if term < terms - 1:
             before, active = active, cluster.start(before.name, before.directory)
             cluster.pass_s(0.3)
-    return active, before
+    return cluster, active, before
 
 
 def test_the_requests_of_joining_do_not_grow_with_the_segments() -> None:
-    cluster = Cluster()
-    active, before = handed_over(cluster, 24)
+    cluster, active, before = handed_over(24)
     asked: Counter[str] = Counter()
     again = cluster.start("again", before.directory)
 
@@ -67,8 +66,7 @@ def test_the_requests_of_joining_do_not_grow_with_the_segments() -> None:
 
 
 def test_the_silence_counts_while_a_server_joins() -> None:
-    cluster = Cluster()
-    active, before = handed_over(cluster, 5)
+    cluster, active, before = handed_over(5)
     again = cluster.start("again", before.directory)
     # All requests of joining take longer than a lease.
     again.stream.fate = lambda kind: Fate(0.1, 0.1)
@@ -81,13 +79,11 @@ def test_the_silence_counts_while_a_server_joins() -> None:
 
 
 def slow_delivery(kind: str) -> Fate:
-    """What a follower gets takes its time."""
     return Fate(0.0, 0.3) if kind == "deliver" else Fate()
 
 
 def test_the_silence_counts_while_a_server_reads() -> None:
-    cluster = Cluster()
-    active, _ = handed_over(cluster, 34)
+    cluster, active, _ = handed_over(34)
     cluster.pass_s(LEASE_S, active)
     fresh = cluster.start("fresh")
     fresh.stream.fate = slow_delivery
@@ -101,8 +97,7 @@ def test_the_silence_counts_while_a_server_reads() -> None:
 
 
 def test_who_joins_slowly_leaves_an_active_server_alone() -> None:
-    cluster = Cluster()
-    active, before = handed_over(cluster, 5)
+    cluster, active, before = handed_over(5)
     again = cluster.start("again", before.directory)
     again.stream.fate = lambda kind: Fate(0.1, 0.1)
     for _ in range(60):
@@ -112,8 +107,7 @@ def test_who_joins_slowly_leaves_an_active_server_alone() -> None:
 
 
 def test_a_handing_over_that_came_while_a_server_was_away_is_heeded_at_once() -> None:
-    cluster = Cluster()
-    active, standby = cluster.active(), cluster.start("b")
+    cluster, active, standby = pair()
     active.put(b"kept")
     cluster.pass_s(0.5, active)
     standby.standby.stop()
@@ -126,8 +120,7 @@ def test_a_handing_over_that_came_while_a_server_was_away_is_heeded_at_once() ->
 
 @pytest.mark.parametrize("more", range(-2, 3))
 def test_an_old_handing_over_is_none_if_messages_follow_in_the_next_delivery(more: int) -> None:
-    cluster = Cluster()
-    first, second = cluster.active(), cluster.start("b")
+    cluster, first, second = pair()
     cluster.pass_s(0.2)
     while cluster.log.last < DELIVERED_TOGETHER - 1 + more:
         first.put()

@@ -14,7 +14,6 @@ HISTORIES = share(200)
 
 
 def faults(history: list[Event], left: dict[int, bytes], **options: float) -> list[Fault]:
-    """Name what is found."""
     return [violation.fault for violation in check(history, left, **options)]
 
 
@@ -34,12 +33,10 @@ class Queue:
         self.puts = 0
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """Write a line; time passes."""
         self.now_s += self.random.random() / 100
         self.history.append(Event(self.now_s, connection, kind, job, body))
 
     def step(self) -> None:
-        """Let one client do something."""
         connection = self.random.choice(self.connections)
         choices: list[Callable[[str], None]] = [self.put, self.put, self.reserve, self.reserve]
         self.random.choice([*choices, self.delete, self.delete, self.release, self.lose])(
@@ -99,7 +96,6 @@ class Queue:
 
 
 def of_a_queue(seed: int) -> Queue:
-    """Make a history."""
     queue = Queue(seed)
     for _ in range(200):
         queue.step()

@@ -29,11 +29,20 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 from beanstalk_twisted.storage.fsync import NEVER
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from tests.replication.followed import failing
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 from tests.replication.stream.memory import Fate, MemoryStream
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
 """The beginning of another server's term."""
+
+
+def started() -> ActiveLog:
+    """One whose publisher has sent its first heartbeat."""
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1.0)
+    return active
 
 
 def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
@@ -46,8 +55,7 @@ def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
     assert active.committer.acknowledgeable_lsn == lsn
 
     active.messages.lose_quorum()
-    second = active.put()
-    active.write_all()
+    second = active.put_all()
     assert active.committer.acknowledgeable_lsn == lsn
     active.messages.restore_quorum()
     active.reactor.settle()
@@ -56,8 +64,7 @@ def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
 
 def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
     active = ActiveLog()
-    active.put()
-    active.write_all()
+    active.put_all()
     lsn = active.reserve()
     active.write_all()
     assert active.committer.acknowledgeable_lsn == lsn
@@ -75,8 +82,7 @@ def test_a_standby_has_the_same_files_byte_for_byte() -> None:
         active.write_all()
         active.reactor.pass_s(1.0)
         active.write_all()
-    active.put(b"y" * (PART_BYTES + 5))
-    active.write_all()
+    active.put_all(b"y" * (PART_BYTES + 5))
     finished = active.committer.finish()
     active.write_all()
     assert finished.called
@@ -89,8 +95,7 @@ def test_a_standby_has_the_same_files_byte_for_byte() -> None:
 
 def test_marks_are_published_too() -> None:
     active = ActiveLog()
-    active.put()
-    active.write_all()
+    active.put_all()
     before = len(active.writes())
     active.reactor.pass_s(1.0)
     active.write_all()
@@ -99,12 +104,7 @@ def test_marks_are_published_too() -> None:
 
 def test_what_the_disk_has_no_space_for_is_published_once() -> None:
     active = ActiveLog()
-
-    def full(operation: str, name: str) -> None:
-        if operation == "write":
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    active.directory.fault = full
+    active.directory.fault = failing(errno.ENOSPC, "write")
     active.put()
     for _ in range(3):
         active.write_all()
@@ -126,8 +126,7 @@ def test_what_the_disk_fails_to_write_is_published_and_not_acknowledged() -> Non
         raise OSError(errno.EIO, "Input/output error")
 
     active.directory.fault = broken
-    lsn = active.put()
-    active.write_all()
+    lsn = active.put_all()
     assert [write.segment for write in active.writes()] == [1, 1]
     assert active.committer.acknowledgeable_lsn < lsn
     assert len(active.failures) == 1
@@ -169,11 +168,9 @@ def test_one_heartbeat_a_lease_is_sent_while_much_is_written() -> None:
 
 def test_a_heartbeat_tells_of_records_that_are_known_to_be_in_the_stream() -> None:
     active = ActiveLog()
-    acknowledged = active.put()
-    active.write_all()
+    acknowledged = active.put_all()
     active.messages.lose_quorum()
-    written = active.put()
-    active.write_all()
+    written = active.put_all()
     # With that write unanswered.
     active.publisher.start()
     active.messages.restore_quorum()
@@ -184,21 +181,16 @@ def test_a_heartbeat_tells_of_records_that_are_known_to_be_in_the_stream() -> No
 
 
 def test_without_a_quorum_heartbeats_do_not_pile_up() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1)
+    active = started()
     active.messages.lose_quorum()
     active.reactor.pass_s(20 * LEASE_S)
     assert active.appender.waiting_bytes < 1000
 
 
 def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
+    active = started()
     active.messages.lose_quorum()
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(REPLICATE_TIMEOUT_S - 0.2)
     assert not active.publisher.refuses
     active.reactor.pass_s(0.4)
@@ -218,19 +210,15 @@ def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
 
 
 def test_another_servers_message_fences_once_and_for_ever() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
+    active = started()
     active.messages.append(RIVAL, active.messages.last)
     lsn = active.put()
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(1.0)
     assert [type(error) for error in active.fenced] == [WrongPosition]
     assert active.committer.acknowledgeable_lsn < lsn
     assert not active.lease.holds(active.reactor.now_ns())
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(60.0)
     assert list(active.messages.messages.values())[-1] == RIVAL
     assert len(active.fenced) == 1 and not active.failures
@@ -311,12 +299,9 @@ def test_what_must_be_durable_waits_for_the_stream_too() -> None:
 
 
 def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
+    active = started()
     active.messages.lose_quorum()
-    lsn = active.put()
-    active.write_all()
+    lsn = active.put_all()
     active.committer.finish()
     active.write_all()
     active.publisher.successor = "beta:11300"
@@ -420,8 +405,7 @@ def test_an_exception_of_those_who_are_told_ends_the_server(what: str) -> None:
     elif what == "fenced":
         active.publisher.events = PublisherEvents(_broken)
         active.messages.append(RIVAL, active.messages.last)
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(5.0)
     assert [str(failure.value) for failure in active.failures] == ["broken"]
 

@@ -31,7 +31,6 @@ class Bench:
         self.reader = StreamReader(self.stream, self.ask)
 
     async def ask(self, ask: Callable[[], Future[T]]) -> T:
-        """See `Ask`."""
         answer: Deferred[T] = Deferred()
         ask().add_done_callback(
             lambda asked: self.reactor.callFromThread(lambda: answer.callback(asked.result()))
@@ -39,7 +38,6 @@ class Bench:
         return await answer
 
     def done(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
-        """Its outcome."""
         outcomes: list[Any] = []
         Deferred.fromCoroutine(work).addBoth(outcomes.append)
         self.reactor.pass_s(1.0)
@@ -50,7 +48,6 @@ class Bench:
         return found
 
     async def all_from(self, position: int) -> list[int]:
-        """The positions of all messages."""
         ahead, found = self.reader.all_from(position), list[int]()
         while (message := await ahead.next()) is not None:
             assert message.payload == b"%d" % message.position

@@ -53,7 +53,6 @@ class Filled:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Let all be read and appended."""
         for _ in range(1000):
             while self.io:
                 self.io.step()
@@ -70,8 +69,7 @@ def _replayed(directory: MemoryDirectory) -> replay.Replay:
 def _log(segments: int, *, ends: bool, body: bytes = b"x" * 4000) -> ActiveLog:
     active = ActiveLog()
     while active.log.segment < segments:
-        active.put(body)
-        active.write_all()
+        active.put_all(body)
     if ends:
         active.committer.finish()
         active.write_all()
@@ -132,8 +130,7 @@ def test_a_frame_larger_than_a_message_goes_in_parts() -> None:
 def test_no_more_is_read_ahead_than_a_few_messages() -> None:
     before = ActiveLog(segment_bytes=1 << 22)
     while before.log.segment < 5:
-        before.put(b"z" * 50_000)
-        before.write_all()
+        before.put_all(b"z" * 50_000)
     filled = Filled(before)
     filled.run()
     assert MAX_IN_FLIGHT_BYTES < filled.most_ahead <= MAX_AHEAD_BYTES + MAX_MESSAGE_BYTES

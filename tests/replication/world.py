@@ -39,15 +39,12 @@ class Call:
         return f"<{self.call} at {self.at_s} s>"
 
     def cancel(self) -> None:
-        """Let it never come."""
         self.call = None
 
     def active(self) -> bool:
-        """Whether it will come."""
         return self.call is not None
 
     def getTime(self) -> float:
-        """When it comes."""
         return self.at_s
 
 
@@ -126,7 +123,6 @@ class Process:
         self._rate = rate
 
     def hold(self) -> None:
-        """Stand still."""
         self.is_held += 1
 
     def go_on(self) -> None:
@@ -138,7 +134,6 @@ class Process:
                 self.world.add(call)
 
     def pass_s(self, seconds: float) -> None:
-        """See `World.pass_s`."""
         self.world.pass_s(seconds)
 
     def settle(self) -> None:
@@ -203,7 +198,6 @@ class Machine:
         self.can_send = self.can_receive = True
 
     def begin(self) -> Process:
-        """Begin a process."""
         self.process = process = Process(self.world, self.rate, self.ahead_s)
         self.stream = self.connected(process)
         self.stream.can_send, self.stream.can_receive = self.can_send, self.can_receive
@@ -240,7 +234,6 @@ class Machine:
             self.stream.can_send, self.stream.can_receive = self.can_send, self.can_receive
 
     def mend(self) -> None:
-        """Connect it again."""
         self.cut(False, False)
         if self.process is not None:
             self.stream.mend()
@@ -260,7 +253,6 @@ class SlowIo:
         self._under_way = 0
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """See `Io.run`."""
         result: Deferred[T] = Deferred()
         self._todo.append((work, result))
         self._under_way += 1
@@ -290,15 +282,12 @@ class SlowIo:
 
     @property
     def is_free(self) -> bool:
-        """See `Io.is_free`."""
         return not self._under_way
 
     def call(self, work: Callable[[], T]) -> T:
-        """See `Io.call`."""
         return work()
 
-    def stop(self) -> None:
-        """See `Io.stop`."""
+    def stop(self) -> None: ...
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """It never hangs."""

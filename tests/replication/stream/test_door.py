@@ -39,14 +39,12 @@ EXPIRE_S = 1
 class Case(Protocol):
     """A stream, and how time passes."""
 
-    def client(self) -> Stream:
-        """Another client, not open."""
+    def client(self) -> Stream: ...
 
     def done(self, future: Future[R]) -> R:
         """The result, when it is there."""
 
-    def until(self, is_so: Callable[[], object]) -> None:
-        """Wait until something is so."""
+    def until(self, is_so: Callable[[], object]) -> None: ...
 
     def a_while(self) -> None:
         """Time in which what is under way comes."""
@@ -152,19 +150,16 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 
 def opened(case: Case) -> Stream:
-    """Another client, open."""
     client = case.client()
     case.done(client.open())
     return client
 
 
 def never(found: object) -> None:
-    """What must not be called."""
     pytest.fail(f"called with {found}")
 
 
 def filled(case: Case, client: Stream, count: int) -> None:
-    """Append numbers."""
     last = case.done(client.ends()).last
     futures = [client.append(b"%d" % (last + at + 1), last + at) for at in range(count)]
     assert [case.done(each) for each in futures] == list(range(last + 1, last + count + 1))

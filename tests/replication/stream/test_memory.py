@@ -36,11 +36,9 @@ class Case:
         self.door.fate = lambda kind: self.fates.pop(0) if self.fates else Fate()
 
     def another(self, fate: Callable[[str], Fate] = lambda kind: Fate()) -> MemoryStream:
-        """Another client."""
         return MemoryStream(self.log, self.clock, fate)
 
     def pass_time(self, seconds: float = 0.0) -> None:
-        """Turns of the reactor, in steps."""
         for _ in range(5):
             self.clock.pass_s(0)
         for _ in range(8):
