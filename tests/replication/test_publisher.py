@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     PURGE_RETRY_S,
@@ -16,10 +15,9 @@ from beanstalk_twisted.replication.publisher import (
     PublisherEvents,
 )
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message, WrongPosition
+from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
-    PART_BYTES,
     Kind,
     Note,
     Part,
@@ -72,25 +70,6 @@ def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
     active.reactor.settle()
     assert not active.io
     assert active.committer.acknowledgeable_lsn == lsn
-
-
-def test_a_standby_has_the_same_files_byte_for_byte() -> None:
-    active = ActiveLog()
-    for _ in range(3):
-        for _ in range(10):
-            active.put(b"x" * 4000)
-        active.write_all()
-        active.reactor.pass_s(1.0)
-        active.write_all()
-    active.put_all(b"y" * (PART_BYTES + 5))
-    finished = active.committer.finish()
-    active.write_all()
-    assert finished.called
-    files = active.files_of_a_standby()
-    assert len(files) >= 3
-    for seq, content in files.items():
-        assert bytes(active.directory.read(segment_name(seq))) == content
-    assert all(write.seals for write in active.writes()[-1:])
 
 
 def test_marks_are_published_too() -> None:
@@ -209,32 +188,6 @@ def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
     assert (figures.waiting_records, figures.waiting_bytes, figures.waiting_ns) == (0, 0, 0)
 
 
-def test_another_servers_message_fences_once_and_for_ever() -> None:
-    active = started()
-    active.messages.append(RIVAL, active.messages.last)
-    lsn = active.put()
-    active.put_all()
-    active.reactor.pass_s(1.0)
-    assert [type(error) for error in active.fenced] == [WrongPosition]
-    assert active.committer.acknowledgeable_lsn < lsn
-    assert not active.lease.holds(active.reactor.now_ns())
-    active.put_all()
-    active.reactor.pass_s(60.0)
-    assert list(active.messages.messages.values())[-1] == RIVAL
-    assert len(active.fenced) == 1 and not active.failures
-
-
-def test_what_is_dead_is_purged() -> None:
-    active = ActiveLog()
-    _fill_segments(active, 3)
-    assert active.log.segment >= 4
-    first = _first_of(active, 3)
-    active.publisher.trimmed(1)
-    active.publisher.trimmed(2)
-    active.reactor.pass_s(1.0)
-    assert min(active.messages.messages) == first
-
-
 def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
     active = ActiveLog()
     _fill_segments(active, 3)
@@ -248,7 +201,7 @@ def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
     assert len(begins) > 2
 
 
-def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:
+def test_what_is_dead_is_purged_if_it_is_known_where_the_next_segment_begins() -> None:
     active = ActiveLog()
     _fill_segments(active, 3)
     del active.publisher._first_positions[2]

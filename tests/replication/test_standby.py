@@ -240,18 +240,6 @@ def test_a_standby_says_that_it_hears_nothing() -> None:
     assert standby.standby.figures().doing == FOLLOWS
 
 
-def test_a_handing_over_counts_for_nothing_when_another_has_begun_behind_it() -> None:
-    cluster, active = alone()
-    active.note(Kind.HANDED_OVER)
-    cluster.pass_s(0.2)
-    new = cluster.start("b")
-    cluster.pass_s(0.3)
-    assert new.is_active
-    late = cluster.start("c")
-    cluster.pass_s(LEASE_S - 0.5)
-    assert late.outcome is None
-
-
 @pytest.mark.parametrize("ahead_s", [3600, -3600])
 @pytest.mark.parametrize("keeps_log", [False, True])
 def test_who_becomes_active_goes_on_with_the_log_time_of_the_other(
@@ -524,20 +512,6 @@ def check_same(active: Host, standby: Host) -> None:
     assert written(standby.directory) == written(active.directory)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_a_standby_that_starts_again_reads_on(is_killed: bool) -> None:
-    cluster, active, standby = long_running()
-    old = standby.directory
-    directory = old.after_kill() if is_killed else old.after_power_loss()
-    active.put(b"meanwhile")
-    again = restarted(cluster, standby, directory, active)
-    check_same(active, again)
-    assert not directory.quarantined
-    active.put(b"behind")
-    cluster.pass_s(0.5, active)
-    check_same(active, again)
-
-
 def test_zeros_as_long_as_a_trailer_do_not_end_a_segment() -> None:
     cluster, active, standby = long_running()
     directory = standby.directory.after_kill()
@@ -571,38 +545,30 @@ def test_a_standby_that_is_stopped_while_it_joins_leaves_nothing_behind() -> Non
     gc.collect()
 
 
-def test_what_the_stream_lacks_is_kept_aside_and_cut() -> None:
+@pytest.mark.parametrize(("count", "size"), [(1, 0), (20, 1000)], ids=["part", "segments"])
+def test_what_the_stream_lacks_or_has_otherwise_is_kept_aside_and_cut(
+    count: int, size: int
+) -> None:
     cluster, active, standby = long_running()
     active.stream.cut()
-    active.put(b"never acknowledged")
+    put_some(active, b"never acknowledged", count, size)
     cluster.pass_s(LEASE_S + 0.5)
     assert standby.is_active
-    standby.put(b"of the new one")
+    put_some(standby, b"of the new one", count, size)
     cluster.pass_s(0.2)
     again = restarted(cluster, active, active.directory.after_kill(), standby)
-    assert sorted(again.bodies()) == sorted(standby.bodies())
-    [kept] = again.directory.quarantined.values()
-    assert b"never acknowledged" in kept
+    check_same(standby, again)
+    kept = b"".join(again.directory.quarantined.values())
+    assert b"never acknowledged %d" % (count - 1) in kept
     assert "no reply was given" in again.standby.notes[0]
-    check_same(standby, again)
 
 
-def test_a_segment_that_the_stream_has_otherwise_is_kept_aside() -> None:
-    cluster, active, standby = long_running()
-    active.stream.cut()
-    for n in range(20):
-        active.put(b"lost %d" % n + bytes(1000))
+def put_some(host: Host, body: bytes, count: int, size: int) -> None:
+    """Put jobs, of which the eleventh ends a segment."""
+    for n in range(count):
+        host.put(b"%b %d" % (body, n) + bytes(size))
         if n == 10:
-            active.rotate()
-    cluster.pass_s(LEASE_S + 0.5)
-    for n in range(20):
-        standby.put(b"kept %d" % n + bytes(1000))
-        if n == 10:
-            standby.rotate()
-    cluster.pass_s(0.2)
-    again = restarted(cluster, active, active.directory.after_kill(), standby)
-    check_same(standby, again)
-    assert b"lost 19" in b"".join(again.directory.quarantined.values())
+            host.rotate()
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
@@ -911,19 +877,8 @@ def test_nothing_is_removed_of_a_log_when_the_stream_was_purged_of_what_lives() 
         assert segment_files(each) == whole
 
 
-def test_nobody_takes_over_with_part_of_a_log() -> None:
-    cluster, active, _ = purged_past(is_told=False)
-    empty = cluster.start("empty")
-    cluster.pass_s(0.5, active)
-    assert not empty.outcome
-    last = cluster.log.last
-    cluster.pass_s(LEASE_S + 1)
-    assert empty.outcome.check(Incompatible)
-    assert "purged" in str(empty.outcome.value)
-    assert cluster.log.last == last
-
-
-def test_who_has_part_of_a_log_is_not_in_sync_and_says_why() -> None:
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_who_has_part_of_a_log_says_why_and_does_not_take_over(is_mended: bool) -> None:
     cluster, active, _ = purged_past(is_told=False)
     oldest = min(w.write.segment for p in cluster.log.messages.values()
                  if isinstance(w := decode(p), Part) and w.write.begins)  # fmt: skip
@@ -933,6 +888,13 @@ def test_who_has_part_of_a_log_is_not_in_sync_and_says_why() -> None:
     assert not figures.is_in_sync and figures.position == cluster.log.last
     why = f"lacks what is in use before {segment_name(oldest)}: somebody has purged the stream"
     assert figures.doing == why
+    if not is_mended:
+        last = cluster.log.last
+        cluster.pass_s(LEASE_S + 1)
+        assert empty.outcome.check(Incompatible)
+        assert "purged" in str(empty.outcome.value)
+        assert cluster.log.last == last
+        return
     # Once the log says that what is missing is dead nothing is.
     active.outcome.opened.log.append(Trim(oldest, active.clock.now_ns()))
     active.commit()
