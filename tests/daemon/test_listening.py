@@ -161,8 +161,15 @@ async def test_a_port_of_the_older_dialect_serves_the_same_queue_and_is_closed_l
     assert [port.connected for port in service.ports] == [False] * 3  # type: ignore[attr-defined]
 
 
-async def test_a_port_of_the_older_dialect_that_is_taken_ends_the_process_with_111() -> None:
-    service = listening(queue_on(Clock()), [local_port()], Clock(), endpoints_v1=[Taken()])
+@pytest.mark.parametrize("place", ["only", "second", "older dialect"])
+async def test_a_port_that_is_taken_ends_the_process_with_111(place: str) -> None:
+    taken = Taken()
+    endpoints, older = {
+        "only": ([taken], []),
+        "second": ([local_port(), taken], []),
+        "older dialect": ([local_port()], [taken]),
+    }[place]
+    service = listening(queue_on(Clock()), endpoints, Clock(), endpoints_v1=older)
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == 111
@@ -336,23 +343,6 @@ def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang(
     with pytest.raises(Refused, match=r"^segment 7 is damaged") as refused:
         service.startService()
     assert refused.value.exit_code == 65
-
-
-async def test_a_port_that_is_taken_ends_the_process_with_111() -> None:
-    service = listening(queue_on(Clock()), [Taken()], Clock())
-    with pytest.raises(SystemExit) as exit_:
-        service.startService()
-    assert exit_.value.code == 111
-    assert not service.queue.running
-
-
-async def test_a_second_port_that_is_taken_ends_the_process_too() -> None:
-    service = listening(queue_on(Clock()), [local_port(), Taken()], Clock())
-    with pytest.raises(SystemExit) as exit_:
-        service.startService()
-    assert exit_.value.code == 111
-    for port in service.ports:
-        await maybeDeferred(port.stopListening)
 
 
 # Stopping.

@@ -126,22 +126,11 @@ def test_a_job_that_is_gone_is_found(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_body_that_was_never_sent_is_found(seed: int) -> None:
+def test_jobs_and_ids_that_were_made_twice_or_by_nobody_are_found(seed: int) -> None:
     queue = of_a_queue(seed)
+    told = last(queue, Kind.PUT_TOLD, left=True)
     assert faults(queue.history, {**queue.left, 9999: b"?"}) == [Fault.FROM_NOWHERE]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_put_that_was_made_twice_is_found(seed: int) -> None:
-    queue = of_a_queue(seed)
-    told = last(queue, Kind.PUT_TOLD, left=True)
     assert faults(queue.history, {**queue.left, 9999: told.body}) == [Fault.TWICE]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_an_id_that_was_given_twice_is_found(seed: int) -> None:
-    queue = of_a_queue(seed)
-    told = last(queue, Kind.PUT_TOLD, left=True)
     queue.note("new", Kind.PUT_SENT, body=b"new")
     queue.note("new", Kind.PUT_TOLD, told.job, b"new")
     assert Fault.SAME_ID in faults(queue.history, queue.left)
