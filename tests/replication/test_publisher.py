@@ -213,6 +213,15 @@ def test_what_is_dead_is_purged_if_it_is_known_where_the_next_segment_begins() -
     assert min(active.messages.messages) == _first_of(active, 3)
 
 
+def test_what_dies_while_another_purge_is_under_way_is_purged_behind_it() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    active.publisher.trimmed(1)
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == _first_of(active, 3)
+
+
 def test_a_purge_that_failed_is_tried_again() -> None:
     fates = [Fate(there=None, patience=1.0)]
     active = ActiveLog(fate=lambda kind: fates.pop() if kind == "purge" and fates else Fate())
