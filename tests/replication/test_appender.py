@@ -465,6 +465,29 @@ def test_what_is_found_renews_the_lease_from_when_it_was_first_sent() -> None:
     assert bench.lease.until_ns == int(LEASE_S * 1e9) * 9 // 10
 
 
+def test_messages_behind_a_lost_one_do_not_count_before_it() -> None:
+    bench = Bench([("append", Fate(there=None, patience=1.0))])
+    for payload in GIVEN:
+        bench.append(payload)
+    bench.pass_s(0.1)
+    assert bench.stream.sent[:5] == GIVEN
+    assert bench.told == {payload: at for at, payload in enumerate(GIVEN, 2)}
+
+
+def test_one_accepted_behind_anothers_message_is_not_acknowledged() -> None:
+    lost = ("append", Fate(there=None, patience=2.0))
+    delayed = ("append", Fate(there=0.5, in_order=False))
+    bench = Bench([lost, delayed])
+    bench.append(b"lost")
+    bench.append(b"delayed")
+    bench.reactor.callLater(0.2, lambda: bench.log.append(RIVAL, 1))
+    bench.pass_s(1.0)
+    assert bench.log.messages[3] == b"delayed"
+    assert (bench.told, bench.lease.until_ns) == ({}, 0)
+    bench.pass_s(5.0)
+    assert bench.told == {b"lost": WrongPosition, b"delayed": WrongPosition}
+
+
 @pytest.mark.parametrize(
     ("size", "most"),
     [(10, MAX_IN_FLIGHT), (MAX_MESSAGE_BYTES, MAX_IN_FLIGHT_BYTES // MAX_MESSAGE_BYTES)],
