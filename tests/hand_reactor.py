@@ -32,35 +32,28 @@ class HandReactor(Clock):
             call.func(*call.args, **call.kw)
 
     def addReader(self, reader: Any) -> None:
-        """See `IReactorFDSet.addReader`."""
         if reader not in self.readers:
             self.readers.append(reader)
 
     def removeReader(self, reader: Any) -> None:
-        """See `IReactorFDSet.removeReader`."""
         if reader in self.readers:
             self.readers.remove(reader)
 
     def addWriter(self, writer: Any) -> None:
-        """See `IReactorFDSet.addWriter`."""
         if writer not in self.writers:
             self.writers.append(writer)
 
     def removeWriter(self, writer: Any) -> None:
-        """See `IReactorFDSet.removeWriter`."""
         if writer in self.writers:
             self.writers.remove(writer)
 
     def removeAll(self) -> list[Any]:
-        """See `IReactorFDSet.removeAll`."""
         return []
 
     def getReaders(self) -> list[Any]:
-        """See `IReactorFDSet.getReaders`."""
         return list(self.readers)
 
     def getWriters(self) -> list[Any]:
-        """See `IReactorFDSet.getWriters`."""
         return list(self.writers)
 
 

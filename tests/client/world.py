@@ -79,16 +79,13 @@ class World(Network):
 
     @property
     def link(self) -> MemoryLink:
-        """The newest connection."""
         return cast(MemoryLink, self.links[-1])
 
     @property
     def peer(self) -> memory_server.Client:
-        """The server's side of it."""
         return self.link.wire.peer
 
     def connection(self, **options: Any) -> Connection:
-        """Make one plain connection."""
         connection = Connection(cast(Any, self.clock), **options)
         self.endpoint.join(connection)
         return connection
@@ -114,7 +111,6 @@ class World(Network):
         return result(waited)
 
     def run(self, script: Coroutine[Any, Any, T]) -> T:
-        """The same for a coroutine."""
         return self.result(Deferred.fromCoroutine(script))
 
     def kill(self) -> None:
@@ -139,7 +135,6 @@ class Line:
         cast(Any, self.connection).makeConnection(self.transport)
 
     def sent(self) -> bytes:
-        """Take what the client has sent."""
         return self.transport.drain()
 
     def say(self, *replies: bytes) -> None:
@@ -149,7 +144,6 @@ class Line:
             self.transport.read()
 
     def end(self, reason: Exception | None = None) -> None:
-        """The connection is lost."""
         self.transport.end(reason or ConnectionDone())
 
     def part(self) -> None:

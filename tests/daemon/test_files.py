@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import MAX_FILE_BYTES
@@ -22,6 +21,7 @@ from beanstalk_twisted.daemon.files import (
 )
 from beanstalk_twisted.daemon.process import Hangup, Refused, reload_on_signal
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from tests.replication.world import Process
 from tests.server.access.meeting import InlineHashing
 
 PUT_X = b"put 0 0 60 1\r\nx\r\n"
@@ -29,7 +29,6 @@ OPEN = '[anonymous]\nput = "*"\n'
 
 
 def file_of(path: Path, server: MemoryServer, text: str = OPEN) -> AccessFile:
-    """Write a file, for a server."""
     path.write_text(text)
     path.chmod(0o600)
     return AccessFile(str(path), server.service, InlineHashing())
@@ -147,18 +146,6 @@ def test_what_is_wrong_is_named_with_line_and_key(text: str, where: str) -> None
     assert str(caught.value).startswith(where)
 
 
-class Reactor(Clock):
-    """A reactor whose turns are ours."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turns: list[Callable[[], object]] = []
-
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
-        self.turns.append(lambda: callable(*args))
-
-
 @pytest.fixture
 def own_signals() -> Iterator[None]:
     """Put the handler of SIGHUP back as it was."""
@@ -170,7 +157,7 @@ def own_signals() -> Iterator[None]:
 def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
     own_signals: None, tmp_path: Path
 ) -> None:
-    path, server, reactor = tmp_path / "tubes.toml", MemoryServer(), Reactor()
+    path, server, reactor = tmp_path / "tubes.toml", MemoryServer(), Process()
     client = server.connect()
     tubes = TubesFile(str(path), server.service)
     reload_on_signal(server.service, reactor, [tubes.reload], Hangup(lambda: False))
@@ -179,7 +166,7 @@ def test_sighup_reads_it_again_and_keeps_the_old_one_if_it_is_wrong(
         path.write_text(text)
         os.kill(os.getpid(), signal.SIGHUP)
         with capturedLogs() as events:
-            reactor.turns.pop()()
+            reactor.settle()
         return "\n".join(map(formatEvent, events))
 
     assert f"--tubes {path}: read again" in reload("[default]\nmax-jobs = 0\n")

@@ -66,7 +66,6 @@ def listening(*args: Any, **options: Any) -> ListeningService:
 
 
 def local_port() -> TCP4ServerEndpoint:
-    """Give an endpoint on a free port."""
     return TCP4ServerEndpoint(the_reactor(), 0, interface="127.0.0.1")
 
 
@@ -75,7 +74,6 @@ class Taken:
     """An endpoint that somebody else listens on."""
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
-        """See `IStreamServerEndpoint.listen`."""
         return fail(CannotListenError("127.0.0.1", 1, OSError(98, "Address already in use")))
 
 
@@ -89,14 +87,12 @@ class Client(Protocol):
         self._heard: Deferred[None] = Deferred()
 
     def dataReceived(self, data: bytes) -> None:
-        """See `Protocol.dataReceived`."""
         self.received += data
         if self._wanted and self._wanted in self.received:
             self._wanted = b""
             self._heard.callback(None)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """See `Protocol.connectionLost`."""
         self.lost.callback(None)
 
     async def ask(self, request: bytes, answer: bytes) -> None:
@@ -108,7 +104,6 @@ class Client(Protocol):
 
 
 async def connect(service: ListeningService) -> Client:
-    """Connect to its first port."""
     host = service.ports[0].getHost()
     assert isinstance(host, IPv4Address)
     endpoint = TCP4ClientEndpoint(the_reactor(), "127.0.0.1", host.port)
@@ -166,8 +161,15 @@ async def test_a_port_of_the_older_dialect_serves_the_same_queue_and_is_closed_l
     assert [port.connected for port in service.ports] == [False] * 3  # type: ignore[attr-defined]
 
 
-async def test_a_port_of_the_older_dialect_that_is_taken_ends_the_process_with_111() -> None:
-    service = listening(queue_on(Clock()), [local_port()], Clock(), endpoints_v1=[Taken()])
+@pytest.mark.parametrize("place", ["only", "second", "older dialect"])
+async def test_a_port_that_is_taken_ends_the_process_with_111(place: str) -> None:
+    taken = Taken()
+    endpoints, older = {
+        "only": ([taken], []),
+        "second": ([local_port(), taken], []),
+        "older dialect": ([local_port()], [taken]),
+    }[place]
+    service = listening(queue_on(Clock()), endpoints, Clock(), endpoints_v1=older)
     with pytest.raises(SystemExit) as exit_:
         service.startService()
     assert exit_.value.code == 111
@@ -287,7 +289,6 @@ def test_a_refused_start_leaves_no_pidfile(tmp_path: Path) -> None:
 
 
 def interrupt() -> None:
-    """Get Ctrl-C."""
     signal.raise_signal(signal.SIGINT)
 
 
@@ -295,7 +296,6 @@ class InterruptedDirectory(MemoryDirectory):
     """A log that nobody has the patience for."""
 
     def names(self) -> list[str]:
-        """See `Directory.names`."""
         interrupt()
         return super().names()
 
@@ -345,23 +345,6 @@ def test_a_daemon_is_told_why_by_an_exception_since_its_launcher_would_hang(
     assert refused.value.exit_code == 65
 
 
-async def test_a_port_that_is_taken_ends_the_process_with_111() -> None:
-    service = listening(queue_on(Clock()), [Taken()], Clock())
-    with pytest.raises(SystemExit) as exit_:
-        service.startService()
-    assert exit_.value.code == 111
-    assert not service.queue.running
-
-
-async def test_a_second_port_that_is_taken_ends_the_process_too() -> None:
-    service = listening(queue_on(Clock()), [local_port(), Taken()], Clock())
-    with pytest.raises(SystemExit) as exit_:
-        service.startService()
-    assert exit_.value.code == 111
-    for port in service.ports:
-        await maybeDeferred(port.stopListening)
-
-
 # Stopping.
 
 
@@ -387,7 +370,6 @@ async def test_ports_are_closed_before_the_queue_stops_and_what_was_begun_is_ans
 
 
 async def turn() -> None:
-    """Let one turn of the reactor pass."""
     passed: Deferred[None] = Deferred()
     the_reactor().callLater(0, passed.callback, None)
     await passed

@@ -115,7 +115,6 @@ AT = 1_795_353_792.9
 
 
 def event(text: str, **others: Any) -> LogEvent:
-    """Make an event as a logger does."""
     return {
         "log_time": AT, "log_format": text, "log_level": LogLevel.info,
         "log_namespace": "beanstalk_twisted.daemon.listening.ListeningService", **others,
@@ -161,7 +160,7 @@ def test_further_lines_of_an_event_are_indented() -> None:
 
 @pytest.mark.parametrize("text", ["", None])
 def test_an_event_without_text_has_no_line(text: str) -> None:
-    assert line(event(text)) is None
+    assert line(event(text)) is json_line(event(text)) is None
 
 
 def test_an_event_without_a_time_has_a_line() -> None:
@@ -199,11 +198,6 @@ def test_lines_of_others_have_no_fields_in_json() -> None:
         "time": None, "level": "info", "part": "twistd", "event": "twistd", "message": "1",
         "fields": {},
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["", None])
-def test_an_event_without_text_is_no_line_of_json(text: str) -> None:
-    assert json_line(event(text)) is None
 
 
 @pytest.mark.parametrize("least", LEVELS)

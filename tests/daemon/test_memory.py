@@ -121,19 +121,15 @@ class FakeCollector:
         self.threshold = (700, 10, 10)
 
     def get_threshold(self) -> tuple[int, int, int]:
-        """See `Collector.get_threshold`."""
         return self.threshold
 
     def set_threshold(self, youngest: int, middle: int, oldest: int, /) -> None:
-        """See `Collector.set_threshold`."""
         self.threshold = (youngest, middle, oldest)
 
     def freeze(self) -> None:
-        """See `Collector.freeze`."""
         self.done.append("freeze")
 
     def unfreeze(self) -> None:
-        """See `Collector.unfreeze`."""
         self.done.append("unfreeze")
 
     def collect(self, generation: int) -> list[str]:

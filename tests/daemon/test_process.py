@@ -36,6 +36,7 @@ from beanstalk_twisted.daemon.process import (
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.daemon.test_listening import Taken, queue_on
+from tests.replication.world import Process
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once
 
 
@@ -361,33 +362,19 @@ NUMBERS = (signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, *IGNORE
 
 @pytest.fixture(autouse=True)
 def own_signals() -> Iterator[None]:
-    """Put the handlers back as they were."""
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-class Reactor(Clock):
+class Reactor(Process):
     """A reactor whose turns are ours.
 
     :ivar stops: how often it was asked to stop.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.stops = 0
-        self.turns: list[Callable[[], object]] = []
-
-    def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
-        self.turns.append(lambda: callable(*args))
-
-    def turn(self) -> None:
-        """Do what was left for this turn."""
-        turns, self.turns = self.turns, []
-        for each in turns:
-            each()
+    stops = 0
 
     def stop(self, number: int, frame: object) -> None:
         """Receive a signal as the real one does."""
@@ -395,7 +382,6 @@ class Reactor(Clock):
 
 
 def said(events: list[LogEvent]) -> list[str]:
-    """Give what was logged, each behind the name of its event."""
     return [f"{event['event']}: {formatEvent(event)}" for event in events]
 
 
@@ -406,7 +392,7 @@ def test_sigusr1_drains_in_a_turn_of_the_reactor_and_undrain_undoes_it() -> None
     client = server.connect()
     assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"INSERTED 1\r\n"
     with capturedLogs() as events:
-        reactor.turn()
+        reactor.settle()
     assert said(list(events)) == ["audit: SIGUSR1: drain", "drain: draining: new jobs are refused"]
     assert client.ask(b"put 0 0 1 0\r\n\r\n") == b"DRAINING\r\n"
     assert client.ask(b"undrain\r\nput 0 0 1 0\r\n\r\n") == b"NOT_DRAINING\r\nINSERTED 3\r\n"
@@ -419,7 +405,7 @@ def test_sighup_takes_its_steps_in_order_in_a_turn_of_the_reactor() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
     assert taken == []
     with capturedLogs() as events:
-        reactor.turn()
+        reactor.settle()
     assert taken == ["log", "tubes"]
     assert said(list(events)) == ["audit: SIGHUP: reload"]
 
@@ -431,7 +417,7 @@ def test_a_server_whose_terminal_is_gone_stops_in_order() -> None:
     reload_on_signal(MemoryServer().service, reactor, [lambda: taken.append(1)], hangup)
     terminals.clear()
     os.kill(os.getpid(), signal.SIGHUP)
-    reactor.turn()
+    reactor.settle()
     assert (reactor.stops, taken) == (1, [])
 
 
@@ -480,7 +466,7 @@ def test_the_first_signal_stops_in_order_and_the_second_at_once(
     StopTwice(server.service, reactor, end).take_over()
     with capturedLogs() as events:
         signal.raise_signal(first)
-        reactor.turn()
+        reactor.settle()
         assert (reactor.stops, codes, pidfile.exists()) == (1, [], True)
         signal.raise_signal(second)
     assert (reactor.stops, codes, pidfile.exists()) == (1, [128 + second], False)

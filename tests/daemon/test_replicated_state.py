@@ -19,8 +19,8 @@ from beanstalk_twisted.daemon.replicated_state import (
 )
 from beanstalk_twisted.replication.reception import FOLLOWS, StandbyFigures
 from beanstalk_twisted.replication.stream.messages import Foreign
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 
 class Said:
@@ -160,7 +160,7 @@ class Watched:
     def __init__(self, *warnings: str) -> None:
         self.log = MemoryLog()
         self.log.warnings = list(warnings)
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.stream = MemoryStream(self.log, self.reactor)
         self.knows_to = self.start = 0
         self.settings = StreamWatch(
@@ -168,7 +168,6 @@ class Watched:
         )  # fmt: skip
 
     def said(self, seconds: float) -> list[str]:
-        """What is said in this time."""
         with capturedLogs() as events:
             self.reactor.pass_s(seconds)
         return [formatEvent(each) for each in events]

@@ -41,7 +41,6 @@ def test_an_address_is_named_as_options_take_it(address: object, words: str) -> 
 
 
 def os_error(number: int) -> OSError:
-    """Make an error as the system does."""
     return OSError(number, os.strerror(number))
 
 
@@ -228,23 +227,17 @@ def test_what_is_no_socket_is_told() -> None:
 
 
 @pytest.mark.exhaustive
-def test_another_address_that_is_named_leaves_the_sockets_alone(tmp_path: Path) -> None:
-    with (
-        listening() as listener,
-        ActivatedServer(tmp_path, [("beanstalk", listener)], "-p", 0) as server,
-    ):
-        assert server.port() != listener.getsockname()[1]
-
-
-@pytest.mark.exhaustive
-def test_a_port_for_old_clients_is_opened_beside_them(tmp_path: Path) -> None:
-    old = "tcp:0:interface=127.0.0.1"
-    with (
-        listening() as listener,
-        ActivatedServer(tmp_path, [("beanstalk", listener)], "--listen-v1", old) as server,
-    ):
-        assert ask(listener.getsockname(), b"list-tube-used\r\n") == USED
-        assert server.port_v1() != listener.getsockname()[1]
+def test_other_addresses_that_are_named_are_opened_instead_and_old_ones_beside(
+    tmp_path: Path,
+) -> None:
+    with listening() as listener:
+        passed, sockets = listener.getsockname(), [("beanstalk", listener)]
+        with ActivatedServer(tmp_path, sockets, "-p", 0) as server:
+            assert server.port() != passed[1]
+        old = "tcp:0:interface=127.0.0.1"
+        with ActivatedServer(tmp_path, sockets, "--listen-v1", old) as server:
+            assert ask(passed, b"list-tube-used\r\n") == USED
+            assert server.port_v1() != passed[1]
 
 
 @pytest.mark.exhaustive
@@ -294,7 +287,6 @@ class Load:
             self.failures.append(failure)
 
     def close(self) -> None:
-        """End them."""
         self._ends.set()
         for thread in self._threads:
             thread.join(LIMIT_S)
@@ -334,7 +326,6 @@ async def listens_on(path: Path) -> None:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens there."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
 
@@ -359,28 +350,23 @@ def bound(path: Path, *, backlog: int | None, kind: int = socket.SOCK_STREAM) ->
         yield there
 
 
-async def test_a_path_where_nothing_is_is_listened_on_and_left_empty(tmp_path: Path) -> None:
-    await listens_on(tmp_path / "s")
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
-    with bound(tmp_path / "s", backlog=1):
-        pass
-    assert not answers(tmp_path / "s")
-    await listens_on(tmp_path / "s")
-
-
-async def test_a_socket_that_is_bound_and_not_listened_on_is_replaced(tmp_path: Path) -> None:
-    with bound(tmp_path / "s", backlog=None):
-        await listens_on(tmp_path / "s")
-
-
-async def test_a_pid_of_twisted_is_not_asked_and_removed(tmp_path: Path) -> None:
-    with bound(tmp_path / "s", backlog=1):
-        pass
-    (tmp_path / "s.lock").symlink_to(str(os.getpid()))
-    await listens_on(tmp_path / "s")
+@pytest.mark.parametrize("left", ["nothing", "socket", "socket with a lock of Twisted", "bound"])
+async def test_where_nobody_listens_a_socket_is_made_and_leaves_nothing(
+    tmp_path: Path, left: str
+) -> None:
+    """A pid of Twisted's is not asked, and is removed."""
+    path = tmp_path / "s"
+    if left == "bound":
+        with bound(path, backlog=None):
+            await listens_on(path)
+    else:
+        if left != "nothing":
+            with bound(path, backlog=1):
+                pass
+            assert not answers(path)
+        if left.endswith("Twisted"):
+            (tmp_path / "s.lock").symlink_to(str(os.getpid()))
+        await listens_on(path)
     assert list(tmp_path.iterdir()) == []
 
 

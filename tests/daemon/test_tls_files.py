@@ -32,7 +32,6 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    """Make one."""
     return Authority("CA")
 
 
@@ -95,7 +94,6 @@ def test_files_of_windows_are_read(certificates: Certificates, tmp_path: Path) -
 
 
 def locked(authority: Authority) -> bytes:
-    """Make a key that has a passphrase."""
     return authority.server().key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )

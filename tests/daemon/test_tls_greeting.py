@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,17 +24,22 @@ OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 EACH_VERSION = pytest.mark.parametrize("version", [OLD, NEW])
 
 
+@pytest.fixture
+def port(certificates: Certificates) -> Iterator[Port]:
+    port = Port(certificates.server.parent)
+    yield port
+    port.handshakes.stop()
+
+
 def mutual(certificates: Certificates) -> Port:
-    """A port that asks for certificates."""
     return Port(certificates.server.parent, certificates.ca, certificates.revocations)
 
 
 @EACH_VERSION
 @pytest.mark.parametrize("piece", [1, 1 << 20])
 def test_what_comes_behind_a_handshake_is_served(
-    certificates: Certificates, version: ssl.TLSVersion, piece: int
+    certificates: Certificates, port: Port, version: ssl.TLSVersion, piece: int
 ) -> None:
-    port = Port(certificates.server.parent)
     socket = port.accept()
     client = Client(client_context(certificates.ca, newest=version))
     client.steps(socket, piece)
@@ -94,24 +100,24 @@ def test_names_of_a_client_are_those_of_its_certificate(certificates: Certificat
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-def test_old_versions_are_refused(certificates: Certificates, version: ssl.TLSVersion) -> None:
-    port = Port(certificates.server.parent)
+def test_old_versions_are_refused(
+    certificates: Certificates, port: Port, version: ssl.TLSVersion
+) -> None:
     socket = port.accept()
     with pytest.raises(ssl.SSLError):
         Client(client_context(certificates.ca, newest=version)).steps(socket)
     assert port.outcomes() == {"version": 1}
-    port.handshakes.stop()
 
 
-def test_ciphers_without_forward_secrecy_are_refused(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_ciphers_without_forward_secrecy_are_refused(
+    certificates: Certificates, port: Port
+) -> None:
     for ciphers in ("AES128-SHA", "AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-SHA"):
         context = client_context(certificates.ca, newest=OLD)
         context.set_ciphers(ciphers)
         with pytest.raises(ssl.SSLError):
             Client(context).steps(port.accept())
     assert port.outcomes() == {"nothing-common": 3}
-    port.handshakes.stop()
 
 
 @pytest.mark.parametrize(
@@ -124,14 +130,12 @@ def test_ciphers_without_forward_secrecy_are_refused(certificates: Certificates)
         b"list-tube-used\r\n",
     ],
 )
-def test_plain_text_is_called_so(certificates: Certificates, text: bytes) -> None:
-    port = Port(certificates.server.parent)
+def test_plain_text_is_called_so(port: Port, text: bytes) -> None:
     socket = port.accept()
     socket.receive(text)
     assert socket.is_closed
     assert port.outcomes() == {"plain-text": 1}
     assert not port.served.made[0].received
-    port.handshakes.stop()
 
 
 @pytest.mark.parametrize("roots", ["ca", "other_ca"])
@@ -152,8 +156,7 @@ def test_a_client_that_refuses_our_certificate_is_told_of(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"st"])
-def test_a_handshake_that_does_not_go_on_is_ended(certificates: Certificates, sent: bytes) -> None:
-    port = Port(certificates.server.parent)
+def test_a_handshake_that_does_not_go_on_is_ended(port: Port, sent: bytes) -> None:
     socket = port.accept()
     if sent:
         socket.receive(sent)
@@ -162,22 +165,18 @@ def test_a_handshake_that_does_not_go_on_is_ended(certificates: Certificates, se
     port.clock.advance(0.1)
     assert socket.is_closed and port.served.made[0].is_lost
     assert port.outcomes() == {"stalled": 1}
-    port.handshakes.stop()
 
 
-def test_a_byte_now_and_then_does_not_win_time(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_a_byte_now_and_then_does_not_win_time(port: Port) -> None:
     socket = port.accept()
     for byte in b"\x16\x03\x01\x02\x00\x01":
         socket.receive(bytes([byte]))
         port.clock.advance(LIMIT_S / 6)
     assert socket.is_closed
     assert port.outcomes() == {"stalled": 1}
-    port.handshakes.stop()
 
 
-def test_who_leaves_in_between_is_counted_and_not_logged(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_who_leaves_in_between_is_counted_and_not_logged(port: Port) -> None:
     socket = port.accept()
     with capturedLogs() as logged:
         socket.close(ConnectionDone())
@@ -185,14 +184,12 @@ def test_who_leaves_in_between_is_counted_and_not_logged(certificates: Certifica
     assert not logged and not port.clock.getDelayedCalls()
 
 
-def test_who_is_not_taken_costs_no_handshake(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_who_is_not_taken_costs_no_handshake(port: Port) -> None:
     port.served.is_full = True
     assert port.factory.buildProtocol(None) is None
 
 
-def test_each_reason_is_logged_once_a_minute(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_each_reason_is_logged_once_a_minute(certificates: Certificates, port: Port) -> None:
     with capturedLogs() as logged:
         for _ in range(30):
             port.accept().receive(b"stats\r\n")
@@ -203,12 +200,10 @@ def test_each_reason_is_logged_once_a_minute(certificates: Certificates) -> None
         port.clock.advance(60)
     assert len(logged) == 3
     assert formatEvent(logged[-1]).endswith("; the newest of 29 since the last such line")
-    port.handshakes.stop()
     port.clock.advance(LIMIT_S)
 
 
-def test_steps_of_handshakes_have_turns(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_steps_of_handshakes_have_turns(port: Port) -> None:
 
     def take_time() -> None:
         port.clock.rightNow += TURN_S * 0.6
@@ -223,11 +218,9 @@ def test_steps_of_handshakes_have_turns(certificates: Certificates) -> None:
     port.clock.advance(0)
     assert seen == [2]
     assert port.outcomes() == {"plain-text": 5}
-    port.handshakes.stop()
 
 
-def test_what_came_of_who_has_left_is_dropped(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_what_came_of_who_has_left_is_dropped(port: Port) -> None:
     socket = port.accept()
     socket.protocol.dataReceived(b"stats")
     socket.protocol.dataReceived(b"\r\n")
@@ -266,8 +259,7 @@ def test_a_changed_byte_of_a_handshake_ends_it_or_does_not_matter(
     port.handshakes.stop()
 
 
-def test_new_files_are_for_new_handshakes(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_new_files_are_for_new_handshakes(certificates: Certificates, port: Port) -> None:
     trusting = client_context(None)
     begun, done = port.accept(), port.accept()
     first = Client(trusting)
@@ -281,8 +273,7 @@ def test_new_files_are_for_new_handshakes(certificates: Certificates) -> None:
     assert port.served.made[1].received == b"stats\r\n"
 
 
-def test_renegotiation_is_refused(certificates: Certificates) -> None:
-    port = Port(certificates.server.parent)
+def test_renegotiation_is_refused(port: Port) -> None:
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_max_proto_version(SSL.TLS1_2_VERSION)
     client = SSL.Connection(context, None)

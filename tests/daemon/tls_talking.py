@@ -35,11 +35,9 @@ class Served(Protocol):
         self._lost = lost
 
     def dataReceived(self, data: bytes) -> None:
-        """See `Protocol.dataReceived`."""
         self.received += data
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """See `Protocol.connectionLost`."""
         self.is_lost = True
         self._lost()
 
@@ -56,7 +54,6 @@ class ServedFactory(Factory):
         self.lost: Callable[[], None] = lambda: None
 
     def buildProtocol(self, addr: Any) -> Any:
-        """See `Factory.buildProtocol`."""
         if self.is_full:
             return None
         self.made.append(Served(self.lost))
@@ -78,21 +75,17 @@ class Socket(StringTransport):
         self._clock.advance(0)
 
     def loseConnection(self) -> None:
-        """See `ITransport.loseConnection`."""
         self.close(ConnectionDone())
 
     def abortConnection(self) -> None:
-        """See `ITCPTransport.abortConnection`."""
         self.close(ConnectionAborted())
 
     def take(self) -> bytes:
-        """Take what was written."""
         written = bytes(self.value())  # type: ignore[no-untyped-call]
         self.clear()  # type: ignore[no-untyped-call]
         return written
 
     def close(self, why: Exception) -> None:
-        """End the connection."""
         if not self.is_closed:
             self.is_closed = True
             self.protocol.connectionLost(Failure(why))
@@ -117,7 +110,6 @@ class Port:
         self.context = make_context(read_folder(str(folder), now), trust)
 
     def accept(self) -> Socket:
-        """Take a connection."""
         socket = Socket(self.clock)
         socket.protocol = self.factory.buildProtocol(None)
         socket.protocol.makeConnection(socket)
@@ -163,12 +155,10 @@ class Client:
         return bool(sent)
 
     def send(self, socket: Socket, data: bytes) -> None:
-        """Send what is for the served protocol."""
         self.tls.write(data)
         self._deliver(socket, 1 << 20)
 
     def certificate(self) -> bytes:
-        """Give the one that the server has shown."""
         shown = self.tls.getpeercert(binary_form=True)
         assert shown is not None
         return shown

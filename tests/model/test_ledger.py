@@ -14,7 +14,6 @@ HISTORIES = share(200)
 
 
 def faults(history: list[Event], left: dict[int, bytes], **options: float) -> list[Fault]:
-    """Name what is found."""
     return [violation.fault for violation in check(history, left, **options)]
 
 
@@ -34,12 +33,10 @@ class Queue:
         self.puts = 0
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """Write a line; time passes."""
         self.now_s += self.random.random() / 100
         self.history.append(Event(self.now_s, connection, kind, job, body))
 
     def step(self) -> None:
-        """Let one client do something."""
         connection = self.random.choice(self.connections)
         choices: list[Callable[[str], None]] = [self.put, self.put, self.reserve, self.reserve]
         self.random.choice([*choices, self.delete, self.delete, self.release, self.lose])(
@@ -99,7 +96,6 @@ class Queue:
 
 
 def of_a_queue(seed: int) -> Queue:
-    """Make a history."""
     queue = Queue(seed)
     for _ in range(200):
         queue.step()
@@ -130,22 +126,11 @@ def test_a_job_that_is_gone_is_found(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_body_that_was_never_sent_is_found(seed: int) -> None:
+def test_jobs_and_ids_that_were_made_twice_or_by_nobody_are_found(seed: int) -> None:
     queue = of_a_queue(seed)
+    told = last(queue, Kind.PUT_TOLD, left=True)
     assert faults(queue.history, {**queue.left, 9999: b"?"}) == [Fault.FROM_NOWHERE]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_put_that_was_made_twice_is_found(seed: int) -> None:
-    queue = of_a_queue(seed)
-    told = last(queue, Kind.PUT_TOLD, left=True)
     assert faults(queue.history, {**queue.left, 9999: told.body}) == [Fault.TWICE]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_an_id_that_was_given_twice_is_found(seed: int) -> None:
-    queue = of_a_queue(seed)
-    told = last(queue, Kind.PUT_TOLD, left=True)
     queue.note("new", Kind.PUT_SENT, body=b"new")
     queue.note("new", Kind.PUT_TOLD, told.job, b"new")
     assert Fault.SAME_ID in faults(queue.history, queue.left)

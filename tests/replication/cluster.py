@@ -36,7 +36,6 @@ def nats_server() -> str:
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
     give_up = time.monotonic() + LIMIT_S
     while not is_so():
         assert time.monotonic() < give_up, "it never came"
@@ -83,7 +82,6 @@ class Server:
         self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(LIMIT_S)
@@ -100,7 +98,6 @@ class Server:
             self._process.send_signal(signal.SIGCONT)
 
     def asked(self, path: str) -> dict[str, Any]:
-        """What it says of itself."""
         url = f"http://{self.host}:{self.monitor}/{path}"
         with urllib.request.urlopen(url, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -135,7 +132,6 @@ class Cluster:
         return f"nats://{hosts}/{name}{options}"
 
     def leader(self, name: str) -> Server:
-        """The server that leads a stream."""
         found: list[Server] = []
 
         def is_known() -> bool:
@@ -151,7 +147,6 @@ class Cluster:
         return found[-1]
 
     def stop(self) -> None:
-        """End all."""
         for server in self.servers:
             server.kill()
 

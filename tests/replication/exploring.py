@@ -44,7 +44,6 @@ class Seen(NamedTuple):
 
 
 def explored(seeds: range, parts: Parts = SOUND) -> Seen:
-    """Go through one schedule of each seed."""
     counts: Counter[str] = Counter()
     broken: dict[int, str] = {}
     for seed in seeds:

@@ -33,7 +33,6 @@ class RetriesAnywhere(Door):
     _tries: dict[bytes, int]
 
     def append(self, payload: bytes, expected: int, *, expires: bool = False) -> Future[int]:
-        """See `Stream.append`."""
         tries = self.__dict__.setdefault("_tries", {})
         tries[payload] = tries.get(payload, 0) + 1
         if tries[payload] == 1:
@@ -61,7 +60,6 @@ class RepliesBeforeQuorum(Publisher):
     """What is sent counts as stored."""
 
     def publish(self, batch: Batch) -> None:
-        """See `Replica.publish`."""
         super().publish(batch)
         self.acknowledged_lsn = batch.last_lsn
 
@@ -70,7 +68,6 @@ class PurgesTooEarly(Publisher):
     """Purges a segment more than is dead."""
 
     def trimmed(self, seq: int) -> None:
-        """See `Replica.trimmed`."""
         super().trimmed(seq + 1)
 
 
@@ -101,20 +98,17 @@ class ReservesAtOnce(BeanstalkService):
     """RESERVED does not wait for the stream."""
 
     def startService(self) -> None:
-        """See `IService.startService`."""
         super().startService()
         assert self._opened is not None
         self._opened.log.commits_reserves = False
 
 
 def with_standby(flawed: type[Standby]) -> type[ReplicatedService]:
-    """A service with another standby."""
     made: type[ReplicatedService] = type(flawed.__name__, (ReplicatedService,), {"standby": flawed})
     return made
 
 
 def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
-    """A service with another publisher."""
     made: type[ReplicatedService] = type(
         flawed.__name__, (ReplicatedService,), {"publisher": flawed}
     )
@@ -122,6 +116,5 @@ def with_publisher(flawed: type[Publisher]) -> type[ReplicatedService]:
 
 
 def with_appender(flawed: type[Appender]) -> type[ReplicatedService]:
-    """A service with another appender."""
     made: type[Standby] = type(flawed.__name__, (Standby,), {"appender": flawed})
     return with_standby(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -43,11 +44,9 @@ def new_queue() -> WorkQueue:
 class Quiet:
     """A report that nobody hears."""
 
-    def read(self, done: int, total: int) -> None:
-        """See `opening.Report.read`."""
+    def read(self, done: int, total: int) -> None: ...
 
-    def loaded(self, jobs: int) -> None:
-        """See `opening.Report.loaded`."""
+    def loaded(self, jobs: int) -> None: ...
 
 
 def followed(directory: Directory, progress: Callable[[int, int], None]) -> Replay:
@@ -100,6 +99,16 @@ def _frames(content: bytes, at: int, stop: int) -> Iterator[frames.Frame]:
         at = frame.end
 
 
+def failing(number: int, only: str = "") -> Callable[[str, str], None]:
+    """A fault of a disk, in one operation or in all."""
+
+    def fail(operation: str, name: str) -> None:
+        if only in ("", operation):
+            raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 def header_of(directory: Directory, seq: int) -> SegmentHeader:
     header = decode_segment_header(bytes(directory.read(segment_name(seq))[:SEGMENT_HEADER_BYTES]))
     assert isinstance(header, SegmentHeader)
@@ -129,7 +138,6 @@ def served(queue: WorkQueue, now_ns: int) -> WorkQueue:
 
 
 def keys(jobs: OrderedJobs) -> list[int]:
-    """The keys of a tube's queue, in order."""
     return jobs.behind(LEAST, EVERY)
 
 

@@ -25,12 +25,10 @@ LATE: Final = Fate(0.002, 2.5, 4.0)
 
 
 def quick(kind: str) -> Fate:
-    """A network as it should be."""
     return QUICK
 
 
 def late(kind: str) -> Fate:
-    """A network whose answers are late."""
     return LATE
 
 
@@ -49,7 +47,6 @@ class Mishaps(ABC):
     steps: list[str]
     counts: Counter[str]
     _stopping: set[Process]
-    _wires: Process
 
     @abstractmethod
     def go(self, seconds: float) -> None:
@@ -226,7 +223,7 @@ class Mishaps(ABC):
         seconds = self.draw.choice((0.5, LEASE_S * 1.1)) if deaf else LATE_S
         host.cut_clients(deaf, not deaf)
         # The network's own time: a server that stands still meanwhile makes it no longer.
-        self._wires.callLater(seconds, host.cut_clients, False, False)
+        self.world.network.callLater(seconds, host.cut_clients, False, False)
         self.go(seconds)
         return f"clients do not {'reach' if deaf else 'hear'} {host.name} for {seconds} s"
 
@@ -234,10 +231,10 @@ class Mishaps(ABC):
         """It asks a server of the stream that does not know yet that it leads no longer."""
         if not host.runs:
             return ""
-        door, behind = host.door, self.draw.choice((1, 3, 20))
-        door.behind = behind
+        stream, behind = host.stream, self.draw.choice((1, 3, 20))
+        stream.behind = behind
         self.go(self.draw.choice((0.1, 1.0, 3.0)))
-        door.behind = 0
+        stream.behind = 0
         return f"the stream showed {host.name} {behind} messages less"
 
     def _write_foreign(self, host: Host) -> str:

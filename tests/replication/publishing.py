@@ -34,8 +34,8 @@ from beanstalk_twisted.storage.fsync import ALWAYS, FsyncPolicy
 from beanstalk_twisted.storage.group_commit import GroupCommit
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 LEASE_S = 10.0
 WHO = Identity("alpha:11300", "0a1b")
@@ -54,7 +54,7 @@ class ActiveLog:
         fate: Callable[[str], Fate] = lambda kind: Fate(), door: type[MemoryStream] = MemoryStream,
         lease: HeldLease | None = None,
     ) -> None:  # fmt: skip
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.messages = MemoryLog()
         self.stream = door(self.messages, self.reactor, fate)
         self.directory = MemoryDirectory()
@@ -111,6 +111,12 @@ class ActiveLog:
         self.jobs += 1
         return self._append(Kind.PUT, State.READY, self.jobs, body)
 
+    def put_all(self, body: bytes = b"body") -> int:
+        """The same, and write it."""
+        lsn = self.put(body)
+        self.write_all()
+        return lsn
+
     def reserve(self) -> int:
         """Append a record that replies wait for only with a replica."""
         return self._append(Kind.RESERVE, State.RESERVED, 1)
@@ -133,7 +139,6 @@ class ActiveLog:
             self.reactor.settle()
 
     def said(self) -> list[Write | Note]:
-        """Give what is in the stream."""
         assembler, said = Assembler(), list[Write | Note]()
         for payload in self.messages.messages.values():
             found = decode(payload)
@@ -146,7 +151,6 @@ class ActiveLog:
         return said
 
     def writes(self) -> list[Write]:
-        """Give the writes that are in the stream."""
         return [each for each in self.said() if isinstance(each, Write)]
 
     def files_of_a_standby(self) -> dict[int, bytes]:

@@ -20,12 +20,13 @@ from beanstalk_twisted.binlog.segments.format import (
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
+from tests.binlog.scribe import T0
 from tests.model.ledger import MARGIN_S, check
 from tests.replication.followed import loaded
 from tests.replication.mishaps import Mishaps, quick
 from tests.replication.servers import SOUND, Host, Parts, ReplicatedLog
 from tests.replication.talkers import LONG_TTR_S, Memory, Talker
-from tests.replication.world import STARTED_NS, Process, World
+from tests.replication.world import World
 
 STEPS: Final = 24
 SLICES_S: Final = (0.01, 0.05, 0.2)
@@ -73,7 +74,6 @@ class Broken(Exception):
 
 
 def old_body(number: int) -> bytes:
-    """The body of a job of `old_log`."""
     return b"%d for %d s " % (number, LONG_TTR_S) + b"o" * 900
 
 
@@ -116,7 +116,6 @@ class Schedule(Mishaps):
         self.log = log = ReplicatedLog(world)
         log.changed = self._superseded
         log.expire_s = EXPIRE_S[seed % len(EXPIRE_S)]
-        self._wires = Process(world)
         self.memory = Memory(lambda: world.now_s, log)
         self._talkers: list[Talker] = []
         self._made = 0
@@ -133,7 +132,7 @@ class Schedule(Mishaps):
                 host.lease_s = lease_s
 
     def _host(self, name: str) -> Host:
-        return Host(name, self.world, self.log, self._wires, self.draw, self._parts)
+        return Host(name, self.world, self.log, self.draw, self._parts)
 
     def run(self) -> None:
         """Go through all steps, heal, check.
@@ -161,9 +160,9 @@ class Schedule(Mishaps):
     def _look(self) -> None:
         if self.memory.faults:
             self._broken(self.memory.faults[0])
+        if self.world.failures:
+            self._broken(self.world.failures[0].getTraceback())
         for host in self.hosts:
-            if host.process is not None and host.process.failures:
-                self._broken(f"{host.name}: {host.process.failures[0].getTraceback()}")
             if host.runs and (problems := host.service.situation().problems):
                 self._broken(f"{host.name}: {problems[0]}")
 
@@ -334,7 +333,7 @@ class Schedule(Mishaps):
 
     def _check_logs(self, active: Host, left: dict[int, Left]) -> None:
         files = contents(active.directory)
-        now_ns = STARTED_NS + int(self.world.now_s * 1e9)
+        now_ns = T0 + int(self.world.now_s * 1e9)
         read: list[dict[int, bytes]] = []
         for host in self.hosts:
             found = contents(host.directory)
@@ -376,7 +375,6 @@ def explore(seed: int, parts: Parts = SOUND) -> Schedule:
 
 
 def jobs_of(queue: Any) -> dict[int, Left]:
-    """What is left of each job."""
     jobs, tubes = queue.state.jobs, queue.state.tubes
     return {
         job_id: Left(bytes(job.body), job.priority, tubes.by_id(job.tube_id).name, job.state)

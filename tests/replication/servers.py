@@ -34,9 +34,10 @@ from beanstalk_twisted.server.service import BeanstalkService
 from beanstalk_twisted.server.settings import Settings
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.fsync import ALWAYS
+from beanstalk_twisted.storage.io_thread import InlineIo, WatchableIo
 from tests.binlog.memory import MemoryDirectory
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
-from tests.replication.world import Process, SlowIo, World
+from tests.replication.world import Machine, Process, SlowIo, World
 from tests.uncollected import Uncollected
 
 LEASE_S: Final = 3
@@ -68,7 +69,6 @@ class ReplicatedLog(MemoryLog):
         self._world = world
 
     def accept(self, sender: Process, payload: bytes, expected: int) -> int:
-        """See `MemoryLog.append`."""
         position = self.append(payload, expected)
         found = decode(payload)
         if isinstance(found, Part | Note) and not is_stale(found, self.term):
@@ -149,49 +149,84 @@ AHEAD_S: Final = {"b": 3600, "c": -3600}
 """Wall clocks that are wrong, by server, seconds."""
 
 
-class Host:
-    """A machine: its disk, its network, and the process that runs there, if one does.
+class Server(Machine):
+    """A machine with the whole service of a replicated queue.
 
-    :ivar network: what becomes of its requests.
-    :ivar connections: those to its port.
     :ivar port: where it listens.
+    """
+
+    url = "nats://a/jobs"
+    exits_when_fenced = False
+    parts = SOUND
+
+    def __init__(self, *args: Any, lease_s: int = LEASE_S, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lease_s = lease_s
+        self._starts = 0
+
+    def start(self) -> None:
+        self._starts += 1
+        process = self.begin()
+        self.port = Port()
+        self.service = self.parts.service(
+            lambda: self._build(process), lambda: self.stream,
+            Replication(self.url, self.lease_s, TIMEOUT_S, self.exits_when_fenced, False),
+            Identity(self.name, f"{self.name}{self._starts}"), process, process.now_ns,
+            lambda: self.disk(process), lambda signalled, reload: None, Launcher({}),
+            end=self.ended, collector=Uncollected(),
+        )  # fmt: skip
+        self.service.startService()
+
+    def _build(self, process: Process) -> Term:
+        clock = LogClock(process.wall_ns, process.now_ns)
+        queue = self.parts.queue(
+            SETTINGS, process, clock, self.directory, lambda: self.disk(process)
+        )
+        self.watch(queue)
+        endpoints: Sequence[Any] = [self.port]
+        listening = ListeningService(queue, endpoints, process)  # type: ignore[arg-type]
+        return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
+
+    def watch(self, queue: BeanstalkService) -> None: ...
+
+    def disk(self, process: Process) -> WatchableIo:
+        """What does the work of the disk."""
+        return InlineIo()
+
+    def ended(self, code: int, last_words: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+
+class Host(Server):
+    """One whose disk takes time, and clients come to.
+
+    :ivar connections: those to its port.
     :ivar is_deaf: whether nothing arrives from clients; ``is_silent`` whether nothing reaches them.
     :ivar was_full: whether its disk has been.
     :ivar notes: why its processes have ended by themselves.
     """
 
     def __init__(
-        self, name: str, world: World, log: ReplicatedLog, wires: Process, draw: random.Random,
-        parts: Parts,
+        self, name: str, world: World, log: ReplicatedLog, draw: random.Random, parts: Parts
     ) -> None:  # fmt: skip
-        self.name = name
-        self.directory = MemoryDirectory()
-        self.fate: Callable[[str], Fate] = lambda kind: Fate(0.001, 0.001)
-        self.can_send = self.can_receive = True
+        super().__init__(world, log, name, ahead_s=AHEAD_S.get(name, 0))
+        self.fate = lambda kind: Fate(0.001, 0.001)
         self.is_deaf = self.is_silent = False
-        self.lease_s = LEASE_S
         self.connections: list[Any] = []
-        self.process: Process | None = None
         self.stalls: Callable[[], None] = lambda: None
         self.was_full = False
         self.rate = draw.uniform(0.96, 1.04)
-        self.ahead_s = AHEAD_S.get(name, 0)
         self.notes: list[str] = []
-        self._world = world
+        self.parts = parts
         self._log = log
-        self._wires = wires
         self._draw = draw
-        self._parts = parts
-        self._starts = 0
 
     @property
     def runs(self) -> bool:
-        """Whether a process runs."""
         return self.process is not None
 
     @property
     def listens(self) -> bool:
-        """Whether clients can connect."""
         return self.process is not None and self.port.factory is not None
 
     @property
@@ -215,7 +250,6 @@ class Host:
 
     @property
     def queue(self) -> Any:
-        """The queue of the present term."""
         return self.service.term.queue.queue
 
     def goes_on(self) -> None:
@@ -223,68 +257,40 @@ class Host:
 
     # Starting and ending.
 
-    def start(self) -> None:
-        """Begin a process."""
-        self._starts += 1
+    def begin(self) -> Process:
         self._disks: list[SlowIo] = []
-        self.process = process = Process(self._world, self.rate, self.ahead_s)
+        process = super().begin()
         process.stalls = lambda: self.stalls()
         self.directory.fault = lambda operation, name: self.stalls()
-        self.port = Port()
-        self.door = self._parts.door(self._log, self._wires, process, lambda kind: self.fate(kind))
-        self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
-        self.service = self._parts.service(
-            lambda: self._build(process), lambda: self.door,
-            Replication("", self.lease_s, TIMEOUT_S, False, False),
-            Identity(self.name, f"{self.name}{self._starts}"), process, process.monotonic_ns,
-            lambda: self._disk(process), lambda signalled, reload: None, Launcher({}),
-            end=self._ended, collector=Uncollected(),
-        )  # fmt: skip
-        self.service.startService()
+        return process
 
-    def _build(self, process: Process) -> Term:
-        clock = LogClock(process.wall_ns, process.monotonic_ns)
-        queue = self._parts.queue(
-            SETTINGS, process, clock, self.directory, lambda: self._disk(process)
-        )
-        queue.failed = lambda failure: self._failed(failure)
-        endpoints: Sequence[Any] = [self.port]
-        listening = ListeningService(queue, endpoints, process)  # type: ignore[arg-type]
-        return Term(queue, self.directory, listening, lambda: None, lambda: None, None)
+    def connected(self, process: Process) -> MemoryStream:
+        return self.parts.door(self._log, self.world.network, process, lambda kind: self.fate(kind))
 
-    def _disk(self, process: Process) -> SlowIo:
+    def watch(self, queue: BeanstalkService) -> None:
+        queue.failed = lambda failure: self._end(f"fails: {failure.getErrorMessage()}")
+
+    def disk(self, process: Process) -> SlowIo:
         disk = SlowIo(process, self._draw)
         self._disks.append(disk)
         return disk
 
-    def _failed(self, failure: Any) -> None:
-        self.notes.append(f"{self.name} fails: {failure.getErrorMessage()}")
-        self.kill()
-
-    def _ended(self, code: int, last_words: Callable[[], None]) -> None:
+    def ended(self, code: int, last_words: Callable[[], None]) -> None:
         why = last_words.args if isinstance(last_words, partial) else ()
-        self.notes.append(f"{self.name} ends with {code}: {why}")
+        self._end(f"ends with {code}: {why}")
+
+    def _end(self, how: str) -> None:
+        self.notes.append(f"{self.name} {how}")
         self.kill()
 
-    def kill(self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None) -> None:
-        """End the process, as ``kill -9`` does.
-
-        :param power: what a power loss makes of the disk.
-        """
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.is_dead = True
-        # What it does before its call comes back is not seen.
-        self.directory.fault = _dead
-        left = self.directory.after_kill() if power is None else power(self.directory)
-        left.space = self.directory.space
-        self.directory = left
-        self.door.can_send = self.door.can_receive = False
-        self.door.close()
+    def kill(
+        self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None
+    ) -> MemoryDirectory:  # fmt: skip
+        left = super().kill(power)
         for each in list(self.connections):
             each.lose()
         self.connections.clear()
+        return left
 
     # The network.
 
@@ -296,19 +302,3 @@ class Host:
                 line.hear_late()
             if not deaf and self.process is not None:
                 self.process.callLater(0, line.bring)
-
-    def cut(self, sending: bool, receiving: bool) -> None:
-        """Cut it off from the stream."""
-        self.can_send, self.can_receive = not sending, not receiving
-        if self.runs:
-            self.door.can_send, self.door.can_receive = self.can_send, self.can_receive
-
-    def mend(self) -> None:
-        """Connect it again."""
-        self.cut(False, False)
-        if self.runs:
-            self.door.mend()
-
-
-def _dead(operation: str, name: str) -> None:
-    raise OSError(5, "the process has ended")

@@ -122,7 +122,6 @@ class Talker:
         self.lost()
 
     def lost(self) -> None:
-        """The connection has ended."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -177,7 +176,6 @@ class Talker:
     # What is sent.
 
     def act(self) -> None:
-        """Send something."""
         draw, jobs = self._draw, self._living()
         if self.only_looks:
             self._look(jobs)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from tests.replication.exploring import BATCH, batches, command, explored, go_through, summary
+from tests.replication.exploring import BATCH, batches, explored, go_through, summary
 from tests.replication.flaws import NoFencing
 from tests.replication.schedules import Schedule
 from tests.replication.servers import Parts
@@ -19,19 +19,13 @@ def test_each_seed_is_in_one_batch() -> None:
     assert [len(batch) for batch in found] == [BATCH, BATCH, 1]
 
 
-def test_what_sound_servers_have_seen_is_counted() -> None:
+def test_what_servers_have_seen_is_counted_and_a_flaw_is_told_with_its_seed() -> None:
     seen = explored(range(3))
-    assert seen.last == 2
-    assert seen.counts["schedules"] == 3
-    assert seen.counts["terms"] >= 3
-    assert seen.counts["commands"] > 30
-    assert not seen.broken
-
-
-def test_a_flaw_is_told_with_its_seed() -> None:
-    seen = explored(range(26, 31), Parts(door=NoFencing))
-    assert seen.broken
-    for seed, what in seen.broken.items():
+    assert (seen.last, seen.counts["schedules"], seen.broken) == (2, 3, {})
+    assert seen.counts["terms"] >= 3 and seen.counts["commands"] > 30
+    broken = explored(range(26, 31), Parts(door=NoFencing)).broken
+    assert broken
+    for seed, what in broken.items():
         assert what.startswith(f"seed {seed}: ")
 
 
@@ -46,12 +40,7 @@ def test_processes_go_through_all() -> None:
     assert go_through(5, 2, 1, told.append, done.append)
     assert done == [2]
     [line] = told
-    assert line.startswith("seeds 5 to 6: ")
-    assert "2 schedules" in line
-
-
-def test_the_command_of_one_schedule() -> None:
-    assert command(7) == "python -m tests.replication.exploring --first 7 --count 1"
+    assert line.startswith("seeds 5 to 6: ") and "2 schedules" in line
 
 
 def test_nothing_of_a_schedule_stays_frozen() -> None:

@@ -14,16 +14,10 @@ from beanstalk_twisted.replication.reception import FOLLOWS
 from beanstalk_twisted.replication.stream.messages import Kind, Part, decode, encode_note
 from beanstalk_twisted.replication.stream_reading import MAX_LOOKED_THROUGH
 from tests.binlog.scribe import T0, segment_files
-from tests.replication.test_standby import LEASE_S, Cluster, Host, check_same, long_running
+from tests.replication.test_standby import LEASE_S, Cluster, check_same, long_running
 
 FOREIGN = b"rubbish"
 COUNTS = [1, 95, 101, 3 * MAX_STEPPED]
-
-
-def publish(cluster: Cluster, count: int, payload: bytes = FOREIGN) -> None:
-    """Somebody writes to the stream."""
-    for _ in range(count):
-        cluster.log.append(payload, cluster.log.last)
 
 
 def write_of_a_job(cluster: Cluster) -> bytes:
@@ -36,37 +30,33 @@ def write_of_a_job(cluster: Cluster) -> bytes:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_the_active_server_and_its_standby_go_on(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count)
-    cluster.go(LEASE_S + 1, active)
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * count)
+    cluster.pass_s(LEASE_S + 1, active)
     active.put(b"behind it")
-    cluster.go(0.5, active)
+    cluster.pass_s(0.5, active)
     assert standby.outcome is None and active.outcome.appender.oldest_ns() is None
     assert standby.standby.figures().doing == FOLLOWS
     assert [each.foreign.count for each in (active.outcome.appender, standby.standby)] == [
         count
     ] * 2
     check_same(active, standby)
-    cluster.go(LEASE_S + 1)
+    cluster.pass_s(LEASE_S + 1)
     assert standby.is_active
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_who_joins_keeps_its_log(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count)
-    directories = [host.directory.after_kill() for host in (active, standby)]
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * count)
+    directories = [host.kill() for host in (active, standby)]
     before = [segment_files(each) for each in directories]
-    for host in (active, standby):
-        end(host)
     hosts = [cluster.start(f"again {n}", each) for n, each in enumerate(directories)]
-    cluster.go(2 * LEASE_S)
+    cluster.pass_s(2 * LEASE_S)
     [first] = [host for host in hosts if host.is_active]
     first.put(b"behind it")
     fresh = cluster.start("fresh")
-    cluster.go(1, first)
+    cluster.pass_s(1, first)
     for each, files in zip(directories, before, strict=True):
         assert not each.quarantined
         assert files.keys() <= segment_files(each).keys()
@@ -77,15 +67,6 @@ def test_who_joins_keeps_its_log(count: int) -> None:
     assert fresh.standby.figures().is_in_sync
 
 
-def end(host: Host) -> None:
-    """It dies."""
-    if host.is_active:
-        host.outcome.appender.stop()
-    else:
-        host.standby.stop()
-    host.stream.cut()
-
-
 @pytest.mark.parametrize("where", ["before", "among", "behind"])
 def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) -> None:
     count = MAX_LOOKED_THROUGH + 1
@@ -93,40 +74,38 @@ def test_more_of_them_than_messages_of_a_queue_are_looked_through(where: str) ->
     if where == "before":
         # A server that waits at an empty stream has seen that it is empty.
         host = cluster.start("a")
-        cluster.go(0.5)
-        publish(cluster, count)
-        cluster.go(LEASE_S + 1)
+        cluster.pass_s(0.5)
+        cluster.append(*[FOREIGN] * count)
+        cluster.pass_s(LEASE_S + 1)
         assert host.is_active
     else:
         host = cluster.active()
     host.put(b"kept")
-    cluster.go(0.5)
+    cluster.pass_s(0.5)
     if where != "before":
-        publish(cluster, count)
-        cluster.go(LEASE_S / 2)
+        cluster.append(*[FOREIGN] * count)
+        cluster.pass_s(LEASE_S / 2)
     if where == "among":
         host.rotate()
         host.put(b"kept too")
-        cluster.go(1, host)
-    directory = host.directory.after_kill()
-    end(host)
+        cluster.pass_s(1, host)
+    directory = host.kill()
     again, fresh = cluster.start("again", directory), cluster.start("fresh")
-    cluster.go(2 * LEASE_S)
+    cluster.pass_s(2 * LEASE_S)
     assert not directory.quarantined
     assert sorted(again.bodies()) == sorted(fresh.bodies()) == sorted(host.bodies())
     assert [again.is_active, fresh.is_active].count(True) == 1
 
 
 def test_a_search_by_lsn_passes_over_them_once() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, 500)
+    cluster, active, standby = long_running()
+    cluster.append(*[FOREIGN] * 500)
     directory = standby.directory.after_kill()
     read: list[str] = []
-    again = Host(cluster.log, cluster.reactor, "again", directory)
+    again = cluster.start("again", directory)
     asked = again.stream.fate
     again.stream.fate = lambda kind: (read.append(kind), asked(kind))[1]  # type: ignore[func-returns-value]
-    cluster.go(1, active)
+    cluster.pass_s(1, active)
     assert again.standby.figures().is_in_sync
     # Once while segments are looked for, and once while all behind one of them is compared.
     assert len(segment_files(directory)) > 3
@@ -135,64 +114,57 @@ def test_a_search_by_lsn_passes_over_them_once() -> None:
 
 @pytest.mark.parametrize("count", [101, 3 * MAX_STEPPED])
 def test_copies_of_a_message_of_the_queue_remove_nothing(count: int) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, count, write_of_a_job(cluster))
-    cluster.go(0.5, active)
-    directories = [host.directory.after_kill() for host in (active, standby)]
-    for host in (active, standby):
-        end(host)
+    cluster, active, standby = long_running()
+    cluster.append(*[write_of_a_job(cluster)] * count)
+    cluster.pass_s(0.5, active)
+    directories = [host.kill() for host in (active, standby)]
     hosts = [cluster.start(f"again {n}", each) for n, each in enumerate(directories)]
-    cluster.go(1.5 * LEASE_S)
+    cluster.pass_s(1.5 * LEASE_S)
     assert not any(each.quarantined for each in directories)
     [first] = [host for host in hosts if host.is_active]
     assert len(first.bodies()) == 40
 
 
 def test_who_writes_again_and_again_does_not_keep_a_standby_from_its_turn() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    end(active)
+    cluster, active, standby = long_running()
+    active.kill()
     for _ in range(round(LEASE_S / 0.2) + 5):
-        publish(cluster, 1)
-        cluster.go(0.2)
+        cluster.append(FOREIGN)
+        cluster.pass_s(0.2)
     assert standby.is_active
 
 
 def test_foreign_messages_in_a_gap_tell_of_no_loss() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
+    cluster, active, standby = long_running()
     active.beat()
-    cluster.go(0.1)
-    directory = standby.directory.after_kill()
-    end(standby)
+    cluster.pass_s(0.1)
+    directory = standby.kill()
     active.beat()
-    cluster.go(0.1)
+    cluster.pass_s(0.1)
     cluster.log.expire(cluster.log.last)
-    publish(cluster, 3)
-    end(active)
+    cluster.append(*[FOREIGN] * 3)
+    active.kill()
     again = cluster.start("again", directory)
-    cluster.go(2 * LEASE_S)
+    cluster.pass_s(2 * LEASE_S)
     assert again.is_active
 
 
 def test_a_foreign_message_that_was_removed_is_no_loss() -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
+    cluster, active, standby = long_running()
     directory = standby.directory.after_kill()
-    publish(cluster, 3)
-    cluster.go(0.5, active)
+    cluster.append(*[FOREIGN] * 3)
+    cluster.pass_s(0.5, active)
     active.put(b"behind it")
-    cluster.go(0.5, active)
+    cluster.pass_s(0.5, active)
     for before, at in pairwise(list(cluster.log.messages)):
         if cluster.log.messages[before] == FOREIGN:
             cluster.log.expire(before)
             assert at
     again = cluster.start("again", directory)
-    cluster.go(1, active)
+    cluster.pass_s(1, active)
     assert again.standby.figures().is_in_sync
     check_same(active, again)
-    cluster.go(LEASE_S + 1)
+    cluster.pass_s(LEASE_S + 1)
     assert again.is_active or standby.is_active
 
 
@@ -200,27 +172,24 @@ def test_a_foreign_message_that_was_removed_is_no_loss() -> None:
     "forged", [b"BTR2" + bytes(60), encode_note(Kind.FILL_BEGINS, 1 << 40, T0)]
 )
 def test_behind_one_that_was_forged_servers_go_on_when_it_is_removed(forged: bytes) -> None:
-    cluster = Cluster()
-    active, standby = long_running(cluster)
-    publish(cluster, 1, forged)
+    cluster, active, standby = long_running()
+    cluster.append(forged)
     at = cluster.log.last
-    cluster.go(0.5, active)
-    directories = [host.directory.after_kill() for host in (active, standby)]
-    for host in (active, standby):
-        end(host)
+    cluster.pass_s(0.5, active)
+    directories = [host.kill() for host in (active, standby)]
     way_out = f"'nats stream rmm log {at}'"
-    for each in directories:
-        host = cluster.start("stopped", each)
-        cluster.go(LEASE_S + 1)
+    for number, directory in enumerate(directories):
+        host = cluster.start("stopped", directory)
+        cluster.pass_s(LEASE_S + 1)
         said = host.outcome.getErrorMessage() if host.outcome else host.standby.figures().doing
         assert way_out in said
         assert host.outcome is None or host.outcome.check(Incompatible)
-        end(host)
-        assert not each.quarantined
+        directories[number] = host.kill()
+        assert not directories[number].quarantined
     cluster.log.expire(at)
     hosts = [cluster.start(f"again {n}", each) for n, each in enumerate(directories)]
     for _ in range(4):
-        cluster.go(LEASE_S)
+        cluster.pass_s(LEASE_S)
         if active_ones := [host for host in hosts if host.is_active]:
             break
     [first] = active_ones

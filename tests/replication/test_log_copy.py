@@ -66,7 +66,6 @@ class Followed(Scenes):
     """All commands; in the end the log is followed from its oldest segment on."""
 
     def teardown(self) -> None:
-        """See `RuleBasedStateMachine`."""
         super().teardown()
         if hasattr(self, "server"):
             self.write_all()

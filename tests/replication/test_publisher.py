@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.replication.publisher import (
     HAND_OVER_S,
     PURGE_RETRY_S,
@@ -16,10 +15,9 @@ from beanstalk_twisted.replication.publisher import (
     PublisherEvents,
 )
 from beanstalk_twisted.replication.roster import read_note
-from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message, WrongPosition
+from beanstalk_twisted.replication.stream.door import Ends, HeldLease, Message
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
-    PART_BYTES,
     Kind,
     Note,
     Part,
@@ -29,11 +27,20 @@ from beanstalk_twisted.replication.stream.messages import (
 )
 from beanstalk_twisted.storage.fsync import NEVER
 from beanstalk_twisted.storage.group_commit import MAX_UNACKNOWLEDGED_BYTES
+from tests.replication.followed import failing
 from tests.replication.publishing import LEASE_S, WHO, ActiveLog
 from tests.replication.stream.memory import Fate, MemoryStream
 
 RIVAL = next(encode_write(Write(9, 0, b"of another term", 99, 0, True, False)))
 """The beginning of another server's term."""
+
+
+def started() -> ActiveLog:
+    """One whose publisher has sent its first heartbeat."""
+    active = ActiveLog()
+    active.publisher.start()
+    active.reactor.pass_s(1.0)
+    return active
 
 
 def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
@@ -46,8 +53,7 @@ def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
     assert active.committer.acknowledgeable_lsn == lsn
 
     active.messages.lose_quorum()
-    second = active.put()
-    active.write_all()
+    second = active.put_all()
     assert active.committer.acknowledgeable_lsn == lsn
     active.messages.restore_quorum()
     active.reactor.settle()
@@ -56,8 +62,7 @@ def test_a_reply_waits_for_the_disk_and_for_the_stream() -> None:
 
 def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
     active = ActiveLog()
-    active.put()
-    active.write_all()
+    active.put_all()
     lsn = active.reserve()
     active.write_all()
     assert active.committer.acknowledgeable_lsn == lsn
@@ -67,30 +72,9 @@ def test_a_reservation_is_waited_for_and_a_touch_is_not() -> None:
     assert active.committer.acknowledgeable_lsn == lsn
 
 
-def test_a_standby_has_the_same_files_byte_for_byte() -> None:
-    active = ActiveLog()
-    for _ in range(3):
-        for _ in range(10):
-            active.put(b"x" * 4000)
-        active.write_all()
-        active.reactor.pass_s(1.0)
-        active.write_all()
-    active.put(b"y" * (PART_BYTES + 5))
-    active.write_all()
-    finished = active.committer.finish()
-    active.write_all()
-    assert finished.called
-    files = active.files_of_a_standby()
-    assert len(files) >= 3
-    for seq, content in files.items():
-        assert bytes(active.directory.read(segment_name(seq))) == content
-    assert all(write.seals for write in active.writes()[-1:])
-
-
 def test_marks_are_published_too() -> None:
     active = ActiveLog()
-    active.put()
-    active.write_all()
+    active.put_all()
     before = len(active.writes())
     active.reactor.pass_s(1.0)
     active.write_all()
@@ -99,12 +83,7 @@ def test_marks_are_published_too() -> None:
 
 def test_what_the_disk_has_no_space_for_is_published_once() -> None:
     active = ActiveLog()
-
-    def full(operation: str, name: str) -> None:
-        if operation == "write":
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    active.directory.fault = full
+    active.directory.fault = failing(errno.ENOSPC, "write")
     active.put()
     for _ in range(3):
         active.write_all()
@@ -126,8 +105,7 @@ def test_what_the_disk_fails_to_write_is_published_and_not_acknowledged() -> Non
         raise OSError(errno.EIO, "Input/output error")
 
     active.directory.fault = broken
-    lsn = active.put()
-    active.write_all()
+    lsn = active.put_all()
     assert [write.segment for write in active.writes()] == [1, 1]
     assert active.committer.acknowledgeable_lsn < lsn
     assert len(active.failures) == 1
@@ -169,11 +147,9 @@ def test_one_heartbeat_a_lease_is_sent_while_much_is_written() -> None:
 
 def test_a_heartbeat_tells_of_records_that_are_known_to_be_in_the_stream() -> None:
     active = ActiveLog()
-    acknowledged = active.put()
-    active.write_all()
+    acknowledged = active.put_all()
     active.messages.lose_quorum()
-    written = active.put()
-    active.write_all()
+    written = active.put_all()
     # With that write unanswered.
     active.publisher.start()
     active.messages.restore_quorum()
@@ -184,21 +160,16 @@ def test_a_heartbeat_tells_of_records_that_are_known_to_be_in_the_stream() -> No
 
 
 def test_without_a_quorum_heartbeats_do_not_pile_up() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1)
+    active = started()
     active.messages.lose_quorum()
     active.reactor.pass_s(20 * LEASE_S)
     assert active.appender.waiting_bytes < 1000
 
 
 def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
+    active = started()
     active.messages.lose_quorum()
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(REPLICATE_TIMEOUT_S - 0.2)
     assert not active.publisher.refuses
     active.reactor.pass_s(0.4)
@@ -217,36 +188,6 @@ def test_without_a_quorum_the_lease_ends_and_changes_are_refused() -> None:
     assert (figures.waiting_records, figures.waiting_bytes, figures.waiting_ns) == (0, 0, 0)
 
 
-def test_another_servers_message_fences_once_and_for_ever() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
-    active.messages.append(RIVAL, active.messages.last)
-    lsn = active.put()
-    active.put()
-    active.write_all()
-    active.reactor.pass_s(1.0)
-    assert [type(error) for error in active.fenced] == [WrongPosition]
-    assert active.committer.acknowledgeable_lsn < lsn
-    assert not active.lease.holds(active.reactor.now_ns())
-    active.put()
-    active.write_all()
-    active.reactor.pass_s(60.0)
-    assert list(active.messages.messages.values())[-1] == RIVAL
-    assert len(active.fenced) == 1 and not active.failures
-
-
-def test_what_is_dead_is_purged() -> None:
-    active = ActiveLog()
-    _fill_segments(active, 3)
-    assert active.log.segment >= 4
-    first = _first_of(active, 3)
-    active.publisher.trimmed(1)
-    active.publisher.trimmed(2)
-    active.reactor.pass_s(1.0)
-    assert min(active.messages.messages) == first
-
-
 def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
     active = ActiveLog()
     _fill_segments(active, 3)
@@ -260,13 +201,22 @@ def test_each_segment_is_followed_by_the_lease_which_does_not_expire() -> None:
     assert len(begins) > 2
 
 
-def test_nothing_is_purged_of_which_it_is_not_known_where_it_begins() -> None:
+def test_what_is_dead_is_purged_if_it_is_known_where_the_next_segment_begins() -> None:
     active = ActiveLog()
     _fill_segments(active, 3)
     del active.publisher._first_positions[2]
     active.publisher.trimmed(1)
     active.reactor.pass_s(1.0)
     assert min(active.messages.messages) == 1
+    active.publisher.trimmed(2)
+    active.reactor.pass_s(1.0)
+    assert min(active.messages.messages) == _first_of(active, 3)
+
+
+def test_what_dies_while_another_purge_is_under_way_is_purged_behind_it() -> None:
+    active = ActiveLog()
+    _fill_segments(active, 3)
+    active.publisher.trimmed(1)
     active.publisher.trimmed(2)
     active.reactor.pass_s(1.0)
     assert min(active.messages.messages) == _first_of(active, 3)
@@ -311,12 +261,9 @@ def test_what_must_be_durable_waits_for_the_stream_too() -> None:
 
 
 def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
-    active = ActiveLog()
-    active.publisher.start()
-    active.reactor.pass_s(1.0)
+    active = started()
     active.messages.lose_quorum()
-    lsn = active.put()
-    active.write_all()
+    lsn = active.put_all()
     active.committer.finish()
     active.write_all()
     active.publisher.successor = "beta:11300"
@@ -331,7 +278,7 @@ def test_an_ordered_end_says_so_behind_all_that_was_written() -> None:
     assert isinstance(last, Note) and last.kind is Kind.HANDED_OVER
     assert read_note(last.text).to == "beta:11300"
     assert not active.lease.holds(active.reactor.now_ns())
-    active.reactor.advance(active.messages.expire_s)
+    active.reactor.pass_s(active.messages.expire_s)
     assert not active.reactor.getDelayedCalls()
 
 
@@ -420,8 +367,7 @@ def test_an_exception_of_those_who_are_told_ends_the_server(what: str) -> None:
     elif what == "fenced":
         active.publisher.events = PublisherEvents(_broken)
         active.messages.append(RIVAL, active.messages.last)
-    active.put()
-    active.write_all()
+    active.put_all()
     active.reactor.pass_s(5.0)
     assert [str(failure.value) for failure in active.failures] == ["broken"]
 

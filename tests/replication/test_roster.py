@@ -30,7 +30,6 @@ OTHER = Presence("b:11300", "02", STANDBY, 90, 900)
 
 
 def roster_of(*others: Presence) -> Roster:
-    """One that has heard these at 0."""
     roster = Roster(US)
     for each in others:
         roster.hear(each.encode(), 0)

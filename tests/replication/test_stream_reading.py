@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from beanstalk_twisted.replication.stream.door import Message
 from beanstalk_twisted.replication.stream.messages import MAX_IN_FLIGHT, Gaps
 from beanstalk_twisted.replication.stream_reading import Behind, StreamReader
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import READ_MESSAGES, Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 T = TypeVar("T")
 
@@ -26,12 +26,11 @@ class Bench:
         self.log = MemoryLog()
         for at in range(count):
             self.log.append(b"%d" % (at + 1), at)
-        self.reactor = SimulatedReactor()
+        self.reactor = Process()
         self.stream = MemoryStream(self.log, self.reactor)
         self.reader = StreamReader(self.stream, self.ask)
 
     async def ask(self, ask: Callable[[], Future[T]]) -> T:
-        """See `Ask`."""
         answer: Deferred[T] = Deferred()
         ask().add_done_callback(
             lambda asked: self.reactor.callFromThread(lambda: answer.callback(asked.result()))
@@ -39,7 +38,6 @@ class Bench:
         return await answer
 
     def done(self, work: Coroutine[Deferred[Any], Any, T]) -> T:
-        """Its outcome."""
         outcomes: list[Any] = []
         Deferred.fromCoroutine(work).addBoth(outcomes.append)
         self.reactor.pass_s(1.0)
@@ -50,7 +48,6 @@ class Bench:
         return found
 
     async def all_from(self, position: int) -> list[int]:
-        """The positions of all messages."""
         ahead, found = self.reader.all_from(position), list[int]()
         while (message := await ahead.next()) is not None:
             assert message.payload == b"%d" % message.position

@@ -23,8 +23,8 @@ from tests.binlog.memory import MemoryDirectory
 from tests.binlog.scribe import as_read
 from tests.held_io import HeldIo
 from tests.replication.publishing import WHO, ActiveLog
-from tests.replication.simulated import SimulatedReactor
 from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 LOG_LSN = 12_345
 """What is told of the whole log's last record."""
@@ -38,7 +38,7 @@ class Filled:
         self.ends = dict(_replayed(before.directory).position(b"u" * 16).ends)
         # What is in the stream is read as `ActiveLog` does.
         before.messages = self.messages = MemoryLog()
-        reactor = self.reactor = SimulatedReactor()
+        reactor = self.reactor = Process()
         fates = [] if fate is None else [fate]
         stream = MemoryStream(self.messages, reactor, lambda kind: fates.pop() if fates else Fate())
         self.appender = Appender(stream, reactor, reactor.now_ns, HeldLease(10), 0)
@@ -53,7 +53,6 @@ class Filled:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Let all be read and appended."""
         for _ in range(1000):
             while self.io:
                 self.io.step()
@@ -70,8 +69,7 @@ def _replayed(directory: MemoryDirectory) -> replay.Replay:
 def _log(segments: int, *, ends: bool, body: bytes = b"x" * 4000) -> ActiveLog:
     active = ActiveLog()
     while active.log.segment < segments:
-        active.put(body)
-        active.write_all()
+        active.put_all(body)
     if ends:
         active.committer.finish()
         active.write_all()
@@ -132,8 +130,7 @@ def test_a_frame_larger_than_a_message_goes_in_parts() -> None:
 def test_no_more_is_read_ahead_than_a_few_messages() -> None:
     before = ActiveLog(segment_bytes=1 << 22)
     while before.log.segment < 5:
-        before.put(b"z" * 50_000)
-        before.write_all()
+        before.put_all(b"z" * 50_000)
     filled = Filled(before)
     filled.run()
     assert MAX_IN_FLIGHT_BYTES < filled.most_ahead <= MAX_AHEAD_BYTES + MAX_MESSAGE_BYTES

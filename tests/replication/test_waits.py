@@ -9,11 +9,11 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.replication.stream.door import Message, Unreachable
 from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
-from tests.replication.simulated import SimulatedReactor
+from tests.replication.world import Process
 
 
 def test_an_answer_is_told_in_the_reactors_turn() -> None:
-    reactor, asked, answers = SimulatedReactor(), Future[int](), list[int]()
+    reactor, asked, answers = Process(), Future[int](), list[int]()
     in_reactor(asked, reactor).addCallback(answers.append)
     asked.set_result(7)
     assert not answers
@@ -22,7 +22,7 @@ def test_an_answer_is_told_in_the_reactors_turn() -> None:
 
 
 def test_what_an_answer_raises_is_its_failure() -> None:
-    reactor, asked, failures = SimulatedReactor(), Future[int](), list[Failure]()
+    reactor, asked, failures = Process(), Future[int](), list[Failure]()
     in_reactor(asked, reactor).addErrback(failures.append)
     asked.set_exception(Unreachable("nobody answers"))
     reactor.settle()
@@ -30,7 +30,7 @@ def test_what_an_answer_raises_is_its_failure() -> None:
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
-    reactor, asked, failures = SimulatedReactor(), Future[int](), list[Failure]()
+    reactor, asked, failures = Process(), Future[int](), list[Failure]()
     answer = in_reactor(asked, reactor)
     answer.addErrback(failures.append)
     answer.cancel()
@@ -40,7 +40,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
 
 
 def test_all_that_is_waited_for_ends_at_once() -> None:
-    reactor = SimulatedReactor()
+    reactor = Process()
     waits, waited, failures = Waits(reactor), Deferred[None](), list[Failure]()
     for work in (waits.wait(waited), waits.sleep(60)):
         Deferred.fromCoroutine(work).addErrback(failures.append)
@@ -52,7 +52,7 @@ def test_all_that_is_waited_for_ends_at_once() -> None:
 
 
 def test_who_waits_for_what_is_left_ends_when_the_answer_comes() -> None:
-    waits, waited, failures = Waits(SimulatedReactor()), Deferred[None](), list[Failure]()
+    waits, waited, failures = Waits(Process()), Deferred[None](), list[Failure]()
     Deferred.fromCoroutine(waits.wait(waited)).addErrback(failures.append)
     waits.leave()
     assert not failures
@@ -61,7 +61,7 @@ def test_who_waits_for_what_is_left_ends_when_the_answer_comes() -> None:
 
 
 def test_a_sleep_ends_after_its_time() -> None:
-    reactor, done = SimulatedReactor(), list[None]()
+    reactor, done = Process(), list[None]()
     Deferred.fromCoroutine(Waits(reactor).sleep(2)).addCallback(done.append)
     reactor.pass_s(1.9)
     assert not done
@@ -73,7 +73,7 @@ def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
     def has_no_room(messages: Sequence[Message]) -> None:
         raise MemoryError
 
-    reactor, failures = SimulatedReactor(), list[Failure]()
+    reactor, failures = Process(), list[Failure]()
     receiver = Receiver(
         reactor, has_no_room, lambda error: pytest.fail(str(error)), failures.append
     )
@@ -87,7 +87,7 @@ def test_a_standby_that_cannot_take_what_it_receives_ends() -> None:
 
 
 def test_who_is_dropped_while_it_waits_says_nothing() -> None:
-    waits = Waits(SimulatedReactor())
+    waits = Waits(Process())
     work = waits.wait(Deferred[None]())
     work.send(None)
     waits.leave()

@@ -1,5 +1,6 @@
-"""Processes that share one time: each has a reactor of its own, which stands still while the
-process does, and nothing of it happens when it has ended.
+"""The simulated world: one time, and one network to one stream, for machines whose processes have a
+reactor of their own each, which stands still while the process does, and of which nothing happens
+when it has ended.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any, Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-T = TypeVar("T")
+from tests.binlog.memory import MemoryDirectory
+from tests.binlog.scribe import T0
+from tests.replication.stream.memory import Fate, MemoryLog, MemoryStream
 
-STARTED_NS: Final = 1_700_000_000 * 10**9
-"""The wall clock when a world begins."""
+T = TypeVar("T")
 
 DISK_S: Final = (0.0, 0.0, 0.001, 0.01)
 """How long a piece of work takes the disk, one of these."""
@@ -33,27 +35,31 @@ class Call:
         self.at_s = at_s
         self.call: Callable[[], object] | None = call
 
+    def __repr__(self) -> str:
+        return f"<{self.call} at {self.at_s} s>"
+
     def cancel(self) -> None:
-        """Let it never come."""
         self.call = None
 
     def active(self) -> bool:
-        """Whether it will come."""
         return self.call is not None
 
     def getTime(self) -> float:
-        """When it comes."""
         return self.at_s
 
 
 class World:
-    """The time, and what is going to happen.
+    """The time, what is going to happen, and the network.
 
     :ivar now_s: seconds since it began.
+    :ivar network: the process whose time is that of what is under way between machines.
+    :ivar failures: exceptions that calls of the reactors have raised.
     """
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.failures: list[Failure] = []
+        self.network = Process(self)
         self._number = 0
         self._calls: list[tuple[float, int, Call]] = []
 
@@ -63,7 +69,7 @@ class World:
         heappush(self._calls, (call.at_s, self._number, call))
 
     def go(self, seconds: float) -> None:
-        """Pass time."""
+        """Pass time; what is raised is kept."""
         end_s = self.now_s + seconds
         calls = self._calls
         while calls and calls[0][0] <= end_s:
@@ -80,33 +86,43 @@ class World:
             try:
                 run()
             except Exception:
-                process.failures.append(Failure())
+                if not process.is_dead:
+                    self.failures.append(Failure())
         self.now_s = max(self.now_s, end_s)
+
+    def pass_s(self, seconds: float) -> None:
+        """Pass time, and raise what is raised meanwhile."""
+        self.go(seconds)
+        failures, self.failures = self.failures, []
+        for failure in failures:
+            failure.raiseException()
+
+    def calls_of(self, process: Process | None) -> list[Call]:
+        """What is going to happen in a process."""
+        return [call for *_, call in self._calls if call.process is process and call.active()]
 
 
 class Process:
     """What runs on one machine from a start to an end; it is its reactor.
 
     :ivar stalls: called when the process reads a clock or uses its disk: may let it stand still.
-    :ivar failures: exceptions that calls of the reactor have raised.
     :ivar held: calls that have become due while it stands still.
     """
 
-    def __init__(self, world: World, rate: float = 1.0, ahead_s: int = 0) -> None:
-        """:param rate: how fast its monotonic clock runs.
+    def __init__(self, world: World | None = None, rate: float = 1.0, ahead_s: int = 0) -> None:
+        """:param world: None for one that has no other processes.
+        :param rate: how fast its monotonic clock runs.
         :param ahead_s: by how much its wall clock is wrong, seconds.
         """
         self.is_dead = False
         self.is_held = 0
         self.stalls: Callable[[], object] = _goes_on
-        self.failures: list[Failure] = []
-        self._world = world
-        self._rate = rate
-        self._ahead_s = ahead_s
+        self.ahead_s = ahead_s
         self.held: list[Call] = []
+        self.world = World() if world is None else world
+        self._rate = rate
 
     def hold(self) -> None:
-        """Stand still."""
         self.is_held += 1
 
     def go_on(self) -> None:
@@ -115,39 +131,116 @@ class Process:
         if not self.is_held:
             held, self.held = self.held, []
             for call in held:
-                self._world.add(call)
+                self.world.add(call)
+
+    def pass_s(self, seconds: float) -> None:
+        self.world.pass_s(seconds)
+
+    def settle(self) -> None:
+        """Do all that is due now."""
+        self.world.pass_s(0.0)
 
     # What a reactor does.
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any) -> Any:
-        """See `IReactorTime.callLater`."""
         run = partial(callable, *args) if args else callable
-        call = Call(self, self._world.now_s + delay, run)
-        self._world.add(call)
+        call = Call(self, self.world.now_s + delay, run)
+        self.world.add(call)
         return call
 
     def callFromThread(self, callable: Callable[..., object], *args: object) -> None:
-        """See `IReactorFromThreads.callFromThread`."""
         self.callLater(0.0, callable, *args)
 
     def seconds(self) -> float:
-        """See `IReactorTime.seconds`."""
-        return self._world.now_s
+        return self.world.now_s
+
+    def getDelayedCalls(self) -> list[Call]:
+        return self.world.calls_of(self)
 
     # Clocks.
 
-    def monotonic_ns(self) -> int:
-        """The clock of leases and of the log."""
+    def now_ns(self) -> int:
+        """The monotonic clock: of leases and of the log."""
         self.stalls()
-        return int(self._world.now_s * self._rate * 1e9)
+        return round(self.world.now_s * self._rate * 1e9)
 
     def wall_ns(self) -> int:
-        """The wall clock."""
-        return STARTED_NS + int((self._world.now_s + self._ahead_s) * 1e9)
+        """The wall clock, which begins at `T0`."""
+        return T0 + round((self.world.now_s + self.ahead_s) * 1e9)
 
 
 def _goes_on() -> None:
     """It does not stand still."""
+
+
+class Machine:
+    """A server's machine: its disk, its way to the stream, and the process that runs there, if one
+    does.
+
+    :ivar fate: what becomes of its requests.
+    :ivar rate: of its monotonic clock; its wall clock is wrong by ``ahead_s``.
+    :ivar stream: the door of its newest process.
+    """
+
+    process: Process | None = None
+
+    def __init__(
+        self, world: World, log: MemoryLog, name: str, directory: MemoryDirectory | None = None,
+        ahead_s: int = 0,
+    ) -> None:  # fmt: skip
+        self.world = world
+        self.log = log
+        self.name = name
+        self.directory = MemoryDirectory() if directory is None else directory
+        self.rate = 1.0
+        self.ahead_s = ahead_s
+        self.fate: Callable[[str], Fate] = lambda kind: Fate()
+        self.can_send = self.can_receive = True
+
+    def begin(self) -> Process:
+        self.process = process = Process(self.world, self.rate, self.ahead_s)
+        self.stream = self.connected(process)
+        self.stream.can_send, self.stream.can_receive = self.can_send, self.can_receive
+        return process
+
+    def connected(self, process: Process) -> MemoryStream:
+        """Make a process's door to the stream."""
+        return MemoryStream(self.log, self.world.network, lambda kind: self.fate(kind))
+
+    def kill(
+        self, power: Callable[[MemoryDirectory], MemoryDirectory] | None = None
+    ) -> MemoryDirectory:  # fmt: skip
+        """End the process, as ``kill -9`` does.
+
+        :param power: what a power loss makes of the disk.
+        :return: what is on the disk.
+        """
+        process, self.process = self.process, None
+        if process is not None:
+            process.is_dead = True
+            # What it does before its call comes back is not seen.
+            self.directory.fault = _dead
+            left = self.directory.after_kill() if power is None else power(self.directory)
+            left.space = self.directory.space
+            self.directory = left
+            self.stream.cut()
+            self.stream.close()
+        return self.directory
+
+    def cut(self, sending: bool = True, receiving: bool = True) -> None:
+        """Cut it off from the stream."""
+        self.can_send, self.can_receive = not sending, not receiving
+        if self.process is not None:
+            self.stream.can_send, self.stream.can_receive = self.can_send, self.can_receive
+
+    def mend(self) -> None:
+        self.cut(False, False)
+        if self.process is not None:
+            self.stream.mend()
+
+
+def _dead(operation: str, name: str) -> None:
+    raise OSError(5, "the process has ended")
 
 
 class SlowIo:
@@ -160,7 +253,6 @@ class SlowIo:
         self._under_way = 0
 
     def run(self, work: Callable[[], T]) -> Deferred[T]:
-        """See `Io.run`."""
         result: Deferred[T] = Deferred()
         self._todo.append((work, result))
         self._under_way += 1
@@ -190,15 +282,12 @@ class SlowIo:
 
     @property
     def is_free(self) -> bool:
-        """See `Io.is_free`."""
         return not self._under_way
 
     def call(self, work: Callable[[], T]) -> T:
-        """See `Io.call`."""
         return work()
 
-    def stop(self) -> None:
-        """See `Io.stop`."""
+    def stop(self) -> None: ...
 
     def watch(self, look: Callable[[], None], failed: Callable[[Failure], None]) -> None:
         """It never hangs."""

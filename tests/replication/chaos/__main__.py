@@ -195,7 +195,6 @@ def left(connection: Connection) -> tuple[dict[int, bytes], dict[int, dict[str, 
 
 
 def counted(reply: bytes) -> dict[str, int]:
-    """Give the numbers of a reply in YAML."""
     lines = (line.split(": ") for line in reply.decode().splitlines() if ": " in line)
     return {name: int(value) for name, value in lines if value.lstrip("-").isdigit()}
 
@@ -226,7 +225,6 @@ def differences(host: Host, jobs: set[int]) -> list[str]:
 
 
 def figures(journal: Journal, faults: Faults, seconds: float) -> list[str]:
-    """What has happened, in numbers."""
     told = ", ".join(f"{count} {name}" for name, count in sorted(journal.told.items()))
     return [
         f"{seconds:.0f} s, {sum(faults.injected.values())} faults, "
@@ -238,7 +236,6 @@ def figures(journal: Journal, faults: Faults, seconds: float) -> list[str]:
 
 
 def main() -> int:
-    """Run it."""
     again = [] if has_namespaces() else sys.argv[1:]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600)

@@ -54,11 +54,9 @@ class Journal:
         self.longest_silence_s = 0.0
 
     def note(self, connection: str, kind: Kind, job: int = 0, body: bytes = b"") -> None:
-        """Write an event."""
         self.events.append(Event(time.monotonic(), connection, kind, job, body))
 
     def success(self, name: str) -> None:
-        """A command was acknowledged."""
         now_s = time.monotonic()
         self.told[name] += 1
         self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_told_s)
@@ -131,7 +129,6 @@ class Client:
         self._connection = ""
 
     async def run(self) -> None:
-        """Work until cancelled."""
         at = self._random.randrange(len(self._hosts))
         while True:
             at = (at + 1) % len(self._hosts)

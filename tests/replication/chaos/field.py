@@ -78,7 +78,6 @@ class Host:
 
     @property
     def binlog(self) -> Path:
-        """The directory of its log."""
         return self.disk.at / "log"
 
     def start(self, url: str) -> None:
@@ -101,7 +100,6 @@ class Host:
             shutil.rmtree(folder)
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        """End it by a signal."""
         server, self.server = self.server, None
         if server is not None:
             server.process.send_signal(number)
@@ -126,12 +124,10 @@ class Host:
             log.write("".join(server.said()) + f"--- {server.process.returncode}\n")
 
     def signal(self, number: int) -> None:
-        """Send a signal, if it runs."""
         if self.server is not None:
             self.server.process.send_signal(number)
 
     def set_clock(self, ahead_s: float) -> None:
-        """Set its wall clock."""
         with self._offset.open("r+b") as file:
             file.write(struct.pack("<q", int(ahead_s * 1e9)))
 
@@ -205,7 +201,6 @@ class Field:
                 host.start(self.url)
 
     def active(self) -> Host | None:
-        """Find the active server."""
         return next((host for host in self.hosts if host.server and host.is_active), None)
 
     def part(self, host: Host, direction: str) -> Callable[[], None]:
@@ -290,7 +285,6 @@ class Field:
         return has_roles and is_same and all(follows) and not any(behind)
 
     def stop(self) -> None:
-        """End all."""
         for host in self.hosts:
             host.signal(signal.SIGCONT)
             host.end()
@@ -348,5 +342,4 @@ def promote(host: Host) -> None:
 
 
 def asked(host: Host) -> Connection:
-    """Connect to one of ours."""
     return Connection((host.machine.address, host.port), waits=True)

@@ -45,7 +45,6 @@ def has_namespaces() -> bool:
 
 
 def run(*command: str) -> None:
-    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
 

@@ -49,7 +49,6 @@ def opened(field: Field) -> JetStream:
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--sync-interval", required=True)

@@ -94,7 +94,6 @@ class MemoryLog:
 
     @property
     def ends(self) -> Ends:
-        """The ends of the stream."""
         return Ends(self._first, self.last)
 
     @property
@@ -157,7 +156,6 @@ class MemoryLog:
         self._skip()
 
     def expire(self, position: int) -> None:
-        """Remove a message, if it is still there; the last position stays."""
         self.messages.pop(position, None)
         self._skip()
 
@@ -285,7 +283,6 @@ class MemoryStream:
         self.can_receive = self.can_receive and not receiving
 
     def mend(self) -> None:
-        """The network is whole again."""
         self.can_send = self.can_receive = True
         self.appended()
 
@@ -395,7 +392,6 @@ class _Call:
         self._fate = Fate()
 
     def begin(self) -> None:
-        """Send it."""
         door = self._door
         self._fate = door.fate(self.kind)
         self._giving_up = door._reactor.callLater(self._fate.patience, self._give_up)
@@ -480,7 +476,6 @@ class _Following:
             self._door._followings.remove(self)
 
     def end(self, why: StreamError) -> None:
-        """It cannot go on."""
         if not self._is_over:
             self.stop()
             self._ended(why)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from twisted.internet.task import Clock
 
 from beanstalk_twisted.replication.stream import settings
 from beanstalk_twisted.replication.stream.addresses import parse
@@ -29,6 +28,7 @@ from beanstalk_twisted.replication.stream.door import (
 from beanstalk_twisted.replication.stream.jetstream import JetStream
 from tests.replication.cluster import LIMIT_S, Cluster, ask, running, wait_for
 from tests.replication.stream.memory import MemoryLog, MemoryStream
+from tests.replication.world import Process
 
 R = TypeVar("R")
 
@@ -39,14 +39,12 @@ EXPIRE_S = 1
 class Case(Protocol):
     """A stream, and how time passes."""
 
-    def client(self) -> Stream:
-        """Another client, not open."""
+    def client(self) -> Stream: ...
 
     def done(self, future: Future[R]) -> R:
         """The result, when it is there."""
 
-    def until(self, is_so: Callable[[], object]) -> None:
-        """Wait until something is so."""
+    def until(self, is_so: Callable[[], object]) -> None: ...
 
     def a_while(self) -> None:
         """Time in which what is under way comes."""
@@ -65,7 +63,7 @@ class Simulated:
     """A log in memory."""
 
     def __init__(self) -> None:
-        self._clock = Clock()
+        self._clock = Process()
         self._log = MemoryLog()
         self._log.expire_s = EXPIRE_S
 
@@ -80,15 +78,15 @@ class Simulated:
         for _ in range(1000):
             if is_so():
                 return
-            self._clock.advance(0.01)
+            self._clock.pass_s(0.01)
         pytest.fail("it never came")
 
     def a_while(self) -> None:
         for _ in range(10):
-            self._clock.advance(0.01)
+            self._clock.pass_s(0.01)
 
     def until_expired(self) -> None:
-        self._clock.advance(EXPIRE_S)
+        self._clock.pass_s(EXPIRE_S)
 
     def remove(self, position: int) -> None:
         self._log.expire(position)
@@ -152,19 +150,16 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 
 def opened(case: Case) -> Stream:
-    """Another client, open."""
     client = case.client()
     case.done(client.open())
     return client
 
 
 def never(found: object) -> None:
-    """What must not be called."""
     pytest.fail(f"called with {found}")
 
 
 def filled(case: Case, client: Stream, count: int) -> None:
-    """Append numbers."""
     last = case.done(client.ends()).last
     futures = [client.append(b"%d" % (last + at + 1), last + at) for at in range(count)]
     assert [case.done(each) for each in futures] == list(range(last + 1, last + count + 1))

@@ -47,12 +47,10 @@ WRITES = st.builds(
 
 
 def a_write(content: bytes, offset: int = 4096, segment: int = 7) -> Write:
-    """A write in the middle of a segment."""
     return Write(segment, offset, content, 41, 1_700_000_000_000_000_000, False, False)
 
 
 def parts_of(write: Write) -> list[Part]:
-    """The parts that a reader finds."""
     found = [decode(payload) for payload in encode_write(write)]
     parts = [each for each in found if isinstance(each, Part)]
     assert len(parts) == len(found)
@@ -199,7 +197,6 @@ TERM = Term(3, 7, 42, 1)
 
 
 def a_frame(salt: int) -> bytes:
-    """A frame of a segment with this salt."""
     return frames.encode([], base_lsn=43, durable_lsn=42, time_ns=T0, salt=salt)
 
 
@@ -209,7 +206,6 @@ def a_beginning(incarnation: int, segment: int = 7, size: int = 8, salt: int = 1
 
 
 def a_part(write: Write) -> Part:
-    """All of a write."""
     return Part(write, continues=False, has_more=False)
 
 
