@@ -14,7 +14,6 @@ MODULE = re.compile(r"\.venv/bin/python (?:-m (benchmarks[\w.]*)|(benchmarks/\w+
 
 
 def commands(page: str) -> list[str]:
-    """Give the lines that measure something."""
     lines = "\n".join(blocks(ROOT / page, "sh")).splitlines()
     return [line for line in lines if "benchmarks" in line or line.startswith("make ")]
 

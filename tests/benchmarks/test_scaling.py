@@ -19,7 +19,6 @@ NO_COMPILER = "gcc is not installed, so no load generator can be built"
 
 
 def said(commands: int, server_s: float, share: float) -> dict[str, object]:
-    """What a load generator says."""
     return {
         "commands": commands, "commands_per_s": commands / 2.0,
         "server": {"cpu_s": server_s, "cpu_share": share}, "client": {"cpu_s": 0.001},

@@ -18,7 +18,6 @@ CEILING = 4 * LIVE + 2 * 4000
 
 
 def measured(*log_bytes: int, rest_bytes: int = BOUND, deleted: int = 1) -> Measured:
-    """Make samples of a log that was as large as that."""
     samples = [
         Sample(float(second), size, size, size, 1 + deleted * second, 9, 0, 0, 0)
         for second, size in enumerate(log_bytes)

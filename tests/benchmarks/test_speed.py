@@ -36,14 +36,12 @@ LATENCY = {"count": 9, "mean": 5.0, "p50": 4.0, "p90": 6.0, "p99": 8.0, "longest
 
 
 def workload(**changes: Any) -> Workload:
-    """Make a row with a target for the processor time."""
     row = Workload("row", "put {jobs:,} jobs", MEMORY, "--ops put --count {jobs}",
                    ((CPU, Target(1.6, 1.0, 1.9)),), jobs=1_000_000)  # fmt: skip
     return row._replace(**changes)
 
 
 def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
-    """Make one round of it."""
     outcomes = {
         "ours": [Outcome({CPU.key: ours_us})], "beanstalkd": [Outcome({CPU.key: theirs_us})],
     }  # fmt: skip
@@ -51,13 +49,11 @@ def result(ours_us: float, theirs_us: float, **changes: Any) -> Result:
 
 
 def twice(ours_us: float, theirs_us: float) -> Result:
-    """Make two rounds that are alike."""
     outcomes = result(ours_us, theirs_us).outcomes
     return Result(workload(), {side: rounds * 2 for side, rounds in outcomes.items()})
 
 
 def printed(**changes: Any) -> str:
-    """Print what the load generator would."""
     content: dict[str, Any] = {
         "commands": 9, "cycles": 3, "puts": 4, "wrong": 0, "wall_s": 0.5, "commands_per_s": 18.0,
         "server": {"cpu_us_per_command": 7.5, "memory_kb_before": 100, "memory_kb_after": 108},
@@ -296,7 +292,6 @@ def test_numbers_have_three_digits_that_count(value: float, shown: str) -> None:
 
 
 def report(quick: bool = False) -> publishing.Report:
-    """Make one of one line."""
     lines = [result(19.0, 10.0)]
     return publishing.Report("make bench", "2026-01-02", MACHINE, quick, 3, lines)
 

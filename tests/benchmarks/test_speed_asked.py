@@ -62,7 +62,6 @@ def test_a_folder_that_cannot_be_written_into_is_refused(
 
 
 def script(path: Path, *lines: str) -> str:
-    """Write a program in the shell's language."""
     path.write_text("\n".join(["#!/bin/sh", *lines]))
     path.chmod(0o755)
     return str(path)

@@ -32,8 +32,7 @@ STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
 # Order.
 
 
-def test_commands_leave_at_once_and_answers_come_in_their_order() -> None:
-    line = Line()
+def test_commands_leave_at_once_and_answers_come_in_their_order(line: Line) -> None:
     put, delete, kick = (
         line.connection.put(b"a"), line.connection.delete(3), line.connection.kick(9),
     )  # fmt: skip
@@ -58,8 +57,7 @@ def test_a_pipeline_works_however_its_replies_are_cut(piece_bytes: int) -> None:
     assert [result(delete) for delete in deletes] == [None] * 20
 
 
-def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before() -> None:
-    line = Line()
+def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before(line: Line) -> None:
     line.connection.put(b"a").addCallback(lambda job: line.connection.delete(job))
     later = line.connection.stats_tube("t")
     line.sent()
@@ -68,8 +66,7 @@ def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before() -> None:
     assert line.sent() == b"delete 1\r\n"
 
 
-def test_an_answered_command_leaves_nothing_for_the_garbage_collector() -> None:
-    line = Line()
+def test_an_answered_command_leaves_nothing_for_the_garbage_collector(line: Line) -> None:
     gc.disable()
     try:
         put = line.connection.put(b"a")
@@ -90,9 +87,8 @@ def test_an_answered_command_leaves_nothing_for_the_garbage_collector() -> None:
     [b"WHAT_IS_THIS\r\n", b"DELETED\r\n", b"INSERTED x\r\n", b"x" * 300, b"OUT_OF_STORAGE\r\n"],
 )
 def test_an_unknown_or_impossible_reply_ends_the_connection_and_says_what_it_was(
-    said: bytes,
+    said: bytes, line: Line
 ) -> None:
-    line = Line()
     put, later = line.connection.put(b"a"), line.connection.delete(1)
     line.say(said, b"INSERTED 1\r\nDELETED\r\n")
     line.part()
@@ -119,9 +115,8 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("refusal", [b"BAD_FORMAT", b"UNKNOWN_COMMAND", b"INTERNAL_ERROR"])
 def test_a_refused_put_line_ends_the_connection_before_more_of_bodies_is_obeyed(
-    refusal: bytes,
+    refusal: bytes, line: Line
 ) -> None:
-    line = Line()
     put, later = line.connection.put(b"delete 5"), line.connection.kick(1)
     line.say(refusal + b"\r\nKICKED 1\r\n")
     assert error(put, errors.ErrorReply).word == refusal
@@ -157,8 +152,7 @@ def test_a_body_that_is_too_big_is_read_by_the_server_and_the_next_command_is_in
     assert result(later) == 1
 
 
-def test_a_draining_server_refuses_puts_and_nothing_else() -> None:
-    world = World()
+def test_a_draining_server_refuses_puts_and_nothing_else(world: World) -> None:
     connection = world.connection()
     world.result(connection.put(b"a"))
     world.server.service.drain()
@@ -171,8 +165,7 @@ def test_a_draining_server_refuses_puts_and_nothing_else() -> None:
 # Deadlines.
 
 
-def test_a_peer_that_never_answers_is_given_up_after_the_grace() -> None:
-    world = World()
+def test_a_peer_that_never_answers_is_given_up_after_the_grace(world: World) -> None:
     connection = world.connection()
     world.link.wire.cut_off()
     put = connection.put(b"a")
@@ -259,8 +252,7 @@ def test_a_large_body_that_leaves_slowly_is_no_silence() -> None:
 # Cancelling.
 
 
-def test_the_answer_to_a_cancelled_command_is_swallowed_and_the_order_kept() -> None:
-    line = Line()
+def test_the_answer_to_a_cancelled_command_is_swallowed_and_the_order_kept(line: Line) -> None:
     first, second, third = (line.connection.put(b"%d" % number) for number in range(3))
     second.cancel()
     error(second, CancelledError)
@@ -283,7 +275,6 @@ def test_a_job_that_comes_for_a_cancelled_reserve_is_given_back_with_its_priorit
 
 
 def given_back(line: Line) -> None:
-    """Let a job come for a `reserve` that was cancelled."""
     reserve = line.connection.reserve()
     reserve.cancel()
     error(reserve, CancelledError)
@@ -292,8 +283,7 @@ def given_back(line: Line) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["reserve", "reserve-with-timeout 9"])
-def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str) -> None:
-    line = Line()
+def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str, line: Line) -> None:
     given_back(line)
     connection = line.connection
     reserve = connection.reserve() if wanted == "reserve" else connection.reserve_with_timeout(9)
@@ -306,16 +296,14 @@ def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str) -> None:
     assert (result(reserve), result(put)) == (Job(7, b"a"), 8)
 
 
-def test_a_reserve_is_sent_also_if_the_job_to_give_back_is_gone() -> None:
-    line = Line()
+def test_a_reserve_is_sent_also_if_the_job_to_give_back_is_gone(line: Line) -> None:
     given_back(line)
     line.connection.reserve()
     line.say(b"NOT_FOUND\r\n")
     assert line.sent() == b"reserve\r\n"
 
 
-def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost() -> None:
-    line = Line()
+def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost(line: Line) -> None:
     given_back(line)
     cancelled, lost = line.connection.reserve(), line.connection.reserve()
     cancelled.cancel()
@@ -324,8 +312,7 @@ def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost() -> None:
     error(lost, errors.NotCarriedOut)
 
 
-def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was() -> None:
-    world = World()
+def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was(world: World) -> None:
     connection, other = world.connection(), world.connection()
     reserve = connection.reserve_with_timeout(60)
     world.settle()
@@ -337,8 +324,7 @@ def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was() -
     assert world.result(connection.reserve_with_timeout(0)).id == job
 
 
-def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody() -> None:
-    line = Line()
+def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody(line: Line) -> None:
     reserve = line.connection.reserve_job(7)
     reserve.cancel()
     error(reserve, CancelledError)
@@ -346,8 +332,7 @@ def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody() -> None:
     assert line.connection.is_open
 
 
-def test_a_reserve_after_a_cancelled_one_takes_its_place_in_the_server() -> None:
-    line = Line()
+def test_a_reserve_after_a_cancelled_one_takes_its_place_in_the_server(line: Line) -> None:
     for _ in range(3):
         tried = line.connection.reserve()
         tried.cancel()
@@ -375,8 +360,7 @@ def test_a_reserve_of_other_tubes_does_not_take_the_place_of_a_cancelled_one() -
         assert result(reserve) == Job(1, b"a")
 
 
-def test_a_loop_of_reserves_that_are_cut_short_gets_each_job_once() -> None:
-    world = World()
+def test_a_loop_of_reserves_that_are_cut_short_gets_each_job_once(world: World) -> None:
     worker, producer = world.connection(), world.connection()
     got = []
     for number in range(12):
@@ -393,8 +377,7 @@ def test_a_loop_of_reserves_that_are_cut_short_gets_each_job_once() -> None:
     assert world.result(producer.stats()).cmd_reserve == 5
 
 
-def test_what_was_not_begun_when_it_was_cancelled_is_not_sent() -> None:
-    world = World()
+def test_what_was_not_begun_when_it_was_cancelled_is_not_sent(world: World) -> None:
     connection = world.connection()
     large = connection.put(b"x" * 60_000)
     connection.pauseProducing()
@@ -410,8 +393,7 @@ def test_what_was_not_begun_when_it_was_cancelled_is_not_sent() -> None:
 # Back-pressure.
 
 
-def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them() -> None:
-    line = Line()
+def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them(line: Line) -> None:
     body = bytes(10 * PIECE_BYTES)
     put = line.connection.put(body)
     assert len(line.transport.unread) <= OUTPUT_LIMIT_BYTES + PIECE_BYTES
@@ -421,8 +403,7 @@ def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them() -> None
     assert result(put) == 1
 
 
-def test_room_waits_while_the_server_does_not_read() -> None:
-    line = Line()
+def test_room_waits_while_the_server_does_not_read(line: Line) -> None:
     assert result(line.connection.room()) is None
     line.connection.put(bytes(60_000))
     line.connection.put(bytes(60_000))
@@ -434,8 +415,7 @@ def test_room_waits_while_the_server_does_not_read() -> None:
     assert result(room) is None
 
 
-def test_room_waits_while_too_much_has_no_answer() -> None:
-    line = Line()
+def test_room_waits_while_too_much_has_no_answer(line: Line) -> None:
     for _ in range(MAX_UNANSWERED - 1):
         line.connection.kick(1)
     line.sent()
@@ -448,8 +428,7 @@ def test_room_waits_while_too_much_has_no_answer() -> None:
     assert result(room) is None
 
 
-def test_those_who_wait_for_room_are_let_in_one_by_one() -> None:
-    line = Line()
+def test_those_who_wait_for_room_are_let_in_one_by_one(line: Line) -> None:
     for _ in range(MAX_UNANSWERED):
         line.connection.kick(1)
     rooms = [line.connection.room() for _ in range(3)]
@@ -461,8 +440,7 @@ def test_those_who_wait_for_room_are_let_in_one_by_one() -> None:
     assert all(room.called for room in rooms)
 
 
-def test_more_than_may_wait_is_refused_and_the_rest_goes_through() -> None:
-    line = Line()
+def test_more_than_may_wait_is_refused_and_the_rest_goes_through(line: Line) -> None:
     line.connection.pauseProducing()
     body = bytes(16 << 20)
     taken = [line.connection.put(body) for _ in range(4)]
@@ -477,8 +455,7 @@ def test_more_than_may_wait_is_refused_and_the_rest_goes_through() -> None:
 # How it ends.
 
 
-def test_a_server_that_goes_in_mid_body_has_not_carried_it_out() -> None:
-    line = Line()
+def test_a_server_that_goes_in_mid_body_has_not_carried_it_out(line: Line) -> None:
     sent, partly, not_begun = (
         line.connection.kick(1), line.connection.put(bytes(500_000)), line.connection.delete(1),
     )  # fmt: skip
@@ -488,8 +465,7 @@ def test_a_server_that_goes_in_mid_body_has_not_carried_it_out() -> None:
     assert error(not_begun, errors.NotCarriedOut).job_id == 1
 
 
-def test_an_answer_before_a_body_was_sent_ends_the_connection() -> None:
-    line = Line()
+def test_an_answer_before_a_body_was_sent_ends_the_connection(line: Line) -> None:
     put = line.connection.put(bytes(500_000))
     line.say(b"JOB_TOO_BIG\r\n")
     error(put, errors.JobTooBig)
@@ -534,16 +510,14 @@ def test_a_job_that_nobody_has_got_is_no_reservation_lost() -> None:
     assert ends[0].reserved == ()
 
 
-def test_after_its_end_a_connection_takes_nothing() -> None:
-    line = Line()
+def test_after_its_end_a_connection_takes_nothing(line: Line) -> None:
     line.end()
     refused = error(line.connection.put(b"a"), errors.NotCarriedOut)
     assert "the connection is closed" in str(refused)
     error(line.connection.room(), errors.Closed)
 
 
-def test_who_waits_for_room_hears_of_the_end() -> None:
-    line = Line()
+def test_who_waits_for_room_hears_of_the_end(line: Line) -> None:
     line.connection.pauseProducing()
     room = line.connection.room()
     line.end()
@@ -560,8 +534,7 @@ def test_quit_fires_when_the_connection_is_closed_and_all_before_it_is_answered(
     assert (result(put), result(quit)) == (1, None)
 
 
-def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long() -> None:
-    line = Line()
+def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(line: Line) -> None:
     put = line.connection.put(b"a")
     line.connection.part()
     line.part()
@@ -573,8 +546,7 @@ def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(
     assert not line.clock.getDelayedCalls()
 
 
-def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() -> None:
-    line = Line()
+def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting(line: Line) -> None:
     put = line.connection.put(b"a")
     line.sent()
     line.connection.part()
@@ -584,8 +556,7 @@ def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() 
     assert isinstance(error(put, errors.Unanswered).reason, errors.Closed)
 
 
-def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more() -> None:
-    line = Line()
+def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more(line: Line) -> None:
     put = line.connection.put(b"a")
     line.connection.abort(errors.ServerSilent("too late"))
     line.connection.dataReceived(b"INSERTED 1\r\n")
@@ -625,7 +596,6 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 
 
 def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
-    """Make a command that a server may know or not."""
     row = Command(
         name, (grammar.BYTES,), (INSERTED,), effect=CHANGES, needs=OPEN, has_body=True,
         is_extension=True,
@@ -654,8 +624,7 @@ def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: by
     assert result(probe) == frozenset()
 
 
-def test_what_was_announced_is_sent() -> None:
-    line = Line()
+def test_what_was_announced_is_sent(line: Line) -> None:
     probe = line.connection.probe()
     line.say(b"OK 31\r\n---\n- put-elsewhere\n- wait-job\n\r\n")
     assert result(probe) == {"put-elsewhere", "wait-job"}
@@ -679,8 +648,7 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
         endpoint_of(Anything(), "127.0.0.1:no")
 
 
-def test_connect_gives_a_connection() -> None:
-    world = World()
+def test_connect_gives_a_connection(world: World) -> None:
     made: Deferred[Any] = module.connect(world.endpoint, reactor=world.clock)
     connection = world.result(made)
     assert world.result(connection.put(b"a")) == 1

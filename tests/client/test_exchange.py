@@ -145,7 +145,6 @@ def test_a_large_body_in_small_pieces_is_put_together_once() -> None:
 
 
 def asked(exchange: Exchange[Request], spec: CommandSpec, *args: object) -> Request:
-    """Ask something that is sent at once."""
     request = Request(spec, args)
     if exchange.ask(request):
         request.is_begun = request.is_sent = True
@@ -275,7 +274,6 @@ def test_one_reply_too_many_is_a_fault() -> None:
 
 
 def put(size: int) -> Request:
-    """Make a put of so many bytes."""
     return Request(PUT, (0, 0, 1, size), b"x" * size)
 
 

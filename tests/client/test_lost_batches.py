@@ -31,7 +31,6 @@ BOTH = CHANGES | LOOKS
 
 
 def told() -> Line:
-    """Make a connection whose server has announced all."""
     line = Line()
     line.connection.probe()
     line.say(knows(*BOTH))
@@ -40,7 +39,6 @@ def told() -> Line:
 
 
 def ready() -> tuple[World, Client]:
-    """Make a client that knows what its server knows."""
     world = World(max_job_bytes=1 << 20)
     client = world.client(probes=True)
     return world, client

@@ -73,7 +73,6 @@ def test_what_a_method_gives_is_what_its_annotation_says(
 
 
 def word_of(name: str) -> bytes:
-    """Give the reply for which an error is named."""
     return "_".join(re.findall(r"[A-Z][a-z]+", name)).upper().encode()
 
 

@@ -26,7 +26,6 @@ class Watched:
         self.deadline = Deadline(self.clock, GRACE_S, self.patience_s, self.passed.append)
 
     def patience_s(self, grace_s: float) -> float | None:
-        """See `Exchange.patience_s`."""
         return None if self.extra_s is None else self.extra_s + grace_s
 
 

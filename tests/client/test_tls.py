@@ -46,12 +46,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def soon() -> Backoff:
-    """Try again at once, nearly."""
     return Backoff(lambda: 1.0, 0.02, 0.1)
 
 
 def sleep(seconds: float) -> Deferred[None]:
-    """Let others have their turn."""
     return deferLater(the_reactor(), seconds)
 
 

@@ -39,7 +39,6 @@ def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
 
 
 def call(*words: object, **environment: str) -> Result:
-    """Call ``beanstalk``."""
     return CliRunner(env=environment).invoke(cli, [*map(str, words)], input="hello")
 
 

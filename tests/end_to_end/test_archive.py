@@ -33,16 +33,13 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """That of the one store."""
         (folder,) = self.archive.iterdir()
         return folder
 
     def archived(self) -> Files:
-        """All files of the archive."""
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def live(self) -> Files:
-        """All segments of the log."""
         return {path.name: path.read_bytes() for path in self.log.glob("*.tql")}
 
     def look(self) -> None:
@@ -56,7 +53,6 @@ class Setting:
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    """An archive on the file system of the log."""
     (tmp_path / "archive").mkdir()
     return Setting(tmp_path, tmp_path / "archive")
 
@@ -90,7 +86,6 @@ def work(setting: Setting, connection: Connection, rounds: int) -> set[bytes]:
 
 
 def jobs_in(folder: Path) -> set[bytes]:
-    """The bodies of the jobs that a server would find."""
     found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
     return {bytes(image.body) for image, _, _ in found.survivors(0)}
 
@@ -156,34 +151,6 @@ def test_after_kills_under_load_the_archive_is_complete(setting: Setting) -> Non
     assert jobs_in(setting.log) == kept
 
 
-@pytest.mark.exhaustive
-def test_a_quiet_server_delivers_by_age(tmp_path: Path) -> None:
-    (tmp_path / "archive").mkdir()
-    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", tmp_path / "archive",
-                   "--binlog-archive-age", 1)  # fmt: skip
-    with ServerProcess(command, tmp_path) as server:
-        connection = server.connect()
-        put(connection, b"old")
-        wanted = f"{1:020d}-{1:020d}.tql"
-        while not any((tmp_path / "archive").glob(f"*/{wanted}")):
-            assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        connection.close()
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("kind", ["missing", "a file"])
-def test_an_archive_that_cannot_be_used_is_refused_with_73(tmp_path: Path, kind: str) -> None:
-    archive = tmp_path / "archive"
-    if kind == "a file":
-        archive.write_text("mine")
-    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", archive)
-    with ServerProcess(command, tmp_path) as server:
-        status, said = server.ended()
-    assert status == 73
-    assert f"the server does not start: archive directory {archive}: " in said
-    assert not (tmp_path / "log").exists(), "nothing was done before"
-
-
 # Going back.
 
 
@@ -206,7 +173,6 @@ def restore(setting: Setting, into: Path, *, has_log: bool = True) -> None:
 
 
 def served_bodies(setting: Setting, log: Path) -> set[bytes]:
-    """Start a server on a log, and take its jobs."""
     bodies = set()
     with setting.serve(log) as server:
         connection = server.connect()

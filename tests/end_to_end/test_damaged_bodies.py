@@ -20,12 +20,10 @@ BATCH = 200
 
 
 def body(number: int) -> bytes:
-    """What a job has; no other has it, nor a part of it."""
     return b"<%06d>" % number * 4
 
 
 def fill(client: Connection) -> None:
-    """Put all jobs, numbered as their ids."""
     for first in range(1, JOBS + 1, BATCH):
         numbers = range(first, first + BATCH)
         client.send(b"".join([b"put 0 0 600 32\r\n%b\r\n" % body(each) for each in numbers]))
@@ -33,7 +31,6 @@ def fill(client: Connection) -> None:
 
 
 def damage(log: Path) -> None:
-    """Change one byte of every second body, in place."""
     left = set(range(1, JOBS, 2))
     for path in log.glob("*.tql"):
         content = path.read_bytes()
@@ -51,7 +48,6 @@ def lost(said: str) -> list[int]:
 
 
 def found(log: Path) -> list[int]:
-    """The jobs that `binlog-inspect check` calls damaged."""
     checked = subprocess.run(
         [Path(sys.executable).with_name("binlog-inspect"), "check", log],
         capture_output=True, text=True, check=False,

@@ -79,7 +79,6 @@ def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def put(server: ServerProcess, tube: str, *bodies: bytes) -> list[int]:
-    """Put jobs; give their ids."""
     client = server.connect()
     client.ask(b"use %b\r\n" % tube.encode())
     replies = [client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(each), each)) for each in bodies]
@@ -88,7 +87,6 @@ def put(server: ServerProcess, tube: str, *bodies: bytes) -> list[int]:
 
 
 def facts(client: Connection, job: int) -> dict[str, str]:
-    """Ask about a job; nothing if there is none."""
     lines = client.ask(b"stats-job %d\r\n" % job).decode().splitlines()[2:]
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 

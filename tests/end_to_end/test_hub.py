@@ -27,7 +27,6 @@ FLOOD = 60_000
 
 @pytest.fixture
 def server(tmp_path: Path, command: Command, kind: str) -> Iterator[ServerProcess]:
-    """Run a server each way."""
     log = ["-b", tmp_path / "log"] if kind == "log" else []
     with ServerProcess(command("-p0", *log), tmp_path) as process:
         yield process

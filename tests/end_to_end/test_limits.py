@@ -7,7 +7,6 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from tests.server_process import (
     WITH_AND_WITHOUT_EPOLL,
     Command,
@@ -75,16 +74,6 @@ def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
             client.put("x")
             assert waiting.reply().endswith(b"\r\nx\r\n")
             assert waiting.ask(b" a\r\n") == b"USING a\r\n"
-
-
-@pytest.mark.exhaustive
-def test_a_tube_too_many_is_a_bad_format(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p0"), tmp_path) as server:
-        connection = Connection(server.port())
-        lines = [b"watch t%d\r\n" % number for number in range(2, MAX_WATCHED_TUBES + 2)]
-        connection.send(b"".join(lines))
-        heard = [connection.reply() for _ in lines]
-        assert heard[-2:] == [b"WATCHING %d\r\n" % MAX_WATCHED_TUBES, b"BAD_FORMAT\r\n"]
 
 
 def test_a_body_of_a_client_that_ends_early_is_no_job(tmp_path: Path) -> None:

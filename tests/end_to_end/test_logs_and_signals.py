@@ -22,7 +22,6 @@ PUT = b"put 0 0 60 4\r\nbody\r\n"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """Read a log of JSON; each line of it is an object."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -34,7 +33,6 @@ def logging(tmp_path: Path) -> ServerProcess:
 
 
 def wait_for_event(path: Path, name: str) -> None:
-    """Wait until the log tells of an event of this name."""
     give_up = time.monotonic() + LIMIT_S
     while not (path.exists() and f'"event": "{name}"' in path.read_text()):
         assert time.monotonic() < give_up, path.read_text() if path.exists() else ""
@@ -102,16 +100,6 @@ def test_whoever_is_at_a_unix_socket_is_named_so_in_the_audit(tmp_path: Path) ->
         "jobs": 0, "connection": 1,
     }  # fmt: skip
     assert [line["message"] for line in found[1:]] == ["SIGTERM: stop"]
-
-
-def test_sighup_ends_no_server_without_a_file(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p0"), tmp_path) as server:
-        connection = server.connect()
-        server.process.send_signal(signal.SIGHUP)
-        server.wait_for("audit server   SIGHUP: reload")
-        assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        connection.close()
-        assert server.terminate() == -signal.SIGTERM
 
 
 @pytest.mark.exhaustive

@@ -31,13 +31,11 @@ class Arrangement:
         self._idle = [self.known() for _ in range(idle)]
 
     def known(self) -> Connection:
-        """Connect a client that has been answered."""
         connection = self.connect()
         assert connection.ask(ASK) == b"USING default\r\n"
         return connection
 
     def put(self, connection: Connection) -> int:
-        """Put a job; give its id."""
         return int(connection.ask(b"put 0 0 60 1\r\nx\r\n").split()[1])
 
     @contextmanager
@@ -54,7 +52,6 @@ class Arrangement:
 
 @pytest.fixture(params=["tcp", "unix"])
 def arrangement(request: pytest.FixtureRequest, tmp_path: Path, idle: int) -> Iterator[Arrangement]:
-    """Run a server with its connections."""
     path = tmp_path / "socket"
     is_tcp = request.param == "tcp"
     where = ["-p0"] if is_tcp else ["--address", f"unix:{path}"]

@@ -41,21 +41,18 @@ class Queue:
         self.taken: Counter[int] = Counter()
 
     def worker(self) -> Connection:
-        """Connect one that uses and watches the tube ``work``."""
         worker = Connection(self.port)
         for line in (b"use work", b"watch work", b"ignore default"):
             worker.ask(line + b"\r\n")
         return worker
 
     def ask(self, line: str) -> str:
-        """Send a line and wait for its reply."""
         return self.client.ask(f"{line}\r\n".encode()).decode().rstrip()
 
     def put(self, body_bytes: int, ttr_s: int = 60) -> str:
         return self.ask(f"put 0 0 {ttr_s} {body_bytes}\r\n{'x' * body_bytes}")
 
     def take(self, worker: Connection, wait_s: int = 0) -> int | None:
-        """Let a worker reserve a job, and count it."""
         reply = worker.ask(b"reserve-with-timeout %d\r\n" % wait_s)
         if not reply.startswith(b"RESERVED "):
             assert reply in (b"TIMED_OUT\r\n", b"DEADLINE_SOON\r\n")

@@ -50,7 +50,6 @@ class Replicated:
         return server
 
     def get(self, name: str, path: str) -> tuple[int, str]:
-        """Ask a server over HTTP."""
         url = f"http://127.0.0.1:{self.http[name]}{path}"
         try:
             with urllib.request.urlopen(url, timeout=LIMIT_S) as reply:
@@ -59,7 +58,6 @@ class Replicated:
             return refused.code, refused.read().decode()
 
     def role(self, name: str) -> str:
-        """What a server is now; empty while it cannot say."""
         try:
             said = json.loads(self.get(name, "/api/v1/replication")[1])
         except OSError:
@@ -67,7 +65,6 @@ class Replicated:
         return str(said["role"]) if not said["why_not_ready"] else "waits"
 
     def active(self, name: str) -> Connection:
-        """Wait until a server is active, and connect to it."""
         self.servers[name].wait_for("active: ")
         return Connection(self.ports[name], waits=True)
 
@@ -83,11 +80,9 @@ class Replicated:
         wait_until(is_heard)
 
     def told(self, name: str) -> str:
-        """What a server has said so far."""
         return "".join(self.servers[name].said())
 
     def kill(self) -> None:
-        """End all."""
         for server in self.servers.values():
             server.kill()
 

@@ -56,11 +56,9 @@ class TlsServer:
         )  # fmt: skip
 
     def install(self, pem: Path) -> None:
-        """Have this key and certificate in the folder."""
         shutil.copy(pem, self.folder / "server.pem")
 
     def reload(self, told: str) -> None:
-        """Have the files read again."""
         self.process.process.send_signal(signal.SIGHUP)
         self.process.wait_for(told)
 
@@ -72,7 +70,6 @@ class TlsServer:
         return Connection(self.process.port_of(words), context)
 
     def ask_http(self, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
-        """Ask the console's port."""
         port = self.process.port_of("TLS, HTTP, changes allowed")
         content = None if body is None else json.dumps(body).encode()
         url = f"https://127.0.0.1:{port}{path}"
@@ -86,7 +83,6 @@ class TlsServer:
                 return problem.code, problem.read()
 
     def cookie_of_logout(self) -> str:
-        """Log out without a header Origin, as programs do."""
         url = f"https://127.0.0.1:{self.process.port_of('TLS, HTTP, changes allowed')}/logout"
         request = urllib.request.Request(url, b"{}", {"X-Beanstalk-Request": "1"})
         context = client_context(self.certificates.ca)
@@ -106,7 +102,6 @@ def serving(certificates: Certificates, folder: Path, *options: object) -> Itera
 
 
 def count_connections(connection: Connection) -> int:
-    """Ask how many there are."""
     (line,) = (
         line for line in connection.ask(b"stats\r\n").splitlines() if b"current-connections" in line
     )
@@ -257,18 +252,6 @@ def test_each_encrypted_endpoint_greets_clients_as_browsers_do(
             expected = b"HTTP/1.0 200 OK\r\n" if http else b"USING default\r\n"
             assert client.reply().replace(b"HTTP/1.1", b"HTTP/1.0") == expected
             client.close()
-
-
-def test_a_start_with_wrong_files_ends_with_one_sentence(
-    certificates: Certificates, tmp_path: Path
-) -> None:
-    text = f"tls:0:{certificates.expired.parent}"
-    with ServerProcess(ours_at_once("--listen", text), tmp_path) as process:
-        status, said = process.ended()
-    assert status == 5
-    why = f"--listen {text}: {certificates.expired}: the certificate has expired at 20"
-    assert f"the server does not start: {why}" in said
-    assert "Traceback" not in said
 
 
 def test_the_commands_of_the_page_make_an_authority_and_what_it_issues(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.server_process import ServerProcess, ours
 
 
@@ -41,13 +39,3 @@ def test_the_file_is_read_at_the_start_and_on_sighup_and_commands_outlive_a_kill
         connection = server.connect()
         assert connection.ask(b"tube-policy mail.in\r\n") == shown
         connection.close()
-
-
-@pytest.mark.exhaustive
-def test_a_wrong_file_is_told_and_nothing_starts(tmp_path: Path) -> None:
-    (tmp_path / "tubes.toml").write_text('["mail.*"]\n\nmax-jobs = "many"\n')
-    server = serving(tmp_path)
-    status, said = server.ended()
-    assert status == 5
-    assert f"--tubes {tmp_path}/tubes.toml: line 3, max-jobs of ['mail.*']: " in said
-    assert "Traceback" not in said

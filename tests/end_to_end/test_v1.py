@@ -107,13 +107,3 @@ def test_without_epoll_and_the_log_it_is_the_same(tmp_path: Path) -> None:
         modern = server.connect()
         assert modern.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
         modern.close()
-
-
-@pytest.mark.exhaustive
-def test_an_old_port_that_is_taken_is_refused_with_111(tmp_path: Path) -> None:
-    with serving(tmp_path) as first:
-        where = f"tcp:{first.port_v1()}:interface=127.0.0.1"
-        with ServerProcess(ours("-p0", "--listen-v1", where), tmp_path) as second:
-            status, said = second.ended()
-        assert status == 111
-        assert "cannot listen" in said

@@ -20,11 +20,11 @@ from twisted.internet.task import deferLater
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
-from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.attempt import Attempt
+from beanstalk_twisted.worker.hooks import Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
-from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
+from tests.end_to_end.test_client import connected, endpoint_of, ours, server
 from tests.sampling import one_in
 from tests.server_process import LIMIT_S, ServerProcess
 
@@ -38,7 +38,6 @@ LONG_S = 600
 async def working(
     endpoint: str, tube: str, doer: Any, concurrency: int = 1, **options: Any
 ) -> AsyncIterator[Worker[Any]]:
-    """Start a worker, and stop it."""
     worker: Worker[Any] = Worker(
         endpoint, tube, doer, concurrency, backoff=lambda: Backoff(lambda: 1.0, most_s=0.2),
         **options,
@@ -51,38 +50,16 @@ async def working(
 
 
 async def a_moment() -> None:
-    """Let the reactor turn."""
     await deferLater(the_reactor(), 0.01, lambda: None)
 
 
 async def gone(client: Client, job: int) -> None:
-    """Wait until there is no such job."""
     while True:
         try:
             await client.stats_job(job)
         except errors.NotFound:
             return
         await a_moment()
-
-
-class Slow:
-    """Does jobs as slowly as a test wants."""
-
-    def __init__(self) -> None:
-        self.begun: list[int] = []
-        self.cancelled: list[int] = []
-        self.waiting: dict[int, Deferred[None]] = {}
-
-    def __call__(self, attempt: Attempt[Any]) -> Deferred[None]:
-        self.begun.append(attempt.id)
-        waiting: Deferred[None] = Deferred(lambda given_up: self.cancelled.append(attempt.id))
-        self.waiting[attempt.id] = waiting
-        return waiting
-
-    async def has_begun(self, count: int) -> None:
-        """Wait until so many were."""
-        while len(self.begun) < count:
-            await a_moment()
 
 
 @pytest.mark.one_in(5)
@@ -114,113 +91,12 @@ async def test_all_jobs_are_done_once(
         assert ("MainThread" in names) is not in_threads
 
 
-async def test_a_delete_does_not_wait_behind_the_reserve_of_an_idle_worker(
-    server: ServerProcess,
-) -> None:
-    slow = Slow()
-    async with connected(endpoint_of(server)) as client:
-        await client.use("stall")
-        # With room for more, the worker asks for more all the time: nothing comes of it.
-        async with working(endpoint_of(server), "stall", slow, 5):
-            jobs = [await client.put(b"x", ttr=LONG_S) for _ in range(3)]
-            await slow.has_begun(3)
-            for job in jobs:
-                slow.waiting[job].callback(None)
-                await gone(client, job)
-
-
-async def test_a_second_reserve_on_a_connection_holds_up_what_is_behind_it(
-    server: ServerProcess,
-) -> None:
-    """The stall itself, on the same servers: why a worker must not do this."""
-    async with connected(endpoint_of(server)) as client:
-        await client.use("held-up")
-        await client.watch("held-up")
-        job = await client.put(b"x", ttr=2)
-        await client.reserve()
-        second, delete = client.reserve(), client.delete(job)
-        ended = []
-        second.addErrback(lambda failure: ended.append(failure.check(errors.DeadlineSoon)))
-        delete.addCallback(lambda _: ended.append("deleted"))
-        await delete
-        assert ended == [errors.DeadlineSoon, "deleted"]
-
-
-@pytest.mark.exhaustive
-@EACH_SERVER
-async def test_a_killed_server_that_is_started_again_is_worked_for_again(
-    command: Command, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    log.mkdir()
-    slow = Slow()
-    with ServerProcess(command("-p", 0, "-b", log, "-f", 0), tmp_path) as first:
-        port, endpoint = first.port(), endpoint_of(first)
-        async with connected(endpoint) as client, working(endpoint, "t", slow, 3, hooks=[]):
-            await client.use("t")
-            jobs = [await client.put(b"x", ttr=LONG_S) for _ in range(4)]
-            await slow.has_begun(3)
-            first.kill()
-            with ServerProcess(command("-p", port, "-b", log, "-f", 0), tmp_path) as again:
-                await slow.has_begun(6)
-                assert sorted(slow.cancelled) == sorted(slow.begun[:3])
-                while slow.waiting.keys() != set(jobs) or len(slow.begun) < 7:
-                    for job in slow.begun[3:]:
-                        if job in slow.waiting and not slow.waiting[job].called:
-                            slow.waiting[job].callback(None)
-                    await a_moment()
-                slow.waiting[slow.begun[-1]].callback(None)
-                for job in jobs:
-                    await gone(client, job)
-                again.connect().close()
-
-
-async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: ServerProcess) -> None:
-    class Noted(Hooks):
-        def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-            endings.append(ending)
-
-    endings: list[Ending] = []
-    slow = Slow()
-    endpoint = endpoint_of(server)
-    async with connected(endpoint) as client:
-        await client.use("hung")
-        job = await client.put(b"x", ttr=1)
-        async with working(endpoint, "hung", slow, hooks=[Noted()], grace_s=5):
-            await slow.has_begun(1)
-            server.process.send_signal(signal.SIGSTOP)
-            try:
-                while not endings:
-                    await a_moment()
-            finally:
-                server.process.send_signal(signal.SIGCONT)
-            assert endings == [Ending.TTR] and slow.cancelled == [job]
-            await slow.has_begun(2)
-            slow.waiting[job].callback(None)
-            await gone(client, job)
-
-
-async def test_what_a_worker_gives_back_when_it_stops_does_not_come_back_to_it(
-    server: ServerProcess,
-) -> None:
-    slow = Slow()
-    async with connected(endpoint_of(server)) as client:
-        await client.use("given-back")
-        async with working(endpoint_of(server), "given-back", slow, 3, finish_s=0.1):
-            job = await client.put(b"x", ttr=LONG_S)
-            await slow.has_begun(1)
-        stats = await client.stats_job(job)
-        assert (stats.state, stats.reserves, stats.releases) == ("ready", 1, 1)
-        await client.delete(job)
-
-
 # The command.
 
 
 def work(
     server: ServerProcess, folder: Path, *options: str, stderr: int | IO[str] = subprocess.PIPE
 ) -> subprocess.Popen[str]:  # fmt: skip
-    """Start a worker process; ``-v`` tells each job."""
     return subprocess.Popen(
         [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", *options],
         cwd=folder, text=True, stderr=stderr, stdout=subprocess.PIPE,
@@ -373,44 +249,9 @@ async def test_a_signal_before_it_works_ends_it_as_one_afterwards(
     assert stop(process, number) == ""
 
 
-@pytest.mark.exhaustive
-async def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(
-    tmp_path: Path,
-) -> None:
-    with ServerProcess(ours("-p", 0), tmp_path) as first:
-        port = first.port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "beanstalk_twisted.worker.command", "-n", "3", "-s",
-         f"127.0.0.1:{port}", "json:loads"],
-        text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert f"no connection to 127.0.0.1:{port}: Connection was refused" in process.stderr.readline()
-    with ServerProcess(ours("-p", port), tmp_path):
-        assert f"connected to 127.0.0.1:{port}" in process.stderr.readline()
-        assert stop(process) == ""
-
-
 async def state_of(client: Client, job: int, wanted: str) -> None:
-    """Wait until a job is in a state."""
     while (await client.stats_job(job)).state != wanted:
         await a_moment()
-
-
-@pytest.mark.one_in(2)
-async def test_the_command_buries_what_fails_too_often(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    (tmp_path / "jobs.py").write_text(FUNCTIONS)
-    async with connected(endpoint_of(server)) as client:
-        await client.use("failing")
-        job = await client.put(b"x")
-        options = ("--attempts", "3", "--first-delay", "0", "--tube", "failing")
-        process = work(server, tmp_path, *options, "jobs:fail")
-        await state_of(client, job, "buried")
-        assert stop(process).count("failed: RuntimeError: no way") == 3
-        assert (await client.stats_job(job)).reserves == 3
-        await client.delete(job)
 
 
 @pytest.mark.one_in(2)
@@ -520,35 +361,6 @@ def test_the_next_runs_of_a_file_are_shown_without_a_server(tmp_path: Path) -> N
     assert [row[3][4:] for row in rows[:2]] == ["-07-01T10:00:00Z"] * 2
     first, second = (datetime.fromisoformat(row[2]) for row in rows[2:])
     assert second - first == timedelta(minutes=1)
-
-
-BROKEN = """
-class Mute(Exception):
-    def __str__(self):
-        raise LookupError("no text")
-
-def fail(attempt):
-    raise Mute if attempt.body == b"mute" else ValueError("x" * 1_000_000)
-"""
-
-
-async def test_what_a_function_raises_is_logged_whatever_its_text(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    (tmp_path / "jobs.py").write_text(BROKEN)
-    async with connected(endpoint_of(server)) as client:
-        await client.use("broken")
-        jobs = [await client.put(body) for body in (b"mute", b"long")]
-        process = work(server, tmp_path, "--tube", "broken", "--attempts", "1", "jobs:fail")
-        for job in jobs:
-            await state_of(client, job, "buried")
-        log = stop(process)
-        assert "MESSAGE LOST" not in log
-        assert f"job {jobs[0]} of broken, attempt 1: failed: Mute: (no text: its __str__" in log
-        assert f"job {jobs[1]} of broken, attempt 1: failed: ValueError: xxx" in log
-        assert len(log) < 10_000
-        for job in jobs:
-            await client.delete(job)
 
 
 @pytest.mark.one_in(3)

@@ -18,7 +18,6 @@ GreenstalkClient = Any
 
 @pytest.fixture
 def queue(beanstalk_server: BeanstalkServer) -> Iterator[GreenstalkClient]:
-    """A blocking client, of another library."""
     client = greenstalk.Client(beanstalk_server.address)
     yield client
     client.close()
@@ -40,7 +39,6 @@ class Doing:
             self.outcome = error
 
     def result(self) -> Any:
-        """Wait for what it gives, or raises."""
         self._thread.join(10)
         assert not self._thread.is_alive()
         return self.outcome

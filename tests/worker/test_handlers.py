@@ -21,7 +21,6 @@ from tests.worker.world import Shop
 
 @pytest.fixture
 def threads() -> Iterator[PoolThreads]:
-    """One thread."""
     made = PoolThreads(the_reactor(), 1)
     made.start()
     yield made
@@ -47,19 +46,16 @@ async def test_a_deferred_that_comes_out_of_a_thread_is_given_on_at_once(
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop of the test's own."""
     made = asyncio.new_event_loop()
     yield made
     made.close()
 
 
 def outcome(loop: asyncio.AbstractEventLoop, running: Deferred[Any]) -> Any:
-    """Run the loop until a Deferred has fired."""
     return loop.run_until_complete(running.asFuture(loop))
 
 
 async def asking(later: Deferred[Any], told: list[Any]) -> Any:
-    """Await one of each, in turn."""
     await asyncio.sleep(0)
     told.append(await succeed("at once"))
     async with asyncio.timeout(60):
@@ -108,7 +104,6 @@ def test_to_cancel_it_cancels_what_it_awaits(
 
 
 async def sleeping(attempt: Attempt[Any]) -> None:
-    """Await what is asyncio's."""
     await asyncio.sleep(0.001)
 
 
@@ -123,9 +118,8 @@ def awaiting_a_future(made: asyncio.Future[None]) -> Any:
 
 @pytest.mark.parametrize("kind", ["sleep", "future"])
 def test_on_another_reactor_the_job_fails_and_says_what_is_missing(
-    loop: asyncio.AbstractEventLoop, kind: str
+    loop: asyncio.AbstractEventLoop, kind: str, shop: Shop
 ) -> None:
-    shop = Shop()
     doer = sleeping if kind == "sleep" else awaiting_a_future(loop.create_future())
     shop.worker(doer, policy=Retry(first_delay_s=100))
     shop.put()

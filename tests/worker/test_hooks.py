@@ -19,14 +19,12 @@ from tests.worker.world import Shop, Slow
 
 
 def fickle(attempt: Any) -> Any:
-    """Fail, bury or do, as the body says."""
     if attempt.body == b"fail":
         raise RuntimeError("as told")
     return Bury() if attempt.body == b"bury" else None
 
 
-def test_all_that_happens_is_counted() -> None:
-    shop = Shop()
+def test_all_that_happens_is_counted(shop: Shop) -> None:
     tally = Tally()
     shop.worker(fickle, hooks=[tally], policy=Retry(first_delay_s=100))
     for body in (b"do", b"fail", b"bury", b"do"):
@@ -34,8 +32,7 @@ def test_all_that_happens_is_counted() -> None:
     assert tally.counts == {"began": 4, "done": 2, "failed": 1, "released": 1, "buried": 1}
 
 
-def test_losses_touches_and_time_are_counted() -> None:
-    shop = Shop()
+def test_losses_touches_and_time_are_counted(shop: Shop) -> None:
     tally = Tally()
     slow = Slow()
     shop.worker(slow, hooks=[tally])
@@ -51,22 +48,18 @@ def test_losses_touches_and_time_are_counted() -> None:
 
 
 def deeper() -> None:
-    """Raise what the application has not expected."""
     raise KeyError("amount")
 
 
 def blocking(attempt: Any) -> None:
-    """Fail in a thread, below the function itself."""
     deeper()
 
 
 async def waiting(attempt: Any) -> None:
-    """Fail in a coroutine."""
     deeper()
 
 
 def failing_later(attempt: Any) -> Any:
-    """Fail by a Deferred."""
     return succeed(None).addCallback(lambda _: deeper())
 
 
@@ -134,8 +127,6 @@ class Strange(Exception):
 
 
 def raising(error: BaseException) -> Any:
-    """Make a function that fails."""
-
     def fail(attempt: Any) -> None:
         raise error
 
@@ -176,7 +167,6 @@ def test_a_traceback_with_many_causes_is_cut_and_ends_with_the_last() -> None:
 
 
 def told_of_a_failure(**options: Any) -> list[str]:
-    """Run a worker whose job fails, and read its warnings."""
     shop = Shop()
     with capturedLogs() as events:
         shop.worker(fickle, policy=Retry(first_delay_s=100), **options)

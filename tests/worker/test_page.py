@@ -61,7 +61,6 @@ def test_the_exchange_happens_as_the_page_tells_it() -> None:
 
 
 def named(rows: list[list[str]]) -> list[str]:
-    """Name what stands in the first cells."""
     return [name for row in rows for name in re.findall(r"`(\w+)", row[0])]
 
 
@@ -75,7 +74,6 @@ def test_what_an_attempt_has_is_what_the_page_lists() -> None:
 
 
 def tables_of(heading: str) -> list[list[list[str]]]:
-    """Give the tables under a heading."""
     from tests.test_docs import tables
 
     return tables(section(PAGE, heading))

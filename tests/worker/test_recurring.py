@@ -40,7 +40,6 @@ def every(cron: str = "0 * * * *", **options: Any) -> Schedule:
 
 
 def times(schedule: Schedule, start: datetime, count: int) -> list[str]:
-    """Write the next times, in UTC."""
     found, after_s = [], start.timestamp()
     for _ in range(count):
         after_s = schedule.next_s(after_s)
@@ -56,7 +55,6 @@ class Place:
         self.runs: list[Run] = []
 
     def scheduler(self, *schedules: Schedule, skew_s: float = 0) -> Recurring:
-        """Start one."""
         recurring = Recurring(
             cast(Any, self.world.endpoint), schedules, put=self.runs.append,
             reactor=self.world.clock, wall_clock=lambda: self.now_s + skew_s,
@@ -81,7 +79,6 @@ class Place:
         ]  # fmt: skip
 
     def finish(self) -> int:
-        """Delete all jobs, as workers do."""
         client = self.world.client()
         self.world.result(client.use("t"))
         # A flush of all states would forget the keys of runs that were made.
@@ -94,7 +91,6 @@ class Place:
 
 
 async def coroutine(moment: datetime) -> bytes:
-    """Make a body, which nobody awaits."""
     return b""
 
 

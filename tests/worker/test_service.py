@@ -36,7 +36,6 @@ from tests.worker.world import TUBE, Shop, Slow
 
 
 def break_all(shop: Shop) -> None:
-    """Break the worker's connections."""
     for link in shop.links:
         link.transport.end(ConnectionLost())
     shop.world.settle()
@@ -45,8 +44,7 @@ def break_all(shop: Shop) -> None:
 # Doing jobs.
 
 
-def test_a_job_that_is_done_is_deleted() -> None:
-    shop = Shop()
+def test_a_job_that_is_done_is_deleted(shop: Shop) -> None:
     bodies = []
     shop.worker(lambda attempt: bodies.append(attempt.body))
     job = shop.put(b"hello")
@@ -55,8 +53,7 @@ def test_a_job_that_is_done_is_deleted() -> None:
     assert shop.noted.told == [("began", job), ("ended", job, Delete())]
 
 
-def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone() -> None:
-    shop = Shop()
+def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone(shop: Shop) -> None:
     shop.put(b"1")
     shop.world.result(shop.producer.use("other"))
     shop.put(b"2")
@@ -68,8 +65,7 @@ def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone() ->
     assert shop.jobs() == {"ready": 2}
 
 
-def test_several_tubes_may_be_watched_and_default_among_them() -> None:
-    shop = Shop()
+def test_several_tubes_may_be_watched_and_default_among_them(shop: Shop) -> None:
     bodies = set()
     shop.worker(lambda attempt: bodies.add((attempt.tube, attempt.body)), tubes=["default", "b"])
     for tube in ("default", "b", "c"):
@@ -79,8 +75,7 @@ def test_several_tubes_may_be_watched_and_default_among_them() -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 2, 9])
-def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int) -> None:
-    shop = Shop()
+def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int, shop: Shop) -> None:
     for _ in range(20):
         shop.put()
     slow = Slow()
@@ -102,22 +97,19 @@ async def coroutine(attempt: Attempt[Any]) -> None:
 
 
 def deferred(attempt: Attempt[Any]) -> Deferred[None]:
-    """Another one."""
     done: Deferred[None] = Deferred()
     done.callback(None)
     return done
 
 
 @pytest.mark.parametrize("doer", [coroutine, deferred, lambda attempt: "what it gives"])
-def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any]) -> None:
-    shop = Shop()
+def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any], shop: Shop) -> None:
     shop.worker(doer)
     job = shop.put()
     assert shop.noted.named("ended") == [(job, Delete())]
 
 
-def test_a_function_in_a_thread_does_jobs() -> None:
-    shop = Shop()
+def test_a_function_in_a_thread_does_jobs(shop: Shop) -> None:
     bodies = []
     shop.worker(lambda attempt: bodies.append(attempt.body), in_threads=InlineThreads())
     shop.put(b"blocks")
@@ -125,9 +117,7 @@ def test_a_function_in_a_thread_does_jobs() -> None:
     assert shop.jobs() == {}
 
 
-def test_an_attempt_knows_its_job_and_its_time() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_an_attempt_knows_its_job_and_its_time(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, serialiser=Json(), touches=False)
     job = shop.put(b'{"a":1}', ttr=10, priority=7)
     (attempt,) = slow.begun
@@ -170,8 +160,7 @@ def test_a_verdict_that_is_given_or_raised_is_carried_out(
     assert shop.noted.named("failed") == []
 
 
-def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
-    shop = Shop()
+def test_a_job_that_fails_is_tried_later_and_later_and_then_buried(shop: Shop) -> None:
     times = []
 
     def do(attempt: Attempt[Any]) -> None:
@@ -191,8 +180,7 @@ def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
     assert len(times) == 5 and shop.stats(job).state == "buried"
 
 
-def test_a_job_that_its_handler_only_releases_is_tried_for_ever() -> None:
-    shop = Shop()
+def test_a_job_that_its_handler_only_releases_is_tried_for_ever(shop: Shop) -> None:
     numbers = []
 
     def not_yet(attempt: Attempt[Any]) -> Release:
@@ -206,8 +194,7 @@ def test_a_job_that_its_handler_only_releases_is_tried_for_ever() -> None:
     assert shop.jobs() == {"delayed": 1}
 
 
-def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
-    shop = Shop()
+def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever(shop: Shop) -> None:
     job = shop.put()
     for _ in range(3):
         victim = shop.world.client()
@@ -223,8 +210,7 @@ def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
     assert failed == job and isinstance(error, TooManyAttempts)
 
 
-def test_a_body_that_cannot_be_read_is_buried_and_nobody_is_asked_to_do_it() -> None:
-    shop = Shop()
+def test_a_body_that_cannot_be_read_is_buried_and_nobody_is_asked_to_do_it(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, serialiser=Json())
     job = shop.put(b"{")
@@ -273,10 +259,8 @@ def test_a_hook_with_a_fault_harms_nobody(clean_reactor: list[Failure]) -> None:
 @pytest.mark.parametrize("ttr", [1, 2, 3, 10, 3600])
 @pytest.mark.parametrize("chance", [0.0, 0.999])
 def test_a_job_is_touched_while_it_is_done_and_neither_too_late_nor_too_often(
-    ttr: int, chance: float
+    ttr: int, chance: float, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, chance=lambda: chance)
     job = shop.put(ttr=ttr)
     shop.world.advance(10 * ttr)
@@ -288,8 +272,7 @@ def test_a_job_is_touched_while_it_is_done_and_neither_too_late_nor_too_often(
     assert shop.jobs() == {}
 
 
-def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends() -> None:
-    shop = Shop()
+def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, touches=False)
     job = shop.put(ttr=5)
@@ -301,9 +284,7 @@ def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends() -> None:
     assert [attempt.number for attempt in slow.begun] == [1, 2]
 
 
-def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, connections=1)
     job = shop.put(ttr=10)
     # The server's clock runs away: to it, the TTR is over.
@@ -313,9 +294,7 @@ def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch() -> None:
     assert shop.noted.named("lost") == [(job, Ending.NOT_OURS)]
 
 
-def test_a_job_that_was_done_too_late_is_told() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_job_that_was_done_too_late_is_told(shop: Shop, slow: Slow) -> None:
     shop.worker(slow)
     job = shop.put(ttr=10)
     other = shop.world.client()
@@ -331,8 +310,7 @@ def test_a_job_that_was_done_too_late_is_told() -> None:
     assert shop.stats(job).state == "reserved"
 
 
-def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed() -> None:
-    shop = Shop()
+def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(ttr=10)
@@ -363,8 +341,7 @@ class Stubborn:
                 pass
 
 
-def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy() -> None:
-    shop = Shop()
+def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, 2, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=10)
@@ -388,8 +365,7 @@ def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy() -> Non
     assert len(shop.noted.named("ended")) == 2
 
 
-def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot() -> None:
-    shop = Shop()
+def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=60)
@@ -404,8 +380,7 @@ def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot() ->
     assert stubborn.begun == [b"hang", b"good"]
 
 
-def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result() -> None:
-    shop = Shop()
+def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25)
     job = shop.put(b"hang", ttr=10)
@@ -416,8 +391,7 @@ def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result() -> N
     assert worker.stuck_slots == 0
 
 
-def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost() -> None:
-    shop = Shop()
+def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25, touches=False)
     job = shop.put(b"hang", ttr=10)
@@ -432,8 +406,7 @@ def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost() -> None:
     assert worker.stuck_slots == 0
 
 
-def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken() -> None:
-    shop = Shop()
+def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken(shop: Shop) -> None:
     stubborn = Stubborn()
     told: list[str] = []
     worker = shop.worker(
@@ -459,8 +432,7 @@ def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken() -> None:
     assert stubborn.begun[2:] == [b"good"]
 
 
-def test_without_a_callback_all_stuck_slots_are_logged() -> None:
-    shop = Shop()
+def test_without_a_callback_all_stuck_slots_are_logged(shop: Shop) -> None:
     with capturedLogs() as events:
         shop.worker(Stubborn(), limit_s=1)
         shop.put(b"hang")
@@ -479,10 +451,8 @@ def test_without_a_callback_all_stuck_slots_are_logged() -> None:
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_a_job_that_is_done_is_deleted_at_once_whatever_else_is_asked_for(
-    concurrency: int, connections: int
+    concurrency: int, connections: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, concurrency, connections=connections)
     job = shop.put(ttr=20)
     shop.world.advance(7.123)
@@ -491,9 +461,7 @@ def test_a_job_that_is_done_is_deleted_at_once_whatever_else_is_asked_for(
     assert shop.jobs() == {}
 
 
-def test_a_new_job_is_begun_at_once_while_another_is_done() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_new_job_is_begun_at_once_while_another_is_done(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 3)
     shop.put()
     shop.world.advance(5)
@@ -503,10 +471,8 @@ def test_a_new_job_is_begun_at_once_while_another_is_done() -> None:
 
 @pytest.mark.parametrize("connections", [1, 2])
 def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
-    connections: int,
+    connections: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, 5, connections=connections)
     for _ in range(connections):
         shop.put()
@@ -516,9 +482,7 @@ def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
     assert slow.begun[-1].id == last
 
 
-def test_an_idle_worker_waits_in_the_server_and_polls_not_at_all() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_an_idle_worker_waits_in_the_server_and_polls_not_at_all(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 5)
     before = shop.commands("reserve-with-timeout")
     shop.world.advance(PATIENCE_S * 10)
@@ -539,9 +503,7 @@ def test_a_worker_with_one_connection_polls_four_times_a_second_while_it_has_a_j
     assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
 
 
-def test_a_full_worker_asks_for_nothing() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_full_worker_asks_for_nothing(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 2)
     for _ in range(3):
         shop.put(ttr=1000)
@@ -551,8 +513,7 @@ def test_a_full_worker_asks_for_nothing() -> None:
     assert len(slow.begun) == 2
 
 
-def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster() -> None:
-    shop = Shop()
+def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, 5, connections=1)
     shop.put(ttr=1)
@@ -569,10 +530,8 @@ def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_lost_connection_cancels_its_attempts_and_the_jobs_are_done_anew(
-    concurrency: int,
+    concurrency: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, concurrency)
     jobs = [shop.put() for _ in range(concurrency)]
     shop.world.advance(1)
@@ -589,9 +548,7 @@ def test_a_lost_connection_cancels_its_attempts_and_the_jobs_are_done_anew(
     assert shop.jobs() == {}
 
 
-def test_the_other_connection_goes_on() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_the_other_connection_goes_on(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 4)
     first, second = shop.put(), shop.put()
     shop.links[1].transport.end(ConnectionLost())
@@ -602,8 +559,7 @@ def test_the_other_connection_goes_on() -> None:
     assert [attempt.id for attempt in slow.begun] == [first, second, second]
 
 
-def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice() -> None:
-    shop = Shop()
+def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     job = shop.put()
@@ -621,8 +577,7 @@ def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice(
     assert shop.noted.named("ended") == [(job, Delete())]
 
 
-def test_a_delete_that_was_done_and_not_answered_is_called_unsettled() -> None:
-    shop = Shop()
+def test_a_delete_that_was_done_and_not_answered_is_called_unsettled(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     job = shop.put()
@@ -681,8 +636,7 @@ def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_rec
     assert [attempt.id for attempt in slow.begun] == [job, job]
 
 
-def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() -> None:
-    shop = Shop()
+def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     link = shop.links[0]
@@ -696,8 +650,7 @@ def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() 
     assert slow.begun[-1].id == number
 
 
-def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
-    shop = Shop()
+def test_after_an_error_the_worker_rests_before_it_asks_again(shop: Shop) -> None:
     shop.worker(Slow())
     link = shop.links[0]
     link.transport.unsent += b"OUT_OF_MEMORY\r\n"
@@ -711,8 +664,7 @@ def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
 # Stopping.
 
 
-def test_an_idle_worker_stops_at_once() -> None:
-    shop = Shop()
+def test_an_idle_worker_stops_at_once(shop: Shop) -> None:
     worker = shop.worker(Slow(), 3)
     shop.world.result(worker.stopService())
     shop.put()
@@ -720,9 +672,7 @@ def test_an_idle_worker_stops_at_once() -> None:
     assert all(link.transport.is_closed for link in shop.links)
 
 
-def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 2)
     first, second, third = shop.put(), shop.put(), shop.put()
     stopped = worker.stopService()
@@ -738,9 +688,7 @@ def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:
 
 
 @pytest.mark.parametrize("touches", [True, False])
-def test_what_takes_too_long_is_given_back(touches: bool) -> None:
-    shop = Shop()
-    slow = Slow()
+def test_what_takes_too_long_is_given_back(touches: bool, shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 2, finish_s=15, touches=touches)
     jobs = [shop.put(ttr=20, priority=5), shop.put(ttr=20)]
     stopped = worker.stopService()
@@ -755,8 +703,7 @@ def test_what_takes_too_long_is_given_back(touches: bool) -> None:
     assert shop.noted.named("failed") == []
 
 
-def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> None:
-    shop = Shop()
+def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, finish_s=15)
     job = shop.put(b"hang")
@@ -769,8 +716,7 @@ def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> Non
     assert shop.stats(job).state == "ready"
 
 
-def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
-    shop = Shop()
+def test_a_worker_that_stops_without_a_server_stops_within_its_bound(shop: Shop) -> None:
     slow = Slow()
     worker = shop.worker(slow, 2, finish_s=15)
     shop.put()
@@ -779,9 +725,7 @@ def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
     shop.world.result(worker.stopService())
 
 
-def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_worker_may_be_told_to_stop_more_than_once(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow)
     job = shop.put()
     told = [worker.stopService() for _ in range(3)]
@@ -794,8 +738,7 @@ def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
     shop.world.result(worker.stopService())
 
 
-def test_a_stopped_worker_can_be_started_again() -> None:
-    shop = Shop()
+def test_a_stopped_worker_can_be_started_again(shop: Shop) -> None:
     bodies: list[bytes] = []
     worker = shop.worker(lambda attempt: bodies.append(attempt.body), 3)
     shop.put(b"1")

@@ -24,7 +24,6 @@ PLAN = Plan(jobs=1200, restarts=2, segment_bytes=1 << 15, fsync="never")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A small one."""
     return make(tmp_path_factory.mktemp("history") / "new", PLAN)
 
 
@@ -34,7 +33,6 @@ def kinds(made: Made) -> Counter[int]:
 
 
 def kinds_of(made: Made) -> Counter[int]:
-    """How many records of each type its archive has."""
     found: Counter[int] = Counter()
     for opened in segments(open_source(made.archive)):
         assert isinstance(opened, OpenSegment)

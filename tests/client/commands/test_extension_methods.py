@@ -160,8 +160,7 @@ def test_all_jobs_of_a_tube_are_walked_over_all_pages() -> None:
     world.run(script(world.client()))
 
 
-def test_a_producer_hears_what_its_job_came_to() -> None:
-    world = World()
+def test_a_producer_hears_what_its_job_came_to(world: World) -> None:
     producer, worker = world.client(), world.client()
     done, failed = world.result(producer.put_batch([b"a", b"b"]))
     waits = producer.wait_job(done, 60)
@@ -291,8 +290,7 @@ def test_a_group_says_who_is_in_it_and_who_waits() -> None:
     world.run(script(world.client()))
 
 
-def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others() -> None:
-    world = World()
+def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others(world: World) -> None:
     client = world.client()
     world.result(client.put_batch([b"a", b"b", b"c"]))
     lost = world.result(client.reserve_batch(2))

@@ -31,7 +31,6 @@ class Recorder(Commands):
         self, spec: CommandSpec, args: tuple[Any, ...] = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """See `Commands.send`."""
         self.sent.append((spec, args, body))
         self.tube = tube
         return Deferred()

@@ -151,8 +151,7 @@ def test_each_tag_is_sent_only_to_a_server_that_knows_it(missing: str) -> None:
     assert list(map(result, untagged)) == [1, 2]
 
 
-def test_only_tags_that_are_used_need_be_known() -> None:
-    line = Line()
+def test_only_tags_that_are_used_need_be_known(line: Line) -> None:
     asked = [
         line.connection.put(b"x", tags=Tags(group="g")),
         line.connection.put(b"x", tags=Tags(unique="k", concurrency="c")),
@@ -193,8 +192,7 @@ def test_a_unique_put_is_sent_again_and_finds_the_job_of_the_first_time() -> Non
         ),
     ],
 )
-def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None:
-    world = World()
+def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any, world: World) -> None:
     client = world.client(probes=True)
     put = call(client)
     lose_answers(world)
@@ -204,8 +202,7 @@ def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None
     assert world.result(client.stats()).total_jobs in (1, 2)
 
 
-def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten() -> None:
-    world = World()
+def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten(world: World) -> None:
     client = world.client(probes=True)
     short = client.put(b"x", tags=Tags(unique="a", unique_seconds=20))
     long = client.put(b"y", tags=Tags(unique="b", unique_seconds=1000))
@@ -233,7 +230,6 @@ def test_a_put_that_was_sent_once_is_never_said_not_to_have_been() -> None:
 
 
 def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The server takes no new jobs any more."""
     world.result(world.client().drain())
     world.clock.advance(1)
     world.link.transport.drain()
@@ -241,24 +237,20 @@ def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
 
 
 def stop(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The application has enough."""
     client.stopService()
 
 
 def cancel(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The same of this put alone."""
     put.cancel()
 
 
 def another_server(world: World, client: Client, put: Deferred[Any]) -> None:
-    """Another one comes in its place."""
     world.clock.advance(1)
     world.link.transport.drain()
     say(world, b"USING default\r\n", b"UNKNOWN_COMMAND\r\n")
 
 
-def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other() -> None:
-    world = World()
+def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other(world: World) -> None:
     client = world.client(starts=False)
     put = client.put(b"x", tags=UNIQUE)
     put.cancel()

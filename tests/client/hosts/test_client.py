@@ -41,7 +41,6 @@ class Pair(Fleet):
         self.settle()
 
     def come_back(self) -> None:
-        """Wait until the client tries again."""
         self.advance(FIRST_S)
 
 
