@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +12,8 @@ import pytest
 
 from benchmarks.scaling import LOADS, added, main, table
 from benchmarks.speed.machine import ROOT
+from tests.benchmarks.test_speed_load import see_that_a_compiler_is_there
 from tests.server_process import LIMIT_S
-
-NO_COMPILER = "gcc is not installed, so no load generator can be built"
 
 
 def said(commands: int, server_s: float, share: float) -> dict[str, object]:
@@ -41,12 +39,8 @@ def test_a_line_has_medians_and_the_median_ratio_of_processor_times() -> None:
         "1.50", "2.0",
     ]  # fmt: skip
     assert len(head.strip("|").split("|")) == len(cells)
-
-
-def test_one_round_has_no_spread() -> None:
-    sums = [{"rate": 10.0, "server_us": 5.0, "generator_us": 1.0, "busy": 0.5}]
-    line = table([{"load": "x", "processes": {"1": sums, "2": sums}}], 2).splitlines()[-1]
-    assert "| 1.00 | - |" in line
+    only = table([{"load": "x", "processes": {"1": one[:1], "2": one[:1]}}], 2).splitlines()[-1]
+    assert "| 1.00 | - |" in only  # One round has no spread.
 
 
 def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
@@ -77,17 +71,9 @@ def test_what_says_nothing_of_one_process_is_refused_in_one_line(
         assert f"with --one this has no effect: {idle};" in said
 
 
-def compiler() -> None:
-    """Find it, or skip the test; in CI, where it must be there, fail."""
-    if shutil.which("gcc") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(NO_COMPILER)
-        pytest.skip(NO_COMPILER)
-
-
 @pytest.mark.exhaustive
 def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    compiler()
+    see_that_a_compiler_is_there()
     load = LOADS[0]
     assert main(["--rounds", "1", "--seconds", "0.2", "--only", load.name]) == 0
     assert f"| {load.says} |" in capsys.readouterr().out
@@ -95,7 +81,7 @@ def test_a_short_run_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.exhaustive
 def test_a_run_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
-    compiler()
+    see_that_a_compiler_is_there()
     words = ["--seconds", "60", "--only", LOADS[0].name]
     run = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.scaling", *words], cwd=ROOT, text=True,

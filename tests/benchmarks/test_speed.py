@@ -26,7 +26,7 @@ from benchmarks.speed.figures import (
 from benchmarks.speed.machine import Machine, commit, file_system, processor
 from benchmarks.speed.running import Result, order, replayed
 from benchmarks.speed.servers import beanstalkd, ours
-from benchmarks.speed.workloads import CYCLE, MEMORY, WORKLOADS, Workload, chosen
+from benchmarks.speed.workloads import MEMORY, WORKLOADS, Workload, chosen
 
 SIDES = (ours("python3"), beanstalkd("beanstalkd"))
 MACHINE = Machine("CPython 3.11.7", False, "26.10", "0.1", "beanstalkd 1.12", "", "Some CPU", 2,
@@ -83,29 +83,26 @@ def test_rounds_that_do_not_pair_are_an_error_of_ours() -> None:
         compare([1.0, 2.0], [1.0])
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [(1.0, "aim"), (1.01, "met"), (1.6, "met"), (1.61, "missed")]
-)
-def test_a_target_for_what_should_be_small_is_met_up_to_itself(value: float, said: str) -> None:
-    assert verdict(CPU, Target(1.6, 1.0, 1.9), value, is_optimised=True) == said
+SMALL, LARGE = Target(1.6, 1.0, 1.9), Target(1.7, 5.0)
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(5.0, "aim"), (4.99, "met"), (1.7, "met"), (1.69, "missed")]
-)
-def test_a_target_for_what_should_be_large_is_met_from_itself_on(value: float, said: str) -> None:
-    assert verdict(RATE, Target(1.7, 5.0), value, is_optimised=True) == said
-
-
-def test_an_interpreter_without_pgo_has_a_target_of_its_own() -> None:
-    assert verdict(CPU, Target(1.6, 1.0, 1.9), 1.9, is_optimised=False) == "met"
-    assert verdict(CPU, Target(1.6, 1.0, 1.9), 1.91, is_optimised=False) == "missed"
-    assert verdict(CPU, Target(1.6, 1.0), 1.61, is_optimised=False) == "missed"
-
-
-def test_without_a_target_or_a_figure_nothing_is_judged() -> None:
-    assert verdict(CPU, None, 99.0, is_optimised=True) == ""
-    assert verdict(CPU, Target(1.0), math.nan, is_optimised=True) == "unknown"
+    ("figure", "target", "value", "is_optimised", "said"),
+    [
+        (CPU, SMALL, 1.0, True, "aim"), (CPU, SMALL, 1.01, True, "met"),
+        (CPU, SMALL, 1.6, True, "met"), (CPU, SMALL, 1.61, True, "missed"),
+        (RATE, LARGE, 5.0, True, "aim"), (RATE, LARGE, 4.99, True, "met"),
+        (RATE, LARGE, 1.7, True, "met"), (RATE, LARGE, 1.69, True, "missed"),
+        # An interpreter without PGO has a target of its own.
+        (CPU, SMALL, 1.9, False, "met"), (CPU, SMALL, 1.91, False, "missed"),
+        (CPU, Target(1.6, 1.0), 1.61, False, "missed"),
+        (CPU, None, 99.0, True, ""), (CPU, Target(1.0), math.nan, True, "unknown"),
+    ],
+)  # fmt: skip
+def test_a_figure_is_judged_by_its_target(
+    figure: Any, target: Target | None, value: float, is_optimised: bool, said: str
+) -> None:
+    assert verdict(figure, target, value, is_optimised=is_optimised) == said
 
 
 # What the load generator says.
@@ -130,14 +127,16 @@ def test_the_longest_pause_is_the_longest_round_trip_of_the_probe() -> None:
     assert parse_outcome(said).figures[PAUSE.key] == 17.0
 
 
-def test_one_wrong_reply_makes_a_run_worthless() -> None:
-    with pytest.raises(WrongRepliesError, match="the first to put: BURIED"):
-        parse_outcome(printed(wrong=1, first_wrong="put: BURIED"))
-
-
-def test_a_run_without_a_reply_is_worthless() -> None:
-    with pytest.raises(WrongRepliesError, match="not one command"):
-        parse_outcome(printed(commands=0))
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"wrong": 1, "first_wrong": "put: BURIED"}, "the first to put: BURIED"),
+        ({"commands": 0}, "not one command"),
+    ],
+)
+def test_a_wrong_reply_or_none_makes_a_run_worthless(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(WrongRepliesError, match=why):
+        parse_outcome(printed(**changes))
 
 
 def test_a_replay_is_what_a_full_start_takes_beyond_an_empty_one() -> None:
@@ -161,14 +160,6 @@ def test_names_are_told_apart_and_every_load_can_be_written() -> None:
         words = each.words(quick=False)
         assert "{" not in " ".join([*words, each.says.format(jobs=1)])
         assert "--ms" in words or "--count" in words or each.flood
-
-
-def test_redis_takes_part_wherever_jobs_are_only_put_reserved_and_deleted() -> None:
-    simple = {"--connections", "--depth", "--body", "--random-bytes"}
-    for each in (each for each in WORKLOADS if not each.flood):
-        words = each.load.replace(CYCLE, "").split()
-        does_more = any(word.startswith("--") and word not in simple for word in words)
-        assert each.with_redis == (not does_more) or each.name == "log-put100"
 
 
 def test_a_quick_run_takes_a_fiftieth_of_the_jobs_but_not_too_few() -> None:
@@ -206,18 +197,13 @@ def test_a_line_shows_medians_ratio_spread_and_target() -> None:
     assert shown["target"] == "≤ 1.9, aim ≤ 1: met"
 
 
-def test_one_round_has_no_spread() -> None:
-    head, line = tables.rows([result(19.0, 10.0)], TERMS)
-    assert dict(zip(head, line, strict=True))["spread"] == "-"
-
-
 def test_where_figures_say_too_little_targets_are_shown_and_not_judged() -> None:
     terms = tables.Terms(quick=False, is_optimised=False, is_judged=False)
     head, line, other = tables.rows([twice(19.0, 10.0), result(1.0, 1.0, figures=((CPU, None),))],
                                     terms)  # fmt: skip
     shown = dict(zip(head, line, strict=True))
     assert shown["target"] == "≤ 1.9, aim ≤ 1: -"
-    assert other[-1] == ""
+    assert (dict(zip(head, other, strict=True))["spread"], other[-1]) == ("-", "")
 
 
 @pytest.mark.parametrize(
@@ -235,6 +221,7 @@ def test_the_head_and_the_json_say_why_no_target_is_judged(
     told = report()._replace(**changes)
     assert f"No target is judged (`-`), since {why}." in told.head()
     assert publishing.as_json(told)["unjudged"] == why
+    assert (publishing.QUICK_NOTE in told.head()) == told.quick
     assert " met " not in told.table()
 
 
@@ -271,13 +258,6 @@ def test_a_workload_that_failed_is_a_line_and_not_a_gap() -> None:
     assert lines[1][0] == "row"
     assert "FAILED" in lines[1]
     assert len(lines[0]) == len(lines[1])
-
-
-def test_all_lines_of_the_table_are_equally_long() -> None:
-    lines = tables.rows([result(1.0, 3000.0)], TERMS)
-    printed_lines = tables.markdown(lines).splitlines()
-    assert len(printed_lines) == 3
-    assert len({len(line) for line in printed_lines}) == 1
 
 
 @pytest.mark.parametrize(
@@ -328,11 +308,6 @@ def test_the_real_page_has_its_place() -> None:
     assert "| row" in publishing.published(publishing.PAGE.read_text(), report(), [])
 
 
-def test_a_quick_run_says_that_it_is_one() -> None:
-    assert publishing.QUICK_NOTE in report(quick=True).head()
-    assert publishing.QUICK_NOTE not in report().head()
-
-
 def test_the_json_has_no_word_that_json_has_not() -> None:
     content = publishing.as_json(report()._replace(results=[result(math.nan, 1.0)]))
     outcomes = json.loads(json.dumps(content, allow_nan=False))["workloads"]["row"]["outcomes"]
@@ -368,16 +343,13 @@ def test_what_is_published_has_no_plots_of_an_earlier_run(tmp_path: Path) -> Non
 # The machine.
 
 
-def test_the_head_says_where_a_server_is_from_that_is_not_of_this_checkout() -> None:
-    (ours_is, *_) = MACHINE._replace(imported_from="/a/beanstalk_twisted").sentences()
-    assert "not of this checkout, but imported from `/a/beanstalk_twisted`" in ours_is
+def test_the_head_says_of_which_checkout_and_commit_a_server_is() -> None:
+    elsewhere = MACHINE._replace(imported_from="/a/beanstalk_twisted", commit="abc1234-dirty")
+    told = elsewhere.sentences()[0]
+    assert "not of this checkout, but imported from `/a/beanstalk_twisted`" in told
+    assert "commit" not in told
     assert "not of this checkout" not in MACHINE.sentences()[0]
-
-
-def test_the_head_names_the_commit_of_a_server_of_this_checkout() -> None:
-    of_here = MACHINE._replace(commit="abc1234-dirty")
-    assert of_here.sentences()[0].endswith("; commit abc1234-dirty.")
-    assert "commit" not in of_here._replace(imported_from="/a/beanstalk_twisted").sentences()[0]
+    assert elsewhere._replace(imported_from="").sentences()[0].endswith("; commit abc1234-dirty.")
 
 
 def test_a_copy_without_its_history_has_no_commit(tmp_path: Path) -> None:

@@ -13,14 +13,9 @@ import pytest
 
 from benchmarks.speed.__main__ import PYTHON, command_of, main, options
 from benchmarks.speed.ending import RefusedError, ended, signals_held, writable
-from benchmarks.speed.machine import ROOT, asked, elsewhere, is_optimised
+from benchmarks.speed.machine import asked, is_optimised
 
 # What is asked for.
-
-
-def test_a_whole_run_of_two_rounds_can_be_published() -> None:
-    assert options(["--publish", "--rounds", "2"]).publish
-    assert options(["--publish"]).publish
 
 
 def test_a_quick_run_has_a_folder_of_its_own() -> None:
@@ -112,13 +107,6 @@ def test_a_server_that_is_not_of_this_checkout_is_named(tmp_path: Path) -> None:
     python = script(tmp_path / "python", f'PYTHONPATH={tmp_path} exec {sys.executable} "$@"')
     told = asked(python)
     assert (told["server"], told["imported_from"]) == ("9", str(package))
-
-
-def test_a_server_is_named_from_the_checkout_where_it_is_in_there() -> None:
-    assert elsewhere(ROOT / "beanstalk_twisted") == ""
-    assert (
-        elsewhere(ROOT / "build" / "venv" / "beanstalk_twisted") == "build/venv/beanstalk_twisted"
-    )
 
 
 # Signals.

@@ -95,20 +95,16 @@ def test_a_signal_ends_a_history_in_order_though_a_script_has_started_it_in_the_
     assert verify(store).is_whole
 
 
-def test_a_history_is_never_made_over_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [([""], "is there already"), (["new", "--jobs", "0"], "give --jobs or --seconds")],
+)
+def test_a_history_over_another_or_without_an_end_is_refused(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([str(tmp_path)])
-    assert "is there already" in capsys.readouterr().err
-
-
-def test_a_history_without_an_end_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "new"), "--jobs", "0"])
-    assert "give --jobs or --seconds" in capsys.readouterr().err
+        main([str(tmp_path / words[0]), *words[1:]])
+    assert why in capsys.readouterr().err
 
 
 def test_a_history_has_dead_letters_if_they_are_asked_for(tmp_path: Path) -> None:
