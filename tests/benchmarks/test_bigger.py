@@ -30,9 +30,7 @@ def test_without_a_limit_nothing_holds_one() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_backlog_is_put_restarted_and_drained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_backlog_is_put_and_drained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--jobs", "4000", "--body-bytes", "500", "--workers", "5", "--body-cache", "20000"]
     words += ["--memory-limit", str(1 << 29), "--only", "log", "--output", str(tmp_path)]
     assert main([*words, "--directory", str(tmp_path)]) == 0

@@ -43,9 +43,7 @@ def test_a_line_has_medians_and_the_median_ratio_of_processor_times() -> None:
     assert "| 1.00 | - |" in only  # One round has no spread.
 
 
-def test_an_interpreter_that_is_not_there_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_missing_interpreter_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--python", "/nope"]) == 2
     said = capsys.readouterr().err
     assert "--python /nope: No such file or directory" in said

@@ -215,9 +215,7 @@ def test_where_figures_say_too_little_targets_are_shown_and_not_judged() -> None
         ({"quick": True}, "this was a quick run"),
     ],
 )  # fmt: skip
-def test_the_head_and_the_json_say_why_no_target_is_judged(
-    changes: dict[str, Any], why: str
-) -> None:
+def test_head_and_json_say_why_no_target_is_judged(changes: dict[str, Any], why: str) -> None:
     told = report()._replace(**changes)
     assert f"No target is judged (`-`), since {why}." in told.head()
     assert publishing.as_json(told)["unjudged"] == why

@@ -41,7 +41,7 @@ def test_the_command_has_all_options_that_change_what_comes_out(words: str, comm
     assert command_of(options(["--python", str(PYTHON), *shlex.split(words)])) == command
 
 
-def test_a_folder_that_cannot_be_written_into_is_refused(
+def test_an_unwritable_folder_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -123,7 +123,7 @@ def test_a_signal_that_comes_while_a_process_is_started_waits_until_it_has_an_ow
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_all_blocks_and_gives_the_code_that_shells_use(
+def test_a_signal_leaves_all_blocks_with_the_code_of_shells(
     number: signal.Signals, code: int
 ) -> None:
     left: list[str] = []

@@ -55,9 +55,7 @@ def say(world: World, *replies: bytes) -> None:
 
 @pytest.mark.parametrize("refusal", [b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n", knows("other")])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_server_that_does_not_know_it_is_sent_nothing_but_the_question(
-    name: str, refusal: bytes
-) -> None:
+def test_a_server_that_does_not_know_it_is_only_asked(name: str, refusal: bytes) -> None:
     line = Line(server="queue.example:11300")
     asked = CALLS[name](line.connection)
     assert line.sent() == PROBE
@@ -94,18 +92,6 @@ def test_a_server_is_asked_once_and_all_that_is_sent_behind_waits_in_its_order(l
     assert line.sent() == b"flush-tube t all\r\n"
 
 
-def test_what_only_looks_like_a_stock_command_is_asked_for_too(line: Line) -> None:
-    line.connection.reserve_batch(5)
-    assert line.sent() == PROBE
-
-
-def test_stock_commands_ask_nothing(line: Line) -> None:
-    line.connection.put(b"x")
-    line.connection.watch("t")
-    line.connection.reserve()
-    assert line.sent() == b"put 65536 0 60 1\r\nx\r\nwatch t\r\nreserve\r\n"
-
-
 def test_one_question_serves_whoever_asks(line: Line) -> None:
     probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
     assert line.sent() == PROBE
@@ -115,18 +101,12 @@ def test_one_question_serves_whoever_asks(line: Line) -> None:
     assert is_waiting(batch)
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_answered_or_asked_anew() -> None:
-    line = Line()
-    probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
-    probe.cancel()
-    error(probe, CancelledError)
-    assert line.sent() == PROBE
-    line.say(knows("put-batch"))
-    assert line.sent().startswith(b"put-batch 1\r\n")
-    assert is_waiting(batch)
-
-    line = Line()
-    line.connection.pauseProducing()
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_question_that_nobody_waits_for_is_answered_or_asked_anew(
+    line: Line, is_sent: bool
+) -> None:
+    if not is_sent:
+        line.connection.pauseProducing()
     probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
     probe.cancel()
     error(probe, CancelledError)

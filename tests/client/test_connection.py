@@ -7,23 +7,19 @@ import weakref
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.endpoints import endpoint_of
 from beanstalk_twisted.client.exchange import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
-from beanstalk_twisted.wire import grammar
-from beanstalk_twisted.wire.commands import CHANGES, Command
-from beanstalk_twisted.wire.forms import INSERTED
-from beanstalk_twisted.wire.rights import OPEN
 from tests.client.world import Line, World, error, is_waiting, result
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
@@ -41,20 +37,6 @@ def test_commands_leave_at_once_and_answers_come_in_their_order(line: Line) -> N
     assert result(put) == 4
     assert error(delete, errors.NotFound).job_id == 3
     assert result(kick) == 2
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1 << 16])
-def test_a_pipeline_works_however_its_replies_are_cut(piece_bytes: int) -> None:
-    world = World(piece_bytes=piece_bytes)
-    connection = world.connection()
-    puts = [connection.put(b"\r\n%d" % number) for number in range(20)]
-    reserves = [connection.reserve() for _ in range(20)]
-    deletes = [connection.delete(number + 1) for number in range(20)]
-    world.settle()
-    assert [result(put) for put in puts] == list(range(1, 21))
-    bodies = [b"\r\n%d" % number for number in range(20)]
-    assert [result(job).body for job in reserves] == bodies
-    assert [result(delete) for delete in deletes] == [None] * 20
 
 
 def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before(line: Line) -> None:
@@ -86,9 +68,7 @@ def test_an_answered_command_leaves_nothing_for_the_garbage_collector(line: Line
     "said",
     [b"WHAT_IS_THIS\r\n", b"DELETED\r\n", b"INSERTED x\r\n", b"x" * 300, b"OUT_OF_STORAGE\r\n"],
 )
-def test_an_unknown_or_impossible_reply_ends_the_connection_and_says_what_it_was(
-    said: bytes, line: Line
-) -> None:
+def test_an_impossible_reply_ends_the_connection_and_is_told(said: bytes, line: Line) -> None:
     put, later = line.connection.put(b"a"), line.connection.delete(1)
     line.say(said, b"INSERTED 1\r\nDELETED\r\n")
     line.part()
@@ -114,9 +94,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize("refusal", [b"BAD_FORMAT", b"UNKNOWN_COMMAND", b"INTERNAL_ERROR"])
-def test_a_refused_put_line_ends_the_connection_before_more_of_bodies_is_obeyed(
-    refusal: bytes, line: Line
-) -> None:
+def test_a_refused_put_line_ends_the_connection_before_its_body(refusal: bytes, line: Line) -> None:
     put, later = line.connection.put(b"delete 5"), line.connection.kick(1)
     line.say(refusal + b"\r\nKICKED 1\r\n")
     assert error(put, errors.ErrorReply).word == refusal
@@ -140,26 +118,6 @@ def test_a_refused_put_costs_only_itself(reply: bytes, kind: type[errors.ErrorRe
     refused = error(put, kind)
     assert refused.job_id == (17 if kind is errors.Buried else None)
     assert result(later) == 2
-
-
-def test_a_body_that_is_too_big_is_read_by_the_server_and_the_next_command_is_in_step() -> None:
-    world = World()
-    connection = world.connection()
-    too_big = connection.put(b"delete 1\r\n" * 20_000)
-    later = connection.put(b"small")
-    world.settle()
-    error(too_big, errors.JobTooBig)
-    assert result(later) == 1
-
-
-def test_a_draining_server_refuses_puts_and_nothing_else(world: World) -> None:
-    connection = world.connection()
-    world.result(connection.put(b"a"))
-    world.server.service.drain()
-    put, reserve = connection.put(b"b"), connection.reserve()
-    world.settle()
-    error(put, errors.Draining)
-    assert result(reserve).body == b"a"
 
 
 # Deadlines.
@@ -312,18 +270,6 @@ def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost(line: Line) -> 
     error(lost, errors.NotCarriedOut)
 
 
-def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was(world: World) -> None:
-    connection, other = world.connection(), world.connection()
-    reserve = connection.reserve_with_timeout(60)
-    world.settle()
-    reserve.cancel()
-    error(reserve, CancelledError)
-    job = world.result(other.put(b"a", priority=77))
-    stats = world.result(other.stats_job(job))
-    assert (stats.state, stats.pri, stats.reserves, stats.releases) == ("ready", 77, 1, 1)
-    assert world.result(connection.reserve_with_timeout(0)).id == job
-
-
 def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody(line: Line) -> None:
     reserve = line.connection.reserve_job(7)
     reserve.cancel()
@@ -358,23 +304,6 @@ def test_a_reserve_of_other_tubes_does_not_take_the_place_of_a_cancelled_one() -
         assert line.sent() == b"reserve\r\nwatch t\r\nreserve\r\n"
         line.say(b"DEADLINE_SOON\r\nWATCHING 2\r\nRESERVED 1 1\r\na\r\n")
         assert result(reserve) == Job(1, b"a")
-
-
-def test_a_loop_of_reserves_that_are_cut_short_gets_each_job_once(world: World) -> None:
-    worker, producer = world.connection(), world.connection()
-    got = []
-    for number in range(12):
-        reserve = worker.reserve()
-        # A Clock cannot be the reactor here: the cut is what addTimeout does.
-        world.advance(1)
-        reserve.cancel()
-        error(reserve, CancelledError)
-        if number % 3 == 0:
-            reserve = worker.reserve()
-            world.result(producer.put(b"%d" % number))
-            got.append(result(reserve).body)
-    assert got == [b"0", b"3", b"6", b"9"]
-    assert world.result(producer.stats()).cmd_reserve == 5
 
 
 def test_what_was_not_begun_when_it_was_cancelled_is_not_sent(world: World) -> None:
@@ -524,16 +453,6 @@ def test_who_waits_for_room_hears_of_the_end(line: Line) -> None:
     error(room, errors.Closed)
 
 
-def test_quit_fires_when_the_connection_is_closed_and_all_before_it_is_answered() -> None:
-    world = World()
-    connection = world.connection()
-    put, quit = connection.put(b"a"), connection.quit()
-    late = connection.put(b"b")
-    error(late, errors.NotCarriedOut)
-    world.settle()
-    assert (result(put), result(quit)) == (1, None)
-
-
 def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(line: Line) -> None:
     put = line.connection.put(b"a")
     line.connection.part()
@@ -595,26 +514,6 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 # Commands that are not beanstalkd's own.
 
 
-def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
-    row = Command(
-        name, (grammar.BYTES,), (INSERTED,), effect=CHANGES, needs=OPEN, has_body=True,
-        is_extension=True,
-    )  # fmt: skip
-    return CommandSpec(row)
-
-
-def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:
-    world = World()
-    connection = world.connection()
-    not_sent = connection.send(extended(), (9,), b"delete 1\n")
-    assert world.link.transport.unread == b"capabilities\r\n"
-    world.settle()
-    assert "put-elsewhere" in str(error(not_sent, errors.NotAnnounced))
-    assert "put-elsewhere" not in world.result(connection.probe())
-    error(connection.send(extended(), (9,), b"delete 1\n"), errors.NotAnnounced)
-    assert world.result(connection.put(b"in step")) == 1
-
-
 @pytest.mark.parametrize("refusal", [b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"])
 def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: bytes) -> None:
     line = Line()
@@ -622,18 +521,6 @@ def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: by
     assert line.sent() == b"capabilities\r\n"
     line.say(refusal)
     assert result(probe) == frozenset()
-
-
-def test_what_was_announced_is_sent(line: Line) -> None:
-    probe = line.connection.probe()
-    line.say(b"OK 31\r\n---\n- put-elsewhere\n- wait-job\n\r\n")
-    assert result(probe) == {"put-elsewhere", "wait-job"}
-    line.sent()
-    batch = line.connection.send(extended(), (1,), b"x")
-    assert line.sent() == b"put-elsewhere 1\r\nx\r\n"
-    line.say(b"INSERTED 3\r\n")
-    assert result(batch) == 3
-    error(line.connection.send(extended(b"move-job "), (1,), b"x"), errors.NotAnnounced)
 
 
 def test_an_endpoint_may_be_a_string_or_an_object() -> None:
@@ -646,9 +533,3 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
     assert (made._host, made._port) == ("127.0.0.1", 11300)
     with pytest.raises(ValueError):
         endpoint_of(Anything(), "127.0.0.1:no")
-
-
-def test_connect_gives_a_connection(world: World) -> None:
-    made: Deferred[Any] = module.connect(world.endpoint, reactor=world.clock)
-    connection = world.result(made)
-    assert world.result(connection.put(b"a")) == 1

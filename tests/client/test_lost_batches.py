@@ -53,14 +53,6 @@ def lose(world: World, through: int) -> None:
     world.settle()
 
 
-@pytest.mark.parametrize("name", BOTH)
-def test_what_was_sent_may_have_been_carried_out(name: str) -> None:
-    line = told()
-    asked = BOTH[name](line.connection)
-    line.end(ConnectionLost())
-    assert error(asked, errors.Unanswered).command == name
-
-
 @pytest.mark.parametrize(
     ("name", "part"),
     [

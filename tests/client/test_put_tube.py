@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from twisted.internet.defer import gatherResults
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.service import Client
 from tests.client.test_service import come_back, lose
 from tests.client.world import Line, World, error, is_waiting, result
-
-
-def test_jobs_put_at_once_go_each_into_its_own_tube(world: World, client: Client) -> None:
-    tubes = ["a", "b", "a", None, "b", "a", None]
-    client.use("mine")
-    jobs = world.result(gatherResults([client.put(b"x", tube=tube) for tube in tubes]))
-    found = [world.result(client.stats_job(job)).tube for job in jobs]
-    assert found == ["a", "b", "a", "mine", "b", "a", "mine"]
 
 
 def test_a_use_is_sent_right_before_the_put_and_only_when_it_is_needed(line: Line) -> None:

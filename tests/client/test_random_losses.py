@@ -100,9 +100,7 @@ class Story:
 
 @settings(max_examples=share(120), deadline=None)
 @given(st.lists(STEPS, max_size=25))
-def test_what_was_confirmed_is_there_once_and_what_was_not_at_most_once(
-    steps: list[tuple[str, Any]],
-) -> None:
+def test_what_was_confirmed_is_there_once_and_no_more(steps: list[tuple[str, Any]]) -> None:
     story = Story()
     for step, value in steps:
         story.go_on(step, value)

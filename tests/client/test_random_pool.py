@@ -131,9 +131,7 @@ STEPS = st.sampled_from(
 
 @settings(max_examples=share(150), deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(0, 11)), min_size=5, max_size=80))
-def test_no_job_is_lost_and_none_is_held_that_nobody_asked_for(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_no_job_is_lost_and_none_held_that_nobody_asked_for(steps: list[tuple[str, int]]) -> None:
     run = Run()
     for name, which in steps:
         getattr(run, name)(which)

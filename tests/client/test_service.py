@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
@@ -14,7 +13,6 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.connection import MAX_UNANSWERED
 from beanstalk_twisted.client.endpoints import FIRST_S, MOST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
@@ -30,28 +28,6 @@ def come_back(world: World) -> None:
 
 
 # Starting.
-
-
-def test_commands_may_be_called_before_there_is_a_connection(world: World) -> None:
-    client = world.client(starts=False)
-    use, put = client.use("a"), client.put(b"x")
-    world.settle()
-    assert is_waiting(put)
-    client.startService()
-    world.settle()
-    assert (result(use), result(put)) == ("a", 1)
-    assert world.result(client.stats_job(1)).tube == "a"
-
-
-def test_a_server_that_is_not_there_yet_is_waited_for(world: World) -> None:
-    world.endpoint.is_refusing = True
-    client = world.client()
-    put = client.put(b"x")
-    world.advance(100)
-    assert is_waiting(put) and len(world.endpoint.tries) > 5
-    world.endpoint.is_refusing = False
-    come_back(world)
-    assert result(put) == 1
 
 
 def heard(events: Sequence[LogEvent]) -> list[tuple[str, str]]:
@@ -99,19 +75,9 @@ def test_a_client_may_be_silent_about_it(world: World) -> None:
     assert heard(events) == []
 
 
-def test_who_will_not_wait_for_a_server_is_told(world: World) -> None:
-    world.endpoint.is_refusing = True
-    client = world.client(starts=False)
-    connected = client.whenConnected(failAfterFailures=1)
-    client.startService()
-    world.settle()
-    error(connected, ConnectionRefusedError)
-    world.result(client.stopService())
-
-
 @pytest.mark.parametrize("name", ["stopService", "quit", "hang_up"])
 @pytest.mark.parametrize("is_refusing", [True, False])
-def test_who_is_told_whether_there_is_a_server_may_part_at_once(
+def test_who_is_told_of_a_server_may_part_at_once(
     name: str, is_refusing: bool, world: World
 ) -> None:
     world.endpoint.is_refusing = is_refusing
@@ -159,14 +125,6 @@ def test_a_tube_is_listed_by_its_name_whatever_that_looks_like(world: World) -> 
     assert world.result(client.list_tubes_watched()) == names
 
 
-def test_default_is_ignored_again_only_by_those_who_ignored_it(world: World) -> None:
-    client = world.client()
-    world.result(client.watch("a"))
-    lose(world)
-    come_back(world)
-    assert world.result(client.list_tubes_watched()) == ("default", "a")
-
-
 def test_what_may_have_been_done_is_told_and_not_sent_again() -> None:
     world = World(has_log=True)
     client = world.client()
@@ -192,33 +150,6 @@ def test_what_may_have_been_done_is_told_and_not_sent_again() -> None:
     come_back(world)
     stats = world.result(client.stats())
     assert (stats.cmd_put, stats.cmd_delete, stats.cmd_kick) == (0, 0, 0)
-
-
-def test_a_put_that_the_server_has_done_but_not_answered_is_not_doubled(world: World) -> None:
-    client = world.client()
-    put = client.put(b"x")
-    world.peer.send(world.link.transport.drain())
-    lose(world)
-    error(put, errors.Unanswered)
-    come_back(world)
-    assert world.result(client.stats()).total_jobs == 1
-
-
-def test_a_server_that_restarts_while_a_reserve_waits_costs_nothing() -> None:
-    world = World(has_log=True)
-    client = world.client()
-    world.result(client.watch("a"))
-    reserve = client.reserve()
-    world.settle()
-    world.kill()
-    assert is_waiting(reserve)
-    world.restart()
-    come_back(world)
-    other = world.client()
-    world.result(other.use("a"))
-    job = world.result(other.put(b"after"))
-    assert result(reserve) == (job, b"after")
-    assert world.losses[0].unanswered == ()
 
 
 def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
@@ -377,17 +308,6 @@ def test_reserves_and_looks_survive_a_lost_connection(world: World, client: Clie
     assert world.losses[0].unanswered == ()
 
 
-def test_a_command_that_waits_for_a_connection_can_be_cancelled(world: World) -> None:
-    client = world.client()
-    lose(world)
-    never, put = client.put(b"never"), client.put(b"x")
-    never.cancel()
-    error(never, CancelledError)
-    come_back(world)
-    assert world.result(client.peek(result(put))).body == b"x"
-    assert world.result(client.stats()).total_jobs == 1
-
-
 def test_a_cancelled_reserve_is_not_sent_again(world: World, client: Client) -> None:
     reserve = client.reserve()
     world.settle()
@@ -414,16 +334,6 @@ def test_a_half_open_connection_is_given_up_and_another_one_made(world: World) -
     other = world.client()
     world.result(other.put(b"y"))
     assert result(reserve).body == b"y"
-
-
-def test_an_unknown_reply_costs_one_connection(world: World, client: Client) -> None:
-    put = client.put(b"x")
-    world.link.transport.unsent += b"SURPRISE\r\n"
-    world.link.transport.read()
-    world.settle()
-    assert isinstance(error(put, errors.Unanswered).reason, errors.BadReply)
-    come_back(world)
-    assert world.result(client.put(b"y")) > 0
 
 
 def test_a_server_of_another_protocol_is_tried_less_and_less_often() -> None:
@@ -494,16 +404,6 @@ def test_a_server_that_hangs_up_each_time_is_tried_less_and_less_often(world: Wo
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(MOST_S, abs=0.01)
     assert len(waits) < 20
-
-
-def test_a_thousand_clients_of_a_restarted_server_do_not_come_back_at_once() -> None:
-    chance = random.Random(7)
-    first = sorted(Backoff(chance.random)() for _ in range(1000))
-    assert FIRST_S / 2 <= first[0] < first[-1] < FIRST_S
-    in_a_millisecond = max(
-        sum(1 for other in first if wait <= other < wait + 0.001) for wait in first
-    )
-    assert in_a_millisecond < 60
 
 
 def test_a_peer_that_is_no_beanstalkd_is_never_sent_a_job(world: World) -> None:
@@ -597,24 +497,6 @@ def test_room_is_not_there_before_all_tubes_are_restored(world: World, client: C
     assert result(room) is None
 
 
-def test_a_producer_that_awaits_room_never_has_more_than_the_limit_unanswered() -> None:
-    most = 0
-
-    async def produce(client: Client, jobs: int) -> None:
-        nonlocal most
-        answers = []
-        for _ in range(jobs):
-            await client.room()
-            answers.append(client.put(b"x"))
-            most = max(most, sum(not answer.called for answer in answers[-MAX_UNANSWERED - 9 :]))
-        for answer in answers:
-            await answer
-
-    world = World()
-    world.run(produce(world.client(), MAX_UNANSWERED + 500))
-    assert most == MAX_UNANSWERED
-
-
 def test_what_waits_for_a_connection_has_a_limit(world: World) -> None:
     world.endpoint.is_refusing = True
     client = world.client()
@@ -688,13 +570,6 @@ def test_a_client_that_has_stopped_may_be_told_to_start_or_stop_at_once(how: str
     stopped.addCallback(lambda _: client.startService())
     world.result(stopped)
     assert world.result(client.put(b"x")) == 1
-
-
-def test_quit_without_a_connection_stops(world: World) -> None:
-    world.endpoint.is_refusing = True
-    client = world.client()
-    assert world.result(client.quit()) is None
-    assert not client.running
 
 
 def test_stopping_while_the_tubes_are_restored_leaves_nothing_behind(world: World) -> None:

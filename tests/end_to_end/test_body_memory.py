@@ -110,9 +110,7 @@ def test_memory_is_bounded_whatever_is_done_with_bodies(
     assert memory(server, "VmHWM") <= bound(idle, 1, reserved)
 
 
-def test_clients_that_do_not_read_what_they_reserve_bound_it_too_and_hold_up_nobody(
-    server: ServerProcess,
-) -> None:
+def test_clients_that_do_not_read_what_they_reserve_hold_up_nobody(server: ServerProcess) -> None:
     client = server.connect()
     idle = memory(server, "VmRSS")
     fill(client)

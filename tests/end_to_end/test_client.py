@@ -128,9 +128,7 @@ async def test_a_deep_pipeline_of_large_and_small_jobs_goes_through(server: Serv
 
 @pytest.mark.one_in(2)
 @EACH_SERVER
-async def test_a_killed_server_that_is_started_again_is_found_and_goes_on(
-    command: Command, tmp_path: Path
-) -> None:
+async def test_a_server_killed_and_started_again_is_found(command: Command, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.mkdir()
     losses: list[Losses] = []

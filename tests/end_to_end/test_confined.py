@@ -126,9 +126,7 @@ def test_the_server_does_all_it_does_under_the_filter(confined: list[str], tmp_p
 
 
 @pytest.mark.exhaustive
-def test_the_tools_and_the_health_check_run_under_the_filter(
-    confined: list[str], tmp_path: Path
-) -> None:
+def test_tools_and_health_check_run_under_the_filter(confined: list[str], tmp_path: Path) -> None:
     with serve(confined, tmp_path) as server:
         bin_ = Path(sys.executable).parent
         port = server.port()

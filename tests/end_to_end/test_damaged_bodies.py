@@ -56,9 +56,7 @@ def found(log: Path) -> list[int]:
     return sorted(int(each) for row in told if row[0] == "trouble" for each in row[7].split(","))
 
 
-def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_delivered(
-    tmp_path: Path,
-) -> None:
+def test_of_damaged_bodies_each_is_told_once_and_others_are_delivered(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ours_at_once("-p0", "-b", log, "--body-cache", 0, "--segment-size", 32_768)
     with ServerProcess(command, tmp_path) as server:
@@ -79,9 +77,7 @@ def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_deliv
     assert found(log) == list(range(1, JOBS, 2))
 
 
-def test_what_was_damaged_before_a_start_that_read_records_only_is_found_in_the_background(
-    tmp_path: Path,
-) -> None:
+def test_damage_before_a_start_is_found_in_the_background(tmp_path: Path) -> None:
     """The first server is killed while it looks, or before: the next one begins anew."""
     log = tmp_path / "log"
     command = ours_at_once(

@@ -176,9 +176,7 @@ def carry_out(connection: Connection, jobs: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", one_in(4, [*KINDS, "small file system"]))
-def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on_until_there_is_space(
-    kind: str, tmp_path: Path
-) -> None:
+def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(kind: str, tmp_path: Path) -> None:
     with shortage_of(kind, tmp_path) as shortage:
         with shortage.serve() as server:
             connection, other = server.connect(), server.connect()
@@ -205,7 +203,6 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on_until_there_is_spa
         with shortage.serve() as server:
             connection = server.connect()
             assert count_jobs(connection) == 1
-            connection.close()
 
 
 def assert_deletable(connection: Connection, ids: list[int]) -> None:
@@ -214,9 +211,7 @@ def assert_deletable(connection: Connection, ids: list[int]) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
-    tmp_path: Path,
-) -> None:
+def test_a_queue_that_filled_its_disk_takes_jobs_again_when_emptied(tmp_path: Path) -> None:
     with (
         small_tmpfs(tmp_path / "mount", "4m") as mount,
         SmallFileSystem(mount, tmp_path).serve() as server,
@@ -224,7 +219,6 @@ def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
         connection = server.connect()
         for _ in range(2):
             fill_and_empty(connection)
-        connection.close()
 
 
 def fill_and_empty(connection: Connection) -> None:
@@ -252,7 +246,6 @@ def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path
             more = put_until_refused(connection)
             carry_out(connection, jobs)
             server.process.kill()
-            connection.close()
         with shortage.serve() as server:
             connection = server.connect()
             assert count_jobs(connection) == len(jobs) - 1 + len(more)
@@ -262,4 +255,3 @@ def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path
             shortage.end(server)
             wait_until(lambda: put(connection).startswith(b"INSERTED "))
             assert_deletable(connection, more[10:])
-            connection.close()

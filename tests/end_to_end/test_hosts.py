@@ -22,21 +22,12 @@ import pytest
 
 from beanstalk_twisted.client import errors
 from tests.end_to_end.test_client import connected
-from tests.end_to_end.test_worker import a_moment, stop
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until_it_listens
 from tests.test_deploy_replicated import HAPROXY, found
 
 pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-WAITING = """
-from twisted.internet.defer import Deferred
-
-async def wait(attempt):
-    open("begun", "w").close()
-    await Deferred()
-"""
 
 
 class Pair:
@@ -75,28 +66,6 @@ async def test_a_client_goes_on_with_the_second_host(pair: Pair, number: int) ->
         assert (await client.stats_tube("mail")).current_jobs_ready == 1
         async with connected(pair.alone[1]) as other:
             assert (await other.peek(1)).body == b"on the second"
-
-
-async def test_the_command_of_workers_says_once_what_is_done_again(
-    pair: Pair, tmp_path: Path
-) -> None:
-    (tmp_path / "jobs.py").write_text(WAITING)
-    async with connected(pair.alone[0]) as client, connected(pair.alone[1]) as other:
-        await client.put(b"x", tube="w", ttr=600)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", "-s", pair.address,
-             "--tube", "w", "jobs:wait"],
-            cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        while not (tmp_path / "begun").exists():
-            await a_moment()
-        pair.first.kill()
-        while not (await other.stats()).current_waiting:
-            await a_moment()
-        log = stop(process)
-        assert log.count("and with it 1 reservation; others will do these jobs again") == 1
-        assert log.count(f"connected to {pair.address}, which {pair.alone[1]} serves") == 1
 
 
 def beanstalk(pair: Pair, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:

@@ -38,27 +38,7 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Co
 
 @pytest.mark.one_in(2)
 @WITH_AND_WITHOUT_EPOLL
-def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(
-    tmp_path: Path, command: Command
-) -> None:
-    with ServerProcess(command("-p0", "--max-memory=200000"), tmp_path) as server:
-        with greenstalk.Client(("127.0.0.1", server.port())) as client:
-            with pytest.raises(greenstalk.OutOfMemoryError):
-                for _ in range(10):
-                    client.put("x" * 50_000)
-            assert client.stats()["current-jobs-ready"] == 3
-            client.delete(client.reserve())
-            client.put("x" * 50_000)
-            with pytest.raises(greenstalk.OutOfMemoryError):
-                client.put("x" * 50_000)
-        server.wait_for("--max-memory is 200000: new jobs are refused")
-
-
-@pytest.mark.one_in(2)
-@WITH_AND_WITHOUT_EPOLL
-def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
-    tmp_path: Path, command: Command
-) -> None:
+def test_who_does_not_go_on_is_closed_who_waits_is_not(tmp_path: Path, command: Command) -> None:
     with ServerProcess(command("-p0", "--stalled-timeout=1"), tmp_path) as server:
         port = server.port()
         with greenstalk.Client(("127.0.0.1", port)) as client:

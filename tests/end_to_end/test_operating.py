@@ -71,7 +71,6 @@ def test_a_directory_that_goes_away_ends_an_idle_server_with_74(tmp_path: Path, 
         if how == "replaced":
             log.mkdir()
         status, said = server.ended()
-        connection.close()
     assert status == 74
     (line,) = [each for each in said.splitlines() if "the server ends" in each]
     segment = "00000000000000000001.tql"
@@ -166,9 +165,7 @@ def test_further_sigterms_show_no_code(tmp_path: Path) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("command", [ours, ours_at_once])
-def test_the_log_tells_in_order_what_happens(
-    tmp_path: Path, command: Callable[..., list[str]]
-) -> None:
+def test_the_log_tells_all_in_order(tmp_path: Path, command: Callable[..., list[str]]) -> None:
     options = ("-p0", "-b", tmp_path / "log", "--listen-v1", "tcp:0:interface=127.0.0.1")
     with ServerProcess(command(*options), tmp_path) as server:
         server.connect().close()

@@ -198,9 +198,7 @@ def test_where_nothing_can_be_allocated_a_job_waits_for_space(tmp_path: Path) ->
 
 @pytest.mark.one_in(2)
 @CACHE
-def test_a_job_is_moved_and_updated_whatever_its_size(
-    tmp_path: Path, cache: tuple[object, ...]
-) -> None:
+def test_a_job_of_any_size_is_moved_and_updated(tmp_path: Path, cache: tuple[object, ...]) -> None:
     with start(tmp_path, "-s", 8192, *cache) as server:
         queue = Queue(server)
         sizes = [3000 + 300 * number for number in range(11)]

@@ -45,7 +45,6 @@ def make_a_log(tmp_path: Path) -> Path:
             if number % 10 == 0:
                 connection.ask(b"reserve-job %d\r\n" % number)
                 assert connection.ask(b"bury %d 9\r\n" % number) == b"BURIED\r\n"
-        connection.close()
     assert len(list(log.glob("*.tql"))) > 3
     return log
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -63,21 +59,7 @@ def refused(tmp_path: Path, *options: object) -> tuple[int, str]:
 
 
 @pytest.mark.exhaustive
-def test_a_directory_that_another_server_of_ours_has_is_refused_with_10(tmp_path: Path) -> None:
-    with serving(tmp_path) as first:
-        connection = first.connect()
-        status, said = refused(tmp_path, "-b", tmp_path / "log")
-        assert status == 10
-        assert f"is locked by process {first.process.pid} on " in said
-        assert "nothing was touched" in said
-        assert put(connection) == b"INSERTED 1\r\n"
-        connection.close()
-
-
-@pytest.mark.exhaustive
-def test_a_directory_that_a_real_beanstalkd_has_is_refused_with_10_and_the_other_way_round(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_of_a_beanstalkd_is_refused_with_10_and_vice_versa(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     with ServerProcess(theirs("-p0", "-b", folder), tmp_path) as real:
@@ -179,57 +161,6 @@ def end_daemon(pid: int, client: Connection) -> None:
     assert client.reply() == b""
 
 
-@contextmanager
-def held_open(path: Path) -> Iterator[Callable[[], bool]]:
-    """Have whoever opens a file wait in that call: we hold a lease of it, which the kernel asks
-    back by SIGIO and waits for, `/proc/sys/fs/lease-break-time` seconds at most.
-
-    :return: tells whether somebody waits.
-    """
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
-    try:
-        with path.open("rb+") as file:
-            hold(file)
-            yield lambda: fcntl.fcntl(file, fcntl.F_GETLEASE) != fcntl.F_WRLCK
-    finally:
-        signal.signal(signal.SIGIO, before)
-
-
-def hold(file: BinaryIO) -> None:
-    try:
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError as problem:
-        pytest.skip(f"no leases on this file system: {problem}")
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(not hasattr(fcntl, "F_SETLEASE"), reason="only Linux has leases")
-@pytest.mark.parametrize("command", [ours, ours_at_once])
-def test_ctrl_c_while_a_log_is_read_is_one_line_and_130(
-    command: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    with serving(tmp_path) as first:
-        first.connect().close()
-        first.terminate()
-    segment = newest_segment(tmp_path / "log")
-    before = segment.read_bytes()
-    with (
-        held_open(segment) as is_waited_for,
-        ServerProcess(command("-p0", "-b", tmp_path / "log"), tmp_path) as server,
-    ):
-        give_up = time.monotonic() + LIMIT_S
-        while not is_waited_for():
-            assert server.process.poll() is None and time.monotonic() < give_up
-            time.sleep(0.01)
-        server.process.send_signal(signal.SIGINT)
-        status, said = server.ended()
-    assert status == 130, said
-    assert "Traceback" not in said
-    assert said.count("stopped while the log was read; nothing was changed\n") == 1
-    assert list((tmp_path / "log").glob("*.tql")) == [segment]
-    assert segment.read_bytes() == before
-
-
 # It ends.
 
 
@@ -241,8 +172,6 @@ def test_sigterm_answers_what_was_begun_and_seals_the_log(tmp_path: Path) -> Non
         assert put(connection, b"kept") == b"INSERTED 1\r\n"
         assert server.terminate() == -signal.SIGTERM
         assert (connection.reply(), waiting.reply()) == (b"", b"")
-        connection.close()
-        waiting.close()
     assert read_log(tmp_path / "log") == (True, {b"kept"})
     assert newest_segment(tmp_path / "log").read_bytes().endswith(b"TQLEND\r\n")
 
@@ -258,7 +187,6 @@ def test_a_hang_up_while_a_reserve_waits_is_noticed_at_once(tmp_path: Path) -> N
             assert server.process.poll() is None
         put(connection)
         assert connection.ask(b"peek-ready\r\n") == b"FOUND 1 1\r\nx\r\n"
-        connection.close()
 
 
 # A client in the wild.

@@ -44,7 +44,7 @@ def stop_while_they_close(
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_connections_that_end_during_a_stop_change_nothing(
+def test_connections_that_end_in_a_stop_change_no_job(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     with serve(tmp_path) as server:

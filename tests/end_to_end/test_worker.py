@@ -65,9 +65,7 @@ async def gone(client: Client, job: int) -> None:
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("concurrency", [1, 7])
 @pytest.mark.parametrize("in_threads", [False, True])
-async def test_all_jobs_are_done_once(
-    server: ServerProcess, concurrency: int, in_threads: bool
-) -> None:
+async def test_each_job_is_done(server: ServerProcess, concurrency: int, in_threads: bool) -> None:
     tube = f"all-{concurrency}-{in_threads}"
     bodies: list[bytes] = []
     names: set[str] = set()
@@ -184,9 +182,7 @@ async def test_a_coroutine_may_await_what_is_asyncios_and_deferreds(
 
 
 @pytest.mark.one_in(2)
-async def test_a_body_in_what_is_raised_cannot_reach_a_terminal(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+async def test_a_raised_body_cannot_reach_a_terminal(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
     async with connected(endpoint_of(server)) as client:
         await client.use("harmful")
@@ -196,21 +192,6 @@ async def test_a_body_in_what_is_raised_cannot_reach_a_terminal(
         log = stop(process)
         assert "ValueError: \\x1b]0;owned\\x07\\u009b2J\\u202e" in log
         assert log.replace("\n", "").replace("\t", "").isprintable()
-        await client.delete(job)
-
-
-@pytest.mark.one_in(2)
-async def test_on_another_reactor_it_is_told_what_is_missing(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    (tmp_path / "jobs.py").write_text(FUNCTIONS)
-    async with connected(endpoint_of(server)) as client:
-        await client.use("no-asyncio")
-        job = await client.put(b"x")
-        options = ("--reactor", "default", "--tube", "no-asyncio", "--attempts", "1")
-        process = work(server, tmp_path, *options, "jobs:both_kinds")
-        await state_of(client, job, "buried")
-        assert "run beanstalk-work with --reactor asyncio" in stop(process)
         await client.delete(job)
 
 
@@ -255,9 +236,7 @@ async def state_of(client: Client, job: int, wanted: str) -> None:
 
 
 @pytest.mark.one_in(2)
-async def test_the_command_runs_a_shell_whose_input_is_the_body(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+async def test_a_shell_has_the_body_as_its_input(server: ServerProcess, tmp_path: Path) -> None:
     async with connected(endpoint_of(server)) as client:
         await client.use("shell")
         jobs = [await client.put(body) for body in (b"one\0", b"two")]
@@ -321,7 +300,7 @@ missed = "one"
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("server", [ours], indirect=True)
 @pytest.mark.parametrize("has_function", [False, True])
-async def test_the_command_puts_recurring_jobs(
+async def test_recurring_jobs_are_put(
     server: ServerProcess, has_function: bool, tmp_path: Path
 ) -> None:
     """Alone, and beside a function that does them, and jobs of another tube by weight."""

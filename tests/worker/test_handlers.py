@@ -33,9 +33,7 @@ async def test_an_outcome_comes_back(threads: PoolThreads) -> None:
         await threads.run(lambda: 1 // 0)
 
 
-async def test_a_deferred_that_comes_out_of_a_thread_is_given_on_at_once(
-    threads: PoolThreads,
-) -> None:
+async def test_a_deferred_out_of_a_thread_is_given_on_at_once(threads: PoolThreads) -> None:
     given: Deferred[None] = Deferred()
     came: list[Any] = []
     threads.run(lambda: given).addCallback(lambda result: came.append(result))
@@ -73,9 +71,7 @@ def test_both_kinds_give_what_they_have(loop: asyncio.AbstractEventLoop) -> None
     assert told == ["at once", "later"]
 
 
-def test_what_a_deferred_fails_with_is_raised_where_it_is_awaited(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+def test_a_deferreds_failure_is_raised_where_it_is_awaited(loop: asyncio.AbstractEventLoop) -> None:
     later: Deferred[str] = Deferred()
     running = in_a_task(asking(later, []), loop)
     loop.call_later(0.001, later.errback, LookupError("no"))
@@ -84,7 +80,7 @@ def test_what_a_deferred_fails_with_is_raised_where_it_is_awaited(
 
 
 @pytest.mark.parametrize("awaits_twisted", [False, True])
-def test_to_cancel_it_cancels_what_it_awaits(
+def test_cancelling_goes_to_what_is_awaited(
     loop: asyncio.AbstractEventLoop, awaits_twisted: bool
 ) -> None:
     told: list[str] = []
@@ -157,9 +153,7 @@ def test_what_would_end_the_process_only_fails(
 
 
 @pytest.mark.parametrize("exits", [SystemExit(3), KeyboardInterrupt()])
-def test_nor_does_it_in_a_task_that_this_one_makes(
-    loop: asyncio.AbstractEventLoop, exits: BaseException
-) -> None:
+def test_nor_does_it_in_a_task_of_it(loop: asyncio.AbstractEventLoop, exits: BaseException) -> None:
     async def inner() -> None:
         await asyncio.sleep(0)
         raise exits

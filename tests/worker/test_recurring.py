@@ -278,9 +278,7 @@ def test_the_runs_that_are_shown_are_those_that_come(cron: str, zone: str, after
     st.sampled_from([datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)]),
 )  # fmt: skip
 @settings(max_examples=share(200), deadline=None)
-def test_times_do_not_depend_on_when_one_looks(
-    first: int, second: int, cron: str, day: datetime
-) -> None:
+def test_times_do_not_depend_on_looking(first: int, second: int, cron: str, day: datetime) -> None:
     schedule = every(cron, zone="Europe/Berlin", missed="all", catch_up_s=6 * HOUR_S)
     start_s = day.timestamp()
     looks = sorted((first, second))
@@ -342,9 +340,7 @@ def test_two_schedules_of_a_tube_are_told_apart_by_their_names() -> None:
     ("missed", "made"),
     [("none", []), ("one", ["15:00"]), ("all", ["13:00", "14:00", "15:00"])],
 )
-def test_a_scheduler_that_was_away_makes_up_for_what_it_is_told_to(
-    missed: str, made: list[str]
-) -> None:
+def test_a_scheduler_that_was_away_makes_up_as_it_is_told(missed: str, made: list[str]) -> None:
     place = Place()
     first = place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
     place.world.advance(60)
@@ -466,9 +462,7 @@ def test_a_scheduler_that_stops_sends_nothing_more() -> None:
     st.tuples(st.sampled_from(["lose", "start", "stop", "finish", "kill"]), st.integers(1, 1500)),
     max_size=12,
 ))  # fmt: skip
-def test_no_time_has_two_jobs_and_none_that_can_be_made_up_for_has_none(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_no_time_has_two_jobs_and_none_to_be_made_up_has_none(steps: list[tuple[str, int]]) -> None:
     place = Place(has_log=True)
     schedule = every("*/10 * * * *", missed="all")
     running = [place.scheduler(schedule)]

@@ -15,7 +15,6 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.handlers import InlineThreads
 from beanstalk_twisted.worker.policy import (
     PATIENCE_S,
     POLL_MOST_S,
@@ -28,7 +27,7 @@ from beanstalk_twisted.worker.policy import (
     TookTooLong,
     TooManyAttempts,
 )
-from beanstalk_twisted.worker.serialisers import Json, Unreadable
+from beanstalk_twisted.worker.serialisers import Json
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
 from tests.client.world import is_waiting, result
@@ -51,18 +50,6 @@ def test_a_job_that_is_done_is_deleted(shop: Shop) -> None:
     assert bodies == [b"hello"]
     assert shop.jobs() == {}
     assert shop.noted.told == [("began", job), ("ended", job, Delete())]
-
-
-def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone(shop: Shop) -> None:
-    shop.put(b"1")
-    shop.world.result(shop.producer.use("other"))
-    shop.put(b"2")
-    shop.world.result(shop.producer.use("default"))
-    shop.put(b"3")
-    bodies = []
-    shop.worker(lambda attempt: bodies.append(attempt.body))
-    assert bodies == [b"1"]
-    assert shop.jobs() == {"ready": 2}
 
 
 def test_several_tubes_may_be_watched_and_default_among_them(shop: Shop) -> None:
@@ -109,20 +96,13 @@ def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any], sho
     assert shop.noted.named("ended") == [(job, Delete())]
 
 
-def test_a_function_in_a_thread_does_jobs(shop: Shop) -> None:
-    bodies = []
-    shop.worker(lambda attempt: bodies.append(attempt.body), in_threads=InlineThreads())
-    shop.put(b"blocks")
-    assert bodies == [b"blocks"]
-    assert shop.jobs() == {}
-
-
 def test_an_attempt_knows_its_job_and_its_time(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, serialiser=Json(), touches=False)
     job = shop.put(b'{"a":1}', ttr=10, priority=7)
     (attempt,) = slow.begun
     assert (attempt.id, attempt.body, attempt.value) == (job, b'{"a":1}', {"a": 1})
     assert (attempt.tube, attempt.number, attempt.stats.pri) == (TUBE, 1, 7)
+    assert repr(attempt) == f"<Attempt job {job} of {TUBE}, attempt 1>"
     assert attempt.time_left_s() == 10
     shop.world.advance(4)
     assert attempt.time_left_s() == pytest.approx(6)
@@ -180,20 +160,6 @@ def test_a_job_that_fails_is_tried_later_and_later_and_then_buried(shop: Shop) -
     assert len(times) == 5 and shop.stats(job).state == "buried"
 
 
-def test_a_job_that_its_handler_only_releases_is_tried_for_ever(shop: Shop) -> None:
-    numbers = []
-
-    def not_yet(attempt: Attempt[Any]) -> Release:
-        numbers.append(attempt.number)
-        return Release(10)
-
-    shop.worker(not_yet, policy=Retry(most_attempts=2))
-    shop.put()
-    shop.world.advance(100)
-    assert len(numbers) >= 9
-    assert shop.jobs() == {"delayed": 1}
-
-
 def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever(shop: Shop) -> None:
     job = shop.put()
     for _ in range(3):
@@ -208,16 +174,6 @@ def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever(shop: Shop) -> None
     assert shop.stats(job).state == "buried"
     ((failed, error),) = shop.noted.named("failed")
     assert failed == job and isinstance(error, TooManyAttempts)
-
-
-def test_a_body_that_cannot_be_read_is_buried_and_nobody_is_asked_to_do_it(shop: Shop) -> None:
-    slow = Slow()
-    shop.worker(slow, serialiser=Json())
-    job = shop.put(b"{")
-    assert slow.begun == []
-    assert shop.stats(job).state == "buried"
-    ((_, error),) = shop.noted.named("failed")
-    assert isinstance(error, Unreadable)
 
 
 @pytest.mark.parametrize("method", ["before", "after"])
@@ -236,19 +192,6 @@ def test_a_policy_with_a_fault_buries(method: str, clean_reactor: list[Failure])
     shop.worker(do, policy=Faulty())
     job = shop.put()
     assert shop.stats(job).state == "buried"
-    assert clean_reactor.pop().check(ZeroDivisionError)
-    assert not clean_reactor
-
-
-def test_a_hook_with_a_fault_harms_nobody(clean_reactor: list[Failure]) -> None:
-    class Faulty(type(Shop().noted)):  # type: ignore[misc]
-        def began(self, attempt: Attempt[Any]) -> None:
-            raise ZeroDivisionError
-
-    shop = Shop()
-    shop.worker(lambda attempt: None, hooks=[Faulty(), shop.noted])
-    job = shop.put()
-    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
     assert clean_reactor.pop().check(ZeroDivisionError)
     assert not clean_reactor
 
@@ -482,47 +425,29 @@ def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
     assert slow.begun[-1].id == last
 
 
-def test_an_idle_worker_waits_in_the_server_and_polls_not_at_all(shop: Shop, slow: Slow) -> None:
-    shop.worker(slow, 5)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(PATIENCE_S * 10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
-    shop.put()
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(PATIENCE_S * 10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
-
-
-def test_a_worker_with_one_connection_polls_four_times_a_second_while_it_has_a_job() -> None:
-    shop = Shop()
-    shop.worker(Slow(), 5, connections=1)
-    shop.put(ttr=1000)
-    shop.world.advance(10)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
-
-
-def test_a_full_worker_asks_for_nothing(shop: Shop, slow: Slow) -> None:
-    shop.worker(slow, 2)
-    for _ in range(3):
-        shop.put(ttr=1000)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(100)
-    assert shop.commands("reserve-with-timeout") == before
-    assert len(slow.begun) == 2
-
-
-def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster(shop: Shop) -> None:
-    slow = Slow()
-    shop.worker(slow, 5, connections=1)
-    shop.put(ttr=1)
+@pytest.mark.parametrize(
+    ("slots", "connections", "ttrs", "seconds", "asked"),
+    [
+        (5, 2, [], 10 * PATIENCE_S, 10), (5, 2, [1000], 10 * PATIENCE_S, 10),
+        (5, 1, [1000], 10, 10 / POLL_MOST_S), (2, 2, [1000] * 3, 100, 0),
+        # DEADLINE_SOON is an empty answer, and no reason to ask faster.
+        (5, 1, [1], 10, 10 / POLL_MOST_S),
+    ],
+    ids=["idle", "one waits", "none can wait", "full", "deadline soon"],
+)  # fmt: skip
+def test_a_worker_asks_so_often(
+    shop: Shop, slow: Slow, slots: int, connections: int, ttrs: list[int], seconds: float,
+    asked: float,
+) -> None:  # fmt: skip
+    shop.worker(slow, slots, connections=connections)
+    for ttr in ttrs:
+        shop.put(ttr=ttr)
     shop.world.advance(5)
     before = shop.commands("reserve-with-timeout")
-    shop.world.advance(10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
-    assert slow.cancelled == []
-    assert shop.noted.named("troubled") == []
+    shop.world.advance(seconds)
+    found = shop.commands("reserve-with-timeout") - before
+    assert found == pytest.approx(asked, abs=asked and 1)
+    assert (slow.cancelled, shop.noted.named("troubled")) == ([], [])
 
 
 # Losing the connection.
@@ -589,36 +514,6 @@ def test_a_delete_that_was_done_and_not_answered_is_called_unsettled(shop: Shop)
     ((unsettled, verdict, error),) = shop.noted.named("unsettled")
     assert (unsettled, verdict) == (job, Delete()) and isinstance(error, errors.Unanswered)
     assert shop.jobs() == {}
-
-
-def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
-    shop = Shop(has_log=True)
-    slow = Slow()
-    shop.worker(slow, 3)
-    jobs = [shop.put(b"%d" % number) for number in range(5)]
-    shop.world.advance(1)
-    shop.world.kill()
-    assert sorted(slow.cancelled) == jobs[:3]
-    shop.world.restart()
-    shop.world.advance(1)
-    while slow.waiting:
-        slow.finish(next(iter(slow.waiting)))
-        shop.world.settle()
-    assert shop.jobs() == {}
-    assert [body for body in sorted({each.body for each in slow.begun})] == [
-        b"%d" % number for number in range(5)
-    ]
-
-
-def test_a_server_that_restarts_while_the_reserve_waits_costs_nothing() -> None:
-    shop = Shop(has_log=True)
-    bodies: list[bytes] = []
-    shop.worker(lambda attempt: bodies.append(attempt.body), 3)
-    shop.world.kill()
-    shop.world.restart()
-    shop.world.advance(1)
-    shop.put(b"after")
-    assert bodies == [b"after"]
 
 
 def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_recovers() -> None:
@@ -736,17 +631,6 @@ def test_a_worker_may_be_told_to_stop_more_than_once(shop: Shop, slow: Slow) -> 
     for each in told:
         shop.world.result(each)
     shop.world.result(worker.stopService())
-
-
-def test_a_stopped_worker_can_be_started_again(shop: Shop) -> None:
-    bodies: list[bytes] = []
-    worker = shop.worker(lambda attempt: bodies.append(attempt.body), 3)
-    shop.put(b"1")
-    shop.world.result(worker.stopService())
-    shop.put(b"2")
-    worker.startService()
-    shop.put(b"3")
-    assert bodies == [b"1", b"2", b"3"]
 
 
 # Limits.

@@ -15,7 +15,6 @@ from beanstalk_twisted.client.commands.specs import SPECS, CommandSpec, Reply, j
 from beanstalk_twisted.client.commands.tags import NewJob, Tags
 from beanstalk_twisted.client.exchange import Impossible, ReplyReader
 from beanstalk_twisted.wire import extensions, grammar
-from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import Field
@@ -166,19 +165,6 @@ def test_too_few_or_too_many_values_are_refused() -> None:
     for args in ((), (1, 2)):
         with pytest.raises((TypeError, ValueError)):
             SPECS["delete"].line(args)
-
-
-def test_what_changes_jobs_is_never_sent_twice() -> None:
-    assert {name for name, spec in SPECS.items() if not spec.is_repeatable} == {
-        "put", "put-tagged", "put-at", "put-batch", "delete", "delete-batch", "release", "bury",
-        "touch", "kick", "kick-job", "kick-dead", "pause-tube", "quit", "flush-tube", "drain",
-        "undrain", "promote", "move-job", "update-job", "tube-policy", "forget-key",
-    }  # fmt: skip
-
-
-def test_commands_that_are_not_beanstalkds_own_are_known_as_such() -> None:
-    stock = {name for name, spec in SPECS.items() if not spec.is_extended}
-    assert stock == {row.name for row in COMMANDS}
 
 
 def test_an_error_names_the_command_and_the_job() -> None:

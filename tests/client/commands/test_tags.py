@@ -17,6 +17,7 @@ from beanstalk_twisted.client.endpoints import MOST_S
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.tags import PutTags
+from tests.client.commands.scripts import scripted
 from tests.client.test_announcement import PROBE, knows, say
 from tests.client.world import Line, World, error, is_waiting, result
 from tests.sampling import share
@@ -86,42 +87,36 @@ def test_values_of_any_kind_are_hashed_into_keys() -> None:
     )  # fmt: skip
 
 
-def test_a_put_says_whether_the_job_is_new() -> None:
-    async def script(client: Client) -> None:
-        first = await client.put(b"a", tube="t", tags=UNIQUE)
-        assert isinstance(first, Inserted) and first.is_new
-        again = await client.put(b"b", tube="t", delay=9, tags=UNIQUE)
-        assert (again, again.is_new, again.state) == (first, False, "ready")
-        assert (await client.peek(again)).body == b"a"
-        assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
-        later = Tags(unique="later")
-        assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
-        assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
-        await client.watch("t")
-        job = await client.reserve_job(first)
-        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "reserved"
-        await client.bury(job)
-        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "buried"
-        await client.delete(first)
-        gone = await client.put(b"e", tube="t", tags=UNIQUE)
-        assert (gone, gone.state) == (first, "deleted")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_a_put_says_whether_the_job_is_new(client: Client) -> None:
+    first = await client.put(b"a", tube="t", tags=UNIQUE)
+    assert isinstance(first, Inserted) and first.is_new
+    again = await client.put(b"b", tube="t", delay=9, tags=UNIQUE)
+    assert (again, again.is_new, again.state) == (first, False, "ready")
+    assert (await client.peek(again)).body == b"a"
+    assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
+    later = Tags(unique="later")
+    assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
+    assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
+    await client.watch("t")
+    job = await client.reserve_job(first)
+    assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "reserved"
+    await client.bury(job)
+    assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "buried"
+    await client.delete(first)
+    gone = await client.put(b"e", tube="t", tags=UNIQUE)
+    assert (gone, gone.state) == (first, "deleted")
 
 
-def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all() -> None:
-    async def script(client: Client) -> None:
-        jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
-        first, second, third = await client.put_batch(jobs, tags=Tags(unique="all"))
-        assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
-        assert third == first
-        assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
-        again = await client.put_batch([b"b"], tags=Tags(unique="all"))
-        assert (again[0], again[0].state) == (second, "ready")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all(client: Client) -> None:
+    jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
+    first, second, third = await client.put_batch(jobs, tags=Tags(unique="all"))
+    assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
+    assert third == first
+    assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
+    again = await client.put_batch([b"b"], tags=Tags(unique="all"))
+    assert (again[0], again[0].state) == (second, "ready")
 
 
 # Announced or not.

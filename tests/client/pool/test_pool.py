@@ -56,16 +56,6 @@ def test_jobs_go_to_the_server_of_their_tube(fleet: Fleet) -> None:
         assert (stats.tube, stats.pri, stats.ttr) == (tube, 7, 9)
 
 
-def test_puts_into_many_tubes_at_once_land_where_they_belong(fleet: Fleet) -> None:
-    pool = fleet.pool()
-    tubes = [f"t{number % 7}" for number in range(50)]
-    puts = [pool.put(tube, tube.encode()) for tube in tubes]
-    fleet.settle()
-    for tube, put in zip(tubes, puts, strict=True):
-        assert fleet.result(pool.stats_job(result(put))).tube == tube
-    assert set(map(pool.server_of, tubes)) == set(TWO)
-
-
 def test_commands_about_a_tube_go_to_its_server(fleet: Fleet) -> None:
     pool = fleet.pool()
     for tube in both(fleet):
@@ -224,32 +214,6 @@ def test_many_callers_are_served_in_the_order_in_which_they_asked(fleet: Fleet) 
 # Nothing is reserved that nobody wants.
 
 
-def test_as_long_as_there_are_jobs_no_more_are_reserved_than_are_wanted(fleet: Fleet) -> None:
-    tubes = both(fleet)
-    pool = fleet.pool(tubes=tubes)
-    for tube in tubes * 3:
-        fleet.result(pool.put(tube, b"x"))
-    for wanted in range(1, 6):
-        fleet.result(pool.reserve())
-        total = fleet.result(pool.stats()).total
-        assert total["current-jobs-reserved"] == wanted
-        assert total["current-waiting"] == 0
-
-
-def test_when_nobody_waits_no_reserve_waits_at_any_server() -> None:
-    fleet = Fleet("a", "b", "c")
-    pool = fleet.pool(tubes=[fleet.tube_on(name) for name in fleet.worlds])
-    reserve = pool.reserve()
-    fleet.settle()
-    assert [fleet.waiting(name) for name in fleet.worlds] == [1, 1, 1]
-    fleet.result(pool.put(fleet.tube_on("b"), b"x"))
-    fleet.result(reserve)
-    assert [fleet.waiting(name) for name in fleet.worlds] == [0, 0, 0]
-    other = fleet.result(pool.put(fleet.tube_on("c"), b"x"))
-    stats = fleet.result(pool.stats_job(other))
-    assert (stats.state, stats.reserves) == ("ready", 0)
-
-
 def test_of_two_jobs_that_come_at_once_the_second_is_ready_again_at_once(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool, other = fleet.pool(tubes=tubes), fleet.pool(tubes=tubes)
@@ -269,7 +233,8 @@ def test_of_two_jobs_that_come_at_once_the_second_is_ready_again_at_once(fleet: 
     assert fleet.result(pool.delete(first)) is None
 
 
-def test_of_two_jobs_that_come_at_once_the_second_goes_to_the_next_caller(fleet: Fleet) -> None:
+def test_of_two_jobs_that_come_at_once_the_second_goes_to_the_next_caller() -> None:
+    fleet = Fleet(*TWO)
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     reserves = [pool.reserve(), pool.reserve()]
@@ -377,16 +342,6 @@ def test_who_waits_for_a_time_is_told_when_it_is_over(fleet: Fleet) -> None:
     fleet.advance(0.2)
     error(reserve, errors.TimedOut)
     assert [fleet.waiting(name) for name in TWO] == [0, 0]
-
-
-def test_who_does_not_wait_is_answered_beside_others_who_do(fleet: Fleet) -> None:
-    pool = fleet.pool(tubes=both(fleet))
-    waits = pool.reserve()
-    fleet.settle()
-    error(settled(fleet, pool.reserve_with_timeout(0)), errors.TimedOut)
-    assert is_waiting(waits)
-    fleet.result(pool.put(fleet.tube_on("a"), b"x"))
-    assert fleet.result(waits).body == b"x"
 
 
 def test_wrong_arguments_raise_at_once() -> None:
@@ -652,9 +607,7 @@ def test_the_application_is_told_when_servers_come_and_go(fleet: Fleet) -> None:
     assert pool.down == ["a"]
 
 
-def test_a_fault_in_a_callback_of_the_application_does_no_harm(
-    clean_reactor: list[Failure], fleet: Fleet
-) -> None:
+def test_a_fault_in_a_callback_does_no_harm(clean_reactor: list[Failure], fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = Pool(fleet.servers(), tubes, reactor=fleet.clock, changed=fail, lost=fail)
     pool.startService()

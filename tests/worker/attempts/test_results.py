@@ -244,7 +244,7 @@ def test_a_serialiser_that_raises_what_ends_a_coroutine_has_failed() -> None:
 
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("hook", ["began", "touched", "ended"])
-def test_a_hook_may_raise_anything(
+def test_hooks_may_raise(
     hook: str, kind: type[BaseException], clean_reactor: list[Failure]
 ) -> None:
     class Faulty(Noted):
@@ -279,7 +279,7 @@ def test_a_fault_of_the_workers_own_gives_the_job_back_later(clean_reactor: list
 
 @pytest.mark.parametrize("junk", [None, "x", Release, 1])
 @pytest.mark.parametrize("method", ["before", "after"])
-def test_a_policy_that_says_nothing_buries(
+def test_a_policy_without_words_buries(
     method: str, junk: Any, clean_reactor: list[Failure]
 ) -> None:
     class Odd(Retry):
