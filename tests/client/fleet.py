@@ -44,7 +44,6 @@ class Fleet:
         ]
 
     def pool(self, *names: str, **options: Any) -> Pool:
-        """Start a pool over these servers, or over all."""
         pool = Pool(
             self.servers(*names), reactor=self.clock, lost=self._note_lost, changed=self._changed,
             make_client=partial(Client, backoff=Backoff(lambda: 1.0)), **options,
@@ -60,12 +59,10 @@ class Fleet:
         self.changes += 1
 
     def tube_on(self, name: str, *, among: tuple[str, ...] = ()) -> str:
-        """Find a tube that is on this server."""
         split = Split(dict.fromkeys(among or self.worlds, 1))
         return next(tube for tube in map("t{}".format, range(999)) if split.server_of(tube) == name)
 
     def settle(self) -> None:
-        """Let all happen that needs no time."""
         for _ in range(MAX_ROUNDS):
             if not any([world.step() for world in self.worlds.values()]):
                 return
@@ -89,7 +86,6 @@ class Fleet:
         return result(waited)
 
     def run(self, script: Coroutine[Any, Any, T]) -> T:
-        """The same for a coroutine."""
         return self.result(Deferred.fromCoroutine(script))
 
     def waiting(self, name: str) -> int:

@@ -14,6 +14,7 @@ from twisted.logger import capturedLogs
 from beanstalk_twisted.client import Tags, errors
 from beanstalk_twisted.client.connection import Connection, connect
 from beanstalk_twisted.client.endpoints import MOST_S
+from beanstalk_twisted.client.service import Client
 from tests.client.world import Line, World, error, is_waiting, result
 
 PROBE = b"capabilities\r\n"
@@ -42,13 +43,11 @@ CALLS: dict[str, Any] = {
 
 
 def knows(*words: str) -> bytes:
-    """Say what a server knows."""
     listed = "".join(["---\n", *(f"- {word}\n" for word in words)]).encode()
     return b"OK %d\r\n%b\r\n" % (len(listed), listed)
 
 
 def say(world: World, *replies: bytes) -> None:
-    """Answer in the place of the server."""
     for reply in replies:
         world.link.transport.unsent += reply
         world.link.transport.read()
@@ -56,9 +55,7 @@ def say(world: World, *replies: bytes) -> None:
 
 @pytest.mark.parametrize("refusal", [b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n", knows("other")])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_server_that_does_not_know_it_is_sent_nothing_but_the_question(
-    name: str, refusal: bytes
-) -> None:
+def test_a_server_that_does_not_know_it_is_only_asked(name: str, refusal: bytes) -> None:
     line = Line(server="queue.example:11300")
     asked = CALLS[name](line.connection)
     assert line.sent() == PROBE
@@ -73,8 +70,7 @@ def test_a_server_that_does_not_know_it_is_sent_nothing_but_the_question(
     assert result(kick) == 0
 
 
-def test_a_server_is_asked_once_and_all_that_is_sent_behind_waits_in_its_order() -> None:
-    line = Line()
+def test_a_server_is_asked_once_and_all_that_is_sent_behind_waits_in_its_order(line: Line) -> None:
     to = line.connection
     use, batch, reserve = to.use("a"), to.put_batch([b"x", b"yz"], tube="b"), to.reserve()
     other, put = to.flush_tube("t"), to.put(b"z")
@@ -96,22 +92,7 @@ def test_a_server_is_asked_once_and_all_that_is_sent_behind_waits_in_its_order()
     assert line.sent() == b"flush-tube t all\r\n"
 
 
-def test_what_only_looks_like_a_stock_command_is_asked_for_too() -> None:
-    line = Line()
-    line.connection.reserve_batch(5)
-    assert line.sent() == PROBE
-
-
-def test_stock_commands_ask_nothing() -> None:
-    line = Line()
-    line.connection.put(b"x")
-    line.connection.watch("t")
-    line.connection.reserve()
-    assert line.sent() == b"put 65536 0 60 1\r\nx\r\nwatch t\r\nreserve\r\n"
-
-
-def test_one_question_serves_whoever_asks() -> None:
-    line = Line()
+def test_one_question_serves_whoever_asks(line: Line) -> None:
     probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
     assert line.sent() == PROBE
     line.say(knows("put-batch", "put idp:"))
@@ -120,18 +101,12 @@ def test_one_question_serves_whoever_asks() -> None:
     assert is_waiting(batch)
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_answered_or_asked_anew() -> None:
-    line = Line()
-    probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
-    probe.cancel()
-    error(probe, CancelledError)
-    assert line.sent() == PROBE
-    line.say(knows("put-batch"))
-    assert line.sent().startswith(b"put-batch 1\r\n")
-    assert is_waiting(batch)
-
-    line = Line()
-    line.connection.pauseProducing()
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_a_question_that_nobody_waits_for_is_answered_or_asked_anew(
+    line: Line, is_sent: bool
+) -> None:
+    if not is_sent:
+        line.connection.pauseProducing()
     probe, batch = line.connection.probe(), line.connection.put_batch([b"x"])
     probe.cancel()
     error(probe, CancelledError)
@@ -142,8 +117,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_answered_or_asked_anew() -
     assert is_waiting(batch)
 
 
-def test_a_cancelled_command_is_not_sent_when_the_answer_comes() -> None:
-    line = Line()
+def test_a_cancelled_command_is_not_sent_when_the_answer_comes(line: Line) -> None:
     batch, kick = line.connection.put_batch([b"x"]), line.connection.kick(1)
     batch.cancel()
     error(batch, CancelledError)
@@ -168,16 +142,14 @@ def test_a_server_that_does_not_answer_the_question_is_asked_again_by_the_next_c
     assert result(second) is None
 
 
-def test_a_connection_that_ends_before_the_answer_has_sent_nothing() -> None:
-    line = Line()
+def test_a_connection_that_ends_before_the_answer_has_sent_nothing(line: Line) -> None:
     batch, delete = line.connection.put_batch([b"x"]), line.connection.delete(1)
     line.end(ConnectionLost())
     assert error(batch, errors.NotCarriedOut).command == "put-batch"
     error(delete, errors.NotCarriedOut)
 
 
-def test_a_client_asks_when_it_needs_to_and_each_later_connection_at_once() -> None:
-    world = World()
+def test_a_client_asks_when_it_needs_to_and_each_later_connection_at_once(world: World) -> None:
     client = world.client()
     assert world.result(client.put(b"x")) == 1
     first = world.link.wire.peer
@@ -193,8 +165,7 @@ def test_a_client_asks_when_it_needs_to_and_each_later_connection_at_once() -> N
     assert world.result(client.probe()) >= set(CALLS) - {"put"}
 
 
-def test_a_client_takes_weights_and_mode_to_its_next_connection() -> None:
-    world = World()
+def test_a_client_takes_weights_and_mode_to_its_next_connection(world: World) -> None:
     client = world.client()
     asked: list[Any] = [
         client.watch("a", 3), client.watch("b"), client.watch("default", 2), client.watch("c", 9),
@@ -217,8 +188,7 @@ def test_a_client_takes_weights_and_mode_to_its_next_connection() -> None:
     assert is_waiting(reserve)
 
 
-def test_a_client_does_not_reserve_without_the_weights_that_it_has_chosen() -> None:
-    world = World()
+def test_a_client_does_not_reserve_without_the_weights_that_it_has_chosen(world: World) -> None:
     client = world.client()
     assert world.result(client.watch("a", 3)) == 2
     reserve = client.reserve()
@@ -239,9 +209,7 @@ def test_a_client_does_not_reserve_without_the_weights_that_it_has_chosen() -> N
     assert result(reserve).body == b"x"
 
 
-def test_a_client_finds_another_server_behind_its_address() -> None:
-    world = World()
-    client = world.client()
+def test_a_client_finds_another_server_behind_its_address(world: World, client: Client) -> None:
     assert world.result(client.put_batch([b"y"])) == (1,)
     world.link.transport.end(ConnectionLost())
     batch, put = client.put_batch([b"z"]), client.put(b"z")
@@ -254,16 +222,14 @@ def test_a_client_finds_another_server_behind_its_address() -> None:
     assert result(put) == 2
 
 
-def test_a_client_that_parts_sends_first_what_waits_for_the_answer() -> None:
-    world = World()
+def test_a_client_that_parts_sends_first_what_waits_for_the_answer(world: World) -> None:
     client = world.client()
     batch, quits = client.put_batch([b"x"]), client.quit()
     assert world.result(quits) is None
     assert result(batch) == (1,)
 
 
-def test_a_client_that_is_stopped_before_the_answer_has_sent_nothing() -> None:
-    world = World()
+def test_a_client_that_is_stopped_before_the_answer_has_sent_nothing(world: World) -> None:
     client = world.client()
     batch, stopped = client.put_batch([b"x"]), client.stopService()
     assert world.result(stopped) is None
@@ -282,8 +248,7 @@ def test_commands_that_wait_for_the_first_connection_have_the_question_ahead_of_
     assert result(cancel) is None
 
 
-def test_an_error_names_the_server_as_the_application_does() -> None:
-    world = World()
+def test_an_error_names_the_server_as_the_application_does(world: World) -> None:
     made: Any = connect(world.endpoint, reactor=world.clock)
     connection: Connection = world.result(made)
     connection.dataReceived = lambda data: Connection.dataReceived(  # type: ignore[method-assign]

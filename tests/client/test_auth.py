@@ -26,8 +26,7 @@ def guarded(world: World) -> None:
     world.server.service.require_access(held, InlineHashing())
 
 
-def test_a_client_shows_its_token_on_each_connection_before_anything_else() -> None:
-    world = World()
+def test_a_client_shows_its_token_on_each_connection_before_anything_else(world: World) -> None:
     guarded(world)
     client = world.client(token=SECRET)
     client.watch("mail")
@@ -39,8 +38,7 @@ def test_a_client_shows_its_token_on_each_connection_before_anything_else() -> N
     assert (result(again), world.connects) == (2, 2)
 
 
-def test_a_job_waits_for_the_answer_to_the_token() -> None:
-    line = Line()
+def test_a_job_waits_for_the_answer_to_the_token(line: Line) -> None:
     shown, put = line.connection.auth(SECRET), line.connection.put(b"x")
     assert line.sent().startswith(b"auth " + TOKEN + b"\r\n")
     line.say(b"AUTHORIZED\r\n")
@@ -67,8 +65,7 @@ def test_a_client_whose_token_is_nobodys_sends_nothing_else_and_says_so_without_
     assert len(told) == 1 and "UNAUTHORIZED" in str(formatEvent(told[0])) and WRONG not in text
 
 
-def test_whoever_waits_when_the_token_is_refused_is_told_so_at_once() -> None:
-    world = World()
+def test_whoever_waits_when_the_token_is_refused_is_told_so_at_once(world: World) -> None:
     guarded(world)
     client = world.client(token=WRONG, starts=False)
     again: list[Deferred[int]] = []
@@ -90,8 +87,7 @@ def test_whoever_waits_when_the_token_is_refused_is_told_so_at_once() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_wrong_token_is_a_failure_to_connect(failures: int) -> None:
-    world = World()
+def test_a_wrong_token_is_a_failure_to_connect(failures: int, world: World) -> None:
     guarded(world)
     client = world.client(token=WRONG, starts=False)
     told: list[object] = []
@@ -107,8 +103,7 @@ def test_a_wrong_token_is_a_failure_to_connect(failures: int) -> None:
     assert result(stopped) is None
 
 
-def test_whoever_waits_for_a_connection_waits_for_the_token_to_be_taken() -> None:
-    world = World()
+def test_whoever_waits_for_a_connection_waits_for_the_token_to_be_taken(world: World) -> None:
     guarded(world)
     client = world.client(token=WRONG, starts=False)
     told: list[object] = []
@@ -124,8 +119,7 @@ def test_whoever_waits_for_a_connection_waits_for_the_token_to_be_taken() -> Non
     assert world.result(client.put(b"x")) == 1
 
 
-def test_a_client_that_is_stopped_has_nobody_wait_for_the_answer_to_its_token() -> None:
-    world = World()
+def test_a_client_that_is_stopped_has_nobody_wait_for_the_answer_to_its_token(world: World) -> None:
     client = world.client(token=WRONG, starts=False)
     connected = client.whenConnected()
     client.startService()
@@ -135,8 +129,7 @@ def test_a_client_that_is_stopped_has_nobody_wait_for_the_answer_to_its_token() 
     assert result(stopped) is None
 
 
-def test_a_connection_that_ends_before_the_answer_to_the_token_is_a_failure() -> None:
-    world = World()
+def test_a_connection_that_ends_before_the_answer_to_the_token_is_a_failure(world: World) -> None:
     client = world.client(token=SECRET, starts=False)
     client.startService()
     connected = client.whenConnected(failAfterFailures=1)
@@ -148,8 +141,7 @@ def test_a_connection_that_ends_before_the_answer_to_the_token_is_a_failure() ->
     assert result(put) == 1
 
 
-def test_a_token_that_is_taken_again_has_the_client_go_on() -> None:
-    world = World()
+def test_a_token_that_is_taken_again_has_the_client_go_on(world: World) -> None:
     guarded(world)
     client = world.client(token=SECRET)
     assert world.result(client.put(b"x")) == 1
@@ -168,8 +160,7 @@ def test_a_token_that_is_taken_again_has_the_client_go_on() -> None:
     assert result(put) == 2
 
 
-def test_what_it_has_no_right_to_is_an_error_of_its_own() -> None:
-    world = World()
+def test_what_it_has_no_right_to_is_an_error_of_its_own(world: World) -> None:
     guarded(world)
     client = world.client(token=OTHER_TOKEN.decode())
     put = client.put(b"x")
@@ -178,14 +169,12 @@ def test_what_it_has_no_right_to_is_an_error_of_its_own() -> None:
     assert world.result(client.list_tubes()) == ("default",)
 
 
-def test_a_server_that_trusts_everybody_takes_any_token() -> None:
-    world = World()
+def test_a_server_that_trusts_everybody_takes_any_token(world: World) -> None:
     client = world.client(token=SECRET)
     assert world.result(client.put(b"x")) == 1
 
 
-def test_another_token_may_be_shown_on_a_connection() -> None:
-    world = World()
+def test_another_token_may_be_shown_on_a_connection(world: World) -> None:
     guarded(world)
     connection = world.connection()
     world.settle()
@@ -201,8 +190,7 @@ def test_another_token_may_be_shown_on_a_connection() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nquit", "é", "x" * 201])
-def test_what_can_be_no_token_is_not_sent_and_not_shown(token: str) -> None:
-    line = Line()
+def test_what_can_be_no_token_is_not_sent_and_not_shown(token: str, line: Line) -> None:
     with pytest.raises(ValueError, match="auth: token is 1 to 200 characters") as caught:
         line.connection.auth(token)
     assert not token or token not in str(caught.value)
@@ -258,14 +246,12 @@ def test_a_time_that_cannot_be_is_refused_when_a_client_is_made(
             make("127.0.0.1:1", reactor=World().clock, **options)
 
 
-def test_the_token_of_an_address_is_in_no_name_of_the_server() -> None:
-    world = World()
+def test_the_token_of_an_address_is_in_no_name_of_the_server(world: World) -> None:
     client = Client(f"beanstalk://:{SECRET}@127.0.0.1:1", reactor=world.clock)
     assert SECRET not in repr(vars(client._logged_endpoint))
 
 
-def test_the_client_for_several_servers_shows_it_on_all_its_connections() -> None:
-    world = World()
+def test_the_client_for_several_servers_shows_it_on_all_its_connections(world: World) -> None:
     guarded(world)
     clock: Any = world.clock
     pool = Pool([Server(world.endpoint, "one")], ["t"], reactor=clock, token=SECRET)

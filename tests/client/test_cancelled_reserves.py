@@ -13,35 +13,10 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.connection import GRACE_S
+from beanstalk_twisted.client.connection import GRACE_S, Connection
 from beanstalk_twisted.client.service import Client
 from tests.client.test_announcement import knows
 from tests.client.world import Line, World, error, is_waiting, result
-
-
-@pytest.mark.parametrize("seconds", [None, 10])
-def test_the_next_reserve_gets_it_at_once_and_can_delete_it(seconds: int | None) -> None:
-    world = World()
-    client, producer = world.client(), world.client()
-    cancelled = client.reserve()
-    wanted = client.reserve() if seconds is None else client.reserve_with_timeout(seconds)
-    cancelled.cancel()
-    error(cancelled, CancelledError)
-    job = world.result(producer.put(b"a", ttr=60))
-    world.settle()
-    assert result(wanted).id == job
-    stats = world.result(producer.stats_job(job))
-    assert (stats.state, stats.reserves, stats.releases) == ("reserved", 1, 0)
-    # What still waits in the server is the next reserve's, or ends with its time.
-    deleted = client.delete(job)
-    world.advance(11)
-    if seconds is None:
-        again = client.reserve()
-        world.result(producer.put(b"b"))
-        assert world.result(again).body == b"b"
-    world.settle()
-    assert result(deleted) is None
-
 
 # `cancel-reserve`.
 
@@ -71,9 +46,8 @@ def told() -> Line:
 
 @EACH_WAIT
 def test_what_waits_has_timed_out_and_then_the_cancel_is_answered(
-    wait: Callable[[Client], Deferred[Any]],
+    wait: Callable[[Client], Deferred[Any]], world: World
 ) -> None:
-    world = World()
     client = asked(world)
     ends: list[object] = []
 
@@ -91,8 +65,7 @@ def test_what_waits_has_timed_out_and_then_the_cancel_is_answered(
     assert world.connects == 1
 
 
-def test_a_job_that_came_before_is_the_reserves() -> None:
-    world = World()
+def test_a_job_that_came_before_is_the_reserves(world: World) -> None:
     client, producer = asked(world), world.client()
     reserve = client.reserve()
     world.settle()
@@ -105,18 +78,15 @@ def test_a_job_that_came_before_is_the_reserves() -> None:
     assert world.result(client.delete(result(reserve))) is None
 
 
-def test_nothing_that_waits_is_nothing_to_cancel() -> None:
-    world = World()
-    connection = world.connection()
+def test_nothing_that_waits_is_nothing_to_cancel(world: World, connection: Connection) -> None:
     assert world.result(connection.cancel_reserve()) is None
     assert world.result(connection.put(b"")) == 1
 
 
 @pytest.mark.parametrize("wait", WAITS[:2])
 def test_a_server_that_was_not_asked_before_it_cannot_be_asked_while_something_waits(
-    wait: Callable[[Any], Deferred[Any]],
+    wait: Callable[[Any], Deferred[Any]], line: Line
 ) -> None:
-    line = Line()
     waiting = wait(line.connection)
     line.sent()
     refused = error(line.connection.cancel_reserve(), errors.NotAnnounced)
@@ -140,9 +110,8 @@ def test_a_server_that_does_not_answer_a_cancel_is_dead() -> None:
 
 @EACH_WAIT
 def test_a_cancelled_deferred_cancels_what_waits_if_the_server_can(
-    wait: Callable[[Client], Deferred[Any]],
+    wait: Callable[[Client], Deferred[Any]], world: World
 ) -> None:
-    world = World()
     client = asked(world)
     waiting = wait(client)
     world.settle()
@@ -165,8 +134,7 @@ def test_it_is_not_cancelled_where_something_else_was_sent_behind_it() -> None:
     assert line.sent() == b"reserve\r\nkick 1\r\n"
 
 
-def test_nor_on_a_server_that_has_no_such_command() -> None:
-    line = Line()
+def test_nor_on_a_server_that_has_no_such_command(line: Line) -> None:
     line.connection.probe()
     line.say(knows("put-batch"))
     reserve = line.connection.reserve()
@@ -213,8 +181,7 @@ def test_a_job_that_comes_all_the_same_is_the_next_reserves_and_what_then_waits_
     assert result(delete) is None
 
 
-def test_jobs_of_a_cancelled_batch_are_given_back_with_their_priorities() -> None:
-    world = World()
+def test_jobs_of_a_cancelled_batch_are_given_back_with_their_priorities(world: World) -> None:
     client = asked(world)
     jobs = [world.result(client.put(b"", priority=each)) for each in (5, 6)]
     batch = client.reserve_batch(9)

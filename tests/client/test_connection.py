@@ -7,23 +7,19 @@ import weakref
 from typing import Any, cast
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.client import connection as module
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import CommandSpec, Job
+from beanstalk_twisted.client.commands.specs import Job
 from beanstalk_twisted.client.connection import GRACE_S, MAX_UNANSWERED, PART_S
 from beanstalk_twisted.client.endpoints import endpoint_of
 from beanstalk_twisted.client.exchange import PIECE_BYTES
 from beanstalk_twisted.client.pending import Ended
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, MemoryTransport
-from beanstalk_twisted.wire import grammar
-from beanstalk_twisted.wire.commands import CHANGES, Command
-from beanstalk_twisted.wire.forms import INSERTED
-from beanstalk_twisted.wire.rights import OPEN
 from tests.client.world import Line, World, error, is_waiting, result
 
 STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
@@ -32,8 +28,7 @@ STATS_JOB_7 = b"OK 14\r\n---\nid: 7\npri: 5\n\r\n".replace(b"OK 14", b"OK 17")
 # Order.
 
 
-def test_commands_leave_at_once_and_answers_come_in_their_order() -> None:
-    line = Line()
+def test_commands_leave_at_once_and_answers_come_in_their_order(line: Line) -> None:
     put, delete, kick = (
         line.connection.put(b"a"), line.connection.delete(3), line.connection.kick(9),
     )  # fmt: skip
@@ -44,22 +39,7 @@ def test_commands_leave_at_once_and_answers_come_in_their_order() -> None:
     assert result(kick) == 2
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1 << 16])
-def test_a_pipeline_works_however_its_replies_are_cut(piece_bytes: int) -> None:
-    world = World(piece_bytes=piece_bytes)
-    connection = world.connection()
-    puts = [connection.put(b"\r\n%d" % number) for number in range(20)]
-    reserves = [connection.reserve() for _ in range(20)]
-    deletes = [connection.delete(number + 1) for number in range(20)]
-    world.settle()
-    assert [result(put) for put in puts] == list(range(1, 21))
-    bodies = [b"\r\n%d" % number for number in range(20)]
-    assert [result(job).body for job in reserves] == bodies
-    assert [result(delete) for delete in deletes] == [None] * 20
-
-
-def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before() -> None:
-    line = Line()
+def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before(line: Line) -> None:
     line.connection.put(b"a").addCallback(lambda job: line.connection.delete(job))
     later = line.connection.stats_tube("t")
     line.sent()
@@ -68,8 +48,7 @@ def test_what_an_answer_leads_to_is_sent_behind_what_was_sent_before() -> None:
     assert line.sent() == b"delete 1\r\n"
 
 
-def test_an_answered_command_leaves_nothing_for_the_garbage_collector() -> None:
-    line = Line()
+def test_an_answered_command_leaves_nothing_for_the_garbage_collector(line: Line) -> None:
     gc.disable()
     try:
         put = line.connection.put(b"a")
@@ -89,10 +68,7 @@ def test_an_answered_command_leaves_nothing_for_the_garbage_collector() -> None:
     "said",
     [b"WHAT_IS_THIS\r\n", b"DELETED\r\n", b"INSERTED x\r\n", b"x" * 300, b"OUT_OF_STORAGE\r\n"],
 )
-def test_an_unknown_or_impossible_reply_ends_the_connection_and_says_what_it_was(
-    said: bytes,
-) -> None:
-    line = Line()
+def test_an_impossible_reply_ends_the_connection_and_is_told(said: bytes, line: Line) -> None:
     put, later = line.connection.put(b"a"), line.connection.delete(1)
     line.say(said, b"INSERTED 1\r\nDELETED\r\n")
     line.part()
@@ -118,10 +94,7 @@ def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize("refusal", [b"BAD_FORMAT", b"UNKNOWN_COMMAND", b"INTERNAL_ERROR"])
-def test_a_refused_put_line_ends_the_connection_before_more_of_bodies_is_obeyed(
-    refusal: bytes,
-) -> None:
-    line = Line()
+def test_a_refused_put_line_ends_the_connection_before_its_body(refusal: bytes, line: Line) -> None:
     put, later = line.connection.put(b"delete 5"), line.connection.kick(1)
     line.say(refusal + b"\r\nKICKED 1\r\n")
     assert error(put, errors.ErrorReply).word == refusal
@@ -147,32 +120,10 @@ def test_a_refused_put_costs_only_itself(reply: bytes, kind: type[errors.ErrorRe
     assert result(later) == 2
 
 
-def test_a_body_that_is_too_big_is_read_by_the_server_and_the_next_command_is_in_step() -> None:
-    world = World()
-    connection = world.connection()
-    too_big = connection.put(b"delete 1\r\n" * 20_000)
-    later = connection.put(b"small")
-    world.settle()
-    error(too_big, errors.JobTooBig)
-    assert result(later) == 1
-
-
-def test_a_draining_server_refuses_puts_and_nothing_else() -> None:
-    world = World()
-    connection = world.connection()
-    world.result(connection.put(b"a"))
-    world.server.service.drain()
-    put, reserve = connection.put(b"b"), connection.reserve()
-    world.settle()
-    error(put, errors.Draining)
-    assert result(reserve).body == b"a"
-
-
 # Deadlines.
 
 
-def test_a_peer_that_never_answers_is_given_up_after_the_grace() -> None:
-    world = World()
+def test_a_peer_that_never_answers_is_given_up_after_the_grace(world: World) -> None:
     connection = world.connection()
     world.link.wire.cut_off()
     put = connection.put(b"a")
@@ -259,8 +210,7 @@ def test_a_large_body_that_leaves_slowly_is_no_silence() -> None:
 # Cancelling.
 
 
-def test_the_answer_to_a_cancelled_command_is_swallowed_and_the_order_kept() -> None:
-    line = Line()
+def test_the_answer_to_a_cancelled_command_is_swallowed_and_the_order_kept(line: Line) -> None:
     first, second, third = (line.connection.put(b"%d" % number) for number in range(3))
     second.cancel()
     error(second, CancelledError)
@@ -283,7 +233,6 @@ def test_a_job_that_comes_for_a_cancelled_reserve_is_given_back_with_its_priorit
 
 
 def given_back(line: Line) -> None:
-    """Let a job come for a `reserve` that was cancelled."""
     reserve = line.connection.reserve()
     reserve.cancel()
     error(reserve, CancelledError)
@@ -292,8 +241,7 @@ def given_back(line: Line) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["reserve", "reserve-with-timeout 9"])
-def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str) -> None:
-    line = Line()
+def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str, line: Line) -> None:
     given_back(line)
     connection = line.connection
     reserve = connection.reserve() if wanted == "reserve" else connection.reserve_with_timeout(9)
@@ -306,16 +254,14 @@ def test_a_reserve_waits_until_a_job_that_is_given_back_is(wanted: str) -> None:
     assert (result(reserve), result(put)) == (Job(7, b"a"), 8)
 
 
-def test_a_reserve_is_sent_also_if_the_job_to_give_back_is_gone() -> None:
-    line = Line()
+def test_a_reserve_is_sent_also_if_the_job_to_give_back_is_gone(line: Line) -> None:
     given_back(line)
     line.connection.reserve()
     line.say(b"NOT_FOUND\r\n")
     assert line.sent() == b"reserve\r\n"
 
 
-def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost() -> None:
-    line = Line()
+def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost(line: Line) -> None:
     given_back(line)
     cancelled, lost = line.connection.reserve(), line.connection.reserve()
     cancelled.cancel()
@@ -324,21 +270,7 @@ def test_a_reserve_that_waits_for_that_can_be_cancelled_and_lost() -> None:
     error(lost, errors.NotCarriedOut)
 
 
-def test_on_a_server_the_job_of_a_cancelled_reserve_is_ready_again_as_it_was() -> None:
-    world = World()
-    connection, other = world.connection(), world.connection()
-    reserve = connection.reserve_with_timeout(60)
-    world.settle()
-    reserve.cancel()
-    error(reserve, CancelledError)
-    job = world.result(other.put(b"a", priority=77))
-    stats = world.result(other.stats_job(job))
-    assert (stats.state, stats.pri, stats.reserves, stats.releases) == ("ready", 77, 1, 1)
-    assert world.result(connection.reserve_with_timeout(0)).id == job
-
-
-def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody() -> None:
-    line = Line()
+def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody(line: Line) -> None:
     reserve = line.connection.reserve_job(7)
     reserve.cancel()
     error(reserve, CancelledError)
@@ -346,8 +278,7 @@ def test_a_job_that_vanishes_while_it_is_given_back_harms_nobody() -> None:
     assert line.connection.is_open
 
 
-def test_a_reserve_after_a_cancelled_one_takes_its_place_in_the_server() -> None:
-    line = Line()
+def test_a_reserve_after_a_cancelled_one_takes_its_place_in_the_server(line: Line) -> None:
     for _ in range(3):
         tried = line.connection.reserve()
         tried.cancel()
@@ -375,26 +306,7 @@ def test_a_reserve_of_other_tubes_does_not_take_the_place_of_a_cancelled_one() -
         assert result(reserve) == Job(1, b"a")
 
 
-def test_a_loop_of_reserves_that_are_cut_short_gets_each_job_once() -> None:
-    world = World()
-    worker, producer = world.connection(), world.connection()
-    got = []
-    for number in range(12):
-        reserve = worker.reserve()
-        # A Clock cannot be the reactor here: the cut is what addTimeout does.
-        world.advance(1)
-        reserve.cancel()
-        error(reserve, CancelledError)
-        if number % 3 == 0:
-            reserve = worker.reserve()
-            world.result(producer.put(b"%d" % number))
-            got.append(result(reserve).body)
-    assert got == [b"0", b"3", b"6", b"9"]
-    assert world.result(producer.stats()).cmd_reserve == 5
-
-
-def test_what_was_not_begun_when_it_was_cancelled_is_not_sent() -> None:
-    world = World()
+def test_what_was_not_begun_when_it_was_cancelled_is_not_sent(world: World) -> None:
     connection = world.connection()
     large = connection.put(b"x" * 60_000)
     connection.pauseProducing()
@@ -410,8 +322,7 @@ def test_what_was_not_begun_when_it_was_cancelled_is_not_sent() -> None:
 # Back-pressure.
 
 
-def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them() -> None:
-    line = Line()
+def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them(line: Line) -> None:
     body = bytes(10 * PIECE_BYTES)
     put = line.connection.put(body)
     assert len(line.transport.unread) <= OUTPUT_LIMIT_BYTES + PIECE_BYTES
@@ -421,8 +332,7 @@ def test_a_large_body_goes_to_the_transport_in_pieces_as_it_takes_them() -> None
     assert result(put) == 1
 
 
-def test_room_waits_while_the_server_does_not_read() -> None:
-    line = Line()
+def test_room_waits_while_the_server_does_not_read(line: Line) -> None:
     assert result(line.connection.room()) is None
     line.connection.put(bytes(60_000))
     line.connection.put(bytes(60_000))
@@ -434,8 +344,7 @@ def test_room_waits_while_the_server_does_not_read() -> None:
     assert result(room) is None
 
 
-def test_room_waits_while_too_much_has_no_answer() -> None:
-    line = Line()
+def test_room_waits_while_too_much_has_no_answer(line: Line) -> None:
     for _ in range(MAX_UNANSWERED - 1):
         line.connection.kick(1)
     line.sent()
@@ -448,8 +357,7 @@ def test_room_waits_while_too_much_has_no_answer() -> None:
     assert result(room) is None
 
 
-def test_those_who_wait_for_room_are_let_in_one_by_one() -> None:
-    line = Line()
+def test_those_who_wait_for_room_are_let_in_one_by_one(line: Line) -> None:
     for _ in range(MAX_UNANSWERED):
         line.connection.kick(1)
     rooms = [line.connection.room() for _ in range(3)]
@@ -461,8 +369,7 @@ def test_those_who_wait_for_room_are_let_in_one_by_one() -> None:
     assert all(room.called for room in rooms)
 
 
-def test_more_than_may_wait_is_refused_and_the_rest_goes_through() -> None:
-    line = Line()
+def test_more_than_may_wait_is_refused_and_the_rest_goes_through(line: Line) -> None:
     line.connection.pauseProducing()
     body = bytes(16 << 20)
     taken = [line.connection.put(body) for _ in range(4)]
@@ -477,8 +384,7 @@ def test_more_than_may_wait_is_refused_and_the_rest_goes_through() -> None:
 # How it ends.
 
 
-def test_a_server_that_goes_in_mid_body_has_not_carried_it_out() -> None:
-    line = Line()
+def test_a_server_that_goes_in_mid_body_has_not_carried_it_out(line: Line) -> None:
     sent, partly, not_begun = (
         line.connection.kick(1), line.connection.put(bytes(500_000)), line.connection.delete(1),
     )  # fmt: skip
@@ -488,8 +394,7 @@ def test_a_server_that_goes_in_mid_body_has_not_carried_it_out() -> None:
     assert error(not_begun, errors.NotCarriedOut).job_id == 1
 
 
-def test_an_answer_before_a_body_was_sent_ends_the_connection() -> None:
-    line = Line()
+def test_an_answer_before_a_body_was_sent_ends_the_connection(line: Line) -> None:
     put = line.connection.put(bytes(500_000))
     line.say(b"JOB_TOO_BIG\r\n")
     error(put, errors.JobTooBig)
@@ -534,34 +439,21 @@ def test_a_job_that_nobody_has_got_is_no_reservation_lost() -> None:
     assert ends[0].reserved == ()
 
 
-def test_after_its_end_a_connection_takes_nothing() -> None:
-    line = Line()
+def test_after_its_end_a_connection_takes_nothing(line: Line) -> None:
     line.end()
     refused = error(line.connection.put(b"a"), errors.NotCarriedOut)
     assert "the connection is closed" in str(refused)
     error(line.connection.room(), errors.Closed)
 
 
-def test_who_waits_for_room_hears_of_the_end() -> None:
-    line = Line()
+def test_who_waits_for_room_hears_of_the_end(line: Line) -> None:
     line.connection.pauseProducing()
     room = line.connection.room()
     line.end()
     error(room, errors.Closed)
 
 
-def test_quit_fires_when_the_connection_is_closed_and_all_before_it_is_answered() -> None:
-    world = World()
-    connection = world.connection()
-    put, quit = connection.put(b"a"), connection.quit()
-    late = connection.put(b"b")
-    error(late, errors.NotCarriedOut)
-    world.settle()
-    assert (result(put), result(quit)) == (1, None)
-
-
-def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long() -> None:
-    line = Line()
+def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(line: Line) -> None:
     put = line.connection.put(b"a")
     line.connection.part()
     line.part()
@@ -573,8 +465,7 @@ def test_parting_sends_what_the_transport_has_and_is_cut_if_that_takes_too_long(
     assert not line.clock.getDelayedCalls()
 
 
-def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() -> None:
-    line = Line()
+def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting(line: Line) -> None:
     put = line.connection.put(b"a")
     line.sent()
     line.connection.part()
@@ -584,8 +475,7 @@ def test_nothing_counts_that_comes_after_the_connection_was_cut_while_parting() 
     assert isinstance(error(put, errors.Unanswered).reason, errors.Closed)
 
 
-def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more() -> None:
-    line = Line()
+def test_an_answer_that_comes_after_the_connection_was_given_up_counts_no_more(line: Line) -> None:
     put = line.connection.put(b"a")
     line.connection.abort(errors.ServerSilent("too late"))
     line.connection.dataReceived(b"INSERTED 1\r\n")
@@ -624,27 +514,6 @@ def test_a_transport_that_only_wraps_a_socket_is_not_passed_by() -> None:
 # Commands that are not beanstalkd's own.
 
 
-def extended(name: bytes = b"put-elsewhere ") -> CommandSpec:
-    """Make a command that a server may know or not."""
-    row = Command(
-        name, (grammar.BYTES,), (INSERTED,), effect=CHANGES, needs=OPEN, has_body=True,
-        is_extension=True,
-    )  # fmt: skip
-    return CommandSpec(row)
-
-
-def test_an_extended_command_is_not_sent_to_a_server_that_has_not_announced_it() -> None:
-    world = World()
-    connection = world.connection()
-    not_sent = connection.send(extended(), (9,), b"delete 1\n")
-    assert world.link.transport.unread == b"capabilities\r\n"
-    world.settle()
-    assert "put-elsewhere" in str(error(not_sent, errors.NotAnnounced))
-    assert "put-elsewhere" not in world.result(connection.probe())
-    error(connection.send(extended(), (9,), b"delete 1\n"), errors.NotAnnounced)
-    assert world.result(connection.put(b"in step")) == 1
-
-
 @pytest.mark.parametrize("refusal", [b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"])
 def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: bytes) -> None:
     line = Line()
@@ -652,19 +521,6 @@ def test_a_server_that_does_not_know_the_probe_has_announced_nothing(refusal: by
     assert line.sent() == b"capabilities\r\n"
     line.say(refusal)
     assert result(probe) == frozenset()
-
-
-def test_what_was_announced_is_sent() -> None:
-    line = Line()
-    probe = line.connection.probe()
-    line.say(b"OK 31\r\n---\n- put-elsewhere\n- wait-job\n\r\n")
-    assert result(probe) == {"put-elsewhere", "wait-job"}
-    line.sent()
-    batch = line.connection.send(extended(), (1,), b"x")
-    assert line.sent() == b"put-elsewhere 1\r\nx\r\n"
-    line.say(b"INSERTED 3\r\n")
-    assert result(batch) == 3
-    error(line.connection.send(extended(b"move-job "), (1,), b"x"), errors.NotAnnounced)
 
 
 def test_an_endpoint_may_be_a_string_or_an_object() -> None:
@@ -677,10 +533,3 @@ def test_an_endpoint_may_be_a_string_or_an_object() -> None:
     assert (made._host, made._port) == ("127.0.0.1", 11300)
     with pytest.raises(ValueError):
         endpoint_of(Anything(), "127.0.0.1:no")
-
-
-def test_connect_gives_a_connection() -> None:
-    world = World()
-    made: Deferred[Any] = module.connect(world.endpoint, reactor=world.clock)
-    connection = world.result(made)
-    assert world.result(connection.put(b"a")) == 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.specs import DELETE, PUT, SPECS, CommandSpec, Reply
+from beanstalk_twisted.client.commands.specs import PUT, SPECS, CommandSpec, Reply
 from beanstalk_twisted.client.exchange import (
     PIECE_BYTES,
     Exchange,
@@ -130,36 +130,11 @@ def test_a_body_has_a_limit() -> None:
         assert isinstance(reader.next(SPECS["reserve"].replies), kind)
 
 
-def test_a_large_body_in_small_pieces_is_put_together_once() -> None:
-    body = bytes(range(256)) * 4096
-    reader = ReplyReader()
-    stream = Reserved(1, body, 0).encode() + Inserted(2).encode()
-    for start in range(0, len(stream), 1000):
-        reader.feed(stream[start : start + 1000])
-        reply = reader.next(SPECS["reserve"].replies)
-        if reply is not None:
-            break
-    assert reply == Reply(b"RESERVED", 1, body)
-    reader.feed(stream[start + 1000 :])
-    assert reader.next(SPECS["put"].replies) == Reply(b"INSERTED", 2, b"")
-
-
 def asked(exchange: Exchange[Request], spec: CommandSpec, *args: object) -> Request:
-    """Ask something that is sent at once."""
     request = Request(spec, args)
     if exchange.ask(request):
         request.is_begun = request.is_sent = True
     return request
-
-
-def test_a_reply_belongs_to_the_oldest_command_without_one() -> None:
-    exchange: Exchange[Request] = Exchange()
-    first, second = asked(exchange, KICK, 1), asked(exchange, specs.DELETE, 2)
-    answered = [*exchange.receive(b"KICKED 0\r\nDEL"), *exchange.receive(b"ETED\r\n")]
-    assert [(request, reply.word) for request, reply in answered] == [
-        (first, b"KICKED"), (second, b"DELETED"),
-    ]  # fmt: skip
-    assert exchange.fault is None
 
 
 def test_the_tubes_are_those_that_the_server_has_confirmed() -> None:
@@ -169,29 +144,6 @@ def test_the_tubes_are_those_that_the_server_has_confirmed() -> None:
         asked(exchange, spec, tube)
     list(exchange.receive(b"USING a\r\nWATCHING 2\r\nWATCHING 1\r\nNOT_IGNORED\r\n"))
     assert (exchange.tubes.used, list(exchange.tubes.watched)) == (b"a", [b"a"])
-
-
-def test_a_job_is_reserved_until_it_is_given_back_or_known_to_be_gone() -> None:
-    exchange: Exchange[Request] = Exchange()
-    for job in (1, 2, 3, 4):
-        asked(exchange, specs.RESERVE_JOB, job)
-        list(exchange.receive(b"RESERVED %d 0\r\n\r\n" % job))
-    asked(exchange, specs.DELETE, 1)
-    asked(exchange, specs.TOUCH, 2)
-    asked(exchange, specs.TOUCH, 3)
-    asked(exchange, specs.RELEASE, 4, 0, 0)
-    list(exchange.receive(b"NOT_FOUND\r\nTOUCHED\r\nNOT_FOUND\r\nRELEASED\r\n"))
-    assert list(exchange.reserved) == [2]
-
-
-def test_a_forgotten_command_keeps_its_place_if_it_was_begun_and_loses_it_if_not() -> None:
-    exchange: Exchange[Request] = Exchange()
-    begun = asked(exchange, KICK, 1)
-    not_begun = Request(KICK, (2,))
-    exchange.ask(not_begun)
-    exchange.forget(begun)
-    exchange.forget(not_begun)
-    assert list(exchange.unanswered) == [begun]
 
 
 def test_a_reserve_takes_the_place_of_a_forgotten_one_only_once() -> None:
@@ -254,28 +206,7 @@ def test_nor_is_one_that_was_not_sent_or_is_forgotten_too() -> None:
     assert served is first
 
 
-def test_the_patience_is_that_of_the_oldest_command() -> None:
-    exchange: Exchange[Request] = Exchange()
-    assert exchange.patience_s(5) is None
-    asked(exchange, specs.RESERVE_WITH_TIMEOUT, 60)
-    asked(exchange, KICK, 1)
-    asked(exchange, specs.RESERVE)
-    assert exchange.patience_s(5) == 65
-    list(exchange.receive(b"TIMED_OUT\r\n"))
-    assert exchange.patience_s(5) == 5
-    list(exchange.receive(b"KICKED 0\r\n"))
-    assert exchange.patience_s(5) is None
-
-
-def test_one_reply_too_many_is_a_fault() -> None:
-    exchange: Exchange[Request] = Exchange()
-    asked(exchange, KICK, 1)
-    assert len(list(exchange.receive(b"KICKED 0\r\nK"))) == 1
-    assert "more than it was asked" in str(exchange.fault)
-
-
 def put(size: int) -> Request:
-    """Make a put of so many bytes."""
     return Request(PUT, (0, 0, 1, size), b"x" * size)
 
 
@@ -293,17 +224,6 @@ def test_all_leave_in_order_and_in_pieces_of_a_bounded_size(sizes: list[int]) ->
     assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
     assert all(request.is_sent for request in requests)
     assert outbox.bytes == 0
-
-
-def test_a_request_is_sent_only_when_its_last_byte_is() -> None:
-    outbox: Outbox[Request] = Outbox()
-    large, small = put(PIECE_BYTES), Request(DELETE, (1,))
-    outbox.add(large)
-    outbox.add(small)
-    outbox.piece()
-    assert (large.is_begun, large.is_sent, small.is_begun) == (True, False, False)
-    outbox.piece()
-    assert large.is_sent and small.is_sent
 
 
 def test_what_was_not_begun_can_be_taken_back() -> None:

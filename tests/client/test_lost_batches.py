@@ -31,7 +31,6 @@ BOTH = CHANGES | LOOKS
 
 
 def told() -> Line:
-    """Make a connection whose server has announced all."""
     line = Line()
     line.connection.probe()
     line.say(knows(*BOTH))
@@ -40,7 +39,6 @@ def told() -> Line:
 
 
 def ready() -> tuple[World, Client]:
-    """Make a client that knows what its server knows."""
     world = World(max_job_bytes=1 << 20)
     client = world.client(probes=True)
     return world, client
@@ -53,14 +51,6 @@ def lose(world: World, through: int) -> None:
     link.transport.unread.clear()
     link.transport.end(ConnectionLost())
     world.settle()
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_what_was_sent_may_have_been_carried_out(name: str) -> None:
-    line = told()
-    asked = BOTH[name](line.connection)
-    line.end(ConnectionLost())
-    assert error(asked, errors.Unanswered).command == name
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,7 @@ def test_the_methods_are_those_of_the_code(heading: str, methods: dict[str, Any]
 
 
 @EACH_TABLE
-def test_what_a_method_gives_is_what_its_annotation_says(
-    heading: str, methods: dict[str, Any]
-) -> None:
+def test_a_method_gives_what_its_annotation_says(heading: str, methods: dict[str, Any]) -> None:
     for row in table(PAGE, heading):
         for method in names_in([row]):
             signature = inspect.signature(methods[method.partition("(")[0]])
@@ -73,7 +71,6 @@ def test_what_a_method_gives_is_what_its_annotation_says(
 
 
 def word_of(name: str) -> bytes:
-    """Give the reply for which an error is named."""
     return "_".join(re.findall(r"[A-Z][a-z]+", name)).upper().encode()
 
 

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from twisted.internet.defer import gatherResults
 
 from beanstalk_twisted.client import errors
 from tests.client.test_service import come_back, lose
 from tests.client.world import Line, World, error, is_waiting, result
 
 
-def test_jobs_put_at_once_go_each_into_its_own_tube() -> None:
-    world = World()
-    client = world.client()
-    tubes = ["a", "b", "a", None, "b", "a", None]
-    client.use("mine")
-    jobs = world.result(gatherResults([client.put(b"x", tube=tube) for tube in tubes]))
-    found = [world.result(client.stats_job(job)).tube for job in jobs]
-    assert found == ["a", "b", "a", "mine", "b", "a", "mine"]
-
-
-def test_a_use_is_sent_right_before_the_put_and_only_when_it_is_needed() -> None:
-    line = Line()
+def test_a_use_is_sent_right_before_the_put_and_only_when_it_is_needed(line: Line) -> None:
     for _ in range(2):
         line.connection.put(b"x", tube="a")
     line.connection.stats()
@@ -32,8 +20,7 @@ def test_a_use_is_sent_right_before_the_put_and_only_when_it_is_needed() -> None
     )
 
 
-def test_other_commands_find_the_tube_that_was_in_use_for_them() -> None:
-    world = World()
+def test_other_commands_find_the_tube_that_was_in_use_for_them(world: World) -> None:
     client = world.client()
     client.use("mine")
     mine = client.put(b"mine")
@@ -44,8 +31,7 @@ def test_other_commands_find_the_tube_that_was_in_use_for_them() -> None:
     assert result(peek).id == result(mine)
 
 
-def test_after_a_lost_connection_each_still_goes_where_it_was_meant_to() -> None:
-    world = World()
+def test_after_a_lost_connection_each_still_goes_where_it_was_meant_to(world: World) -> None:
     client = world.client()
     world.result(client.use("mine"))
     world.result(client.put(b"1", tube="a"))
@@ -57,8 +43,7 @@ def test_after_a_lost_connection_each_still_goes_where_it_was_meant_to() -> None
     assert world.result(client.list_tube_used()) == "mine"
 
 
-def test_a_use_without_an_answer_is_not_told_as_a_command_of_the_applications() -> None:
-    world = World()
+def test_a_use_without_an_answer_is_not_told_as_a_command_of_the_applications(world: World) -> None:
     client = world.client()
     world.link.wire.cut_off()
     put = client.put(b"x", tube="a")
@@ -70,8 +55,7 @@ def test_a_use_without_an_answer_is_not_told_as_a_command_of_the_applications() 
     assert world.result(client.list_tube_used()) == "default"
 
 
-def test_a_use_that_is_cancelled_before_it_is_sent_still_counts() -> None:
-    line = Line()
+def test_a_use_that_is_cancelled_before_it_is_sent_still_counts(line: Line) -> None:
     line.connection.pauseProducing()
     line.connection.use("a").addErrback(lambda failure: None)
     use = line.connection.use("b")
@@ -82,8 +66,7 @@ def test_a_use_that_is_cancelled_before_it_is_sent_still_counts() -> None:
     assert line.sent().startswith(b"use a\r\nuse b\r\nput ")
 
 
-def test_a_job_whose_tube_is_refused_is_not_called_put() -> None:
-    line = Line()
+def test_a_job_whose_tube_is_refused_is_not_called_put(line: Line) -> None:
     put = line.connection.put(b"x", tube="a")
     line.say(b"OUT_OF_MEMORY\r\nINSERTED 1\r\n")
     line.part()
@@ -99,8 +82,7 @@ def test_a_name_that_no_tube_can_have_is_refused_before_anything_is_sent(tube: s
     assert line.sent() == b""
 
 
-def test_a_put_that_waits_is_waited_for() -> None:
-    world = World()
+def test_a_put_that_waits_is_waited_for(world: World) -> None:
     client = world.client(starts=False)
     put = client.put(b"x", tube="a")
     assert is_waiting(put)

@@ -85,7 +85,6 @@ CALLS = st.one_of(
 
 
 def begin(connection: Connection, call: Call) -> Deferred[Any]:
-    """Send it."""
     sent: Deferred[Any] = getattr(connection, call.name)(*call.args, **call.options)
     return sent
 
@@ -111,7 +110,6 @@ def told(**options: Any) -> tuple[World, Connection]:
 
 
 def one_by_one(script: list[Call]) -> list[Any]:
-    """Wait for each answer."""
     world, connection = told()
     outcomes = []
     for call in script:
@@ -122,7 +120,6 @@ def one_by_one(script: list[Call]) -> list[Any]:
 
 
 def all_at_once(script: list[Call], piece_bytes: int) -> list[Any]:
-    """Wait for none."""
     world, connection = told(piece_bytes=piece_bytes)
     answered = [begin(connection, call) for call in script]
     sent = [

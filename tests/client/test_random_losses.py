@@ -31,7 +31,6 @@ STEPS = st.one_of(
 
 
 def tell(outcome: Any, at: int, put: Deferred[int]) -> Any:
-    """Tell what became of one job of a batch."""
     put.callback(outcome if isinstance(outcome, Failure) else outcome[at])
     return outcome
 
@@ -48,12 +47,10 @@ class Story:
         self.uses: list[Deferred[str]] = []
 
     def put(self, size: int) -> None:
-        """Put a job that tells its number."""
         body = b"%d:" % len(self.puts) + bytes(size)
         self.puts.append((body, self.used, self.client.put(body)))
 
     def batch(self, sizes: list[int]) -> None:
-        """Put jobs together."""
         first = len(self.puts)
         bodies = [b"%d:" % (first + at) + bytes(size) for at, size in enumerate(sizes)]
         self.batches.append(bodies)
@@ -65,7 +62,6 @@ class Story:
         sent.addErrback(lambda failure: None)
 
     def use(self, tube: str) -> None:
-        """Use another tube."""
         self.used = tube
         self.uses.append(self.client.use(tube))
 
@@ -81,7 +77,6 @@ class Story:
         self.world.settle()
 
     def go_on(self, step: str, value: Any) -> None:
-        """Do one step."""
         if step == "settle":
             self.world.settle()
         elif step == "come back":
@@ -90,7 +85,6 @@ class Story:
             getattr(self, step)(value)
 
     def jobs(self) -> dict[int, tuple[bytes, str]]:
-        """Give the jobs that the server has, by their numbers."""
         looker = self.world.connection()
         total = self.world.result(looker.stats()).total_jobs
         found = {}
@@ -106,9 +100,7 @@ class Story:
 
 @settings(max_examples=share(120), deadline=None)
 @given(st.lists(STEPS, max_size=25))
-def test_what_was_confirmed_is_there_once_and_what_was_not_at_most_once(
-    steps: list[tuple[str, Any]],
-) -> None:
+def test_what_was_confirmed_is_there_once_and_no_more(steps: list[tuple[str, Any]]) -> None:
     story = Story()
     for step, value in steps:
         story.go_on(step, value)

@@ -43,13 +43,11 @@ class Run:
         self.is_away = dict.fromkeys(NAMES, False)
 
     def put(self, which: int) -> None:
-        """Put a job, without waiting for the answer."""
         put = self.pool.put(self.tubes[which % len(NAMES)], b"x", ttr=TTR_S)
         put.addCallback(lambda job: self.there.add((job.server, job.id)))
         put.addErrback(lambda failure: failure.trap(*GONE))
 
     def reserve(self, which: int) -> None:
-        """Wait for a job: for ever, for a time, or not at all."""
         pool = self.pool
         seconds = (None, None, 3, 0)[which % 4]
         wait = pool.reserve() if seconds is None else pool.reserve_with_timeout(seconds)
@@ -60,12 +58,10 @@ class Run:
         )
 
     def cancel(self, which: int) -> None:
-        """Give up a wait."""
         if self.waits:
             self.waits.pop(which % len(self.waits)).cancel()
 
     def end(self, which: int) -> None:
-        """Delete a job in hand, or give it back."""
         if not self.hands:
             return
         job = self.hands.pop(which % len(self.hands))
@@ -86,19 +82,15 @@ class Run:
             self.pool.release(job).addErrback(lambda failure: failure.trap(*GONE))
 
     def settle(self, which: int) -> None:
-        """Let all happen that needs no time."""
         self.fleet.settle()
 
     def step(self, which: int) -> None:
-        """Let a server and its connections take one step."""
         self.fleet[NAMES[which % len(NAMES)]].step()
 
     def advance(self, which: int) -> None:
-        """Let time pass."""
         self.fleet.advance((0.3, 2, 40)[which % 3])
 
     def kill(self, which: int) -> None:
-        """End a server, or begin it anew."""
         name = NAMES[which % len(NAMES)]
         if self.is_away[name]:
             self.fleet[name].restart()
@@ -117,7 +109,6 @@ class Run:
         self.fleet.advance(100)
 
     def look(self) -> None:
-        """Compare the servers with what the application knows."""
         stats = self.fleet.result(self.pool.stats())
         assert not stats.failed
         assert stats.total["current-jobs-reserved"] == len(self.hands)
@@ -140,9 +131,7 @@ STEPS = st.sampled_from(
 
 @settings(max_examples=share(150), deadline=None)
 @given(st.lists(st.tuples(STEPS, st.integers(0, 11)), min_size=5, max_size=80))
-def test_no_job_is_lost_and_none_is_held_that_nobody_asked_for(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_no_job_is_lost_and_none_held_that_nobody_asked_for(steps: list[tuple[str, int]]) -> None:
     run = Run()
     for name, which in steps:
         getattr(run, name)(which)

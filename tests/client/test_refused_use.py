@@ -15,7 +15,6 @@ PUT = b"put 65536 0 60 1\r\nx\r\n"
 
 
 def used(line: Line, *tubes: str) -> list[Deferred[Any]]:
-    """Use these, one after the other."""
     return [line.connection.use(tube) for tube in tubes]
 
 
@@ -45,8 +44,7 @@ def test_a_put_that_names_no_tube_goes_where_the_ones_before_went() -> None:
     assert result(put) == 1
 
 
-def test_a_put_sent_behind_it_is_not_called_done() -> None:
-    line = Line()
+def test_a_put_sent_behind_it_is_not_called_done(line: Line) -> None:
     new = line.connection.use("new")
     put = line.connection.put(b"x")
     line.say(b"OUT_OF_MEMORY\r\nINSERTED 1\r\n")
@@ -55,8 +53,7 @@ def test_a_put_sent_behind_it_is_not_called_done() -> None:
     assert isinstance(error(put, errors.Unanswered).reason, errors.OutOfMemory)
 
 
-def test_what_is_about_no_tube_may_be_sent_behind_it() -> None:
-    line = Line()
+def test_what_is_about_no_tube_may_be_sent_behind_it(line: Line) -> None:
     new = line.connection.use("new")
     kicked = line.connection.kick_job(7)
     line.say(b"OUT_OF_MEMORY\r\nKICKED\r\n")
@@ -65,8 +62,7 @@ def test_what_is_about_no_tube_may_be_sent_behind_it() -> None:
     assert line.connection.is_open
 
 
-def test_the_last_one_that_was_not_refused_counts() -> None:
-    line = Line()
+def test_the_last_one_that_was_not_refused_counts(line: Line) -> None:
     _, second, _, fourth = used(line, "a", "b", "c", "d")
     line.say(b"USING a\r\n", b"OUT_OF_MEMORY\r\n", b"USING c\r\n", b"OUT_OF_MEMORY\r\n")
     error(second, errors.OutOfMemory)
@@ -78,8 +74,7 @@ def test_the_last_one_that_was_not_refused_counts() -> None:
     assert line.sent() == PUT + b"use a\r\n" + PUT + b"use c\r\n" + PUT
 
 
-def test_one_that_is_refused_while_another_is_on_its_way_changes_nothing() -> None:
-    line = Line()
+def test_one_that_is_refused_while_another_is_on_its_way_changes_nothing(line: Line) -> None:
     first, _ = used(line, "a", "b")
     put = line.connection.put(b"x")
     line.say(b"OUT_OF_MEMORY\r\n", b"USING b\r\nINSERTED 1\r\n")
@@ -87,8 +82,7 @@ def test_one_that_is_refused_while_another_is_on_its_way_changes_nothing() -> No
     assert result(put) == 1
 
 
-def test_one_that_nobody_waits_for_any_more_is_refused_all_the_same() -> None:
-    line = Line()
+def test_one_that_nobody_waits_for_any_more_is_refused_all_the_same(line: Line) -> None:
     new = line.connection.use("new")
     new.cancel()
     error(new, CancelledError)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
@@ -14,60 +13,31 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.connection import MAX_UNANSWERED
 from beanstalk_twisted.client.endpoints import FIRST_S, MOST_S, SERVER_LOG, Backoff
 from beanstalk_twisted.client.service import Client
 from tests.client.world import World, error, is_waiting, result
 
 
 def lose(world: World) -> None:
-    """Break the connection; the server goes on."""
     world.link.transport.end(ConnectionRefusedError())
     world.settle()
 
 
 def come_back(world: World) -> None:
-    """Wait long enough for the next connection."""
     world.advance(MOST_S)
 
 
 # Starting.
 
 
-def test_commands_may_be_called_before_there_is_a_connection() -> None:
-    world = World()
-    client = world.client(starts=False)
-    use, put = client.use("a"), client.put(b"x")
-    world.settle()
-    assert is_waiting(put)
-    client.startService()
-    world.settle()
-    assert (result(use), result(put)) == ("a", 1)
-    assert world.result(client.stats_job(1)).tube == "a"
-
-
-def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
-    world = World()
-    world.endpoint.is_refusing = True
-    client = world.client()
-    put = client.put(b"x")
-    world.advance(100)
-    assert is_waiting(put) and len(world.endpoint.tries) > 5
-    world.endpoint.is_refusing = False
-    come_back(world)
-    assert result(put) == 1
-
-
 def heard(events: Sequence[LogEvent]) -> list[tuple[str, str]]:
-    """Read what a client has told of its server."""
     return [
         (each["log_level"].name, str(formatEvent(each)).partition(" ")[0]) for each in events
         if each["log_namespace"] == SERVER_LOG
     ]  # fmt: skip
 
 
-def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is() -> None:
-    world = World()
+def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is(world: World) -> None:
     world.endpoint.is_refusing = True
     with capturedLogs() as events:
         client = world.client()
@@ -86,8 +56,7 @@ def test_a_server_that_is_not_there_is_told_once_and_once_when_it_is() -> None:
     world.result(client.stopService())
 
 
-def test_one_that_accepts_and_hangs_up_is_told_too() -> None:
-    world = World()
+def test_one_that_accepts_and_hangs_up_is_told_too(world: World) -> None:
     with capturedLogs() as events:
         client = world.client(starts=False)
         client.startService()
@@ -98,8 +67,7 @@ def test_one_that_accepts_and_hangs_up_is_told_too() -> None:
     world.result(client.stopService())
 
 
-def test_a_client_may_be_silent_about_it() -> None:
-    world = World()
+def test_a_client_may_be_silent_about_it(world: World) -> None:
     world.endpoint.is_refusing = True
     with capturedLogs() as events:
         world.client(logs=False)
@@ -107,23 +75,11 @@ def test_a_client_may_be_silent_about_it() -> None:
     assert heard(events) == []
 
 
-def test_who_will_not_wait_for_a_server_is_told() -> None:
-    world = World()
-    world.endpoint.is_refusing = True
-    client = world.client(starts=False)
-    connected = client.whenConnected(failAfterFailures=1)
-    client.startService()
-    world.settle()
-    error(connected, ConnectionRefusedError)
-    world.result(client.stopService())
-
-
 @pytest.mark.parametrize("name", ["stopService", "quit", "hang_up"])
 @pytest.mark.parametrize("is_refusing", [True, False])
-def test_who_is_told_whether_there_is_a_server_may_part_at_once(
-    name: str, is_refusing: bool
+def test_who_is_told_of_a_server_may_part_at_once(
+    name: str, is_refusing: bool, world: World
 ) -> None:
-    world = World()
     world.endpoint.is_refusing = is_refusing
     client = world.client(starts=False)
 
@@ -144,9 +100,7 @@ def test_who_is_told_whether_there_is_a_server_may_part_at_once(
 # Losing a connection.
 
 
-def test_tubes_are_restored_before_anything_else_is_sent() -> None:
-    world = World()
-    client = world.client()
+def test_tubes_are_restored_before_anything_else_is_sent(world: World, client: Client) -> None:
     world.result(client.use("a"))
     for tubes in (client.watch("a"), client.watch("b"), client.ignore("default")):
         world.result(tubes)
@@ -162,23 +116,13 @@ def test_tubes_are_restored_before_anything_else_is_sent() -> None:
     assert world.connects == 2
 
 
-def test_a_tube_is_listed_by_its_name_whatever_that_looks_like() -> None:
-    world = World()
+def test_a_tube_is_listed_by_its_name_whatever_that_looks_like(world: World) -> None:
     client = world.client()
     names = ("default", "2026-11-29", "1e3", "null", "a")
     for name in names[1:]:
         world.result(client.watch(name))
     assert world.result(client.list_tubes()) == names
     assert world.result(client.list_tubes_watched()) == names
-
-
-def test_default_is_ignored_again_only_by_those_who_ignored_it() -> None:
-    world = World()
-    client = world.client()
-    world.result(client.watch("a"))
-    lose(world)
-    come_back(world)
-    assert world.result(client.list_tubes_watched()) == ("default", "a")
 
 
 def test_what_may_have_been_done_is_told_and_not_sent_again() -> None:
@@ -206,34 +150,6 @@ def test_what_may_have_been_done_is_told_and_not_sent_again() -> None:
     come_back(world)
     stats = world.result(client.stats())
     assert (stats.cmd_put, stats.cmd_delete, stats.cmd_kick) == (0, 0, 0)
-
-
-def test_a_put_that_the_server_has_done_but_not_answered_is_not_doubled() -> None:
-    world = World()
-    client = world.client()
-    put = client.put(b"x")
-    world.peer.send(world.link.transport.drain())
-    lose(world)
-    error(put, errors.Unanswered)
-    come_back(world)
-    assert world.result(client.stats()).total_jobs == 1
-
-
-def test_a_server_that_restarts_while_a_reserve_waits_costs_nothing() -> None:
-    world = World(has_log=True)
-    client = world.client()
-    world.result(client.watch("a"))
-    reserve = client.reserve()
-    world.settle()
-    world.kill()
-    assert is_waiting(reserve)
-    world.restart()
-    come_back(world)
-    other = world.client()
-    world.result(other.use("a"))
-    job = world.result(other.put(b"after"))
-    assert result(reserve) == (job, b"after")
-    assert world.losses[0].unanswered == ()
 
 
 def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
@@ -347,8 +263,7 @@ def test_what_waits_for_the_next_connection_can_still_be_cancelled() -> None:
     assert world.result(client.peek(result(later))).body == b"later"
 
 
-def test_what_has_no_answer_can_be_cancelled_when_the_loss_is_told() -> None:
-    world = World()
+def test_what_has_no_answer_can_be_cancelled_when_the_loss_is_told(world: World) -> None:
     sent: list[Deferred[int]] = []
     endpoint = cast(Any, world.endpoint)
     client = Client(endpoint, reactor=world.clock, lost=lambda losses: sent[0].cancel())
@@ -377,9 +292,7 @@ def test_tubes_that_were_asked_for_but_not_confirmed_are_asked_for_again_in_orde
     assert world.result(client.stats_job(result(put))).tube == "c"
 
 
-def test_reserves_and_looks_survive_a_lost_connection() -> None:
-    world = World()
-    client = world.client()
+def test_reserves_and_looks_survive_a_lost_connection(world: World, client: Client) -> None:
     world.link.wire.cut_off()
     calls: list[Deferred[Any]] = [
         client.stats(), client.list_tubes(), client.list_tube_used(), client.peek_ready(),
@@ -395,21 +308,7 @@ def test_reserves_and_looks_survive_a_lost_connection() -> None:
     assert world.losses[0].unanswered == ()
 
 
-def test_a_command_that_waits_for_a_connection_can_be_cancelled() -> None:
-    world = World()
-    client = world.client()
-    lose(world)
-    never, put = client.put(b"never"), client.put(b"x")
-    never.cancel()
-    error(never, CancelledError)
-    come_back(world)
-    assert world.result(client.peek(result(put))).body == b"x"
-    assert world.result(client.stats()).total_jobs == 1
-
-
-def test_a_cancelled_reserve_is_not_sent_again() -> None:
-    world = World()
-    client = world.client()
+def test_a_cancelled_reserve_is_not_sent_again(world: World, client: Client) -> None:
     reserve = client.reserve()
     world.settle()
     reserve.cancel()
@@ -420,8 +319,7 @@ def test_a_cancelled_reserve_is_not_sent_again() -> None:
     assert world.losses[0].unanswered == ()
 
 
-def test_a_half_open_connection_is_given_up_and_another_one_made() -> None:
-    world = World()
+def test_a_half_open_connection_is_given_up_and_another_one_made(world: World) -> None:
     client = world.client(grace_s=5)
     world.result(client.watch("a"))
     world.link.wire.cut_off()
@@ -436,18 +334,6 @@ def test_a_half_open_connection_is_given_up_and_another_one_made() -> None:
     other = world.client()
     world.result(other.put(b"y"))
     assert result(reserve).body == b"y"
-
-
-def test_an_unknown_reply_costs_one_connection() -> None:
-    world = World()
-    client = world.client()
-    put = client.put(b"x")
-    world.link.transport.unsent += b"SURPRISE\r\n"
-    world.link.transport.read()
-    world.settle()
-    assert isinstance(error(put, errors.Unanswered).reason, errors.BadReply)
-    come_back(world)
-    assert world.result(client.put(b"y")) > 0
 
 
 def test_a_server_of_another_protocol_is_tried_less_and_less_often() -> None:
@@ -482,8 +368,7 @@ def test_an_application_that_fails_when_told_harms_nobody(clean_reactor: list[Fa
     clean_reactor.clear()
 
 
-def test_a_server_that_has_answered_is_soon_tried_again() -> None:
-    world = World()
+def test_a_server_that_has_answered_is_soon_tried_again(world: World) -> None:
     world.client()
     for _ in range(3):
         world.endpoint.is_refusing = True
@@ -500,8 +385,7 @@ def test_a_server_that_has_answered_is_soon_tried_again() -> None:
 # A server that cannot be used.
 
 
-def test_a_server_that_hangs_up_each_time_is_tried_less_and_less_often() -> None:
-    world = World()
+def test_a_server_that_hangs_up_each_time_is_tried_less_and_less_often(world: World) -> None:
     world.client()
     original = world.endpoint.connect
 
@@ -522,18 +406,7 @@ def test_a_server_that_hangs_up_each_time_is_tried_less_and_less_often() -> None
     assert len(waits) < 20
 
 
-def test_a_thousand_clients_of_a_restarted_server_do_not_come_back_at_once() -> None:
-    chance = random.Random(7)
-    first = sorted(Backoff(chance.random)() for _ in range(1000))
-    assert FIRST_S / 2 <= first[0] < first[-1] < FIRST_S
-    in_a_millisecond = max(
-        sum(1 for other in first if wait <= other < wait + 0.001) for wait in first
-    )
-    assert in_a_millisecond < 60
-
-
-def test_a_peer_that_is_no_beanstalkd_is_never_sent_a_job() -> None:
-    world = World()
+def test_a_peer_that_is_no_beanstalkd_is_never_sent_a_job(world: World) -> None:
     world.endpoint.is_refusing = True
     client = world.client()
     put = client.put(b"secret")
@@ -556,9 +429,7 @@ def test_a_peer_that_is_no_beanstalkd_is_never_sent_a_job() -> None:
     error(put, errors.NotCarriedOut)
 
 
-def test_a_server_that_cannot_restore_the_tubes_is_not_used() -> None:
-    world = World()
-    client = world.client()
+def test_a_server_that_cannot_restore_the_tubes_is_not_used(world: World, client: Client) -> None:
     world.result(client.use("a"))
     lose(world)
     put = client.put(b"x")
@@ -579,8 +450,7 @@ def test_a_server_that_cannot_restore_the_tubes_is_not_used() -> None:
 
 
 @pytest.mark.parametrize("probes", [True, False])
-def test_a_server_is_asked_what_it_announces_when_it_matters(probes: bool) -> None:
-    world = World()
+def test_a_server_is_asked_what_it_announces_when_it_matters(probes: bool, world: World) -> None:
     client = world.client(starts=False, probes=probes)
     client.startService()
     assert (b"\ncapabilities\r\n" in world.link.transport.unread) == probes
@@ -591,8 +461,7 @@ def test_a_server_is_asked_what_it_announces_when_it_matters(probes: bool) -> No
 # SpaceBudget.
 
 
-def test_room_waits_for_a_connection() -> None:
-    world = World()
+def test_room_waits_for_a_connection(world: World) -> None:
     client = world.client(starts=False)
     room = client.room()
     world.settle()
@@ -607,9 +476,7 @@ def test_room_waits_for_a_connection() -> None:
     assert result(room) is None
 
 
-def test_room_is_not_there_before_all_tubes_are_restored() -> None:
-    world = World()
-    client = world.client()
+def test_room_is_not_there_before_all_tubes_are_restored(world: World, client: Client) -> None:
     world.result(client.use("a"))
     world.result(client.watch("b"))
     lose(world)
@@ -630,26 +497,7 @@ def test_room_is_not_there_before_all_tubes_are_restored() -> None:
     assert result(room) is None
 
 
-def test_a_producer_that_awaits_room_never_has_more_than_the_limit_unanswered() -> None:
-    most = 0
-
-    async def produce(client: Client, jobs: int) -> None:
-        nonlocal most
-        answers = []
-        for _ in range(jobs):
-            await client.room()
-            answers.append(client.put(b"x"))
-            most = max(most, sum(not answer.called for answer in answers[-MAX_UNANSWERED - 9 :]))
-        for answer in answers:
-            await answer
-
-    world = World()
-    world.run(produce(world.client(), MAX_UNANSWERED + 500))
-    assert most == MAX_UNANSWERED
-
-
-def test_what_waits_for_a_connection_has_a_limit() -> None:
-    world = World()
+def test_what_waits_for_a_connection_has_a_limit(world: World) -> None:
     world.endpoint.is_refusing = True
     client = world.client()
     body = bytes(16 << 20)
@@ -667,9 +515,7 @@ def test_what_waits_for_a_connection_has_a_limit() -> None:
 # Stopping.
 
 
-def test_stopping_fails_what_waits_and_what_has_no_answer() -> None:
-    world = World()
-    client = world.client()
+def test_stopping_fails_what_waits_and_what_has_no_answer(world: World, client: Client) -> None:
     world.link.wire.cut_off()
     sent, reserve = client.put(b"x"), client.reserve()
     world.settle()
@@ -684,8 +530,7 @@ def test_stopping_fails_what_waits_and_what_has_no_answer() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_stopping_without_a_connection_fails_what_waits() -> None:
-    world = World()
+def test_stopping_without_a_connection_fails_what_waits(world: World) -> None:
     world.endpoint.is_refusing = True
     client = world.client()
     put, room, forgotten = client.put(b"x"), client.room(), client.put(b"y")
@@ -697,9 +542,7 @@ def test_stopping_without_a_connection_fails_what_waits() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_a_stopped_client_can_be_started_again() -> None:
-    world = World()
-    client = world.client()
+def test_a_stopped_client_can_be_started_again(world: World, client: Client) -> None:
     world.result(client.use("a"))
     world.result(client.stopService())
     client.startService()
@@ -707,9 +550,7 @@ def test_a_stopped_client_can_be_started_again() -> None:
     assert world.result(client.stats_job(job)).tube == "a"
 
 
-def test_quit_hears_all_answers_and_stops() -> None:
-    world = World()
-    client = world.client()
+def test_quit_hears_all_answers_and_stops(world: World, client: Client) -> None:
     puts = [client.put(b"%d" % number) for number in range(5)]
     quit = client.quit()
     late = client.put(b"late")
@@ -731,16 +572,7 @@ def test_a_client_that_has_stopped_may_be_told_to_start_or_stop_at_once(how: str
     assert world.result(client.put(b"x")) == 1
 
 
-def test_quit_without_a_connection_stops() -> None:
-    world = World()
-    world.endpoint.is_refusing = True
-    client = world.client()
-    assert world.result(client.quit()) is None
-    assert not client.running
-
-
-def test_stopping_while_the_tubes_are_restored_leaves_nothing_behind() -> None:
-    world = World()
+def test_stopping_while_the_tubes_are_restored_leaves_nothing_behind(world: World) -> None:
     client = world.client(starts=False)
     put = client.put(b"x")
     client.startService()

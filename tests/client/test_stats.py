@@ -33,8 +33,7 @@ def test_the_times_of_a_connections_jobs_are_numbers_by_their_ids() -> None:
             ConnectionStats(b"---\ntime-left: %b\n" % wrong)
 
 
-def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute() -> None:
-    world = World()
+def test_all_that_our_server_sends_is_there_as_a_key_and_as_an_attribute(world: World) -> None:
     client = world.client()
     job = world.result(client.put(b"body", priority=5, ttr=9))
     answers: list[Stats] = [

@@ -43,7 +43,6 @@ def test_a_new_connection_gets_what_the_old_one_used_and_watched(
 
 
 def choice_of(client: Client) -> tuple[object, ...]:
-    """Give what the server knows of a connection."""
     session = client.protocol.session
     weights = session._weights or {}
     watched = {tube.name: weights.get(tube, 1) for tube in session.watching}

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from binlog_tools.queue.cli.commands import cli
 from tests.server.access.meeting import HASH, OTHER_TOKEN, TOKEN
-from tests.server_process import Connection, ServerProcess, ours
+from tests.server_process import ServerProcess, ours
 
 REFUSED = b"UNAUTHORIZED\r\n"
 FILE = f"""
@@ -39,7 +39,6 @@ def serving(tmp_path: Path, text: str = FILE) -> ServerProcess:
 
 
 def call(*words: object, **environment: str) -> Result:
-    """Call ``beanstalk``."""
     return CliRunner(env=environment).invoke(cli, [*map(str, words)], input="hello")
 
 
@@ -107,20 +106,3 @@ def test_a_worker_shows_its_token(tmp_path: Path, is_file: bool) -> None:
                 time.sleep(0.05)
             said = "".join(worker.said())
         assert TOKEN.decode() not in said
-        connection.close()
-
-
-@pytest.mark.exhaustive
-def test_ports_have_rights_of_their_own_and_a_wrong_file_no_server(tmp_path: Path) -> None:
-    with serving(tmp_path, '[anonymous]\nput = "*"\n') as server:
-        # The port is known only now; it was a free one.
-        rights = f'[identities.port]\nlistener = "127.0.0.1:{server.port()}"\nlook = "*"\n'
-        (tmp_path / "access.toml").write_text(rights)
-        server.process.send_signal(signal.SIGHUP)
-        server.wait_for("read again, 1 identities")
-        connection = Connection(server.port())
-        assert connection.ask(b"put 0 0 60 1\r\nx\r\n") == REFUSED
-        assert connection.ask(b"stats-tube default\r\n").startswith(b"OK")
-        connection.close()
-    status, said = serving(tmp_path, "[").ended()
-    assert status == 5 and "--access" in said and "Traceback" not in said

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.binlog.directory import RealDirectory
-from beanstalk_twisted.binlog.reading import replay
 from tests.binlog.archived import check_archive, sequence_numbers
 from tests.binlog.scribe import Files
 from tests.server_process import LIMIT_S, TWISTD, Connection, ServerProcess, ours
@@ -33,16 +31,13 @@ class Setting:
 
     @property
     def folder(self) -> Path:
-        """That of the one store."""
         (folder,) = self.archive.iterdir()
         return folder
 
     def archived(self) -> Files:
-        """All files of the archive."""
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def live(self) -> Files:
-        """All segments of the log."""
         return {path.name: path.read_bytes() for path in self.log.glob("*.tql")}
 
     def look(self) -> None:
@@ -56,7 +51,6 @@ class Setting:
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
-    """An archive on the file system of the log."""
     (tmp_path / "archive").mkdir()
     return Setting(tmp_path, tmp_path / "archive")
 
@@ -87,12 +81,6 @@ def work(setting: Setting, connection: Connection, rounds: int) -> set[bytes]:
         if number % 8 == 0:
             setting.look()
     return kept
-
-
-def jobs_in(folder: Path) -> set[bytes]:
-    """The bodies of the jobs that a server would find."""
-    found = replay.read(RealDirectory(str(folder)), lambda done, total: None)
-    return {bytes(image.body) for image, _, _ in found.survivors(0)}
 
 
 def check(setting: Setting) -> None:
@@ -130,58 +118,12 @@ def test_the_archive_has_every_segment_that_was_ever_sealed(setting: Setting) ->
 
 
 @pytest.mark.exhaustive
-def test_an_archive_on_another_file_system_gets_copies(
-    tmp_path: Path, other_file_system: Path
-) -> None:
+def test_an_archive_elsewhere_gets_copies(tmp_path: Path, other_file_system: Path) -> None:
     setting = Setting(tmp_path, other_file_system)
     run_and_stop(setting)
     check(setting)
     assert {path.stat().st_nlink for path in setting.folder.iterdir()} == {1}
     assert all(name.endswith((".tql", ".tqm")) for name in setting.archived())
-
-
-@pytest.mark.exhaustive
-def test_after_kills_under_load_the_archive_is_complete(setting: Setting) -> None:
-    kept: set[bytes] = set()
-    for _ in range(3):
-        with setting.serve() as server:
-            connection = server.connect()
-            kept |= work(setting, connection, 60)
-            server.process.kill()
-            connection.close()
-    with setting.serve() as server:
-        server.connect().close()
-        server.terminate()
-    check(setting)
-    assert jobs_in(setting.log) == kept
-
-
-@pytest.mark.exhaustive
-def test_a_quiet_server_delivers_by_age(tmp_path: Path) -> None:
-    (tmp_path / "archive").mkdir()
-    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", tmp_path / "archive",
-                   "--binlog-archive-age", 1)  # fmt: skip
-    with ServerProcess(command, tmp_path) as server:
-        connection = server.connect()
-        put(connection, b"old")
-        wanted = f"{1:020d}-{1:020d}.tql"
-        while not any((tmp_path / "archive").glob(f"*/{wanted}")):
-            assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        connection.close()
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("kind", ["missing", "a file"])
-def test_an_archive_that_cannot_be_used_is_refused_with_73(tmp_path: Path, kind: str) -> None:
-    archive = tmp_path / "archive"
-    if kind == "a file":
-        archive.write_text("mine")
-    command = ours("-p0", "-b", tmp_path / "log", "--binlog-archive", archive)
-    with ServerProcess(command, tmp_path) as server:
-        status, said = server.ended()
-    assert status == 73
-    assert f"the server does not start: archive directory {archive}: " in said
-    assert not (tmp_path / "log").exists(), "nothing was done before"
 
 
 # Going back.
@@ -206,7 +148,6 @@ def restore(setting: Setting, into: Path, *, has_log: bool = True) -> None:
 
 
 def served_bodies(setting: Setting, log: Path) -> set[bytes]:
-    """Start a server on a log, and take its jobs."""
     bodies = set()
     with setting.serve(log) as server:
         connection = server.connect()
@@ -218,9 +159,7 @@ def served_bodies(setting: Setting, log: Path) -> set[bytes]:
 
 
 @pytest.mark.exhaustive
-def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
-    setting: Setting,
-) -> None:
+def test_without_its_log_the_archive_alone_starts_with_all_it_has(setting: Setting) -> None:
     kept = run_and_stop(setting)
     before = setting.archived()
     shutil.rmtree(setting.log)
@@ -230,9 +169,7 @@ def test_when_the_log_is_lost_the_archive_alone_starts_with_all_that_it_has(
 
 
 @pytest.mark.exhaustive
-def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archive(
-    setting: Setting,
-) -> None:
+def test_what_was_damaged_in_a_killed_log_is_taken_from_the_archive(setting: Setting) -> None:
     with setting.serve() as server:
         connection = server.connect()
         kept = work(setting, connection, 105)
@@ -240,7 +177,6 @@ def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archiv
         while not any(setting.folder.glob(f"{finished.stem}-*.tql")):
             connection.ask(b"list-tube-used\r\n")
         server.process.kill()
-        connection.close()
     spoilt = bytearray(finished.read_bytes())
     spoilt[4200] ^= 1
     finished.unlink()
@@ -252,14 +188,11 @@ def test_what_was_damaged_in_the_log_of_a_killed_server_is_taken_from_the_archiv
 
 
 @pytest.mark.exhaustive
-def test_a_restored_log_has_a_folder_of_its_own_in_the_archive_it_came_from(
-    setting: Setting,
-) -> None:
+def test_a_restored_log_has_its_own_folder_in_the_archive_it_came_from(setting: Setting) -> None:
     with setting.serve() as server:
         connection = server.connect()
         work(setting, connection, 100)
         server.process.kill()
-        connection.close()
     folder, before = setting.folder, setting.archived()
     shutil.rmtree(setting.log)
     restore(setting, setting.log, has_log=False)

@@ -38,17 +38,14 @@ def memory(server: ServerProcess, which: str) -> int:
 
 
 def bound(idle: int, connections: int, reserved: int) -> int:
-    """What the server may take at most."""
     return idle + MAX_MEMORY * 5 // 4 + connections * MB + 512 * reserved
 
 
 def body(number: int) -> bytes:
-    """The body of a job, which can be told from others."""
     return b"%06d" % number * (BODY_BYTES // 6)
 
 
 def fill(client: Connection, jobs: int = JOBS) -> None:
-    """Put all jobs; their ids are from 1 on."""
     for number in range(1, jobs + 1):
         reply = client.ask(b"put 0 0 600 %d\r\n%s\r\n" % (BODY_BYTES, body(number)))
         assert reply == b"INSERTED %d\r\n" % number
@@ -113,9 +110,7 @@ def test_memory_is_bounded_whatever_is_done_with_bodies(
     assert memory(server, "VmHWM") <= bound(idle, 1, reserved)
 
 
-def test_clients_that_do_not_read_what_they_reserve_bound_it_too_and_hold_up_nobody(
-    server: ServerProcess,
-) -> None:
+def test_clients_that_do_not_read_what_they_reserve_hold_up_nobody(server: ServerProcess) -> None:
     client = server.connect()
     idle = memory(server, "VmRSS")
     fill(client)

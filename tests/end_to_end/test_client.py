@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -10,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.tags import Tags
 from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client, Losses
-from beanstalk_twisted.wire.extensions import CAPABILITIES
 from tests.client.test_announcement import CALLS
 from tests.server_process import ServerProcess, theirs
 
@@ -43,14 +40,12 @@ def server(
 
 
 def endpoint_of(server: ServerProcess) -> str:
-    """Give its endpoint, when it listens."""
     server.connect().close()
     return f"tcp:127.0.0.1:{server.port()}"
 
 
 @asynccontextmanager
 async def connected(endpoint: str, **options: Any) -> AsyncIterator[Client]:
-    """Start a client, and stop it."""
     client = Client(endpoint, backoff=Backoff(lambda: 1.0, most_s=0.2), **options)
     client.startService()
     try:
@@ -67,7 +62,6 @@ async def test_all_commands_work(server: ServerProcess) -> None:
 
 
 async def every_command(client: Client) -> None:
-    """Use each of them once, at least."""
     assert (await client.use("t"), await client.list_tube_used()) == ("t", "t")
     assert (await client.watch("t"), await client.ignore("default")) == (2, 1)
     assert await client.list_tubes_watched() == ("t",)
@@ -106,62 +100,6 @@ async def every_command(client: Client) -> None:
     await client.delete(later)
 
 
-async def test_our_server_announces_what_it_knows_and_each_of_it_works(tmp_path: Path) -> None:
-    with ServerProcess(ours("-p", 0), tmp_path) as server:
-        async with connected(endpoint_of(server)) as client:
-            assert await client.probe() == {name.decode() for name in CAPABILITIES}
-            await every_extension(client)
-            await client.quit()
-
-
-async def every_extension(client: Client) -> None:
-    """Use each of them once, at least."""
-    await client.use("t")
-    await client.watch("t")
-    ids = await client.put_batch([bytes(1000), b"", b"\r\n"] * 300)
-    later = await client.put_at(b"", 1 << 32)
-    assert [job.id async for job in client.each_job("t", "ready")] == [*ids]
-    assert [job.id for job in (await client.list_jobs("t", "delayed")).jobs] == [later]
-    first, second = await client.reserve_batch(2, 5)
-    assert (first, second.body) == ((ids[0], bytes(1000)), b"")
-    (connection,) = await client.list_connections()
-    assert connection.time_left.keys() == {ids[0], ids[1]}
-    assert await client.delete_batch([first, second, 10_000]) == (2, 1)
-    with pytest.raises(errors.TimedOut):
-        await client.wait_job(ids[2], 0)
-    assert await client.flush_tube("t", "ready") == 898
-    tags = Tags(
-        unique="k", unique_seconds=60, concurrency="c", concurrency_limit=3, group="g",
-        after="none",
-    )  # fmt: skip
-    tagged = await client.put(b"tagged", tags=tags, delay=60)
-    (again,) = await client.put_batch([b"again"], tags=tags)
-    assert (tagged.is_new, again, again.state) == (True, tagged, "delayed")
-    assert (await client.put_at(b"again", 0, tags=tags)).state == "delayed"
-    assert (await client.stats_group("g")).pending == 1
-    await client.move_job(tagged, "elsewhere")
-    await client.update_job(tagged, 1, 60, 9, body=b"other")
-    stats = await client.stats_job(tagged)
-    assert (stats.tube, stats.origin, stats.pri, stats.ttr) == ("elsewhere", "t", 1, 9)
-    assert await client.kick_dead("t", 5) == 0
-    assert await client.tube_policy("t", {"max-jobs": 10_000}) is None
-    policy = await client.tube_policy("t")
-    assert policy is not None and policy.max_jobs == 10_000
-    await client.move_job(tagged, "t")
-    assert await client.watch("t", 5) == 2
-    assert await client.reserve_mode("weighted-fair") == "weighted-fair"
-    reserve = client.reserve()
-    cancelled = client.cancel_reserve()
-    with pytest.raises(errors.TimedOut):
-        await reserve
-    await cancelled
-    await client.drain()
-    with pytest.raises(errors.Draining):
-        await client.put_batch([b"a"])
-    await client.undrain()
-    assert await client.put(b"a") > tagged
-
-
 async def test_beanstalkd_is_sent_the_question_and_nothing_else(tmp_path: Path) -> None:
     with ServerProcess(theirs("-p", 0), tmp_path) as server:
         async with connected(endpoint_of(server)) as client:
@@ -190,9 +128,7 @@ async def test_a_deep_pipeline_of_large_and_small_jobs_goes_through(server: Serv
 
 @pytest.mark.one_in(2)
 @EACH_SERVER
-async def test_a_killed_server_that_is_started_again_is_found_and_goes_on(
-    command: Command, tmp_path: Path
-) -> None:
+async def test_a_server_killed_and_started_again_is_found(command: Command, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.mkdir()
     losses: list[Losses] = []
@@ -221,18 +157,6 @@ async def put_again_if_lost(client: Client, put: Deferred[int]) -> None:
         await client.put(b"y")
 
 
-async def test_a_server_that_hangs_is_given_up(server: ServerProcess) -> None:
-    async with connected(endpoint_of(server), grace_s=0.2) as client:
-        await client.room()
-        server.process.send_signal(signal.SIGSTOP)
-        try:
-            with pytest.raises(errors.Unanswered) as raised:
-                await client.kick(1)
-        finally:
-            server.process.send_signal(signal.SIGCONT)
-        assert isinstance(raised.value.reason, errors.ServerSilent)
-
-
 @EACH_SERVER
 async def test_a_unix_socket_works_too(command: Command, tmp_path: Path) -> None:
     socket = tmp_path / "socket"
@@ -240,21 +164,3 @@ async def test_a_unix_socket_works_too(command: Command, tmp_path: Path) -> None
         async with connected(f"unix:{socket}") as client:
             assert await client.put(b"x") == 1
             assert await client.reserve() == (1, b"x")
-
-
-async def test_a_cancelled_reserve_leaves_its_job_to_others(server: ServerProcess) -> None:
-    endpoint = endpoint_of(server)
-    async with connected(endpoint) as client, connected(endpoint) as other:
-        for each in (client, other):
-            await each.use("left")
-            await each.watch("left")
-            await each.ignore("default")
-        reserve = client.reserve_with_timeout(60)
-        while (await other.stats_tube("left")).current_waiting == 0:
-            pass
-        reserve.addErrback(lambda failure: failure.trap(CancelledError))
-        reserve.cancel()
-        job = await other.put(b"x", priority=9)
-        assert await other.reserve() == (job, b"x")
-        assert (await other.stats_job(job)).pri == 9
-        await other.delete(job)

@@ -30,7 +30,6 @@ if library() is None:
 
 
 def profile() -> dict[str, Any]:
-    """Read the shipped profile."""
     found: dict[str, Any] = json.loads(PROFILE.read_text())
     return found
 
@@ -45,7 +44,6 @@ def names_of(group: str) -> set[str]:
 
 
 def filter_of_the_unit() -> dict[str, Any]:
-    """Give the unit's filter as a profile."""
     allowed: set[str] = set()
     for line in re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text(), re.MULTILINE):
         for group in line.lstrip("~").split():
@@ -67,7 +65,6 @@ def confined(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 
 
 def serve(confined: list[str], tmp_path: Path) -> ServerProcess:
-    """Start a server with all that touches the system."""
     (tmp_path / "access.toml").write_text(FILE)
     (tmp_path / "access.toml").chmod(0o600)
     (tmp_path / "archive").mkdir(exist_ok=True)
@@ -92,7 +89,6 @@ def work(connection: Connection, rounds: int) -> None:
 
 
 def asked(server: ServerProcess, path: str, **headers: str) -> int:
-    """Send a request to the console."""
     server.wait_for(", HTTP")
     [port] = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
     with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers)) as reply:
@@ -130,9 +126,7 @@ def test_the_server_does_all_it_does_under_the_filter(confined: list[str], tmp_p
 
 
 @pytest.mark.exhaustive
-def test_the_tools_and_the_health_check_run_under_the_filter(
-    confined: list[str], tmp_path: Path
-) -> None:
+def test_tools_and_health_check_run_under_the_filter(confined: list[str], tmp_path: Path) -> None:
     with serve(confined, tmp_path) as server:
         bin_ = Path(sys.executable).parent
         port = server.port()

@@ -20,12 +20,10 @@ BATCH = 200
 
 
 def body(number: int) -> bytes:
-    """What a job has; no other has it, nor a part of it."""
     return b"<%06d>" % number * 4
 
 
 def fill(client: Connection) -> None:
-    """Put all jobs, numbered as their ids."""
     for first in range(1, JOBS + 1, BATCH):
         numbers = range(first, first + BATCH)
         client.send(b"".join([b"put 0 0 600 32\r\n%b\r\n" % body(each) for each in numbers]))
@@ -33,7 +31,6 @@ def fill(client: Connection) -> None:
 
 
 def damage(log: Path) -> None:
-    """Change one byte of every second body, in place."""
     left = set(range(1, JOBS, 2))
     for path in log.glob("*.tql"):
         content = path.read_bytes()
@@ -51,7 +48,6 @@ def lost(said: str) -> list[int]:
 
 
 def found(log: Path) -> list[int]:
-    """The jobs that `binlog-inspect check` calls damaged."""
     checked = subprocess.run(
         [Path(sys.executable).with_name("binlog-inspect"), "check", log],
         capture_output=True, text=True, check=False,
@@ -60,9 +56,7 @@ def found(log: Path) -> list[int]:
     return sorted(int(each) for row in told if row[0] == "trouble" for each in row[7].split(","))
 
 
-def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_delivered(
-    tmp_path: Path,
-) -> None:
+def test_of_damaged_bodies_each_is_told_once_and_others_are_delivered(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ours_at_once("-p0", "-b", log, "--body-cache", 0, "--segment-size", 32_768)
     with ServerProcess(command, tmp_path) as server:
@@ -83,9 +77,7 @@ def test_of_a_thousand_damaged_bodies_each_is_told_once_and_all_others_are_deliv
     assert found(log) == list(range(1, JOBS, 2))
 
 
-def test_what_was_damaged_before_a_start_that_read_records_only_is_found_in_the_background(
-    tmp_path: Path,
-) -> None:
+def test_damage_before_a_start_is_found_in_the_background(tmp_path: Path) -> None:
     """The first server is killed while it looks, or before: the next one begins anew."""
     log = tmp_path / "log"
     command = ours_at_once(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,67 +22,50 @@ SEGMENT_BYTES = 65_536
 REFUSED = b"OUT_OF_MEMORY\r\n"
 
 
-class Shortage(ABC):
-    """A way in which a disk may be full.
+class Shortage:
+    """A way in which a disk may be full; this one is that no more space can be allocated.
 
     :ivar error: what the system calls it.
     """
 
     error = errno.ENOSPC
 
-    @abstractmethod
-    def serve(self) -> ServerProcess:
-        """Start a server whose disk can be full."""
-
-    @abstractmethod
-    def begin(self, server: ServerProcess) -> None:
-        """From now on there is no space."""
-
-    @abstractmethod
-    def end(self, server: ServerProcess) -> None:
-        """There is some again."""
-
-
-class NothingCanBeAllocated(Shortage):
-    """The space of files that are there is theirs; there is none for more."""
-
-    def __init__(self, tmp_path: Path, error: int = errno.ENOSPC) -> None:
-        self.error = error
+    def __init__(self, tmp_path: Path) -> None:
+        self.log = tmp_path / "log"
+        self._folder = tmp_path
         self._disk = FaultyDisk(tmp_path)
 
     def serve(self) -> ServerProcess:
-        """See `Shortage.serve`."""
         return self._disk.serve("-s", SEGMENT_BYTES)
 
     def begin(self, server: ServerProcess) -> None:
-        """See `Shortage.begin`."""
         self._disk.obey(Rule("allocate", "fail", self.error, times=FOR_EVER))
 
     def end(self, server: ServerProcess) -> None:
-        """See `Shortage.end`."""
         self._disk.obey()
 
 
-class FilesMayNotGrow(Shortage):
+class QuotaUsedUp(Shortage):
+    error = errno.EDQUOT
+
+
+class OnTheRealDisk(Shortage):
+    def serve(self) -> ServerProcess:
+        command = ours_at_once("-p0", "-b", self.log, "-s", SEGMENT_BYTES)
+        return ServerProcess(command, self._folder)
+
+
+class FilesMayNotGrow(OnTheRealDisk):
     """A limit of the size of files (``ulimit -f``) that is smaller than a segment."""
 
     error = errno.EFBIG
 
-    def __init__(self, tmp_path: Path) -> None:
-        self._folder = tmp_path
-
-    def serve(self) -> ServerProcess:
-        """See `Shortage.serve`."""
-        command = ours_at_once("-p0", "-b", self._folder / "log", "-s", SEGMENT_BYTES)
-        return ServerProcess(command, self._folder)
-
     def begin(self, server: ServerProcess) -> None:
         """The segment that is allocated ahead is there by now; it may be used up to the limit."""
-        wait_until(lambda: list((self._folder / "log").glob("spare.*.tmp")))
+        wait_until(lambda: list(self.log.glob("spare.*.tmp")))
         self._limit(server, SEGMENT_BYTES * 3 // 4)
 
     def end(self, server: ServerProcess) -> None:
-        """See `Shortage.end`."""
         self._limit(server, resource.RLIM_INFINITY)
 
     @staticmethod
@@ -93,33 +75,24 @@ class FilesMayNotGrow(Shortage):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
-class SmallFileSystem(Shortage):
+class SmallFileSystem(OnTheRealDisk):
     """A file system that somebody else has filled."""
 
     def __init__(self, mount: Path, tmp_path: Path) -> None:
-        self._folder = tmp_path
-        self._log = mount / "log"
+        super().__init__(tmp_path)
+        self.log = mount / "log"
         self._ballast = mount / "ballast"
 
-    def serve(self) -> ServerProcess:
-        """See `Shortage.serve`."""
-        return ServerProcess(
-            ours_at_once("-p0", "-b", self._log, "-s", SEGMENT_BYTES), self._folder
-        )
-
     def begin(self, server: ServerProcess) -> None:
-        """See `Shortage.begin`."""
         with self._ballast.open("wb", buffering=0) as file:
             for size in (65_536, 4096, 1):
                 fill(file.write, bytes(size))
 
     def end(self, server: ServerProcess) -> None:
-        """See `Shortage.end`."""
         self._ballast.unlink()
 
 
 def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
-    """Write until no more goes in."""
     try:
         while write(chunk) == len(chunk):
             pass
@@ -127,25 +100,19 @@ def fill(write: Callable[[bytes], int | None], chunk: bytes) -> None:
         assert problem.errno == errno.ENOSPC
 
 
+KINDS = {
+    "nothing can be allocated": Shortage, "quota used up": QuotaUsedUp,
+    "files may not grow": FilesMayNotGrow,
+}  # fmt: skip
+
+
 @contextmanager
 def shortage_of(kind: str, tmp_path: Path) -> Iterator[Shortage]:
-    """Make one."""
-    if kind == "small file system":
+    if kind in KINDS:
+        yield KINDS[kind](tmp_path)
+    else:
         with small_tmpfs(tmp_path / "mount", "4m") as mount:
             yield SmallFileSystem(mount, tmp_path)
-    elif kind == "files may not grow":
-        yield FilesMayNotGrow(tmp_path)
-    else:
-        error = errno.EDQUOT if kind == "quota used up" else errno.ENOSPC
-        yield NothingCanBeAllocated(tmp_path, error)
-
-
-EACH_KIND = pytest.mark.parametrize(
-    "kind",
-    one_in(
-        4, ["nothing can be allocated", "quota used up", "files may not grow", "small file system"]
-    ),
-)
 
 
 def put(connection: Connection, size: int = 500, delay_s: int = 0) -> bytes:
@@ -166,12 +133,10 @@ def put_until_refused(connection: Connection, size: int = 500) -> list[int]:
 
 
 def state_of(connection: Connection, job_id: int) -> str:
-    """Ask for it."""
     return values(connection.ask(b"stats-job %d\r\n" % job_id)).get("state", "gone")
 
 
 def count_jobs(connection: Connection) -> int:
-    """Ask how many there are."""
     stats = values(connection.ask(b"stats\r\n"))
     states = ("ready", "reserved", "delayed", "buried")
     return sum(int(stats[f"current-jobs-{state}"]) for state in states)
@@ -205,16 +170,13 @@ def prepare(connection: Connection) -> dict[str, int]:
 
 
 def carry_out(connection: Connection, jobs: dict[str, int]) -> None:
-    """All operations but `put`; each must succeed."""
     for name, (command, reply, state) in OPERATIONS.items():
         assert connection.ask(command % jobs[name]).startswith(reply), name
         assert state_of(connection, jobs[name]) == state, name
 
 
-@EACH_KIND
-def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on_until_there_is_space(
-    kind: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", one_in(4, [*KINDS, "small file system"]))
+def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on(kind: str, tmp_path: Path) -> None:
     with shortage_of(kind, tmp_path) as shortage:
         with shortage.serve() as server:
             connection, other = server.connect(), server.connect()
@@ -241,33 +203,15 @@ def test_on_a_full_disk_puts_are_refused_and_all_else_goes_on_until_there_is_spa
         with shortage.serve() as server:
             connection = server.connect()
             assert count_jobs(connection) == 1
-            connection.close()
 
 
 def assert_deletable(connection: Connection, ids: list[int]) -> None:
-    """All of them are, whatever they are."""
     replies = ask_all(connection, [b"delete %d\r\n" % job_id for job_id in ids])
     assert set(replies) == {b"DELETED\r\n"}
 
 
-@EACH_KIND
-def test_a_worker_gets_its_jobs_from_a_full_disk(kind: str, tmp_path: Path) -> None:
-    with shortage_of(kind, tmp_path) as shortage, shortage.serve() as server:
-        connection = server.connect()
-        first = [int(put(connection).split()[1]) for _ in range(10)]
-        shortage.begin(server)
-        ids = [*first, *put_until_refused(connection)]
-        for job_id in ids[:20]:
-            assert connection.ask(b"reserve\r\n").startswith(b"RESERVED %d 500\r\n" % job_id)
-            assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
-        assert count_jobs(connection) == len(ids[20:])
-        connection.close()
-
-
 @pytest.mark.exhaustive
-def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
-    tmp_path: Path,
-) -> None:
+def test_a_queue_that_filled_its_disk_takes_jobs_again_when_emptied(tmp_path: Path) -> None:
     with (
         small_tmpfs(tmp_path / "mount", "4m") as mount,
         SmallFileSystem(mount, tmp_path).serve() as server,
@@ -275,7 +219,6 @@ def test_a_queue_that_has_filled_its_disk_takes_jobs_again_when_it_was_emptied(
         connection = server.connect()
         for _ in range(2):
             fill_and_empty(connection)
-        connection.close()
 
 
 def fill_and_empty(connection: Connection) -> None:
@@ -303,7 +246,6 @@ def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path
             more = put_until_refused(connection)
             carry_out(connection, jobs)
             server.process.kill()
-            connection.close()
         with shortage.serve() as server:
             connection = server.connect()
             assert count_jobs(connection) == len(jobs) - 1 + len(more)
@@ -313,4 +255,3 @@ def test_a_server_that_is_killed_on_a_full_disk_starts_on_the_full_disk(tmp_path
             shortage.end(server)
             wait_until(lambda: put(connection).startswith(b"INSERTED "))
             assert_deletable(connection, more[10:])
-            connection.close()

@@ -79,7 +79,6 @@ def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def put(server: ServerProcess, tube: str, *bodies: bytes) -> list[int]:
-    """Put jobs; give their ids."""
     client = server.connect()
     client.ask(b"use %b\r\n" % tube.encode())
     replies = [client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(each), each)) for each in bodies]
@@ -88,7 +87,6 @@ def put(server: ServerProcess, tube: str, *bodies: bytes) -> list[int]:
 
 
 def facts(client: Connection, job: int) -> dict[str, str]:
-    """Ask about a job; nothing if there is none."""
     lines = client.ask(b"stats-job %d\r\n" % job).decode().splitlines()[2:]
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
@@ -194,7 +192,7 @@ def test_a_function_that_blocks_the_reactor_is_interrupted_and_its_job_fails(
 
 
 @ONLY_OURS
-def test_a_process_whose_reactor_stays_blocked_ends_and_says_where(
+def test_a_reactor_that_stays_blocked_ends_the_process(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     hanging, good = put(server, "stays-blocked", b"hang", b"good")
@@ -213,7 +211,7 @@ def test_a_process_whose_reactor_stays_blocked_ends_and_says_where(
 
 @pytest.mark.exhaustive
 @ONLY_OURS
-def test_a_process_whose_interpreter_is_held_ends_and_says_where(
+def test_an_interpreter_that_is_held_ends_the_process(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     hanging, good = put(server, "held", b"hang", b"good")
@@ -241,9 +239,7 @@ def test_threads_that_functions_have_left_do_not_keep_a_stopped_worker(
 
 
 @ONLY_OURS
-def test_a_worker_whose_reactor_is_blocked_can_be_stopped(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_a_worker_with_a_blocked_reactor_can_stop(server: ServerProcess, tmp_path: Path) -> None:
     (job,) = put(server, "blocked-stop", b"x")
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
     options = ("--finish", "0.5", "--tube", "blocked-stop", "jobs:begun_and_blocking")

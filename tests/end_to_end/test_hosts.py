@@ -14,32 +14,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import greenstalk
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.worker.attempt import Attempt
-from beanstalk_twisted.worker.hooks import Tally
 from tests.end_to_end.test_client import connected
-from tests.end_to_end.test_worker import a_moment, gone, stop, working
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until_it_listens
 from tests.test_deploy_replicated import HAPROXY, found
 
 pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-WAITING = """
-from twisted.internet.defer import Deferred
-
-async def wait(attempt):
-    open("begun", "w").close()
-    await Deferred()
-"""
 
 
 class Pair:
@@ -53,7 +41,6 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """Start both."""
     with (
         ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as first,
         ServerProcess(ours_at_once("-p", 0, "--http", 0), tmp_path) as second,
@@ -81,54 +68,7 @@ async def test_a_client_goes_on_with_the_second_host(pair: Pair, number: int) ->
             assert (await other.peek(1)).body == b"on the second"
 
 
-async def test_a_worker_drops_what_comes_of_jobs_of_the_first_host(pair: Pair) -> None:
-    begun, tally = [], Tally()
-
-    async def do(attempt: Attempt[bytes]) -> None:
-        begun.append(attempt.id)
-        if attempt.value == b"of the first":
-            with suppress(CancelledError):  # It is done, whoever has it.
-                await Deferred()
-
-    async with connected(pair.alone[0]) as first, connected(pair.alone[1]) as second:
-        await first.put(b"of the first", tube="w", ttr=600)
-        # A job of the same number on the second host, which is not to be deleted.
-        assert await second.put(b"of nobody", tube="elsewhere") == 1
-        async with working(pair.address, "w", do, hooks=[tally]):
-            while not begun:
-                await a_moment()
-            pair.first.kill()
-            await gone(second, await second.put(b"of the second", tube="w"))
-            while not tally.counts["lost"]:
-                await a_moment()
-        assert (tally.counts["done"], begun) == (1, [1, 2])
-        assert (await second.peek(1)).body == b"of nobody"
-
-
-async def test_the_command_of_workers_says_once_what_is_done_again(
-    pair: Pair, tmp_path: Path
-) -> None:
-    (tmp_path / "jobs.py").write_text(WAITING)
-    async with connected(pair.alone[0]) as client, connected(pair.alone[1]) as other:
-        await client.put(b"x", tube="w", ttr=600)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "beanstalk_twisted.worker.command", "-v", "-s", pair.address,
-             "--tube", "w", "jobs:wait"],
-            cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        while not (tmp_path / "begun").exists():
-            await a_moment()
-        pair.first.kill()
-        while not (await other.stats()).current_waiting:
-            await a_moment()
-        log = stop(process)
-        assert log.count("and with it 1 reservation; others will do these jobs again") == 1
-        assert log.count(f"connected to {pair.address}, which {pair.alone[1]} serves") == 1
-
-
 def beanstalk(pair: Pair, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command."""
     return subprocess.run(
         [sys.executable, "-c", "from binlog_tools.queue.cli.main import main; main()", *words],
         env={**os.environ, "BEANSTALK_SERVER": pair.address}, cwd=ROOT, input=typed, text=True,
@@ -180,21 +120,3 @@ def put_until_taken(port: int, body: str) -> int:
                 return number
         except (OSError, greenstalk.Error):
             time.sleep(0.05)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_to_a_stock_client_behind_haproxy_an_outage_is_a_reconnect(
-    pair: Pair, tmp_path: Path, number: int
-) -> None:
-    places = [(each.port(), each.port_of("HTTP, read-only")) for each in (pair.first, pair.second)]
-    with proxied(places, tmp_path) as port:
-        with greenstalk.Client(("127.0.0.1", port)) as queue:
-            queue.put("on the first")
-            queue.reserve()
-            pair.first.process.send_signal(number)
-            with pytest.raises((OSError, greenstalk.Error)):
-                while True:
-                    queue.reserve(timeout=60)
-        put_until_taken(port, "on the second")
-        with greenstalk.Client(("127.0.0.1", pair.second.port())) as other:
-            assert other.reserve(timeout=0).body == "on the second"

@@ -48,9 +48,7 @@ def wait_until_watched(near: tuple[str, int], far: tuple[str, int]) -> None:
         time.sleep(0.01)
 
 
-def test_the_server_watches_the_peers_of_every_tcp_port(
-    certificates: Certificates, tmp_path: Path
-) -> None:
+def test_the_server_watches_peers_of_all_ports(certificates: Certificates, tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     folder.mkdir()
     (folder / "server.pem").write_bytes(certificates.server.read_bytes())
@@ -70,9 +68,7 @@ def test_the_server_watches_the_peers_of_every_tcp_port(
         wait_until_watched(("127.0.0.1", tls_port), tls.socket.getsockname())
 
 
-def test_those_who_came_before_a_server_that_is_passed_their_socket_are_watched_too(
-    tmp_path: Path,
-) -> None:
+def test_who_came_before_a_server_that_is_passed_a_socket_is_watched_too(tmp_path: Path) -> None:
     with closing(listening()) as passed:
         address = passed.getsockname()
         with (

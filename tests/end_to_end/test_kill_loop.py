@@ -37,7 +37,6 @@ WITHOUT_BODIES = ("--body-cache", 0)
 
 
 def serve(tmp_path: Path, fsync: str, options: tuple[object, ...] = ()) -> ServerProcess:
-    """Start our server."""
     command = ours_at_once(
         "-p0", "-b", tmp_path / "log", "-s", SEGMENT_BYTES, "--fsync", fsync, *options
     )
@@ -52,7 +51,6 @@ def kill_while_it_starts(tmp_path: Path, fsync: str, after_s: float) -> None:
 
 
 def oldest_segment(server: ServerProcess) -> int:
-    """Ask for its number."""
     connection = server.connect()
     stats = values(connection.ask(b"stats\r\n"))
     connection.close()
@@ -60,9 +58,7 @@ def oldest_segment(server: ServerProcess) -> int:
 
 
 @pytest.mark.timeout(1200 + 10 * KILLS)
-def test_a_server_that_is_killed_again_and_again_has_all_that_clients_have_written_down(
-    tmp_path: Path,
-) -> None:
+def test_a_server_killed_again_and_again_has_all_that_was_written_down(tmp_path: Path) -> None:
     crowd = Crowd(seed=SEED)
     chance = random.Random(SEED)
     for kill in range(KILLS):
@@ -85,7 +81,6 @@ def test_a_server_that_is_killed_again_and_again_has_all_that_clients_have_writt
 def kill_at_work(
     disk: FaultyDisk, crowd: Crowd, rule: Rule, segment_bytes: int = SEGMENT_BYTES
 ) -> None:
-    """Let a server work until a certain call ends it."""
     disk.obey()
     with disk.serve("-s", segment_bytes) as server:
         crowd.check_after_restart(server)
@@ -97,7 +92,6 @@ def kill_at_work(
 
 
 def kill_at_start(disk: FaultyDisk, rule: Rule) -> None:
-    """Start a server that does not come to serve."""
     disk.obey(rule)
     with disk.serve() as server:
         assert server.process.wait(LIMIT_S) == -signal.SIGKILL

@@ -7,7 +7,6 @@ from pathlib import Path
 import greenstalk
 import pytest
 
-from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from tests.server_process import (
     WITH_AND_WITHOUT_EPOLL,
     Command,
@@ -39,27 +38,7 @@ def test_a_connection_too_many_is_one_that_is_closed(tmp_path: Path, command: Co
 
 @pytest.mark.one_in(2)
 @WITH_AND_WITHOUT_EPOLL
-def test_a_put_too_many_is_out_of_memory_until_a_job_is_deleted(
-    tmp_path: Path, command: Command
-) -> None:
-    with ServerProcess(command("-p0", "--max-memory=200000"), tmp_path) as server:
-        with greenstalk.Client(("127.0.0.1", server.port())) as client:
-            with pytest.raises(greenstalk.OutOfMemoryError):
-                for _ in range(10):
-                    client.put("x" * 50_000)
-            assert client.stats()["current-jobs-ready"] == 3
-            client.delete(client.reserve())
-            client.put("x" * 50_000)
-            with pytest.raises(greenstalk.OutOfMemoryError):
-                client.put("x" * 50_000)
-        server.wait_for("--max-memory is 200000: new jobs are refused")
-
-
-@pytest.mark.one_in(2)
-@WITH_AND_WITHOUT_EPOLL
-def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
-    tmp_path: Path, command: Command
-) -> None:
+def test_who_does_not_go_on_is_closed_who_waits_is_not(tmp_path: Path, command: Command) -> None:
     with ServerProcess(command("-p0", "--stalled-timeout=1"), tmp_path) as server:
         port = server.port()
         with greenstalk.Client(("127.0.0.1", port)) as client:
@@ -75,16 +54,6 @@ def test_who_does_not_go_on_is_closed_and_who_waits_is_not(
             client.put("x")
             assert waiting.reply().endswith(b"\r\nx\r\n")
             assert waiting.ask(b" a\r\n") == b"USING a\r\n"
-
-
-@pytest.mark.exhaustive
-def test_a_tube_too_many_is_a_bad_format(tmp_path: Path) -> None:
-    with ServerProcess(ours_at_once("-p0"), tmp_path) as server:
-        connection = Connection(server.port())
-        lines = [b"watch t%d\r\n" % number for number in range(2, MAX_WATCHED_TUBES + 2)]
-        connection.send(b"".join(lines))
-        heard = [connection.reply() for _ in lines]
-        assert heard[-2:] == [b"WATCHING %d\r\n" % MAX_WATCHED_TUBES, b"BAD_FORMAT\r\n"]
 
 
 def test_a_body_of_a_client_that_ends_early_is_no_job(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ MOST_MORE = 4
 
 
 def names(directory: Path, pattern: str) -> list[str]:
-    """The files with such names, in order."""
     return sorted(path.name for path in directory.glob(pattern))
 
 
@@ -33,7 +32,6 @@ def newest(log: Path) -> int:
 
 
 def put_all(client: Connection, tubes: range) -> None:
-    """Put a job into each of these tubes."""
     for number in tubes:
         client.send(b"use tube-%05d\r\nput 0 0 60 100\r\n%s\r\n" % (number, b"x" * 100))
     for _ in tubes:

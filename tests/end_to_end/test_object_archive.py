@@ -16,14 +16,12 @@ pytestmark = pytest.mark.exhaustive
 
 
 def pass_through(connection: Connection, count: int) -> None:
-    """So many jobs are put and deleted."""
     for _ in range(count):
         job_id = int(connection.ask(b"put 1 0 60 500\r\n%s\r\n" % (b"x" * 500)).split()[1])
         assert connection.ask(b"delete %d\r\n" % job_id) == b"DELETED\r\n"
 
 
 def archived(url: str) -> dict[str, bytes]:
-    """All objects of the one store."""
     store = open_store(url)
     (folder,) = store.folders()
     return {
@@ -73,11 +71,3 @@ def test_an_archive_that_is_away_is_caught_up_with_through_kill_and_stop(tmp_pat
                 again.stop()
     assert "the log keeps all, so nothing is lost" in said
     assert "testing" not in said, "no credentials are logged"
-
-
-def test_a_url_with_a_secret_is_refused_at_once_and_not_shown(tmp_path: Path) -> None:
-    with serve(tmp_path, "s3://key:word@bucket") as server:
-        status, said = server.ended()
-    assert status == 5
-    assert "credentials belong in the environment" in said
-    assert "word" not in said.replace("password", "")

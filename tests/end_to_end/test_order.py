@@ -31,13 +31,11 @@ class Arrangement:
         self._idle = [self.known() for _ in range(idle)]
 
     def known(self) -> Connection:
-        """Connect a client that has been answered."""
         connection = self.connect()
         assert connection.ask(ASK) == b"USING default\r\n"
         return connection
 
     def put(self, connection: Connection) -> int:
-        """Put a job; give its id."""
         return int(connection.ask(b"put 0 0 60 1\r\nx\r\n").split()[1])
 
     @contextmanager
@@ -54,7 +52,6 @@ class Arrangement:
 
 @pytest.fixture(params=["tcp", "unix"])
 def arrangement(request: pytest.FixtureRequest, tmp_path: Path, idle: int) -> Iterator[Arrangement]:
-    """Run a server with its connections."""
     path = tmp_path / "socket"
     is_tcp = request.param == "tcp"
     where = ["-p0"] if is_tcp else ["--address", f"unix:{path}"]
@@ -92,34 +89,22 @@ def test_a_command_finds_the_job_of_a_connection_that_was_closed_before(
 
 
 @IDLE
-def test_a_new_connections_first_command_comes_before_what_others_send_later(
-    arrangement: Arrangement,
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_new_connections_first_command_has_its_turn(
+    arrangement: Arrangement, is_first: bool
 ) -> None:
     for _ in range(TRIES):
         other = arrangement.known()
         job_id = arrangement.put(other)
         with arrangement.stopped():
+            if not is_first:
+                other.send(b"delete %d\r\n" % job_id)
             new = arrangement.connect()
             new.send(b"peek %d\r\n" % job_id)
-            other.send(b"delete %d\r\n" % job_id)
-        assert new.reply() == b"FOUND %d 1\r\nx\r\n" % job_id
+            if is_first:
+                other.send(b"delete %d\r\n" % job_id)
+        found = b"FOUND %d 1\r\nx\r\n" % job_id
+        assert new.reply() == (found if is_first else b"NOT_FOUND\r\n")
         assert other.reply() == b"DELETED\r\n"
-        new.close()
-        other.close()
-
-
-@IDLE
-def test_a_new_connections_first_command_comes_after_what_others_have_sent(
-    arrangement: Arrangement,
-) -> None:
-    for _ in range(TRIES):
-        other = arrangement.known()
-        job_id = arrangement.put(other)
-        with arrangement.stopped():
-            other.send(b"delete %d\r\n" % job_id)
-            new = arrangement.connect()
-            new.send(b"peek %d\r\n" % job_id)
-        assert other.reply() == b"DELETED\r\n"
-        assert new.reply() == b"NOT_FOUND\r\n"
         new.close()
         other.close()

@@ -41,21 +41,18 @@ class Queue:
         self.taken: Counter[int] = Counter()
 
     def worker(self) -> Connection:
-        """Connect one that uses and watches the tube ``work``."""
         worker = Connection(self.port)
         for line in (b"use work", b"watch work", b"ignore default"):
             worker.ask(line + b"\r\n")
         return worker
 
     def ask(self, line: str) -> str:
-        """Send a line and wait for its reply."""
         return self.client.ask(f"{line}\r\n".encode()).decode().rstrip()
 
     def put(self, body_bytes: int, ttr_s: int = 60) -> str:
         return self.ask(f"put 0 0 {ttr_s} {body_bytes}\r\n{'x' * body_bytes}")
 
     def take(self, worker: Connection, wait_s: int = 0) -> int | None:
-        """Let a worker reserve a job, and count it."""
         reply = worker.ask(b"reserve-with-timeout %d\r\n" % wait_s)
         if not reply.startswith(b"RESERVED "):
             assert reply in (b"TIMED_OUT\r\n", b"DEADLINE_SOON\r\n")
@@ -201,9 +198,7 @@ def test_where_nothing_can_be_allocated_a_job_waits_for_space(tmp_path: Path) ->
 
 @pytest.mark.one_in(2)
 @CACHE
-def test_a_job_is_moved_and_updated_whatever_its_size(
-    tmp_path: Path, cache: tuple[object, ...]
-) -> None:
+def test_a_job_of_any_size_is_moved_and_updated(tmp_path: Path, cache: tuple[object, ...]) -> None:
     with start(tmp_path, "-s", 8192, *cache) as server:
         queue = Queue(server)
         sizes = [3000 + 300 * number for number in range(11)]

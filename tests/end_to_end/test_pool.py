@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.endpoints import Backoff
-from beanstalk_twisted.client.pool.hashing import Split
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.service import Client
-from tests.end_to_end.test_client import EACH_SERVER, Command, endpoint_of, ours
+from tests.end_to_end.test_client import EACH_SERVER, Command, endpoint_of
 from tests.server_process import ServerProcess
 
 NAMES = ("a", "b")
@@ -24,7 +22,6 @@ NAMES = ("a", "b")
 
 @asynccontextmanager
 async def started(endpoints: list[str], **options: Any) -> AsyncIterator[Pool]:
-    """Start a pool, and stop it."""
     servers = [Server(endpoint, name) for endpoint, name in zip(endpoints, NAMES, strict=True)]
     quick = partial(Client, backoff=Backoff(lambda: 1.0, most_s=0.2))
     pool = Pool(servers, make_client=quick, **options)
@@ -33,11 +30,6 @@ async def started(endpoints: list[str], **options: Any) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.stopService()
-
-
-def tube_on(split: Split, name: str) -> str:
-    """Find a tube that is on this server."""
-    return next(tube for tube in map("t{}".format, range(999)) if split.server_of(tube) == name)
 
 
 @pytest.mark.exhaustive
@@ -62,37 +54,3 @@ async def test_jobs_go_round_over_two_servers(command: Command, tmp_path: Path) 
             assert (total["total-jobs"], total["current-jobs-ready"]) == (40, 0)
             with pytest.raises(errors.TimedOut):
                 await pool.reserve_with_timeout(0)
-
-
-@pytest.mark.exhaustive
-async def test_a_server_is_killed_while_reserves_wait_and_comes_back(tmp_path: Path) -> None:
-    logs = [tmp_path / name for name in NAMES]
-    with (
-        ServerProcess(ours("-p", 0, "-b", logs[0]), tmp_path) as first,
-        ServerProcess(ours("-p", 0, "-b", logs[1]), tmp_path) as second,
-    ):
-        endpoints = [endpoint_of(first), endpoint_of(second)]
-        split = Split(dict.fromkeys(NAMES, 1))
-        tubes = [tube_on(split, name) for name in NAMES]
-        is_down: Deferred[None] = Deferred()
-
-        def changed() -> None:
-            if pool.down and not is_down.called:
-                is_down.callback(None)
-
-        async with started(endpoints, tubes=tubes, patience_s=0.1, changed=changed) as pool:
-            await pool.put(tubes[0], b"kept", delay=1)
-            waits = [pool.reserve(), pool.reserve()]
-            while (await pool.stats()).total["current-waiting"] < 2:
-                pass
-            first.kill()
-            await is_down
-            with pytest.raises(errors.ServerDown):
-                await pool.put(tubes[0], b"x")
-            await pool.put(tubes[1], b"other")
-            assert (await waits[0]).body == b"other"
-            port = endpoints[0].rpartition(":")[2]
-            with ServerProcess(ours("-p", port, "-b", logs[0]), tmp_path):
-                job = await waits[1]
-                assert (job.server, job.body) == ("a", b"kept")
-                await pool.delete(job)

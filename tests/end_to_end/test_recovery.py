@@ -28,7 +28,6 @@ def serving(tmp_path: Path, log: Path) -> ServerProcess:
 
 
 def body_of(number: int) -> bytes:
-    """What is put as a job's body."""
     return b"%d" % number + BODY
 
 
@@ -46,31 +45,26 @@ def make_a_log(tmp_path: Path) -> Path:
             if number % 10 == 0:
                 connection.ask(b"reserve-job %d\r\n" % number)
                 assert connection.ask(b"bury %d 9\r\n" % number) == b"BURIED\r\n"
-        connection.close()
     assert len(list(log.glob("*.tql"))) > 3
     return log
 
 
 def overwrite_a_block(log: Path) -> None:
-    """A sector of a segment in the middle is lost."""
     segment = sorted(log.glob("*.tql"))[1]
     raw = segment.read_bytes()
     segment.write_bytes(raw[:6144] + bytes(512) + raw[6656:])
 
 
 def spoil_a_header(log: Path) -> None:
-    """A header says nothing any more."""
     segment = sorted(log.glob("*.tql"))[1]
     segment.write_bytes(bytes(4096) + segment.read_bytes()[4096:])
 
 
 def lose_a_segment(log: Path) -> None:
-    """A segment in the middle is gone."""
     sorted(log.glob("*.tql"))[1].unlink()
 
 
 def spoil_everything(log: Path) -> None:
-    """All of this, in four segments."""
     names = sorted(log.glob("*.tql"))
     lose_a_segment(log)
     for segment in (names[0], names[3]):
@@ -80,13 +74,11 @@ def spoil_everything(log: Path) -> None:
 
 
 def command_in(said: str) -> list[str]:
-    """The command that the server names."""
     (command,) = re.findall(r"'(binlog-inspect salvage .*)' to get all", said)
     return shlex.split(command)
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run one of ours."""
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, env=environment
@@ -94,7 +86,6 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def jobs_of(connection: Connection) -> dict[int, tuple[str, bytes]]:
-    """State and body of each job that was not set aside."""
     found = {}
     for number in range(1, JOBS + 1):
         head, _, body = connection.ask(b"peek %d\r\n" % number).partition(b"\r\n")
@@ -110,7 +101,6 @@ def jobs_of(connection: Connection) -> dict[int, tuple[str, bytes]]:
 
 
 def was_put(number: int) -> tuple[str, bytes]:
-    """A job as it was before the damage."""
     return ("ready" if number % 10 else "buried"), body_of(number)
 
 

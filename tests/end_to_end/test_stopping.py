@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beanstalk_twisted.daemon.process import IGNORED
-from tests.sampling import one_in, share
+from tests.sampling import share
 from tests.server_process import Connection, ServerProcess, ours_at_once
 
 STOPS = {signal.SIGTERM: share(200, of=60), signal.SIGINT: share(20, of=20)}
@@ -16,17 +15,14 @@ POLICY = b"tube-policy mail max-reserves=1 dead-letter=mail.dead\r\n"
 
 
 def serve(folder: Path) -> ServerProcess:
-    """Start a server with its log there."""
     return ServerProcess(ours_at_once("-p0", "-b", folder / "log"), folder)
 
 
 def put(connection: Connection) -> int:
-    """Put a job; give its id."""
     return int(connection.ask(b"put 0 0 600 1\r\nx\r\n").split()[1])
 
 
 def facts(connection: Connection, job_id: int) -> dict[str, str]:
-    """Give what `stats-job` says."""
     reply = connection.ask(b"stats-job %d\r\n" % job_id).decode()
     return dict(line.split(": ") for line in reply.splitlines() if ": " in line)
 
@@ -48,7 +44,7 @@ def stop_while_they_close(
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_connections_that_end_during_a_stop_change_nothing(
+def test_connections_that_end_in_a_stop_change_no_job(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     with serve(tmp_path) as server:
@@ -75,15 +71,3 @@ def test_connections_that_end_during_a_stop_change_nothing(
                 held.append(put(worker))
                 assert worker.ask(b"reserve\r\n").startswith(b"RESERVED %d " % held[-1])
             stop_while_they_close(server, number, [worker, pausing])
-
-
-@pytest.mark.parametrize("number", one_in(len(IGNORED), IGNORED))
-def test_a_signal_without_a_meaning_does_not_end_the_server(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    with serve(tmp_path) as server:
-        connection = server.connect()
-        server.process.send_signal(number)
-        assert connection.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-        server.terminate()
-        assert server.ended()[0] == -signal.SIGTERM

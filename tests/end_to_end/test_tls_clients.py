@@ -43,13 +43,11 @@ class Guarded:
         self.doubtful = f"tls://{WRONG}@{self.place}{self.options}"
 
     def call(self, *words: str, token: str = "", typed: bytes = b"") -> Result:
-        """Call ``beanstalk``."""
         environment = {"BEANSTALK_TOKEN": token} if token else {}
         return CliRunner(env=environment).invoke(cli, list(words), input=typed)
 
 
 def inspect(*words: str, token: str | None = None) -> Result:
-    """Call ``binlog-inspect``."""
     return CliRunner(env={"BEANSTALK_TOKEN": token}).invoke(inspect_cli, list(words))
 
 
@@ -57,7 +55,6 @@ def inspect(*words: str, token: str | None = None) -> Result:
 def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[Guarded]:
-    """Run it."""
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "access.toml").write_text(ACCESS)
     listen = f"mtls:0:{certificates.server.parent}:ca={certificates.ca}:interface=127.0.0.1"

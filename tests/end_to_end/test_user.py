@@ -49,7 +49,6 @@ def access_file(folder: Path, owner: int) -> Path:
 
 
 def rights(process: int) -> set[tuple[str, str]]:
-    """Give what each thread of a process is, and may do."""
     wanted = ("Uid:", "Gid:", "Groups:", "CapPrm:", "CapEff:", "CapInh:", "CapAmb:")
     return {
         (name, " ".join(values))

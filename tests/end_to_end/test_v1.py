@@ -36,7 +36,6 @@ def test_old_and_modern_clients_do_each_others_jobs(tmp_path: Path) -> None:
             modern.put("modern", priority=9)
             assert old.reply() == b"RESERVED 2 9 6\r\nmodern\r\n"
             assert old.ask(b"delete 2\r\n") == b"DELETED\r\n"
-        old.close()
 
 
 def test_what_an_old_client_was_told_is_there_after_a_kill(tmp_path: Path) -> None:
@@ -53,7 +52,6 @@ def test_what_an_old_client_was_told_is_there_after_a_kill(tmp_path: Path) -> No
                 assert old.ask(b"bury %d 7\r\n" % number) == b"BURIED\r\n"
         assert old.ask(b"reserve\r\n").startswith(b"RESERVED 101 ")
         server.kill()
-        old.close()
     with serving(tmp_path, "-s", 8192) as server:
         old = Connection(server.port_v1())
         assert b"current-jobs-ready: 100\ncurrent-jobs-reserved: 0\ncurrent-jobs-buried: 50\n" in (
@@ -67,7 +65,6 @@ def test_what_an_old_client_was_told_is_there_after_a_kill(tmp_path: Path) -> No
         assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
         assert old.ask(b"peek 201\r\n") == b"FOUND 201 0 1\r\nx\r\n"
         assert server.terminate() == -signal.SIGTERM
-        old.close()
 
 
 def test_a_drain_is_one_for_old_clients_too_and_a_stop_answers_them(tmp_path: Path) -> None:
@@ -81,8 +78,6 @@ def test_a_drain_is_one_for_old_clients_too_and_a_stop_answers_them(tmp_path: Pa
         assert old.ask(b"reserve\r\n") == b"RESERVED 1 0 1\r\nx\r\n"
         assert server.terminate() == -signal.SIGTERM
         assert old.reply() == b""
-        old.close()
-        modern.close()
 
 
 def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
@@ -93,7 +88,6 @@ def test_an_old_port_may_be_a_socket_in_a_folder(tmp_path: Path) -> None:
         old = Connection(path)
         assert old.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
         assert old.ask(b"peek 1\r\n") == b"FOUND 1 0 1\r\nx\r\n"
-        old.close()
 
 
 @pytest.mark.exhaustive
@@ -106,14 +100,3 @@ def test_without_epoll_and_the_log_it_is_the_same(tmp_path: Path) -> None:
         old.close()
         modern = server.connect()
         assert modern.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
-        modern.close()
-
-
-@pytest.mark.exhaustive
-def test_an_old_port_that_is_taken_is_refused_with_111(tmp_path: Path) -> None:
-    with serving(tmp_path) as first:
-        where = f"tcp:{first.port_v1()}:interface=127.0.0.1"
-        with ServerProcess(ours("-p0", "--listen-v1", where), tmp_path) as second:
-            status, said = second.ended()
-        assert status == 111
-        assert "cannot listen" in said

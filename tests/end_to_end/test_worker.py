@@ -114,38 +114,6 @@ async def test_all_jobs_are_done_once(
         assert ("MainThread" in names) is not in_threads
 
 
-async def test_a_delete_does_not_wait_behind_the_reserve_of_an_idle_worker(
-    server: ServerProcess,
-) -> None:
-    slow = Slow()
-    async with connected(endpoint_of(server)) as client:
-        await client.use("stall")
-        # With room for more, the worker asks for more all the time: nothing comes of it.
-        async with working(endpoint_of(server), "stall", slow, 5):
-            jobs = [await client.put(b"x", ttr=LONG_S) for _ in range(3)]
-            await slow.has_begun(3)
-            for job in jobs:
-                slow.waiting[job].callback(None)
-                await gone(client, job)
-
-
-async def test_a_second_reserve_on_a_connection_holds_up_what_is_behind_it(
-    server: ServerProcess,
-) -> None:
-    """The stall itself, on the same servers: why a worker must not do this."""
-    async with connected(endpoint_of(server)) as client:
-        await client.use("held-up")
-        await client.watch("held-up")
-        job = await client.put(b"x", ttr=2)
-        await client.reserve()
-        second, delete = client.reserve(), client.delete(job)
-        ended = []
-        second.addErrback(lambda failure: ended.append(failure.check(errors.DeadlineSoon)))
-        delete.addCallback(lambda _: ended.append("deleted"))
-        await delete
-        assert ended == [errors.DeadlineSoon, "deleted"]
-
-
 @pytest.mark.exhaustive
 @EACH_SERVER
 async def test_a_killed_server_that_is_started_again_is_worked_for_again(

@@ -19,7 +19,6 @@ LIFE = (
 
 @pytest.fixture
 def lived(beanstalk: Beanstalk) -> Beanstalk:
-    """A double that has seen all that."""
     beanstalk.connect().ask(LIFE)
     return beanstalk
 

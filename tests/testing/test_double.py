@@ -15,7 +15,7 @@ from beanstalk_twisted.client import Tags, errors, hashed_key
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.double import Beanstalk
 from beanstalk_twisted.testing.sockets import BeanstalkServer
-from tests.client.world import error, is_waiting
+from tests.client.world import error
 
 
 def client_of(beanstalk: Beanstalk, **options: Any) -> Client:
@@ -61,9 +61,7 @@ def test_what_is_due_in_one_advance_happens_in_its_order(beanstalk: Beanstalk) -
     assert bodies == [b"first", b"second", b"third"]
 
 
-def test_the_clock_of_the_code_under_test_goes_with_that_of_the_server(
-    beanstalk: Beanstalk,
-) -> None:
+def test_the_clock_of_the_code_under_test_goes_with_the_servers(beanstalk: Beanstalk) -> None:
     called: list[float] = []
     beanstalk.clock.callLater(5, lambda: called.append(beanstalk.time()))
     beanstalk.advance(4.9)
@@ -72,9 +70,7 @@ def test_the_clock_of_the_code_under_test_goes_with_that_of_the_server(
     assert called == [pytest.approx(5, abs=1e-5)]
 
 
-def test_a_client_that_asks_again_and_again_without_waiting_is_told_of(
-    beanstalk: Beanstalk,
-) -> None:
+def test_a_client_that_asks_on_and_on_without_waiting_is_told_of(beanstalk: Beanstalk) -> None:
     client = client_of(beanstalk)
     beanstalk.network.max_rounds = 100
     is_asking = True
@@ -117,11 +113,6 @@ def test_a_result_that_needs_time_says_which_commands_have_no_answer(beanstalk: 
     failed = client.reserve_with_timeout(5)
     beanstalk.advance(8)
     error(failed, errors.TimedOut)
-
-
-def test_what_fails_is_raised(beanstalk: Beanstalk) -> None:
-    with pytest.raises(errors.NotFound):
-        beanstalk.result(client_of(beanstalk).delete(99))
 
 
 @pytest.mark.beanstalk(piece_bytes=1)
@@ -199,19 +190,11 @@ def test_a_double_that_is_closed_leaves_nothing_in_the_reactor() -> None:
     # The fixture of all tests, clean_reactor, fails this one if a call is left.
 
 
-def test_a_double_can_be_told_to_leave_the_reactor_alone() -> None:
-    double = Beanstalk(uses_reactor=False)
-    put = client_of(double).put(b"a")
-    assert double.result(put) == 1
-
-
 # Starts and stops.
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "lose_power"])
-def test_jobs_that_were_answered_are_there_after_each_kind_of_end(
-    beanstalk: Beanstalk, end: str
-) -> None:
+def test_answered_jobs_are_there_after_each_kind_of_end(beanstalk: Beanstalk, end: str) -> None:
     with beanstalk.connect() as producer:
         assert producer.ask(b"put 7 0 60 1\r\na\r\n") == b"INSERTED 1\r\n"
         getattr(beanstalk, end)()
@@ -335,9 +318,7 @@ def test_statistics_are_the_server_s_and_looking_counts_nothing(beanstalk: Beans
         beanstalk.stats_tube("nowhere")
 
 
-def test_commands_are_counted_by_name_those_included_that_stats_does_not_count(
-    beanstalk: Beanstalk,
-) -> None:
+def test_commands_are_counted_by_name_also_those_not_in_stats(beanstalk: Beanstalk) -> None:
     with beanstalk.connect() as talk:
         talk.ask(b"kick-job 1\r\nput 0 0 1 1\r\nx\r\nnonsense\r\nreserve-job 1\r\nput 0\r\n")
     assert beanstalk.counts() == {"kick-job": 1, "put": 1, "reserve-job": 1}
@@ -346,9 +327,7 @@ def test_commands_are_counted_by_name_those_included_that_stats_does_not_count(
     ]  # fmt: skip
 
 
-def test_waits_and_what_cancels_them_are_recorded_each_with_its_own_answer(
-    beanstalk: Beanstalk,
-) -> None:
+def test_waits_and_what_cancels_them_are_recorded_each_by_itself(beanstalk: Beanstalk) -> None:
     number = beanstalk.put(b"x", "mail", delay=9)
     with beanstalk.connect() as talk:
         talk.ask(b"reserve\r\ncancel-reserve\r\nwait-job %d 60\r\n" % number)
@@ -372,9 +351,7 @@ def test_clear_ends_the_jobs_that_are_waited_for(beanstalk: Beanstalk) -> None:
         assert talk.take() == b"DELETED\r\n"
 
 
-def test_answers_are_planted_for_commands_that_beanstalkd_does_not_have(
-    beanstalk: Beanstalk,
-) -> None:
+def test_answers_are_planted_for_commands_beanstalkd_does_not_have(beanstalk: Beanstalk) -> None:
     beanstalk.answer_next("wait-job", "TIMED_OUT")
     with beanstalk.connect() as talk:
         assert talk.ask(b"wait-job 1 60\r\n" * 2) == b"TIMED_OUT\r\nNOT_FOUND\r\n"
@@ -435,14 +412,6 @@ def test_a_job_that_the_server_refuses_is_told_of(beanstalk: Beanstalk) -> None:
     beanstalk.drain()
     with pytest.raises(ValueError, match="DRAINING"):
         beanstalk.put(b"123")
-
-
-def test_each_test_has_a_double_of_its_own() -> None:
-    one, other = Beanstalk(uses_reactor=False), Beanstalk(uses_reactor=False)
-    one.put(b"x")
-    one.advance(5)
-    other.assert_no_jobs()
-    assert other.time() == 0 and is_waiting(client_of(other).reserve())
 
 
 # Forgiving what can only be meant in one way, and nothing else.

@@ -140,9 +140,7 @@ def test_both_fixtures_work_with_and_without_pytest_twisted(
 
 
 @pytest.mark.exhaustive
-def test_a_mark_on_a_module_is_for_both_fixtures_and_options_have_names(
-    pytester: pytest.Pytester,
-) -> None:
+def test_a_mark_of_a_module_is_for_both_and_options_have_names(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(MODULE_WIDE)
     result = pytester.runpytest_subprocess(*QUIET, timeout=LIMIT_S)
     result.assert_outcomes(passed=2, errors=1)
@@ -175,9 +173,7 @@ def test_a_coroutine_awaits_the_double_under_pytest_twisted(pytester: pytest.Pyt
 
 
 @pytest.mark.exhaustive
-def test_pytest_twisted_still_installs_the_reactor_it_is_asked_for(
-    pytester: pytest.Pytester,
-) -> None:
+def test_pytest_twisted_installs_the_reactor_it_is_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(COROUTINE + REACTOR)
     result = pytester.runpytest_subprocess("--reactor=asyncio", *QUIET, timeout=LIMIT_S)
     result.assert_outcomes(passed=2)

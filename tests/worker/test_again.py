@@ -90,13 +90,11 @@ def test_the_earlier_attempt_can_take_nothing_from_the_later(outcome: Any) -> No
 
 
 def error_of(shop: Shop, waited: Deferred[Any], kind: type[Exception]) -> None:
-    """Say that it fails so."""
     with pytest.raises(kind):
         shop.world.result(waited)
 
 
-def test_a_release_on_its_way_ends_the_later_attempt_before_it_begins() -> None:
-    shop = Shop()
+def test_a_release_on_its_way_ends_the_later_attempt_before_it_begins(shop: Shop) -> None:
     stubborn = Stubborn()
     job = shop.put(ttr=2)
     shop.worker(stubborn, 3, connections=1)

@@ -16,15 +16,13 @@ JOBS = 20
 
 
 def filled(shop: Shop, *tubes: str) -> None:
-    """Put jobs into tubes, one tube behind the other."""
     for tube in tubes:
         for number in range(JOBS):
             shop.put(b"%d" % number, tube=tube)
 
 
 @pytest.mark.parametrize("mode", ["weighted", "weighted-fair"])
-def test_jobs_are_taken_as_the_weights_say(mode: str) -> None:
-    shop = Shop()
+def test_jobs_are_taken_as_the_weights_say(mode: str, shop: Shop) -> None:
     filled(shop, "a", "b")
     taken: list[str] = []
     shop.worker(lambda attempt: taken.append(attempt.tube), tubes=["a", "b"], weights={"b": 3},
@@ -35,8 +33,7 @@ def test_jobs_are_taken_as_the_weights_say(mode: str) -> None:
     assert abs(taken[:16].count("b") - 12) <= 2
 
 
-def test_without_a_mode_the_best_job_is_taken() -> None:
-    shop = Shop()
+def test_without_a_mode_the_best_job_is_taken(shop: Shop) -> None:
     filled(shop, "a", "b")
     taken: list[str] = []
     shop.worker(lambda attempt: taken.append(attempt.tube), tubes=["b", "a"])
@@ -83,9 +80,8 @@ def test_wrong_weights_and_modes_are_refused(options: dict[str, Any], why: str) 
     ],
 )  # fmt: skip
 def test_a_server_that_knows_none_is_told_by_name_and_gives_no_job(
-    options: dict[str, Any], word: str
+    options: dict[str, Any], word: str, shop: Shop
 ) -> None:
-    shop = Shop()
     worker: Worker[Any] = Worker(
         cast(Any, shop.world.endpoint), ["a"], print, reactor=shop.world.clock, hooks=[shop.noted],
         **options,

@@ -36,14 +36,12 @@ class Heedless:
 
     @property
     def begun(self) -> list[bytes]:
-        """The bodies."""
         return [attempt.body for attempt in self.attempts]
 
     def start(self) -> None:
         """See `Threads`."""
 
     def run(self, work: Callable[[], Any]) -> Deferred[Any]:
-        """See `Threads`."""
         work()
         self.waiting.append(Deferred())
         return self.waiting[-1]
@@ -79,8 +77,7 @@ def test_a_job_that_has_the_number_of_one_of_a_server_before_is_left_alone(resul
     assert shop.noted.named("lost") == [(old, Ending.DISCONNECTED)]
 
 
-def test_it_is_done_even_while_the_old_one_is() -> None:
-    shop = Shop()
+def test_it_is_done_even_while_the_old_one_is(shop: Shop) -> None:
     heedless = Heedless()
     shop.worker(heedless, 2, in_threads=heedless)
     shop.put(b"old")
@@ -96,8 +93,7 @@ def test_it_is_done_even_while_the_old_one_is() -> None:
     assert shop.jobs() == {}
 
 
-def test_what_was_left_behind_gives_back_no_other_job_when_the_worker_stops() -> None:
-    shop = Shop()
+def test_what_was_left_behind_gives_back_no_other_job_when_the_worker_stops(shop: Shop) -> None:
     heedless = Heedless()
     worker = shop.worker(heedless, 2, in_threads=heedless, connections=1, finish_s=5)
     shop.put(b"old")
@@ -114,8 +110,7 @@ def test_what_was_left_behind_gives_back_no_other_job_when_the_worker_stops() ->
     assert shop.commands("release") == 0
 
 
-def test_a_job_that_was_lost_is_touched_no_more() -> None:
-    shop = Shop()
+def test_a_job_that_was_lost_is_touched_no_more(shop: Shop) -> None:
     heedless = Heedless()
     shop.worker(heedless, 2, in_threads=heedless, connections=1)
     shop.put(b"old", ttr=10)
@@ -132,9 +127,7 @@ def test_a_job_that_was_lost_is_touched_no_more() -> None:
     assert shop.commands("touch") == touched
 
 
-def test_a_delete_without_an_answer_is_not_sent_to_another_server() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_delete_without_an_answer_is_not_sent_to_another_server(shop: Shop, slow: Slow) -> None:
     shop.worker(slow)
     old = shop.put(b"old")
     shop.links[0].wire.cut_off()
@@ -166,8 +159,7 @@ def test_a_job_done_after_its_connection_was_lost_is_deleted_from_the_same_serve
     assert heedless.begun == [b"x"]
 
 
-def test_a_worker_that_waits_for_a_server_to_delete_a_job_can_be_stopped() -> None:
-    shop = Shop()
+def test_a_worker_that_waits_for_a_server_to_delete_a_job_can_be_stopped(shop: Shop) -> None:
     heedless = Heedless()
     worker = shop.worker(heedless, in_threads=heedless, finish_s=5)
     job = shop.put(b"x")

@@ -21,7 +21,6 @@ from tests.worker.world import Shop
 
 @pytest.fixture
 def threads() -> Iterator[PoolThreads]:
-    """One thread."""
     made = PoolThreads(the_reactor(), 1)
     made.start()
     yield made
@@ -34,9 +33,7 @@ async def test_an_outcome_comes_back(threads: PoolThreads) -> None:
         await threads.run(lambda: 1 // 0)
 
 
-async def test_a_deferred_that_comes_out_of_a_thread_is_given_on_at_once(
-    threads: PoolThreads,
-) -> None:
+async def test_a_deferred_out_of_a_thread_is_given_on_at_once(threads: PoolThreads) -> None:
     given: Deferred[None] = Deferred()
     came: list[Any] = []
     threads.run(lambda: given).addCallback(lambda result: came.append(result))
@@ -47,19 +44,16 @@ async def test_a_deferred_that_comes_out_of_a_thread_is_given_on_at_once(
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop of the test's own."""
     made = asyncio.new_event_loop()
     yield made
     made.close()
 
 
 def outcome(loop: asyncio.AbstractEventLoop, running: Deferred[Any]) -> Any:
-    """Run the loop until a Deferred has fired."""
     return loop.run_until_complete(running.asFuture(loop))
 
 
 async def asking(later: Deferred[Any], told: list[Any]) -> Any:
-    """Await one of each, in turn."""
     await asyncio.sleep(0)
     told.append(await succeed("at once"))
     async with asyncio.timeout(60):
@@ -77,9 +71,7 @@ def test_both_kinds_give_what_they_have(loop: asyncio.AbstractEventLoop) -> None
     assert told == ["at once", "later"]
 
 
-def test_what_a_deferred_fails_with_is_raised_where_it_is_awaited(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+def test_a_deferreds_failure_is_raised_where_it_is_awaited(loop: asyncio.AbstractEventLoop) -> None:
     later: Deferred[str] = Deferred()
     running = in_a_task(asking(later, []), loop)
     loop.call_later(0.001, later.errback, LookupError("no"))
@@ -88,7 +80,7 @@ def test_what_a_deferred_fails_with_is_raised_where_it_is_awaited(
 
 
 @pytest.mark.parametrize("awaits_twisted", [False, True])
-def test_to_cancel_it_cancels_what_it_awaits(
+def test_cancelling_goes_to_what_is_awaited(
     loop: asyncio.AbstractEventLoop, awaits_twisted: bool
 ) -> None:
     told: list[str] = []
@@ -108,7 +100,6 @@ def test_to_cancel_it_cancels_what_it_awaits(
 
 
 async def sleeping(attempt: Attempt[Any]) -> None:
-    """Await what is asyncio's."""
     await asyncio.sleep(0.001)
 
 
@@ -123,9 +114,8 @@ def awaiting_a_future(made: asyncio.Future[None]) -> Any:
 
 @pytest.mark.parametrize("kind", ["sleep", "future"])
 def test_on_another_reactor_the_job_fails_and_says_what_is_missing(
-    loop: asyncio.AbstractEventLoop, kind: str
+    loop: asyncio.AbstractEventLoop, kind: str, shop: Shop
 ) -> None:
-    shop = Shop()
     doer = sleeping if kind == "sleep" else awaiting_a_future(loop.create_future())
     shop.worker(doer, policy=Retry(first_delay_s=100))
     shop.put()
@@ -163,9 +153,7 @@ def test_what_would_end_the_process_only_fails(
 
 
 @pytest.mark.parametrize("exits", [SystemExit(3), KeyboardInterrupt()])
-def test_nor_does_it_in_a_task_that_this_one_makes(
-    loop: asyncio.AbstractEventLoop, exits: BaseException
-) -> None:
+def test_nor_does_it_in_a_task_of_it(loop: asyncio.AbstractEventLoop, exits: BaseException) -> None:
     async def inner() -> None:
         await asyncio.sleep(0)
         raise exits

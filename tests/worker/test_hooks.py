@@ -19,14 +19,12 @@ from tests.worker.world import Shop, Slow
 
 
 def fickle(attempt: Any) -> Any:
-    """Fail, bury or do, as the body says."""
     if attempt.body == b"fail":
         raise RuntimeError("as told")
     return Bury() if attempt.body == b"bury" else None
 
 
-def test_all_that_happens_is_counted() -> None:
-    shop = Shop()
+def test_all_that_happens_is_counted(shop: Shop) -> None:
     tally = Tally()
     shop.worker(fickle, hooks=[tally], policy=Retry(first_delay_s=100))
     for body in (b"do", b"fail", b"bury", b"do"):
@@ -34,8 +32,7 @@ def test_all_that_happens_is_counted() -> None:
     assert tally.counts == {"began": 4, "done": 2, "failed": 1, "released": 1, "buried": 1}
 
 
-def test_losses_touches_and_time_are_counted() -> None:
-    shop = Shop()
+def test_losses_touches_and_time_are_counted(shop: Shop) -> None:
     tally = Tally()
     slow = Slow()
     shop.worker(slow, hooks=[tally])
@@ -51,22 +48,18 @@ def test_losses_touches_and_time_are_counted() -> None:
 
 
 def deeper() -> None:
-    """Raise what the application has not expected."""
     raise KeyError("amount")
 
 
 def blocking(attempt: Any) -> None:
-    """Fail in a thread, below the function itself."""
     deeper()
 
 
 async def waiting(attempt: Any) -> None:
-    """Fail in a coroutine."""
     deeper()
 
 
 def failing_later(attempt: Any) -> Any:
-    """Fail by a Deferred."""
     return succeed(None).addCallback(lambda _: deeper())
 
 
@@ -74,7 +67,7 @@ def heard(doer: Any, body: bytes = b"x", **options: Any) -> dict[LogLevel, list[
     """Run a worker of one job with the log alone, and give what it has written."""
     shop = Shop()
     with capturedLogs() as events:
-        shop.worker(doer, hooks=[], policy=Retry(first_delay_s=100), **options)
+        shop.worker(doer, policy=Retry(first_delay_s=100), **{"hooks": []} | options)
         shop.put(body)
     found: dict[LogLevel, list[str]] = defaultdict(list)
     for each in events:
@@ -86,9 +79,7 @@ def heard(doer: Any, body: bytes = b"x", **options: Any) -> dict[LogLevel, list[
     ("doer", "options"),
     [(blocking, {"in_threads": InlineThreads()}), (waiting, {}), (failing_later, {})],
 )
-def test_a_failure_is_a_warning_with_the_job_and_the_applications_traceback(
-    doer: Any, options: Any
-) -> None:
+def test_a_failure_is_a_warning_with_the_applications_traceback(doer: Any, options: Any) -> None:
     (warning,) = heard(doer, **options)[LogLevel.warn]
     lines = warning.splitlines()
     assert lines[0] == "job 1 of work, attempt 1: failed: KeyError: 'amount'"
@@ -113,9 +104,7 @@ def test_what_no_code_of_the_application_has_raised_is_one_line() -> None:
         (b"bury", LogLevel.warn, "buried after 0.000 s"),
     ],
 )
-def test_an_end_is_told_in_words_and_a_burial_is_a_warning(
-    body: bytes, level: LogLevel, end: str
-) -> None:
+def test_an_end_is_told_and_a_burial_is_a_warning(body: bytes, level: LogLevel, end: str) -> None:
     assert heard(fickle, body)[level][-1] == f"job 1 of work, attempt 1: {end}"
 
 
@@ -134,8 +123,6 @@ class Strange(Exception):
 
 
 def raising(error: BaseException) -> Any:
-    """Make a function that fails."""
-
     def fail(attempt: Any) -> None:
         raise error
 
@@ -145,9 +132,7 @@ def raising(error: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("error", "said"), [(Mute(), "its __str__ raised LookupError"), (Strange(), "raised TypeError")]
 )
-def test_an_exception_without_a_text_is_logged_with_its_kind_and_its_traceback(
-    error: Exception, said: str
-) -> None:
+def test_an_exception_without_a_text_is_logged_with_its_kind(error: Exception, said: str) -> None:
     (warning,) = heard(raising(error))[LogLevel.warn]
     first, *traceback = warning.splitlines()
     assert first.startswith(f"job 1 of work, attempt 1: failed: {type(error).__name__}: (no text: ")
@@ -175,22 +160,14 @@ def test_a_traceback_with_many_causes_is_cut_and_ends_with_the_last() -> None:
     assert warning.endswith("ValueError: the last one")
 
 
-def told_of_a_failure(**options: Any) -> list[str]:
-    """Run a worker whose job fails, and read its warnings."""
-    shop = Shop()
-    with capturedLogs() as events:
-        shop.worker(fickle, policy=Retry(first_delay_s=100), **options)
-        shop.put(b"fail")
-    return [formatEvent(each) for each in events if each["log_level"] is LogLevel.warn]
-
-
 def test_hooks_of_ones_own_take_nothing_away_from_the_log() -> None:
     tally = Tally()
-    assert len(told_of_a_failure(hooks=[tally])) == 1 and tally.counts["failed"] == 1
+    assert len(heard(fickle, b"fail", hooks=[tally])[LogLevel.warn]) == 1
+    assert tally.counts["failed"] == 1
 
 
 def test_the_log_can_be_switched_off() -> None:
-    assert told_of_a_failure(hooks=[], logs=False) == []
+    assert LogLevel.warn not in heard(fickle, b"fail", logs=False)
 
 
 AGAIN = (
@@ -206,9 +183,7 @@ AGAIN = (
         ((7, 8), f"2 reservations{AGAIN}"),
     ],
 )  # fmt: skip
-def test_what_a_lost_connection_has_cost_is_counted_in_words(
-    lost: tuple[int, ...], words: str
-) -> None:
+def test_the_cost_of_a_lost_connection_is_in_words(lost: tuple[int, ...], words: str) -> None:
     with capturedLogs() as events:
         Logged().disconnected(Losses(lost, (), ConnectionError("gone")))
     told = [formatEvent(each) for each in events]

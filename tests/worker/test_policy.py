@@ -24,14 +24,12 @@ from beanstalk_twisted.worker.serialisers import Unreadable
 
 
 def stats(**values: int) -> JobStats:
-    """Make what a server says of a job."""
     counters = {"reserves": 1, "releases": 0, "timeouts": 0, "kicks": 0} | values
     lines = "".join(f"{key}: {value}\n" for key, value in counters.items())
     return JobStats(f"---\n{lines}".encode())
 
 
 def after(retry: Retry, error: BaseException | None = None, **values: int) -> Any:
-    """Ask about a failure."""
     return retry.after(stats(**values), error or RuntimeError(), 1.0)
 
 

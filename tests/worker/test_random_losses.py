@@ -34,7 +34,6 @@ class Storm:
         )  # fmt: skip
 
     def step(self) -> None:
-        """Let something happen."""
         happenings = {
             self._put: 6, self._finish: 8, self._fail: 2, self._give_back: 2, self._break: 1,
             self._cut_off: 1, self._restart: 1, self._wait: 4,
@@ -64,7 +63,6 @@ class Storm:
             self.slow.finish(job, Release(self.chance.randint(0, 3)))
 
     def _link(self) -> MemoryLink | None:
-        """Choose one of the worker's connections."""
         links = [link for link in self.shop.links if not link.transport.is_closed]
         return self.chance.choice(links) if links else None
 
@@ -89,7 +87,6 @@ class Storm:
         self.shop.world.advance(self.chance.random() * 5)
 
     def calm(self) -> None:
-        """Let the worker do all that is left."""
         for _ in range(1000):
             self._finish()
             self.shop.world.advance(1)

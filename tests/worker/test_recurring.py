@@ -40,7 +40,6 @@ def every(cron: str = "0 * * * *", **options: Any) -> Schedule:
 
 
 def times(schedule: Schedule, start: datetime, count: int) -> list[str]:
-    """Write the next times, in UTC."""
     found, after_s = [], start.timestamp()
     for _ in range(count):
         after_s = schedule.next_s(after_s)
@@ -56,7 +55,6 @@ class Place:
         self.runs: list[Run] = []
 
     def scheduler(self, *schedules: Schedule, skew_s: float = 0) -> Recurring:
-        """Start one."""
         recurring = Recurring(
             cast(Any, self.world.endpoint), schedules, put=self.runs.append,
             reactor=self.world.clock, wall_clock=lambda: self.now_s + skew_s,
@@ -81,7 +79,6 @@ class Place:
         ]  # fmt: skip
 
     def finish(self) -> int:
-        """Delete all jobs, as workers do."""
         client = self.world.client()
         self.world.result(client.use("t"))
         # A flush of all states would forget the keys of runs that were made.
@@ -94,7 +91,6 @@ class Place:
 
 
 async def coroutine(moment: datetime) -> bytes:
-    """Make a body, which nobody awaits."""
     return b""
 
 
@@ -282,9 +278,7 @@ def test_the_runs_that_are_shown_are_those_that_come(cron: str, zone: str, after
     st.sampled_from([datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)]),
 )  # fmt: skip
 @settings(max_examples=share(200), deadline=None)
-def test_times_do_not_depend_on_when_one_looks(
-    first: int, second: int, cron: str, day: datetime
-) -> None:
+def test_times_do_not_depend_on_looking(first: int, second: int, cron: str, day: datetime) -> None:
     schedule = every(cron, zone="Europe/Berlin", missed="all", catch_up_s=6 * HOUR_S)
     start_s = day.timestamp()
     looks = sorted((first, second))
@@ -346,9 +340,7 @@ def test_two_schedules_of_a_tube_are_told_apart_by_their_names() -> None:
     ("missed", "made"),
     [("none", []), ("one", ["15:00"]), ("all", ["13:00", "14:00", "15:00"])],
 )
-def test_a_scheduler_that_was_away_makes_up_for_what_it_is_told_to(
-    missed: str, made: list[str]
-) -> None:
+def test_a_scheduler_that_was_away_makes_up_as_it_is_told(missed: str, made: list[str]) -> None:
     place = Place()
     first = place.scheduler(every(missed=missed, catch_up_s=3 * HOUR_S))
     place.world.advance(60)
@@ -470,9 +462,7 @@ def test_a_scheduler_that_stops_sends_nothing_more() -> None:
     st.tuples(st.sampled_from(["lose", "start", "stop", "finish", "kill"]), st.integers(1, 1500)),
     max_size=12,
 ))  # fmt: skip
-def test_no_time_has_two_jobs_and_none_that_can_be_made_up_for_has_none(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_no_time_has_two_jobs_and_none_to_be_made_up_has_none(steps: list[tuple[str, int]]) -> None:
     place = Place(has_log=True)
     schedule = every("*/10 * * * *", missed="all")
     running = [place.scheduler(schedule)]

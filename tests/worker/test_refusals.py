@@ -59,9 +59,7 @@ def test_a_job_that_could_not_be_given_back_makes_no_busy_loop(
     beanstalk.assert_no_jobs()
 
 
-def test_after_that_a_new_job_is_begun_within_the_wait_between_two_polls(
-    beanstalk: Beanstalk,
-) -> None:
+def test_after_that_a_new_job_is_begun_within_a_wait_of_polls(beanstalk: Beanstalk) -> None:
     beanstalk.put(b"x", tube="t", ttr=10)
     beanstalk.answer_next("delete", "OUT_OF_MEMORY")
     seen: list[bytes] = []
@@ -72,9 +70,7 @@ def test_after_that_a_new_job_is_begun_within_the_wait_between_two_polls(
     assert seen == [b"x", b"y"]
 
 
-def test_a_job_of_which_the_server_tells_nothing_is_asked_about_again(
-    beanstalk: Beanstalk,
-) -> None:
+def test_a_job_of_which_the_server_tells_nothing_is_asked_about_again(beanstalk: Beanstalk) -> None:
     beanstalk.put(b"x", tube="t", ttr=3600)
     beanstalk.answer_next("stats-job", "OUT_OF_MEMORY")
     seen: list[bytes] = []

@@ -15,7 +15,6 @@ from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.handlers import InlineThreads
 from beanstalk_twisted.worker.policy import (
     PATIENCE_S,
     POLL_MOST_S,
@@ -29,7 +28,7 @@ from beanstalk_twisted.worker.policy import (
     TookTooLong,
     TooManyAttempts,
 )
-from beanstalk_twisted.worker.serialisers import Json, Unreadable
+from beanstalk_twisted.worker.serialisers import Json
 from beanstalk_twisted.worker.service import Worker
 from beanstalk_twisted.worker.settings import MAX_CONCURRENCY, STUCK_S
 from tests.client.world import is_waiting, result
@@ -37,7 +36,6 @@ from tests.worker.world import TUBE, Shop, Slow
 
 
 def break_all(shop: Shop) -> None:
-    """Break the worker's connections."""
     for link in shop.links:
         link.transport.end(ConnectionLost())
     shop.world.settle()
@@ -46,8 +44,7 @@ def break_all(shop: Shop) -> None:
 # Doing jobs.
 
 
-def test_a_job_that_is_done_is_deleted() -> None:
-    shop = Shop()
+def test_a_job_that_is_done_is_deleted(shop: Shop) -> None:
     bodies = []
     shop.worker(lambda attempt: bodies.append(attempt.body))
     job = shop.put(b"hello")
@@ -56,21 +53,7 @@ def test_a_job_that_is_done_is_deleted() -> None:
     assert shop.noted.told == [("began", job), ("ended", job, Delete())]
 
 
-def test_jobs_put_before_the_worker_are_done_too_and_other_tubes_left_alone() -> None:
-    shop = Shop()
-    shop.put(b"1")
-    shop.world.result(shop.producer.use("other"))
-    shop.put(b"2")
-    shop.world.result(shop.producer.use("default"))
-    shop.put(b"3")
-    bodies = []
-    shop.worker(lambda attempt: bodies.append(attempt.body))
-    assert bodies == [b"1"]
-    assert shop.jobs() == {"ready": 2}
-
-
-def test_several_tubes_may_be_watched_and_default_among_them() -> None:
-    shop = Shop()
+def test_several_tubes_may_be_watched_and_default_among_them(shop: Shop) -> None:
     bodies = set()
     shop.worker(lambda attempt: bodies.add((attempt.tube, attempt.body)), tubes=["default", "b"])
     for tube in ("default", "b", "c"):
@@ -80,8 +63,7 @@ def test_several_tubes_may_be_watched_and_default_among_them() -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 2, 9])
-def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int) -> None:
-    shop = Shop()
+def test_as_many_jobs_are_done_at_once_as_there_is_room_for(connections: int, shop: Shop) -> None:
     for _ in range(20):
         shop.put()
     slow = Slow()
@@ -103,37 +85,25 @@ async def coroutine(attempt: Attempt[Any]) -> None:
 
 
 def deferred(attempt: Attempt[Any]) -> Deferred[None]:
-    """Another one."""
     done: Deferred[None] = Deferred()
     done.callback(None)
     return done
 
 
 @pytest.mark.parametrize("doer", [coroutine, deferred, lambda attempt: "what it gives"])
-def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any]) -> None:
-    shop = Shop()
+def test_functions_of_all_kinds_do_jobs(doer: Callable[[Attempt[Any]], Any], shop: Shop) -> None:
     shop.worker(doer)
     job = shop.put()
     assert shop.noted.named("ended") == [(job, Delete())]
 
 
-def test_a_function_in_a_thread_does_jobs() -> None:
-    shop = Shop()
-    bodies = []
-    shop.worker(lambda attempt: bodies.append(attempt.body), in_threads=InlineThreads())
-    shop.put(b"blocks")
-    assert bodies == [b"blocks"]
-    assert shop.jobs() == {}
-
-
-def test_an_attempt_knows_its_job_and_its_time() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_an_attempt_knows_its_job_and_its_time(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, serialiser=Json(), touches=False)
     job = shop.put(b'{"a":1}', ttr=10, priority=7)
     (attempt,) = slow.begun
     assert (attempt.id, attempt.body, attempt.value) == (job, b'{"a":1}', {"a": 1})
     assert (attempt.tube, attempt.number, attempt.stats.pri) == (TUBE, 1, 7)
+    assert repr(attempt) == f"<Attempt job {job} of {TUBE}, attempt 1>"
     assert attempt.time_left_s() == 10
     shop.world.advance(4)
     assert attempt.time_left_s() == pytest.approx(6)
@@ -171,8 +141,7 @@ def test_a_verdict_that_is_given_or_raised_is_carried_out(
     assert shop.noted.named("failed") == []
 
 
-def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
-    shop = Shop()
+def test_a_job_that_fails_is_tried_later_and_later_and_then_buried(shop: Shop) -> None:
     times = []
 
     def do(attempt: Attempt[Any]) -> None:
@@ -192,23 +161,7 @@ def test_a_job_that_fails_is_tried_later_and_later_and_then_buried() -> None:
     assert len(times) == 5 and shop.stats(job).state == "buried"
 
 
-def test_a_job_that_its_handler_only_releases_is_tried_for_ever() -> None:
-    shop = Shop()
-    numbers = []
-
-    def not_yet(attempt: Attempt[Any]) -> Release:
-        numbers.append(attempt.number)
-        return Release(10)
-
-    shop.worker(not_yet, policy=Retry(most_attempts=2))
-    shop.put()
-    shop.world.advance(100)
-    assert len(numbers) >= 9
-    assert shop.jobs() == {"delayed": 1}
-
-
-def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
-    shop = Shop()
+def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever(shop: Shop) -> None:
     job = shop.put()
     for _ in range(3):
         victim = shop.world.client()
@@ -222,17 +175,6 @@ def test_a_job_whose_workers_die_of_it_is_not_tried_for_ever() -> None:
     assert shop.stats(job).state == "buried"
     ((failed, error),) = shop.noted.named("failed")
     assert failed == job and isinstance(error, TooManyAttempts)
-
-
-def test_a_body_that_cannot_be_read_is_buried_and_nobody_is_asked_to_do_it() -> None:
-    shop = Shop()
-    slow = Slow()
-    shop.worker(slow, serialiser=Json())
-    job = shop.put(b"{")
-    assert slow.begun == []
-    assert shop.stats(job).state == "buried"
-    ((_, error),) = shop.noted.named("failed")
-    assert isinstance(error, Unreadable)
 
 
 @pytest.mark.parametrize("method", ["before", "after"])
@@ -255,29 +197,14 @@ def test_a_policy_with_a_fault_buries(method: str, clean_reactor: list[Failure])
     assert not clean_reactor
 
 
-def test_a_hook_with_a_fault_harms_nobody(clean_reactor: list[Failure]) -> None:
-    class Faulty(type(Shop().noted)):  # type: ignore[misc]
-        def began(self, attempt: Attempt[Any]) -> None:
-            raise ZeroDivisionError
-
-    shop = Shop()
-    shop.worker(lambda attempt: None, hooks=[Faulty(), shop.noted])
-    job = shop.put()
-    assert shop.noted.told == [("began", job), ("ended", job, Delete())]
-    assert clean_reactor.pop().check(ZeroDivisionError)
-    assert not clean_reactor
-
-
 # Keeping the reservation.
 
 
 @pytest.mark.parametrize("ttr", [1, 2, 3, 10, 3600])
 @pytest.mark.parametrize("chance", [0.0, 0.999])
 def test_a_job_is_touched_while_it_is_done_and_neither_too_late_nor_too_often(
-    ttr: int, chance: float
+    ttr: int, chance: float, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, chance=lambda: chance)
     job = shop.put(ttr=ttr)
     shop.world.advance(10 * ttr)
@@ -289,8 +216,7 @@ def test_a_job_is_touched_while_it_is_done_and_neither_too_late_nor_too_often(
     assert shop.jobs() == {}
 
 
-def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends() -> None:
-    shop = Shop()
+def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, touches=False)
     job = shop.put(ttr=5)
@@ -302,9 +228,7 @@ def test_without_touching_the_attempt_is_cancelled_when_the_ttr_ends() -> None:
     assert [attempt.number for attempt in slow.begun] == [1, 2]
 
 
-def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, connections=1)
     job = shop.put(ttr=10)
     # The server's clock runs away: to it, the TTR is over.
@@ -314,9 +238,7 @@ def test_a_job_that_was_taken_away_is_noticed_at_the_next_touch() -> None:
     assert shop.noted.named("lost") == [(job, Ending.NOT_OURS)]
 
 
-def test_a_job_that_was_done_too_late_is_told() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_job_that_was_done_too_late_is_told(shop: Shop, slow: Slow) -> None:
     shop.worker(slow)
     job = shop.put(ttr=10)
     other = shop.world.client()
@@ -332,8 +254,7 @@ def test_a_job_that_was_done_too_late_is_told() -> None:
     assert shop.stats(job).state == "reserved"
 
 
-def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed() -> None:
-    shop = Shop()
+def test_an_attempt_that_takes_too_long_is_cancelled_and_counts_as_failed(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(ttr=10)
@@ -364,8 +285,7 @@ class Stubborn:
                 pass
 
 
-def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy() -> None:
-    shop = Shop()
+def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, 2, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=10)
@@ -389,8 +309,7 @@ def test_a_handler_that_heeds_no_limit_has_its_job_failed_by_the_policy() -> Non
     assert len(shop.noted.named("ended")) == 2
 
 
-def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot() -> None:
-    shop = Shop()
+def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25, policy=Retry(first_delay_s=100))
     job = shop.put(b"hang", ttr=60)
@@ -405,8 +324,7 @@ def test_a_handler_that_ends_while_its_job_is_given_up_leaves_no_stuck_slot() ->
     assert stubborn.begun == [b"hang", b"good"]
 
 
-def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result() -> None:
-    shop = Shop()
+def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25)
     job = shop.put(b"hang", ttr=10)
@@ -417,8 +335,7 @@ def test_a_handler_that_ends_soon_after_the_limit_is_judged_by_its_result() -> N
     assert worker.stuck_slots == 0
 
 
-def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost() -> None:
-    shop = Shop()
+def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, limit_s=25, touches=False)
     job = shop.put(b"hang", ttr=10)
@@ -433,8 +350,7 @@ def test_a_job_that_was_lost_before_the_limit_is_only_told_as_lost() -> None:
     assert worker.stuck_slots == 0
 
 
-def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken() -> None:
-    shop = Shop()
+def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken(shop: Shop) -> None:
     stubborn = Stubborn()
     told: list[str] = []
     worker = shop.worker(
@@ -460,8 +376,7 @@ def test_when_all_slots_are_stuck_that_is_told_and_no_job_is_taken() -> None:
     assert stubborn.begun[2:] == [b"good"]
 
 
-def test_without_a_callback_all_stuck_slots_are_logged() -> None:
-    shop = Shop()
+def test_without_a_callback_all_stuck_slots_are_logged(shop: Shop) -> None:
     with capturedLogs() as events:
         shop.worker(Stubborn(), limit_s=1)
         shop.put(b"hang")
@@ -480,10 +395,8 @@ def test_without_a_callback_all_stuck_slots_are_logged() -> None:
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_a_job_that_is_done_is_deleted_at_once_whatever_else_is_asked_for(
-    concurrency: int, connections: int
+    concurrency: int, connections: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, concurrency, connections=connections)
     job = shop.put(ttr=20)
     shop.world.advance(7.123)
@@ -492,9 +405,7 @@ def test_a_job_that_is_done_is_deleted_at_once_whatever_else_is_asked_for(
     assert shop.jobs() == {}
 
 
-def test_a_new_job_is_begun_at_once_while_another_is_done() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_new_job_is_begun_at_once_while_another_is_done(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 3)
     shop.put()
     shop.world.advance(5)
@@ -504,10 +415,8 @@ def test_a_new_job_is_begun_at_once_while_another_is_done() -> None:
 
 @pytest.mark.parametrize("connections", [1, 2])
 def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
-    connections: int,
+    connections: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, 5, connections=connections)
     for _ in range(connections):
         shop.put()
@@ -517,52 +426,29 @@ def test_when_all_connections_hold_jobs_a_new_one_is_begun_at_the_next_poll(
     assert slow.begun[-1].id == last
 
 
-def test_an_idle_worker_waits_in_the_server_and_polls_not_at_all() -> None:
-    shop = Shop()
-    slow = Slow()
-    shop.worker(slow, 5)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(PATIENCE_S * 10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
-    shop.put()
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(PATIENCE_S * 10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10, abs=1)
-
-
-def test_a_worker_with_one_connection_polls_four_times_a_second_while_it_has_a_job() -> None:
-    shop = Shop()
-    shop.worker(Slow(), 5, connections=1)
-    shop.put(ttr=1000)
-    shop.world.advance(10)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
-
-
-def test_a_full_worker_asks_for_nothing() -> None:
-    shop = Shop()
-    slow = Slow()
-    shop.worker(slow, 2)
-    for _ in range(3):
-        shop.put(ttr=1000)
-    before = shop.commands("reserve-with-timeout")
-    shop.world.advance(100)
-    assert shop.commands("reserve-with-timeout") == before
-    assert len(slow.begun) == 2
-
-
-def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster() -> None:
-    shop = Shop()
-    slow = Slow()
-    shop.worker(slow, 5, connections=1)
-    shop.put(ttr=1)
+@pytest.mark.parametrize(
+    ("slots", "connections", "ttrs", "seconds", "asked"),
+    [
+        (5, 2, [], 10 * PATIENCE_S, 10), (5, 2, [1000], 10 * PATIENCE_S, 10),
+        (5, 1, [1000], 10, 10 / POLL_MOST_S), (2, 2, [1000] * 3, 100, 0),
+        # DEADLINE_SOON is an empty answer, and no reason to ask faster.
+        (5, 1, [1], 10, 10 / POLL_MOST_S),
+    ],
+    ids=["idle", "one waits", "none can wait", "full", "deadline soon"],
+)  # fmt: skip
+def test_a_worker_asks_so_often(
+    shop: Shop, slow: Slow, slots: int, connections: int, ttrs: list[int], seconds: float,
+    asked: float,
+) -> None:  # fmt: skip
+    shop.worker(slow, slots, connections=connections)
+    for ttr in ttrs:
+        shop.put(ttr=ttr)
     shop.world.advance(5)
     before = shop.commands("reserve-with-timeout")
-    shop.world.advance(10)
-    assert shop.commands("reserve-with-timeout") - before == pytest.approx(10 / POLL_MOST_S, abs=1)
-    assert slow.cancelled == []
-    assert shop.noted.named("troubled") == []
+    shop.world.advance(seconds)
+    found = shop.commands("reserve-with-timeout") - before
+    assert found == pytest.approx(asked, abs=asked and 1)
+    assert (slow.cancelled, shop.noted.named("troubled")) == ([], [])
 
 
 # Losing the connection.
@@ -570,10 +456,8 @@ def test_deadline_soon_is_an_empty_answer_and_no_reason_to_ask_faster() -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_lost_connection_cancels_its_attempts_and_the_jobs_are_done_anew(
-    concurrency: int,
+    concurrency: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     shop.worker(slow, concurrency)
     jobs = [shop.put() for _ in range(concurrency)]
     shop.world.advance(1)
@@ -590,9 +474,7 @@ def test_a_lost_connection_cancels_its_attempts_and_the_jobs_are_done_anew(
     assert shop.jobs() == {}
 
 
-def test_the_other_connection_goes_on() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_the_other_connection_goes_on(shop: Shop, slow: Slow) -> None:
     shop.worker(slow, 4)
     first, second = shop.put(), shop.put()
     shop.links[1].transport.end(ConnectionLost())
@@ -603,8 +485,7 @@ def test_the_other_connection_goes_on() -> None:
     assert [attempt.id for attempt in slow.begun] == [first, second, second]
 
 
-def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice() -> None:
-    shop = Shop()
+def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     job = shop.put()
@@ -622,8 +503,7 @@ def test_a_delete_without_an_answer_is_tried_again_before_the_job_is_done_twice(
     assert shop.noted.named("ended") == [(job, Delete())]
 
 
-def test_a_delete_that_was_done_and_not_answered_is_called_unsettled() -> None:
-    shop = Shop()
+def test_a_delete_that_was_done_and_not_answered_is_called_unsettled(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     job = shop.put()
@@ -635,36 +515,6 @@ def test_a_delete_that_was_done_and_not_answered_is_called_unsettled() -> None:
     ((unsettled, verdict, error),) = shop.noted.named("unsettled")
     assert (unsettled, verdict) == (job, Delete()) and isinstance(error, errors.Unanswered)
     assert shop.jobs() == {}
-
-
-def test_a_server_that_restarts_with_jobs_in_flight_gives_them_again() -> None:
-    shop = Shop(has_log=True)
-    slow = Slow()
-    shop.worker(slow, 3)
-    jobs = [shop.put(b"%d" % number) for number in range(5)]
-    shop.world.advance(1)
-    shop.world.kill()
-    assert sorted(slow.cancelled) == jobs[:3]
-    shop.world.restart()
-    shop.world.advance(1)
-    while slow.waiting:
-        slow.finish(next(iter(slow.waiting)))
-        shop.world.settle()
-    assert shop.jobs() == {}
-    assert [body for body in sorted({each.body for each in slow.begun})] == [
-        b"%d" % number for number in range(5)
-    ]
-
-
-def test_a_server_that_restarts_while_the_reserve_waits_costs_nothing() -> None:
-    shop = Shop(has_log=True)
-    bodies: list[bytes] = []
-    shop.worker(lambda attempt: bodies.append(attempt.body), 3)
-    shop.world.kill()
-    shop.world.restart()
-    shop.world.advance(1)
-    shop.put(b"after")
-    assert bodies == [b"after"]
 
 
 def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_recovers() -> None:
@@ -682,8 +532,7 @@ def test_a_half_open_connection_ends_the_attempt_with_the_ttr_and_the_worker_rec
     assert [attempt.id for attempt in slow.begun] == [job, job]
 
 
-def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() -> None:
-    shop = Shop()
+def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others(shop: Shop) -> None:
     slow = Slow()
     shop.worker(slow)
     link = shop.links[0]
@@ -697,8 +546,7 @@ def test_a_connection_lost_before_the_attempt_begins_leaves_the_job_to_others() 
     assert slow.begun[-1].id == number
 
 
-def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
-    shop = Shop()
+def test_after_an_error_the_worker_rests_before_it_asks_again(shop: Shop) -> None:
     shop.worker(Slow())
     link = shop.links[0]
     link.transport.unsent += b"OUT_OF_MEMORY\r\n"
@@ -712,8 +560,7 @@ def test_after_an_error_the_worker_rests_before_it_asks_again() -> None:
 # Stopping.
 
 
-def test_an_idle_worker_stops_at_once() -> None:
-    shop = Shop()
+def test_an_idle_worker_stops_at_once(shop: Shop) -> None:
     worker = shop.worker(Slow(), 3)
     shop.world.result(worker.stopService())
     shop.put()
@@ -721,9 +568,7 @@ def test_an_idle_worker_stops_at_once() -> None:
     assert all(link.transport.is_closed for link in shop.links)
 
 
-def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 2)
     first, second, third = shop.put(), shop.put(), shop.put()
     stopped = worker.stopService()
@@ -739,9 +584,7 @@ def test_a_worker_that_stops_finishes_what_it_has_and_takes_no_more() -> None:
 
 
 @pytest.mark.parametrize("touches", [True, False])
-def test_what_takes_too_long_is_given_back(touches: bool) -> None:
-    shop = Shop()
-    slow = Slow()
+def test_what_takes_too_long_is_given_back(touches: bool, shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 2, finish_s=15, touches=touches)
     jobs = [shop.put(ttr=20, priority=5), shop.put(ttr=20)]
     stopped = worker.stopService()
@@ -758,8 +601,7 @@ def test_what_takes_too_long_is_given_back(touches: bool) -> None:
     assert shop.noted.named("failed") == []
 
 
-def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> None:
-    shop = Shop()
+def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back(shop: Shop) -> None:
     stubborn = Stubborn()
     worker = shop.worker(stubborn, finish_s=15)
     job = shop.put(b"hang")
@@ -772,8 +614,7 @@ def test_what_heeds_no_cancelling_is_left_behind_and_its_job_given_back() -> Non
     assert shop.stats(job).state == "ready"
 
 
-def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
-    shop = Shop()
+def test_a_worker_that_stops_without_a_server_stops_within_its_bound(shop: Shop) -> None:
     slow = Slow()
     worker = shop.worker(slow, 2, finish_s=15)
     shop.put()
@@ -782,9 +623,7 @@ def test_a_worker_that_stops_without_a_server_stops_within_its_bound() -> None:
     shop.world.result(worker.stopService())
 
 
-def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_worker_may_be_told_to_stop_more_than_once(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow)
     job = shop.put()
     told = [worker.stopService() for _ in range(3)]
@@ -795,18 +634,6 @@ def test_a_worker_may_be_told_to_stop_more_than_once() -> None:
     for each in told:
         shop.world.result(each)
     shop.world.result(worker.stopService())
-
-
-def test_a_stopped_worker_can_be_started_again() -> None:
-    shop = Shop()
-    bodies: list[bytes] = []
-    worker = shop.worker(lambda attempt: bodies.append(attempt.body), 3)
-    shop.put(b"1")
-    shop.world.result(worker.stopService())
-    shop.put(b"2")
-    worker.startService()
-    shop.put(b"3")
-    assert bodies == [b"1", b"2", b"3"]
 
 
 # Limits.

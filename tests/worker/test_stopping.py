@@ -16,10 +16,8 @@ from tests.worker.world import TUBE, Noted, Shop, Slow
 @pytest.mark.parametrize("concurrency", [2, 3])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_job_that_is_given_back_does_not_come_to_its_other_connection(
-    concurrency: int, jobs: int
+    concurrency: int, jobs: int, shop: Shop, slow: Slow
 ) -> None:
-    shop = Shop()
-    slow = Slow()
     worker = shop.worker(slow, concurrency, finish_s=0.5)
     numbers = [shop.put() for _ in range(jobs)]
     shop.world.advance(1)
@@ -31,9 +29,7 @@ def test_a_job_that_is_given_back_does_not_come_to_its_other_connection(
         assert (stats.state, stats.reserves, stats.releases) == ("ready", 0, 0)
 
 
-def test_nor_does_one_that_fails_meanwhile_and_is_released_at_once() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_nor_does_one_that_fails_meanwhile_and_is_released_at_once(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 3, policy=Retry(first_delay_s=0))
     job = shop.put()
     stopped = worker.stopService()
@@ -43,9 +39,7 @@ def test_nor_does_one_that_fails_meanwhile_and_is_released_at_once() -> None:
     assert (shop.stats(job).state, shop.stats(job).reserves) == ("ready", 1)
 
 
-def test_a_job_put_while_it_stops_is_left_to_others() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_job_put_while_it_stops_is_left_to_others(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 3)
     first = shop.put()
     stopped = worker.stopService()
@@ -99,9 +93,7 @@ def test_what_is_returned_waits_for_the_last_answer(beanstalk: Beanstalk) -> Non
     assert noted.named("ended") == [(job, Return())]
 
 
-def test_a_worker_that_has_stopped_so_can_be_started_again() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_a_worker_that_has_stopped_so_can_be_started_again(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow, 3, finish_s=0.5)
     job = shop.put()
     stopped = worker.stopService()
@@ -137,9 +129,7 @@ def test_a_worker_that_is_started_while_it_stops_takes_jobs_again(concurrency: i
     assert shop.jobs() == {}
 
 
-def test_one_that_is_started_and_stopped_while_it_stops_is_stopped() -> None:
-    shop = Shop()
-    slow = Slow()
+def test_one_that_is_started_and_stopped_while_it_stops_is_stopped(shop: Shop, slow: Slow) -> None:
     worker = shop.worker(slow)
     first = shop.put()
     stopped = worker.stopService()

@@ -28,7 +28,6 @@ class Noted(Hooks):
         self.told: list[tuple[Any, ...]] = []
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
-        """Give what was told under that name."""
         return [each[1:] for each in self.told if each[0] == name]
 
     def began(self, attempt: Attempt[Any]) -> None:
@@ -82,11 +81,9 @@ class Slow:
         return waiting
 
     def finish(self, job: int, result: Any = None) -> None:
-        """Let it be done."""
         self.waiting.pop(job).callback(result)
 
     def fail(self, job: int, error: Exception) -> None:
-        """Let it fail."""
         self.waiting.pop(job).errback(error)
 
 
@@ -102,7 +99,6 @@ class Door:
         self._world = world
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """See `IStreamClientEndpoint`."""
         before = len(self._world.links)
         connected: Deferred[Any] = self._world.endpoint.connect(factory)
         self.links += cast(list[MemoryLink], self._world.links[before:])
@@ -139,11 +135,9 @@ class Shop:
         return worker
 
     def put(self, body: bytes = b"x", **options: Any) -> int:
-        """Put a job, and let happen what follows at once."""
         return int(self.world.result(self.producer.put(body, **options)))
 
     def stats(self, job: int) -> JobStats:
-        """Ask about a job."""
         return self.world.result(self.producer.stats_job(job))
 
     def jobs(self) -> dict[str, int]:
@@ -154,5 +148,4 @@ class Shop:
         return {state: count for state, count in counts.items() if count}
 
     def commands(self, name: str) -> int:
-        """Count how often the server was sent a command."""
         return int(cast(Any, self.world.result(self.producer.stats())[f"cmd-{name}"]))

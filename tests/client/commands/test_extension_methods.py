@@ -13,6 +13,7 @@ from beanstalk_twisted.client.commands.specs import SPECS, BatchDeleted
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.replies import MAX_WHY_BYTES, CannotHandOver
+from tests.client.commands.scripts import scripted
 from tests.client.commands.test_methods import ALL_METHODS, Recorder
 from tests.client.world import World, error, is_waiting, result
 
@@ -54,117 +55,100 @@ def test_a_method_sends_its_own_command_with_its_own_fields(name: str) -> None:
         assert args[-1] == len(samples["body"])
 
 
-def test_jobs_are_put_reserved_and_deleted_in_batches() -> None:
-    async def script(client: Client) -> None:
-        ids = await client.put_batch([b"a", NewJob(b"\r\n", priority=1), b""], priority=5, ttr=9)
-        assert ids == (1, 2, 3)
-        stats = await client.stats_job(1)
-        assert (stats.tube, stats.pri, stats.ttr) == ("default", 5, 9)
-        jobs = await client.reserve_batch(2)
-        assert jobs == (Job(2, b"\r\n"), Job(1, b"a"))
-        assert await client.reserve_batch(9, 0) == ((3, b""),)
-        assert await client.reserve_batch(9) == await client.reserve_batch(9, 0) == ()
-        assert await client.peek_reserved() == Job(1, b"a")
-        await client.release(jobs[0])
-        assert await client.delete_batch([*jobs, 3, 99]) == BatchDeleted(3, 1)
-        await client.put(b"", ttr=1)
-        await client.reserve()
-        with pytest.raises(errors.DeadlineSoon):
-            await client.reserve_batch(1, 9)
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_jobs_are_put_reserved_and_deleted_in_batches(client: Client) -> None:
+    ids = await client.put_batch([b"a", NewJob(b"\r\n", priority=1), b""], priority=5, ttr=9)
+    assert ids == (1, 2, 3)
+    stats = await client.stats_job(1)
+    assert (stats.tube, stats.pri, stats.ttr) == ("default", 5, 9)
+    jobs = await client.reserve_batch(2)
+    assert jobs == (Job(2, b"\r\n"), Job(1, b"a"))
+    assert await client.reserve_batch(9, 0) == ((3, b""),)
+    assert await client.reserve_batch(9) == await client.reserve_batch(9, 0) == ()
+    assert await client.peek_reserved() == Job(1, b"a")
+    await client.release(jobs[0])
+    assert await client.delete_batch([*jobs, 3, 99]) == BatchDeleted(3, 1)
+    await client.put(b"", ttr=1)
+    await client.reserve()
+    with pytest.raises(errors.DeadlineSoon):
+        await client.reserve_batch(1, 9)
 
 
-def test_a_batch_goes_into_the_tube_it_names_and_no_other_put_does() -> None:
-    async def script(client: Client) -> None:
-        await client.use("used")
-        batch = client.put_batch([b"a", b"b"], tube="named", delay=9)
-        put, at = client.put(b"c"), client.put_at(b"d", STARTED_S + 60, tube="named")
-        (first, _), used, later = await batch, await put, await at
-        assert (await client.stats_job(first)).tube == "named"
-        assert (await client.stats_job(used)).tube == "used"
-        stats = await client.stats_job(later)
-        assert (stats.tube, stats.state, stats.delay) == ("named", "delayed", 60)
-        for past in (0, -315_619_200):
-            assert (await client.stats_job(await client.put_at(b"", past))).state == "ready"
-        assert await client.list_tube_used() == "used"
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_a_batch_goes_into_the_tube_it_names_and_no_other_put_does(client: Client) -> None:
+    await client.use("used")
+    batch = client.put_batch([b"a", b"b"], tube="named", delay=9)
+    put, at = client.put(b"c"), client.put_at(b"d", STARTED_S + 60, tube="named")
+    (first, _), used, later = await batch, await put, await at
+    assert (await client.stats_job(first)).tube == "named"
+    assert (await client.stats_job(used)).tube == "used"
+    stats = await client.stats_job(later)
+    assert (stats.tube, stats.state, stats.delay) == ("named", "delayed", 60)
+    for past in (0, -315_619_200):
+        assert (await client.stats_job(await client.put_at(b"", past))).state == "ready"
+    assert await client.list_tube_used() == "used"
 
 
-def test_a_batch_is_refused_as_a_whole_and_the_connection_goes_on() -> None:
-    async def script(client: Client) -> None:
-        with pytest.raises(errors.JobTooBig, match="of the tube's policy, or all together"):
-            await client.put_batch([b"a", bytes(65_536), b"b"])
-        with pytest.raises(errors.BadFormat, match="the moment is more than 4,294,967,295 s"):
-            await client.put_at(b"a", STARTED_S + (1 << 32) + 1)
-        await client.drain()
-        with pytest.raises(errors.Draining):
-            await client.put_batch([b"a"])
-        with pytest.raises(errors.Draining):
-            await client.put_at(b"a", 0)
-        assert (await client.stats()).draining is True
-        await client.undrain()
-        assert await client.put(b"a") > 0
-        assert (await client.stats()).current_jobs_ready == 1
-
-    world = World()
-    world.run(script(world.client()))
-    assert world.connects == 1
+@scripted
+async def test_a_batch_is_refused_as_a_whole_and_the_connection_goes_on(client: Client) -> None:
+    with pytest.raises(errors.JobTooBig, match="of the tube's policy, or all together"):
+        await client.put_batch([b"a", bytes(65_536), b"b"])
+    with pytest.raises(errors.BadFormat, match="the moment is more than 4,294,967,295 s"):
+        await client.put_at(b"a", STARTED_S + (1 << 32) + 1)
+    await client.drain()
+    with pytest.raises(errors.Draining):
+        await client.put_batch([b"a"])
+    with pytest.raises(errors.Draining):
+        await client.put_at(b"a", 0)
+    assert (await client.stats()).draining is True
+    await client.undrain()
+    assert await client.put(b"a") > 0
+    assert (await client.stats()).current_jobs_ready == 1
 
 
-def test_jobs_are_listed_page_by_page_and_flushed() -> None:
-    async def script(client: Client) -> None:
-        ids = await client.put_batch([b"x" * size for size in range(7)], tube="t")
-        await client.put_batch([b""] * 2, tube="t", delay=50)
-        first = await client.list_jobs("t", "ready", 3)
-        assert [(job.id, job.size, job.state) for job in first.jobs] == [
-            (number, size, "ready") for size, number in enumerate(ids[:3])
-        ]
-        second = await client.list_jobs("t", "ready", 3, first.cursor)
-        last = await client.list_jobs("t", "ready", 3, second.cursor)
-        assert [job.id for job in (*second.jobs, *last.jobs)] == list(ids[3:])
-        assert last.cursor is None
-        assert (await client.list_jobs("t", "buried")) == ((), None)
-        await client.watch("t")
-        await client.reserve()
-        (held,) = (await client.list_jobs("t", "reserved")).jobs
-        (connection,) = await client.list_connections()
-        assert held.connection == connection.connection
-        assert connection.time_left == {held.id: 60}
-        assert (connection.role, connection.reserved) == ("producer worker", 1)
-        assert await client.flush_tube("t", "delayed") == 2
-        assert await client.flush_tube(b"t") == 6
-        with pytest.raises(errors.NotFound) as raised:
-            await client.list_jobs("none")
-        assert raised.value.tube == "none"
-        assert await client.flush_tube("none") == await client.flush_buried("none") == 0
-        await client.bury(held.id)
-        assert await client.flush_buried("t") == 1
-        with pytest.raises(errors.NotFound):
-            await client.peek_reserved()
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_jobs_are_listed_page_by_page_and_flushed(client: Client) -> None:
+    ids = await client.put_batch([b"x" * size for size in range(7)], tube="t")
+    await client.put_batch([b""] * 2, tube="t", delay=50)
+    first = await client.list_jobs("t", "ready", 3)
+    assert [(job.id, job.size, job.state) for job in first.jobs] == [
+        (number, size, "ready") for size, number in enumerate(ids[:3])
+    ]
+    second = await client.list_jobs("t", "ready", 3, first.cursor)
+    last = await client.list_jobs("t", "ready", 3, second.cursor)
+    assert [job.id for job in (*second.jobs, *last.jobs)] == list(ids[3:])
+    assert last.cursor is None
+    assert (await client.list_jobs("t", "buried")) == ((), None)
+    await client.watch("t")
+    await client.reserve()
+    (held,) = (await client.list_jobs("t", "reserved")).jobs
+    (connection,) = await client.list_connections()
+    assert held.connection == connection.connection
+    assert connection.time_left == {held.id: 60}
+    assert (connection.role, connection.reserved) == ("producer worker", 1)
+    assert await client.flush_tube("t", "delayed") == 2
+    assert await client.flush_tube(b"t") == 6
+    with pytest.raises(errors.NotFound) as raised:
+        await client.list_jobs("none")
+    assert raised.value.tube == "none"
+    assert await client.flush_tube("none") == await client.flush_buried("none") == 0
+    await client.bury(held.id)
+    assert await client.flush_buried("t") == 1
+    with pytest.raises(errors.NotFound):
+        await client.peek_reserved()
 
 
-def test_all_jobs_of_a_tube_are_walked_over_all_pages() -> None:
-    async def script(client: Client) -> None:
-        ids = [
-            number for _ in range(3) for number in await client.put_batch([b""] * 700, tube="t")
-        ]  # fmt: skip
-        assert [job.id async for job in client.each_job("t")] == ids
-        assert [job.id async for job in client.each_job("t", "ready")] == ids
-        assert [job async for job in client.each_job("t", "buried")] == []
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_all_jobs_of_a_tube_are_walked_over_all_pages(client: Client) -> None:
+    ids = [
+        number for _ in range(3) for number in await client.put_batch([b""] * 700, tube="t")
+    ]  # fmt: skip
+    assert [job.id async for job in client.each_job("t")] == ids
+    assert [job.id async for job in client.each_job("t", "ready")] == ids
+    assert [job async for job in client.each_job("t", "buried")] == []
 
 
-def test_a_producer_hears_what_its_job_came_to() -> None:
-    world = World()
+def test_a_producer_hears_what_its_job_came_to(world: World) -> None:
     producer, worker = world.client(), world.client()
     done, failed = world.result(producer.put_batch([b"a", b"b"]))
     waits = producer.wait_job(done, 60)
@@ -187,116 +171,103 @@ def test_a_producer_hears_what_its_job_came_to() -> None:
     assert error(late, errors.TimedOut).job_id == failed
 
 
-def test_tubes_are_chosen_by_their_weights() -> None:
-    async def script(client: Client) -> None:
-        for tube in ("a", "b"):
-            await client.put_batch([tube.encode()] * 40, tube=tube, priority=ord(tube))
-        assert await client.watch("a", 3) == 2
-        assert await client.watch(b"b", weight=1) == 3
-        assert await client.watch("b") == 3
-        assert (await client.list_connections())[0].mode == "fifo"
-        assert await client.reserve_mode("weighted") == "weighted"
-        assert (await client.list_connections())[0].mode == "weighted"
-        jobs = await client.reserve_batch(40)
-        assert [job.body for job in jobs].count(b"a") == 30
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_tubes_are_chosen_by_their_weights(client: Client) -> None:
+    for tube in ("a", "b"):
+        await client.put_batch([tube.encode()] * 40, tube=tube, priority=ord(tube))
+    assert await client.watch("a", 3) == 2
+    assert await client.watch(b"b", weight=1) == 3
+    assert await client.watch("b") == 3
+    assert (await client.list_connections())[0].mode == "fifo"
+    assert await client.reserve_mode("weighted") == "weighted"
+    assert (await client.list_connections())[0].mode == "weighted"
+    jobs = await client.reserve_batch(40)
+    assert [job.body for job in jobs].count(b"a") == 30
 
 
-def test_a_job_is_moved_and_updated() -> None:
-    async def script(client: Client) -> None:
-        tags = Tags(unique="k", unique_seconds=9, concurrency="c", group="g", after="a")
-        number = await client.put(b"a", tags=tags)
-        other = await client.put(b"b", tube="t", tags=Tags(unique="k"))
-        with pytest.raises(errors.Duplicate) as raised:
-            await client.move_job(number, "t")
-        assert raised.value.job_id == other
-        await client.move_job(number, "u")
-        stats = await client.stats_job(number)
-        assert (stats.tube, stats.origin, stats.group) == ("u", "default", "g")
-        assert (stats.idempotency_key, stats.idempotency_ttl, stats.after_group) == ("k", 9, "a")
-        assert (stats.concurrency_key, stats.concurrency_limit) == ("c", 1)
-        assert "dead-from" not in stats
-        (listed,) = (await client.list_jobs("u")).jobs
-        assert (listed.id, listed.origin) == (number, "default")
-        await client.watch("u")
-        job = await client.reserve()
-        await client.update_job(job, 5, 0, 70)
-        stats = await client.stats_job(job)
-        assert (stats.state, stats.pri, stats.ttr) == ("reserved", 5, 70)
-        await client.update_job(job, 5, 0, 70, body=b"longer\r\n")
-        assert (await client.peek(job)).body == b"longer\r\n"
-        with pytest.raises(errors.JobTooBig):
-            await client.update_job(job, 5, 0, 70, body=bytes(65_536))
-        await client.move_job(job, "default")
-        assert (await client.stats_job(job)).state == "ready"
-        assert await client.kick_dead("default", 9) == 0
-        for call in (client.move_job(99, "t"), client.update_job(99, 0, 0, 1, body=b"x")):
-            with pytest.raises(errors.NotFound) as raised_too:
-                await call
-            assert raised_too.value.job_id == 99
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_a_job_is_moved_and_updated(client: Client) -> None:
+    tags = Tags(unique="k", unique_seconds=9, concurrency="c", group="g", after="a")
+    number = await client.put(b"a", tags=tags)
+    other = await client.put(b"b", tube="t", tags=Tags(unique="k"))
+    with pytest.raises(errors.Duplicate) as raised:
+        await client.move_job(number, "t")
+    assert raised.value.job_id == other
+    await client.move_job(number, "u")
+    stats = await client.stats_job(number)
+    assert (stats.tube, stats.origin, stats.group) == ("u", "default", "g")
+    assert (stats.idempotency_key, stats.idempotency_ttl, stats.after_group) == ("k", 9, "a")
+    assert (stats.concurrency_key, stats.concurrency_limit) == ("c", 1)
+    assert "dead-from" not in stats
+    (listed,) = (await client.list_jobs("u")).jobs
+    assert (listed.id, listed.origin) == (number, "default")
+    await client.watch("u")
+    job = await client.reserve()
+    await client.update_job(job, 5, 0, 70)
+    stats = await client.stats_job(job)
+    assert (stats.state, stats.pri, stats.ttr) == ("reserved", 5, 70)
+    await client.update_job(job, 5, 0, 70, body=b"longer\r\n")
+    assert (await client.peek(job)).body == b"longer\r\n"
+    with pytest.raises(errors.JobTooBig):
+        await client.update_job(job, 5, 0, 70, body=bytes(65_536))
+    await client.move_job(job, "default")
+    assert (await client.stats_job(job)).state == "ready"
+    assert await client.kick_dead("default", 9) == 0
+    for call in (client.move_job(99, "t"), client.update_job(99, 0, 0, 1, body=b"x")):
+        with pytest.raises(errors.NotFound) as raised_too:
+            await call
+        assert raised_too.value.job_id == 99
 
 
-def test_the_policy_of_a_tube_is_shown_and_changed() -> None:
-    async def script(client: Client) -> None:
-        assert dict(await client.tube_policy("t") or {}) == {}
-        policy: dict[str, int | str | None] = {
-            "max-reserves": 1,
-            "dead-letter": "d",
-            "rate": "500:1000",
-        }
-        assert await client.tube_policy("t", policy) is None
-        shown = await client.tube_policy("t")
-        assert shown is not None
-        assert (shown.max_reserves, shown.dead_letter, shown.rate) == (1, "d", "500:1000")
-        assert shown.rate_from == "command"
-        await client.tube_policy("t", {"rate": None})
-        assert "rate" not in (await client.tube_policy("t") or {})
-        number = await client.put(b"x", tube="t")
-        await client.watch("t")
-        await client.release(await client.reserve())
-        stats = await client.stats_job(number)
-        assert (stats.tube, stats.state, stats.dead_from) == ("d", "buried", "t")
-        assert stats.dead_reason == "release" and stats.dead_at > 0
-        assert await client.kick_dead("t", 9) == 1
-        assert (await client.stats_job(number)).state == "ready"
-        with pytest.raises(errors.BadFormat, match="no such key, or the key cannot have this"):
-            await client.tube_policy("t", {"max-reserves": 0})
-        await client.tube_policy("t", {"max-jobs": 0, "max-job-size": 1})
-        with pytest.raises(errors.OutOfMemory, match="a limit is reached: of the tube's policy"):
-            await client.put(b"1", tube="t")
-        with pytest.raises(errors.JobTooBig, match="of the server, or of the tube's policy; not"):
-            await client.put(b"12", tube="t")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_the_policy_of_a_tube_is_shown_and_changed(client: Client) -> None:
+    assert dict(await client.tube_policy("t") or {}) == {}
+    policy: dict[str, int | str | None] = {
+        "max-reserves": 1,
+        "dead-letter": "d",
+        "rate": "500:1000",
+    }
+    assert await client.tube_policy("t", policy) is None
+    shown = await client.tube_policy("t")
+    assert shown is not None
+    assert (shown.max_reserves, shown.dead_letter, shown.rate) == (1, "d", "500:1000")
+    assert shown.rate_from == "command"
+    await client.tube_policy("t", {"rate": None})
+    assert "rate" not in (await client.tube_policy("t") or {})
+    number = await client.put(b"x", tube="t")
+    await client.watch("t")
+    await client.release(await client.reserve())
+    stats = await client.stats_job(number)
+    assert (stats.tube, stats.state, stats.dead_from) == ("d", "buried", "t")
+    assert stats.dead_reason == "release" and stats.dead_at > 0
+    assert await client.kick_dead("t", 9) == 1
+    assert (await client.stats_job(number)).state == "ready"
+    with pytest.raises(errors.BadFormat, match="no such key, or the key cannot have this"):
+        await client.tube_policy("t", {"max-reserves": 0})
+    await client.tube_policy("t", {"max-jobs": 0, "max-job-size": 1})
+    with pytest.raises(errors.OutOfMemory, match="a limit is reached: of the tube's policy"):
+        await client.put(b"1", tube="t")
+    with pytest.raises(errors.JobTooBig, match="of the server, or of the tube's policy; not"):
+        await client.put(b"12", tube="t")
 
 
-def test_a_group_says_who_is_in_it_and_who_waits() -> None:
-    async def script(client: Client) -> None:
-        first, second = await client.put_batch([b"a", b"b"], tags=Tags(group="g"))
-        await client.put(b"last", tags=Tags(after="g"))
-        await client.reserve_job(first)
-        await client.bury(first)
-        stats = await client.stats_group("g")
-        assert (stats.name, stats.pending, stats.buried, stats.waiting_jobs) == ("g", 2, 1, 1)
-        assert (stats.ready, stats.reserved, stats.delayed) == (1, 0, 0)
-        assert stats.complete is False
-        await client.delete_batch([first, second])
-        assert (await client.reserve()).body == b"last"
-        with pytest.raises(errors.NotFound):
-            await client.stats_group(b"g")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_a_group_says_who_is_in_it_and_who_waits(client: Client) -> None:
+    first, second = await client.put_batch([b"a", b"b"], tags=Tags(group="g"))
+    await client.put(b"last", tags=Tags(after="g"))
+    await client.reserve_job(first)
+    await client.bury(first)
+    stats = await client.stats_group("g")
+    assert (stats.name, stats.pending, stats.buried, stats.waiting_jobs) == ("g", 2, 1, 1)
+    assert (stats.ready, stats.reserved, stats.delayed) == (1, 0, 0)
+    assert stats.complete is False
+    await client.delete_batch([first, second])
+    assert (await client.reserve()).body == b"last"
+    with pytest.raises(errors.NotFound):
+        await client.stats_group(b"g")
 
 
-def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others() -> None:
-    world = World()
+def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others(world: World) -> None:
     client = world.client()
     world.result(client.put_batch([b"a", b"b", b"c"]))
     lost = world.result(client.reserve_batch(2))
@@ -316,6 +287,10 @@ def test_jobs_of_a_connection_that_has_ended_are_not_deleted_with_others() -> No
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
+        (lambda to: to.put("text"), TypeError), (lambda to: to.put(b"", priority=-1), ValueError),
+        (lambda to: to.put(b"", ttr=0.5), TypeError), (lambda to: to.use("ü"), ValueError),
+        (lambda to: to.use(""), ValueError), (lambda to: to.delete("7"), TypeError),
+        (lambda to: to.watch("a b"), ValueError), (lambda to: to.kick(1 << 32), ValueError),
         (lambda to: to.put_batch([]), ValueError), (lambda to: to.put_batch(b"ab"), TypeError),
         (lambda to: to.put_batch([b""] * 1001), ValueError),
         (lambda to: to.put_batch(["a"]), TypeError),

@@ -17,7 +17,6 @@ VECTORS = [(quoted(raw), quoted(key)) for _, raw, key in table(EXTENSIONS_PAGE, 
 
 
 def value_of(raw: str) -> str | bytes | int:
-    """Read a value from what the page says is hashed."""
     kind, _, rest = raw.partition(":")
     value: bytes = ast.literal_eval(f"b'{rest}'")
     if kind == "i":

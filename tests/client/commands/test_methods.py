@@ -11,9 +11,8 @@ from twisted.internet.defer import Deferred
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands.methods import Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Job
-from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.client.service import Client
-from tests.client.world import World
+from tests.client.commands.scripts import scripted
 
 ALL_METHODS = {
     name: method for name, method in vars(Commands).items()
@@ -31,88 +30,59 @@ class Recorder(Commands):
         self, spec: CommandSpec, args: tuple[Any, ...] = (), body: bytes | None = None,
         tube: bytes | None = None, reserved_on: object = None,
     ) -> Deferred[Any]:  # fmt: skip
-        """See `Commands.send`."""
         self.sent.append((spec, args, body))
         self.tube = tube
         return Deferred()
 
 
-@pytest.mark.parametrize("kind", [Connection, Client])
-def test_whatever_sends_has_all_methods(kind: type[Commands]) -> None:
-    assert issubclass(kind, Commands)
+@scripted
+async def test_all_commands_do_what_they_say_and_give_typed_results(client: Client) -> None:
+    assert await client.use("work") == "work"
+    assert await client.list_tube_used() == "work"
+    assert await client.watch("work") == 2
+    assert await client.ignore("default") == 1
+    assert await client.list_tubes_watched() == ("work",)
+    assert set(await client.list_tubes()) == {"default", "work"}
+    first = await client.put(b"first", priority=1)
+    later = await client.put(b"later", delay=100, ttr=10)
+    assert await client.peek_ready() == Job(first, b"first")
+    assert await client.peek_delayed() == Job(later, b"later")
+    job = await client.reserve()
+    assert job == (first, b"first") and job.id == first and job.body == b"first"
+    assert (await client.stats_job(job)).state == "reserved"
+    await client.touch(job)
+    await client.bury(job, priority=9)
+    assert await client.peek_buried() == job
+    assert await client.kick(10) == 1
+    await client.kick_job(later)
+    assert await client.reserve_job(later) == Job(later, b"later")
+    await client.release(later, priority=3, delay=0)
+    assert (await client.stats_job(later)).pri == 3
+    assert await client.reserve_with_timeout(0) == Job(later, b"later")
+    assert await client.peek(later) == Job(later, b"later")
+    await client.delete(later)
+    await client.pause_tube("work", 60)
+    assert (await client.stats_tube("work")).pause == 60
+    assert (await client.stats()).current_jobs_ready == 1
+    await client.quit()
 
 
-def test_all_commands_do_what_they_say_and_give_typed_results() -> None:
-    async def script(client: Client) -> None:
-        assert await client.use("work") == "work"
-        assert await client.list_tube_used() == "work"
-        assert await client.watch("work") == 2
-        assert await client.ignore("default") == 1
-        assert await client.list_tubes_watched() == ("work",)
-        assert set(await client.list_tubes()) == {"default", "work"}
-        first = await client.put(b"first", priority=1)
-        later = await client.put(b"later", delay=100, ttr=10)
-        assert await client.peek_ready() == Job(first, b"first")
-        assert await client.peek_delayed() == Job(later, b"later")
-        job = await client.reserve()
-        assert job == (first, b"first") and job.id == first and job.body == b"first"
-        assert (await client.stats_job(job)).state == "reserved"
-        await client.touch(job)
-        await client.bury(job, priority=9)
-        assert await client.peek_buried() == job
-        assert await client.kick(10) == 1
-        await client.kick_job(later)
-        assert await client.reserve_job(later) == Job(later, b"later")
-        await client.release(later, priority=3, delay=0)
-        assert (await client.stats_job(later)).pri == 3
-        assert await client.reserve_with_timeout(0) == Job(later, b"later")
-        assert await client.peek(later) == Job(later, b"later")
-        await client.delete(later)
-        await client.pause_tube("work", 60)
-        assert (await client.stats_tube("work")).pause == 60
-        assert (await client.stats()).current_jobs_ready == 1
-        await client.quit()
-
-    world = World()
-    world.run(script(world.client()))
-
-
-def test_errors_are_classes_with_the_job_they_are_about() -> None:
-    async def script(client: Client) -> None:
-        for call in (client.delete, client.release, client.bury, client.touch, client.kick_job,
-                     client.peek, client.reserve_job, client.stats_job):  # fmt: skip
-            with pytest.raises(errors.NotFound) as raised:
-                await call(99)
-            assert raised.value.job_id == 99
-        with pytest.raises(errors.NotFound):
-            await client.pause_tube("none", 1)
-        with pytest.raises(errors.NotIgnored):
-            await client.ignore("default")
-        with pytest.raises(errors.TimedOut):
-            await client.reserve_with_timeout(0)
-        with pytest.raises(errors.JobTooBig):
-            await client.put(bytes(65_536))
-        await client.put(b"", ttr=1)
+@scripted
+async def test_errors_are_classes_with_the_job_they_are_about(client: Client) -> None:
+    for call in (client.delete, client.release, client.bury, client.touch, client.kick_job,
+                 client.peek, client.reserve_job, client.stats_job):  # fmt: skip
+        with pytest.raises(errors.NotFound) as raised:
+            await call(99)
+        assert raised.value.job_id == 99
+    with pytest.raises(errors.NotFound):
+        await client.pause_tube("none", 1)
+    with pytest.raises(errors.NotIgnored):
+        await client.ignore("default")
+    with pytest.raises(errors.TimedOut):
+        await client.reserve_with_timeout(0)
+    with pytest.raises(errors.JobTooBig):
+        await client.put(bytes(65_536))
+    await client.put(b"", ttr=1)
+    await client.reserve()
+    with pytest.raises(errors.DeadlineSoon):
         await client.reserve()
-        with pytest.raises(errors.DeadlineSoon):
-            await client.reserve()
-
-    world = World()
-    world.run(script(world.client()))
-
-
-@pytest.mark.parametrize(
-    ("call", "kind"),
-    [
-        (lambda to: to.put("text"), TypeError), (lambda to: to.put(b"", priority=-1), ValueError),
-        (lambda to: to.put(b"", ttr=0.5), TypeError), (lambda to: to.use("ü"), ValueError),
-        (lambda to: to.use(""), ValueError), (lambda to: to.delete("7"), TypeError),
-        (lambda to: to.watch("a b"), ValueError), (lambda to: to.kick(1 << 32), ValueError),
-    ],
-)  # fmt: skip
-def test_wrong_arguments_raise_at_once_and_nothing_is_sent(call: Any, kind: type) -> None:
-    world = World()
-    connection = world.connection()
-    with pytest.raises(kind):
-        call(connection)
-    assert world.result(connection.put(b"still in step")) == 1

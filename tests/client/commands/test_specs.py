@@ -87,7 +87,6 @@ EACH = pytest.mark.parametrize("spec", SPECS.values(), ids=list(SPECS))
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
-    """Give all values of a field."""
     if field not in LIMITS:
         return OTHERS[field]
     numbers = st.integers(*LIMITS[field])
@@ -95,7 +94,6 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
 
 
 def read(field: Field, value: Any) -> Any:
-    """Give what the server makes of a value."""
     if isinstance(value, str):
         return value.encode()
     if field in (extensions.CURSOR, extensions.SUCCESSOR) and value is None:
@@ -106,7 +104,6 @@ def read(field: Field, value: Any) -> Any:
 
 
 def sample(spec: CommandSpec) -> list[Any]:
-    """Give some arguments for a command."""
     others = {
         grammar.TUBE_WORD: b"tube", extensions.JOB_IDS: (7,), extensions.CURSOR: None,
         OPTIONAL_TAGS: None, OPTIONAL_BATCH_KEY: None, TAGS: Tags(group="g").for_wire(),
@@ -291,7 +288,6 @@ def test_a_job_of_a_batch_may_differ_from_the_others() -> None:
 
 
 def answer(name: str, *pieces: bytes) -> Any:
-    """Read a reply to a command, and give what it means."""
     reader, spec = ReplyReader(), SPECS[name]
     for piece in pieces:
         reader.feed(piece)

@@ -18,6 +18,7 @@ from beanstalk_twisted.client.endpoints import MOST_S
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.testing.memory_server import STARTED_S
 from beanstalk_twisted.wire.tags import PutTags
+from tests.client.commands.scripts import scripted
 from tests.client.test_announcement import PROBE, knows, say
 from tests.client.world import Line, World, error, is_waiting, result
 from tests.sampling import share
@@ -138,42 +139,36 @@ def test_values_of_any_kind_are_hashed_into_keys() -> None:
     )  # fmt: skip
 
 
-def test_a_put_says_whether_the_job_is_new() -> None:
-    async def script(client: Client) -> None:
-        first = await client.put(b"a", tube="t", tags=UNIQUE)
-        assert isinstance(first, Inserted) and first.is_new
-        again = await client.put(b"b", tube="t", delay=9, tags=UNIQUE)
-        assert (again, again.is_new, again.state) == (first, False, "ready")
-        assert (await client.peek(again)).body == b"a"
-        assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
-        later = Tags(unique="later")
-        assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
-        assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
-        await client.watch("t")
-        job = await client.reserve_job(first)
-        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "reserved"
-        await client.bury(job)
-        assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "buried"
-        await client.delete(first)
-        gone = await client.put(b"e", tube="t", tags=UNIQUE)
-        assert (gone, gone.state) == (first, "deleted")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_a_put_says_whether_the_job_is_new(client: Client) -> None:
+    first = await client.put(b"a", tube="t", tags=UNIQUE)
+    assert isinstance(first, Inserted) and first.is_new
+    again = await client.put(b"b", tube="t", delay=9, tags=UNIQUE)
+    assert (again, again.is_new, again.state) == (first, False, "ready")
+    assert (await client.peek(again)).body == b"a"
+    assert (await client.put(b"c", tags=UNIQUE)).is_new  # In another tube.
+    later = Tags(unique="later")
+    assert (await client.put_at(b"d", STARTED_S + 60, tube="t", tags=later)).is_new
+    assert (await client.put_at(b"d", 0, tube="t", tags=later)).state == "delayed"
+    await client.watch("t")
+    job = await client.reserve_job(first)
+    assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "reserved"
+    await client.bury(job)
+    assert (await client.put(b"e", tube="t", tags=UNIQUE)).state == "buried"
+    await client.delete(first)
+    gone = await client.put(b"e", tube="t", tags=UNIQUE)
+    assert (gone, gone.state) == (first, "deleted")
 
 
-def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all() -> None:
-    async def script(client: Client) -> None:
-        jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
-        first, second, third = await client.put_batch(jobs, tags=Tags(unique="all"))
-        assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
-        assert third == first
-        assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
-        again = await client.put_batch([b"b"], tags=Tags(unique="all"))
-        assert (again[0], again[0].state) == (second, "ready")
-
-    world = World()
-    world.run(script(world.client()))
+@scripted
+async def test_jobs_of_a_batch_have_tags_of_their_own_or_those_of_all(client: Client) -> None:
+    jobs: list[bytes | NewJob] = [NewJob(b"a", tags=UNIQUE), b"b", NewJob(b"c", tags=UNIQUE)]
+    first, second, third = await client.put_batch(jobs, tags=Tags(unique="all"))
+    assert (first.is_new, second.is_new, third.state) == (True, True, "ready")
+    assert third == first
+    assert [each.state for each in await client.put_batch([b"b", b"d"])] == [None, None]
+    again = await client.put_batch([b"b"], tags=Tags(unique="all"))
+    assert (again[0], again[0].state) == (second, "ready")
 
 
 # Announced or not.
@@ -203,8 +198,7 @@ def test_each_tag_is_sent_only_to_a_server_that_knows_it(missing: str) -> None:
     assert list(map(result, untagged)) == [1, 2]
 
 
-def test_only_tags_that_are_used_need_be_known() -> None:
-    line = Line()
+def test_only_tags_that_are_used_need_be_known(line: Line) -> None:
     asked = [
         line.connection.put(b"x", tags=Tags(group="g")),
         line.connection.put(b"x", tags=Tags(unique="k", concurrency="c")),
@@ -245,8 +239,7 @@ def test_a_unique_put_is_sent_again_and_finds_the_job_of_the_first_time() -> Non
         ),
     ],
 )
-def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None:
-    world = World()
+def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any, world: World) -> None:
     client = world.client(probes=True)
     put = call(client)
     lose_answers(world)
@@ -256,8 +249,7 @@ def test_a_put_that_might_make_a_second_job_is_not_sent_again(call: Any) -> None
     assert world.result(client.stats()).total_jobs in (1, 2)
 
 
-def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten() -> None:
-    world = World()
+def test_a_unique_put_is_not_sent_again_when_its_key_may_be_forgotten(world: World) -> None:
     client = world.client(probes=True)
     short = client.put(b"x", tags=Tags(unique="a", unique_seconds=20))
     long = client.put(b"y", tags=Tags(unique="b", unique_seconds=1000))
@@ -285,7 +277,6 @@ def test_a_put_that_was_sent_once_is_never_said_not_to_have_been() -> None:
 
 
 def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The server takes no new jobs any more."""
     world.result(world.client().drain())
     world.clock.advance(1)
     world.link.transport.drain()
@@ -293,24 +284,20 @@ def refuse(world: World, client: Client, put: Deferred[Any]) -> None:
 
 
 def stop(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The application has enough."""
     client.stopService()
 
 
 def cancel(world: World, client: Client, put: Deferred[Any]) -> None:
-    """The same of this put alone."""
     put.cancel()
 
 
 def another_server(world: World, client: Client, put: Deferred[Any]) -> None:
-    """Another one comes in its place."""
     world.clock.advance(1)
     world.link.transport.drain()
     say(world, b"USING default\r\n", b"UNKNOWN_COMMAND\r\n")
 
 
-def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other() -> None:
-    world = World()
+def test_a_unique_put_that_was_never_sent_is_cancelled_as_any_other(world: World) -> None:
     client = world.client(starts=False)
     put = client.put(b"x", tags=UNIQUE)
     put.cancel()

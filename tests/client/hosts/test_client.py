@@ -12,7 +12,7 @@ from beanstalk_twisted.client.endpoints import FIRST_S, SERVER_LOG, Backoff, Hos
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.service import Client, Losses
 from tests.client.fleet import Fleet
-from tests.client.world import error, is_waiting, result
+from tests.client.world import is_waiting, result
 
 
 class Pair(Fleet):
@@ -41,7 +41,6 @@ class Pair(Fleet):
         self.settle()
 
     def come_back(self) -> None:
-        """Wait until the client tries again."""
         self.advance(FIRST_S)
 
 
@@ -56,28 +55,6 @@ def test_commands_go_on_with_the_other_host() -> None:
     job = result(put)
     assert hosts.result(client.stats_job(job)).tube == "mail"
     assert hosts.endpoint.host == "b"
-
-
-def test_what_was_sent_and_not_answered_is_never_repeated_by_itself() -> None:
-    hosts = Pair()
-    client = hosts.client()
-    put, looked = client.put(b"x"), client.stats()
-    hosts.fail_over()
-    hosts.come_back()
-    error(put, errors.Unanswered)
-    assert result(looked).total_jobs == 0
-    assert hosts.endpoint.host == "b"
-
-
-def test_reservations_end_with_the_host_and_this_is_told() -> None:
-    hosts = Pair()
-    client = hosts.client()
-    hosts.result(client.put(b"x"))
-    job = hosts.result(client.reserve())
-    hosts.fail_over()
-    hosts.come_back()
-    assert [losses.reservations for losses in hosts.losses] == [(job.id,)]
-    error(client.delete(job), errors.ReservationLost)
 
 
 def test_a_round_that_is_lost_is_followed_by_another_one_after_a_wait() -> None:

@@ -47,7 +47,6 @@ class Door:
         self.dropped += 1
 
     def accept(self, *, says: bytes = b"") -> tuple[Protocol, StringTransport]:
-        """Let the newest try in, and say something there."""
         factory, trying = self.tries[-1]
         protocol: Any = factory.buildProtocol(None)
         transport = StringTransport()
@@ -87,11 +86,9 @@ class Hosts:
 
     @property
     def tried(self) -> list[int]:
-        """How often each was."""
         return [len(door.tries) for door in self.doors]
 
     def is_quiet(self) -> bool:
-        """Whether nothing waits for the clock."""
         return not self.clock.getDelayedCalls()
 
 

@@ -9,31 +9,9 @@ from beanstalk_twisted.client.addresses import (
     LIMIT_S,
     MAX_ANSWER_BYTES,
     NEXT_S,
-    Round,
     is_answer,
     limit_s,
 )
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_round_begins_with_who_served_last_and_tries_each_once(count: int) -> None:
-    for first in range(count):
-        hosts: Round[OSError] = Round(count, first)
-        order = []
-        while hosts.has_more:
-            order.append(hosts.begin())
-        assert order == [*range(first, count), *range(first)]
-
-
-def test_a_round_is_lost_when_the_last_one_has_failed_in_whatever_order() -> None:
-    hosts: Round[OSError] = Round(3, 1)
-    for _ in range(3):
-        hosts.begin()
-    for host in (0, 2, 1):
-        assert not hosts.is_lost
-        hosts.failed(host, OSError(host))
-    assert hosts.is_lost
-    assert list(hosts.reasons) == [0, 2, 1]
 
 
 def test_a_lost_round_doubles_the_time_of_a_host_up_to_a_bound() -> None:

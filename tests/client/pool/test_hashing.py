@@ -54,9 +54,7 @@ def test_the_digest_of_the_page_is_that_of_its_text() -> None:
 
 
 @given(weights, tubes)
-def test_the_server_is_the_one_that_the_words_of_the_page_find(
-    servers: dict[str, int], tube: str
-) -> None:
+def test_the_server_is_the_one_that_the_page_finds(servers: dict[str, int], tube: str) -> None:
     assert Split(servers).server_of(tube) == by_the_page(servers, tube)
 
 

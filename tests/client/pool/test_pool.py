@@ -25,7 +25,6 @@ TWO = ("a", "b")
 
 
 def both(fleet: Fleet) -> tuple[str, str]:
-    """Find a tube on each of two servers."""
     return fleet.tube_on("a"), fleet.tube_on("b")
 
 
@@ -46,8 +45,7 @@ def test_a_method_is_given_what_its_command_is_about() -> None:
 # Putting.
 
 
-def test_jobs_go_to_the_server_of_their_tube() -> None:
-    fleet = Fleet(*TWO)
+def test_jobs_go_to_the_server_of_their_tube(fleet: Fleet) -> None:
     pool = fleet.pool()
     for name in TWO:
         tube = fleet.tube_on(name)
@@ -58,19 +56,7 @@ def test_jobs_go_to_the_server_of_their_tube() -> None:
         assert (stats.tube, stats.pri, stats.ttr) == (tube, 7, 9)
 
 
-def test_puts_into_many_tubes_at_once_land_where_they_belong() -> None:
-    fleet = Fleet(*TWO)
-    pool = fleet.pool()
-    tubes = [f"t{number % 7}" for number in range(50)]
-    puts = [pool.put(tube, tube.encode()) for tube in tubes]
-    fleet.settle()
-    for tube, put in zip(tubes, puts, strict=True):
-        assert fleet.result(pool.stats_job(result(put))).tube == tube
-    assert set(map(pool.server_of, tubes)) == set(TWO)
-
-
-def test_commands_about_a_tube_go_to_its_server() -> None:
-    fleet = Fleet(*TWO)
+def test_commands_about_a_tube_go_to_its_server(fleet: Fleet) -> None:
     pool = fleet.pool()
     for tube in both(fleet):
         job = fleet.result(pool.put(tube, b"x"))
@@ -87,8 +73,7 @@ def test_commands_about_a_tube_go_to_its_server() -> None:
         error(pool_peek(fleet, pool, job), errors.NotFound)
 
 
-def test_extensions_about_a_tube_go_to_its_server() -> None:
-    fleet = Fleet(*TWO)
+def test_extensions_about_a_tube_go_to_its_server(fleet: Fleet) -> None:
     pool = fleet.pool()
     for name, tube in zip(TWO, both(fleet), strict=True):
         batch: list[bytes | NewJob] = [b"x", NewJob(b"yz", priority=3)]
@@ -109,8 +94,7 @@ def test_extensions_about_a_tube_go_to_its_server() -> None:
     assert fleet.result(pool.stats()).total["total-jobs"] == 6
 
 
-def test_a_pool_puts_with_tags_and_says_whether_the_job_is_new() -> None:
-    fleet = Fleet(*TWO)
+def test_a_pool_puts_with_tags_and_says_whether_the_job_is_new(fleet: Fleet) -> None:
     pool = fleet.pool()
     tags = Tags(unique="k", group="g")
     for tube in both(fleet):
@@ -136,7 +120,6 @@ def test_a_unique_put_that_waits_to_be_sent_again_is_not_called_undone() -> None
 
 
 def pool_peek(fleet: Fleet, pool: Pool, job: PoolJob) -> Deferred[PoolJob]:
-    """Look at a job, and let the answer come."""
     found = pool.peek(job)
     fleet.settle()
     return found
@@ -150,8 +133,7 @@ def test_a_server_without_a_name_is_called_by_its_endpoint_in_full() -> None:
 # Reserving.
 
 
-def test_jobs_come_from_all_servers_and_end_where_they_came_from() -> None:
-    fleet = Fleet(*TWO)
+def test_jobs_come_from_all_servers_and_end_where_they_came_from(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     for tube in tubes:
@@ -183,21 +165,18 @@ def test_jobs_of_other_tubes_are_left_alone_default_too() -> None:
 
 
 def settled(fleet: Fleet, waited: Deferred[PoolJob]) -> Deferred[PoolJob]:
-    """Let all happen that needs no time."""
     fleet.settle()
     return waited
 
 
-def test_a_pool_may_take_from_default() -> None:
-    fleet = Fleet(*TWO)
+def test_a_pool_may_take_from_default(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=["default"])
     fleet.result(pool.put("default", b"x"))
     assert fleet.result(pool.reserve()).body == b"x"
 
 
 @pytest.mark.parametrize("name", TWO)
-def test_a_job_that_comes_later_is_given_at_once_wherever_it_comes(name: str) -> None:
-    fleet = Fleet(*TWO)
+def test_a_job_that_comes_later_is_given_at_once_wherever_it_comes(name: str, fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve()
     fleet.settle()
@@ -206,8 +185,7 @@ def test_a_job_that_comes_later_is_given_at_once_wherever_it_comes(name: str) ->
     assert fleet.result(reserve) == job
 
 
-def test_each_server_has_its_turn() -> None:
-    fleet = Fleet(*TWO)
+def test_each_server_has_its_turn(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     for tube in tubes * 5:
@@ -216,8 +194,7 @@ def test_each_server_has_its_turn() -> None:
     assert servers.count("a") == servers.count("b") == 3
 
 
-def test_many_callers_are_served_in_the_order_in_which_they_asked() -> None:
-    fleet = Fleet(*TWO)
+def test_many_callers_are_served_in_the_order_in_which_they_asked(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     order: list[int] = []
@@ -237,35 +214,7 @@ def test_many_callers_are_served_in_the_order_in_which_they_asked() -> None:
 # Nothing is reserved that nobody wants.
 
 
-def test_as_long_as_there_are_jobs_no_more_are_reserved_than_are_wanted() -> None:
-    fleet = Fleet(*TWO)
-    tubes = both(fleet)
-    pool = fleet.pool(tubes=tubes)
-    for tube in tubes * 3:
-        fleet.result(pool.put(tube, b"x"))
-    for wanted in range(1, 6):
-        fleet.result(pool.reserve())
-        total = fleet.result(pool.stats()).total
-        assert total["current-jobs-reserved"] == wanted
-        assert total["current-waiting"] == 0
-
-
-def test_when_nobody_waits_no_reserve_waits_at_any_server() -> None:
-    fleet = Fleet("a", "b", "c")
-    pool = fleet.pool(tubes=[fleet.tube_on(name) for name in fleet.worlds])
-    reserve = pool.reserve()
-    fleet.settle()
-    assert [fleet.waiting(name) for name in fleet.worlds] == [1, 1, 1]
-    fleet.result(pool.put(fleet.tube_on("b"), b"x"))
-    fleet.result(reserve)
-    assert [fleet.waiting(name) for name in fleet.worlds] == [0, 0, 0]
-    other = fleet.result(pool.put(fleet.tube_on("c"), b"x"))
-    stats = fleet.result(pool.stats_job(other))
-    assert (stats.state, stats.reserves) == ("ready", 0)
-
-
-def test_of_two_jobs_that_come_at_once_the_second_is_ready_again_at_once() -> None:
-    fleet = Fleet(*TWO)
+def test_of_two_jobs_that_come_at_once_the_second_is_ready_again_at_once(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool, other = fleet.pool(tubes=tubes), fleet.pool(tubes=tubes)
     reserve = pool.reserve()
@@ -299,8 +248,7 @@ def test_of_two_jobs_that_come_at_once_the_second_goes_to_the_next_caller() -> N
     assert all(fleet.result(pool.stats_job(job)).reserves == 1 for job in jobs)
 
 
-def test_a_cancelled_reserve_takes_nothing() -> None:
-    fleet = Fleet(*TWO)
+def test_a_cancelled_reserve_takes_nothing(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     reserve = pool.reserve()
@@ -336,8 +284,7 @@ def test_a_job_for_a_reserve_cancelled_on_its_way_is_ready_again(held: int) -> N
     assert fleet.result(pool.reserve()).body == b"x"
 
 
-def test_a_delete_never_waits_behind_a_reserve() -> None:
-    fleet = Fleet(*TWO)
+def test_a_delete_never_waits_behind_a_reserve(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     fleet.result(pool.put(fleet.tube_on("a"), b"x"))
     job = fleet.result(pool.reserve())
@@ -361,8 +308,7 @@ def test_a_job_that_came_to_a_waiting_reserve_does_not_hold_up_the_next() -> Non
     assert fleet.result(pool.stats()).total["current-jobs-ready"] == 0
 
 
-def test_connections_do_not_pile_up() -> None:
-    fleet = Fleet(*TWO)
+def test_connections_do_not_pile_up(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     for number in range(30):
         reserves = [pool.reserve() for _ in range(3)]
@@ -376,8 +322,7 @@ def test_connections_do_not_pile_up() -> None:
     assert fleet.result(pool.stats()).total["current-connections"] <= 4
 
 
-def test_a_reserve_that_waits_for_long_is_sent_anew() -> None:
-    fleet = Fleet(*TWO)
+def test_a_reserve_that_waits_for_long_is_sent_anew(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve()
     fleet.advance(3.5 * BLOCKING_RESERVE_S)
@@ -389,8 +334,7 @@ def test_a_reserve_that_waits_for_long_is_sent_anew() -> None:
 # Times.
 
 
-def test_who_waits_for_a_time_is_told_when_it_is_over() -> None:
-    fleet = Fleet(*TWO)
+def test_who_waits_for_a_time_is_told_when_it_is_over(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve_with_timeout(5)
     fleet.advance(4.9)
@@ -398,17 +342,6 @@ def test_who_waits_for_a_time_is_told_when_it_is_over() -> None:
     fleet.advance(0.2)
     error(reserve, errors.TimedOut)
     assert [fleet.waiting(name) for name in TWO] == [0, 0]
-
-
-def test_who_does_not_wait_is_answered_beside_others_who_do() -> None:
-    fleet = Fleet(*TWO)
-    pool = fleet.pool(tubes=both(fleet))
-    waits = pool.reserve()
-    fleet.settle()
-    error(settled(fleet, pool.reserve_with_timeout(0)), errors.TimedOut)
-    assert is_waiting(waits)
-    fleet.result(pool.put(fleet.tube_on("a"), b"x"))
-    assert fleet.result(waits).body == b"x"
 
 
 def test_wrong_arguments_raise_at_once() -> None:
@@ -478,8 +411,7 @@ def test_a_name_that_no_tube_can_have_is_refused_when_the_pool_is_made(name: str
 # A server that is away.
 
 
-def test_a_server_that_is_down_takes_its_tubes_with_it_and_no_others() -> None:
-    fleet = Fleet(*TWO)
+def test_a_server_that_is_down_takes_its_tubes_with_it_and_no_others(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     fleet["a"].kill()
@@ -551,8 +483,7 @@ def test_who_waits_for_jobs_goes_on_when_a_server_goes_away() -> None:
     assert fleet.result(second).server == "a"
 
 
-def test_a_server_that_was_away_from_the_start_is_found_later() -> None:
-    fleet = Fleet(*TWO)
+def test_a_server_that_was_away_from_the_start_is_found_later(fleet: Fleet) -> None:
     fleet["a"].endpoint.is_refusing = True
     pool = fleet.pool(tubes=both(fleet))
     put = pool.put(fleet.tube_on("a"), b"x")
@@ -567,8 +498,7 @@ def test_a_server_that_was_away_from_the_start_is_found_later() -> None:
     assert fleet.result(reserve) == job
 
 
-def test_who_does_not_wait_waits_for_no_server_that_is_missing() -> None:
-    fleet = Fleet(*TWO)
+def test_who_does_not_wait_waits_for_no_server_that_is_missing(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     fleet["a"].endpoint.is_refusing = True
@@ -584,8 +514,7 @@ def test_who_does_not_wait_waits_for_no_server_that_is_missing() -> None:
     assert pool.down == []
 
 
-def test_who_does_not_wait_waits_for_the_first_server_while_none_is_there() -> None:
-    fleet = Fleet(*TWO)
+def test_who_does_not_wait_waits_for_the_first_server_while_none_is_there(fleet: Fleet) -> None:
     for name in TWO:
         fleet[name].endpoint.is_refusing = True
     pool = fleet.pool(tubes=both(fleet))
@@ -598,8 +527,7 @@ def test_who_does_not_wait_waits_for_the_first_server_while_none_is_there() -> N
     error(asked, errors.TimedOut)
 
 
-def test_when_all_servers_are_down_who_waits_for_a_time_is_told_so() -> None:
-    fleet = Fleet(*TWO)
+def test_when_all_servers_are_down_who_waits_for_a_time_is_told_so(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     forever, for_a_time = pool.reserve(), pool.reserve_with_timeout(60)
     for name in TWO:
@@ -615,8 +543,7 @@ def test_when_all_servers_are_down_who_waits_for_a_time_is_told_so() -> None:
     assert is_waiting(forever)
 
 
-def test_jobs_of_a_connection_that_is_lost_are_told_and_cannot_be_ended() -> None:
-    fleet = Fleet(*TWO)
+def test_jobs_of_a_connection_that_is_lost_are_told_and_cannot_be_ended(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     for _ in range(2):
         fleet.result(pool.put(fleet.tube_on("a"), b"x"))
@@ -633,8 +560,7 @@ def test_jobs_of_a_connection_that_is_lost_are_told_and_cannot_be_ended() -> Non
     assert fleet.result(pool.peek(other)).body == b"another"
 
 
-def test_a_reserve_waits_on_while_a_server_refuses_to_give_any() -> None:
-    fleet = Fleet(*TWO)
+def test_a_reserve_waits_on_while_a_server_refuses_to_give_any(fleet: Fleet) -> None:
     pool = fleet.pool(tubes=both(fleet))
     reserve = pool.reserve()
     fleet.settle()
@@ -650,8 +576,7 @@ def test_a_reserve_waits_on_while_a_server_refuses_to_give_any() -> None:
     assert fleet.result(reserve).server == "a"
 
 
-def test_a_server_that_hangs_keeps_nobody_from_the_jobs_of_the_others() -> None:
-    fleet = Fleet(*TWO)
+def test_a_server_that_hangs_keeps_nobody_from_the_jobs_of_the_others(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     error(settled(fleet, pool.reserve_with_timeout(0)), errors.TimedOut)
@@ -673,8 +598,7 @@ def test_a_server_that_hangs_keeps_nobody_from_the_jobs_of_the_others() -> None:
     assert fleet.result(third).server == "b"
 
 
-def test_the_application_is_told_when_servers_come_and_go() -> None:
-    fleet = Fleet(*TWO)
+def test_the_application_is_told_when_servers_come_and_go(fleet: Fleet) -> None:
     pool = fleet.pool()
     assert fleet.changes == 2
     fleet["a"].kill()
@@ -683,10 +607,7 @@ def test_the_application_is_told_when_servers_come_and_go() -> None:
     assert pool.down == ["a"]
 
 
-def test_a_fault_in_a_callback_of_the_application_does_no_harm(
-    clean_reactor: list[Failure],
-) -> None:
-    fleet = Fleet(*TWO)
+def test_a_fault_in_a_callback_does_no_harm(clean_reactor: list[Failure], fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = Pool(fleet.servers(), tubes, reactor=fleet.clock, changed=fail, lost=fail)
     pool.startService()
@@ -702,7 +623,6 @@ def test_a_fault_in_a_callback_of_the_application_does_no_harm(
 
 
 def fail(*_: object) -> None:
-    """Be a callback with a fault."""
     raise ZeroDivisionError
 
 
@@ -733,8 +653,7 @@ def test_after_a_server_was_added_jobs_come_from_the_former_one_too() -> None:
 # Stopping.
 
 
-def test_a_pool_that_stops_gives_all_back_and_may_start_again() -> None:
-    fleet = Fleet(*TWO)
+def test_a_pool_that_stops_gives_all_back_and_may_start_again(fleet: Fleet) -> None:
     tubes = both(fleet)
     pool = fleet.pool(tubes=tubes)
     job = fleet.result(pool.put(tubes[0], b"x"))
@@ -755,8 +674,7 @@ def test_a_pool_that_stops_gives_all_back_and_may_start_again() -> None:
     assert not fleet.clock.getDelayedCalls()
 
 
-def test_a_pool_that_stops_while_it_connects_leaves_nothing() -> None:
-    fleet = Fleet(*TWO)
+def test_a_pool_that_stops_while_it_connects_leaves_nothing(fleet: Fleet) -> None:
     for name in TWO:
         fleet[name].endpoint.is_refusing = True
     pool = fleet.pool(tubes=both(fleet))

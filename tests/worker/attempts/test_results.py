@@ -110,12 +110,10 @@ class Threaded(Clock):
     """A reactor that is called from threads, as far as a result needs it."""
 
     def callFromThread(self, call: Callable[[], object]) -> None:
-        """See `IReactorFromThreads`."""
         self.callLater(0, call)
 
 
 def given(future: ThreadFuture[Any]) -> tuple[Attempt[Any], Deferred[Any], Threaded]:
-    """Have a function give this."""
     reactor = Threaded()
     stats = JobStats(b"---\ntube: t\nreserves: 1\nttr: 1\npri: 1\n")
     attempt: Attempt[Any] = Attempt(reactor, Job(1, b"x"), stats, 1.0)
@@ -160,12 +158,10 @@ def test_a_real_executor_tells_in_another_thread() -> None:
 
 
 def generator(attempt: Attempt[Any]) -> Any:
-    """Forget ``inlineCallbacks``."""
     yield Deferred()
 
 
 async def asynchronous_generator(attempt: Attempt[Any]) -> Any:
-    """The same with a coroutine."""
     yield Deferred()
 
 
@@ -177,8 +173,6 @@ def ended_process(attempt: Attempt[Any]) -> Any:
 
 
 def deciding(what: Any) -> Doer:
-    """Raise `Decided`."""
-
     def do(attempt: Attempt[Any]) -> None:
         raise Decided(what)
 
@@ -186,12 +180,10 @@ def deciding(what: Any) -> Doer:
 
 
 def leaving(attempt: Attempt[Any]) -> None:
-    """Raise what ends a coroutine."""
     raise GeneratorExit
 
 
 async def leaving_later(attempt: Attempt[Any]) -> None:
-    """The same, as a coroutine."""
     raise GeneratorExit
 
 
@@ -211,9 +203,8 @@ async def leaving_later(attempt: Attempt[Any]) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_have_been_meant_counts_as_failed(
-    doer: Doer, kind: type[Exception], in_threads: Any
+    doer: Doer, kind: type[Exception], in_threads: Any, shop: Shop
 ) -> None:
-    shop = Shop()
     worker = shop.worker(doer, in_threads=in_threads, policy=Retry(first_delay_s=100))
     job = shop.put(ttr=5)
     assert [type(error) for _, error in shop.noted.named("failed")] == [kind]
@@ -227,8 +218,7 @@ def test_what_cannot_have_been_meant_counts_as_failed(
 @pytest.mark.parametrize(
     "result", [True, False, 0, "", [], [1], (1,), {}, b"x", object(), int, 1.5, io.StringIO()]
 )
-def test_whatever_else_is_given_means_done(result: Any) -> None:
-    shop = Shop()
+def test_whatever_else_is_given_means_done(result: Any, shop: Shop) -> None:
     shop.worker(lambda attempt: result)
     shop.put()
     assert shop.jobs() == {}
@@ -254,7 +244,7 @@ def test_a_serialiser_that_raises_what_ends_a_coroutine_has_failed() -> None:
 
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("hook", ["began", "touched", "ended"])
-def test_a_hook_may_raise_anything(
+def test_hooks_may_raise(
     hook: str, kind: type[BaseException], clean_reactor: list[Failure]
 ) -> None:
     class Faulty(Noted):
@@ -289,7 +279,7 @@ def test_a_fault_of_the_workers_own_gives_the_job_back_later(clean_reactor: list
 
 @pytest.mark.parametrize("junk", [None, "x", Release, 1])
 @pytest.mark.parametrize("method", ["before", "after"])
-def test_a_policy_that_says_nothing_buries(
+def test_a_policy_without_words_buries(
     method: str, junk: Any, clean_reactor: list[Failure]
 ) -> None:
     class Odd(Retry):
