@@ -750,6 +750,19 @@ def test_tubes_whose_policies_come_together_are_counted_together() -> None:
     assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
 
 
+def test_a_policy_set_while_the_jobs_of_another_tube_are_counted_counts_each_job_once() -> None:
+    server, client = a_server()
+    other = server.connect()
+    other.says("use b")
+    for number in range(32 * SLICE_PAGES + 1):
+        (other if number <= SMALL_TUBE else client).put(b"12")
+    assert client.says("tube-policy default max-age=100") is None
+    assert other.says("tube-policy b max-age=100") is None
+    server.finish_slices()
+    assert client.hears() == other.hears() == "POLICY"
+    check_totals(server.queue)
+
+
 def check_totals(queue: WorkQueue) -> None:
     """Compare what totals say with the jobs that there are."""
     for tube in queue.state.tubes.in_order:
