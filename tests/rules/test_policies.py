@@ -22,7 +22,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.commands import COUNTERS
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import Budget, RecordingLog, full_disk
-from tests.rules.tagged import state_of
+from tests.rules.tagged import put, state_of
 
 MS = 1_000_000
 
@@ -740,8 +740,9 @@ def test_tubes_whose_policies_come_together_are_counted_together() -> None:
     server, client = a_server()
     for tube in ("a", "b"):
         client.says(f"use {tube}")
-        for _ in range(SMALL_TUBE + 1):
+        for _ in range(SMALL_TUBE):
             client.put(b"12")
+        put(client, "grp:g")
     server.queue.policies.declare(DeclaredPolicies([("*", {"max-age": "9"})]), server.now_ns)
     server.finish_slices()
     check_totals(server.queue)
