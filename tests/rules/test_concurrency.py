@@ -26,6 +26,7 @@ def test_as_many_are_reserved_as_the_key_says_and_not_one_more(limit: int) -> No
     _, a, b = two()
     ids = [put(a, f"con:k:{limit}") for _ in range(limit + 2)]
     assert [takes(b) for _ in range(limit + 1)] == [*ids[:limit], None]
+    assert a.asks("stats-tube default")["current-jobs-ready"] == "2"
     a.says(f"delete {ids[-1]}")
     b.says(f"release {ids[0]} 5 0")
     assert takes(b) == ids[limit]

@@ -23,7 +23,7 @@ from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.wire.commands import COUNTERS
 from tests.rules.conversation import NS, Client, Server
 from tests.rules.recording_log import Budget, RecordingLog, full_disk
-from tests.rules.tagged import state_of
+from tests.rules.tagged import put, state_of
 
 MS = 1_000_000
 
@@ -741,14 +741,28 @@ def test_tubes_whose_policies_come_together_are_counted_together() -> None:
     server, client = a_server()
     for tube in ("a", "b"):
         client.says(f"use {tube}")
-        for _ in range(SMALL_TUBE + 1):
+        for _ in range(SMALL_TUBE):
             client.put(b"12")
+        put(client, "grp:g")
     server.queue.policies.declare(DeclaredPolicies([("*", {"max-age": "9"})]), server.now_ns)
     server.finish_slices()
     check_totals(server.queue)
     server.pass_time(9)
     server.finish_slices()
     assert server.queue.state.counts[State.BURIED] == 2 * (SMALL_TUBE + 1)
+
+
+def test_a_policy_set_while_the_jobs_of_another_tube_are_counted_counts_each_job_once() -> None:
+    server, client = a_server()
+    other = server.connect()
+    other.says("use b")
+    for number in range(32 * SLICE_PAGES + 1):
+        (other if number <= SMALL_TUBE else client).put(b"12")
+    assert client.says("tube-policy default max-age=100") is None
+    assert other.says("tube-policy b max-age=100") is None
+    server.finish_slices()
+    assert client.hears() == other.hears() == "POLICY"
+    check_totals(server.queue)
 
 
 def check_totals(queue: WorkQueue) -> None:

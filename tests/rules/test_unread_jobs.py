@@ -288,6 +288,20 @@ def test_a_bad_sector_costs_its_job_and_no_worker_waits_for_it(
     assert server.queue.state.bodies.lost == 1
 
 
+def test_damaged_jobs_are_buried_behind_each_other_although_no_time_passes(
+    server: InLog, client: Client
+) -> None:
+    low, high = client.put(pri=2), client.put(pri=1)
+    server.drop()
+    server.unread = {low: DAMAGED, high: DAMAGED}
+    assert client.says("reserve-with-timeout 0") is None
+    server.settle()
+    assert client.hears() == "TIMED_OUT"
+    assert server.states(low, high) == [State.BURIED] * 2
+    assert client.says("kick 1") == "KICKED 1"
+    assert server.states(low, high) == [State.BURIED, State.READY]
+
+
 def test_a_disk_that_is_away_for_an_hour_costs_no_job(server: InLog, client: Client) -> None:
     jobs = put_all(server, client, 5)
     server.unread.update(dict.fromkeys(jobs, FAILED))
