@@ -4,7 +4,7 @@ bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from beanstalk_twisted.testing.memory_server import (
 )
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
+from tests.server.conversing import LOGGED, check_conversation, connect
 
 SMALL_LIMIT = 20
 """The largest body in the conversations below."""
@@ -99,15 +100,12 @@ CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
 
 QUITTING = b"put 0 0 1 1\r\nx\r\nquit now\r\nput 0 0 1 1\r\ny\r\n"
 
-LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
 EACH = pytest.mark.parametrize("title", CONVERSATIONS)
 
 
-def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
+def replies_to(packets: Iterable[bytes], dialect: str = "modern") -> bytes:
     """Send packets to a new server, each in a turn of its own."""
-    directory = MemoryDirectory() if is_logged else None
-    server = MemoryServer(directory=directory, max_job_bytes=SMALL_LIMIT, segment_bytes=8192)
-    client = server.connect()
+    _, client = connect(SMALL_LIMIT, dialect=dialect)
     return b"".join(client.ask(packet) for packet in packets)
 
 
@@ -119,38 +117,12 @@ def cut(sent: bytes, places: Iterable[int]) -> list[bytes]:
 
 @LOGGED
 @EACH
-def test_a_conversation_in_one_packet_has_these_replies(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    assert replies_to([sent], is_logged=is_logged) == replies
-
-
-@LOGGED
-@EACH
-def test_a_conversation_byte_by_byte_has_the_same_replies(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    assert replies_to(cut(sent, range(1, len(sent))), is_logged=is_logged) == replies
-
-
-@pytest.mark.one_in(4)
-@EACH
-def test_a_conversation_cut_anywhere_has_the_same_replies(title: str) -> None:
-    sent, replies = CONVERSATIONS[title]
-    for place in range(1, len(sent)):
-        assert replies_to(cut(sent, [place])) == replies, place
+def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
+    check_conversation(*CONVERSATIONS[title], SMALL_LIMIT, is_logged=is_logged)
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.data(), st.sampled_from(sorted(CONVERSATIONS)), st.booleans())
-def test_a_conversation_in_any_packets_has_the_same_replies(
-    drawn: st.DataObject, title: str, is_logged: bool
-) -> None:
-    sent, replies = CONVERSATIONS[title]
-    places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
-    assert replies_to(cut(sent, places), is_logged=is_logged) == replies
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.data(), st.lists(st.sampled_from(sorted(CONVERSATIONS)), min_size=2, max_size=6))
+@given(st.data(), st.lists(st.sampled_from(sorted(CONVERSATIONS)), min_size=1, max_size=6))
 def test_conversations_do_not_disturb_each_other_on_one_connection(
     drawn: st.DataObject, titles: list[str]
 ) -> None:
@@ -220,18 +192,6 @@ def everything(server: MemoryServer, client: Client, request: bytes) -> bytes:
 # Bodies.
 
 
-def test_a_body_that_is_too_big_is_not_collected() -> None:
-    client = MemoryServer(max_job_bytes=10).connect()
-    assert client.ask(b"put 0 0 1 4294967295\r\n" + b"x" * 100_000) == b""
-    assert client.ask(b"stats\r\n") == b""
-
-
-def test_no_job_id_is_used_up_by_a_body_that_is_too_big() -> None:
-    assert replies_to([b"put 0 0 1 21\r\n" + b"x" * 21 + b"\r\n", b"put 0 0 1 0\r\n\r\n"]) == (
-        b"JOB_TOO_BIG\r\nINSERTED 1\r\n"
-    )
-
-
 def test_a_job_whose_body_is_incomplete_does_not_exist_yet() -> None:
     server = MemoryServer()
     putting, looking = server.connect(), server.connect()
@@ -253,66 +213,30 @@ def test_a_disconnect_in_mid_body_drops_the_job_and_uses_up_its_id() -> None:
 
 # The end of a connection.
 
+HALF_CLOSED = {
+    "idle": (b"", b""),
+    "in the middle of a line": (b"list-tube-used", b""),
+    "in the middle of a body": (b"put 0 0 1 10\r\nhalf", b""),
+    "while a reserve waits": (b"reserve\r\n", b"TIMED_OUT\r\n"),
+    "with commands behind a reserve that waits": (
+        b"reserve\r\nreserve-with-timeout 9\r\nput 0 0 1 1\r\nx\r\nreserve\r\nreserve\r\n",
+        b"TIMED_OUT\r\nTIMED_OUT\r\nINSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\n",
+    ),
+}
 
-def test_a_half_close_of_an_idle_connection_closes_it() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    client.half_close()
-    server.advance()
-    assert (client.take(), client.is_closed) == (b"", True)
 
-
-def test_a_half_close_while_a_reserve_waits_is_answered_with_timed_out() -> None:
+@pytest.mark.parametrize("title", HALF_CLOSED)
+def test_what_was_sent_before_a_half_close_is_answered_and_nothing_is_kept(title: str) -> None:
+    sent, replies = HALF_CLOSED[title]
     server = MemoryServer()
     client, other = server.connect(), server.connect()
-    assert client.ask(b"reserve\r\n") == b""
+    client.send(sent)
     client.half_close()
     server.advance()
-    assert (client.take(), client.is_closed) == (b"TIMED_OUT\r\n", True)
+    assert (client.take(), client.is_closed) == (replies, True)
     assert b"current-waiting: 0\n" in other.ask(b"stats\r\n")
-
-
-def test_a_half_close_in_mid_body_drops_the_job() -> None:
-    server = MemoryServer()
-    client, other = server.connect(), server.connect()
-    assert client.ask(b"put 0 0 1 10\r\nhalf") == b""
-    client.half_close()
-    server.advance()
-    assert (client.take(), client.is_closed) == (b"", True)
-    assert other.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
-
-
-def test_a_half_close_after_part_of_a_line_drops_that_part() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    client.ask(b"list-tube-used")
-    client.half_close()
-    server.advance()
-    assert (client.take(), client.is_closed) == (b"", True)
-
-
-def test_what_was_sent_behind_a_waiting_reserve_is_carried_out_after_a_half_close() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    client.send(b"reserve\r\nreserve-with-timeout 9\r\nput 0 0 1 1\r\nx\r\nreserve\r\nreserve\r\n")
-    client.half_close()
-    server.advance()
-    assert client.take() == (
-        b"TIMED_OUT\r\nTIMED_OUT\r\nINSERTED 1\r\nRESERVED 1 1\r\nx\r\nDEADLINE_SOON\r\n"
-    )
-    assert client.is_closed
-    assert server.connect().ask(b"reserve-job 1\r\n") == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_a_half_close_during_a_large_kick_is_answered_when_all_are_kicked() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    everything(server, client, b"put 0 99 1 0\r\n\r\n" * 2000)
-    client.send(b"kick 1800\r\nlist-tube-used\r\n")
-    client.half_close()
-    assert not client.is_closed
-    server.advance()
-    assert (client.take(), client.is_closed) == (b"KICKED 1800\r\nUSING default\r\n", True)
+    found = b"RESERVED 1 1\r\nx\r\n" if b"INSERTED" in replies else b"NOT_FOUND\r\n"
+    assert other.ask(b"reserve-job 1\r\n") == found
 
 
 def test_replies_held_for_the_disk_still_come_after_a_half_close() -> None:
@@ -347,11 +271,9 @@ def test_quit_closes_at_once_and_what_is_sent_behind_it_is_lost() -> None:
     assert other.ask(b"peek 1\r\n") == b"NOT_FOUND\r\n"
 
 
-@LOGGED
-def test_quit_is_the_same_in_whatever_packets_it_comes(is_logged: bool) -> None:
+def test_quit_is_the_same_in_whatever_packets_it_comes() -> None:
     for place in range(1, len(QUITTING)):
-        replies = replies_to(cut(QUITTING, [place]), is_logged=is_logged)
-        assert replies == b"INSERTED 1\r\n", place
+        assert replies_to(cut(QUITTING, [place])) == b"INSERTED 1\r\n", place
 
 
 def test_quit_releases_jobs_at_once_and_only_then_come_the_replies_that_were_held() -> None:
@@ -414,17 +336,6 @@ def test_replies_keep_their_order_when_one_is_held_for_the_disk() -> None:
     )
     io.step()
     assert client.take() == b"INSERTED 1\r\nUSING a\r\nUNKNOWN_COMMAND\r\n"
-
-
-def test_a_connection_that_waits_for_nothing_is_not_held_up_by_others() -> None:
-    io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
-    server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
-    assert (
-        server.connect()
-        .ask(b"use a\r\nwatch b\r\nreserve-with-timeout 0\r\n")
-        .startswith(b"USING a\r\nWATCHING 2\r\n")
-    )
 
 
 @pytest.mark.parametrize(
@@ -531,27 +442,6 @@ def test_a_slow_disk_stops_all_who_wait_for_it_and_lets_them_go_on() -> None:
 # Faults of ours.
 
 
-def broken_server() -> MemoryServer:
-    """A server whose `stats` fails."""
-
-    def fail() -> int:
-        raise ValueError("a fault of ours")
-
-    server = MemoryServer()
-    server.service.process.log.oldest = fail
-    return server
-
-
-def test_a_command_that_fails_is_an_internal_error_and_the_connection_goes_on(
-    clean_reactor: list[Failure],
-) -> None:
-    client = broken_server().connect()
-    sent = b"use abc\r\nstats\r\nput 0 0 1 1\r\nx\r\n"
-    assert client.ask(sent) == b"USING abc\r\nINTERNAL_ERROR\r\nINSERTED 1\r\n"
-    assert [failure.type for failure in clean_reactor] == [ValueError]
-    clean_reactor.clear()
-
-
 def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
     clean_reactor: list[Failure],
 ) -> None:
@@ -564,15 +454,10 @@ def test_a_put_that_fails_is_an_internal_error_and_the_connection_goes_on(
     assert replies == b"INTERNAL_ERROR\r\nUSING default\r\n"
 
 
-def kept_server() -> MemoryServer:
-    """A server with a log."""
-    return MemoryServer(directory=MemoryDirectory())
-
-
 def test_with_a_log_a_command_that_changes_something_and_fails_ends_the_server(
     clean_reactor: list[Failure],
 ) -> None:
-    server = kept_server()
+    server = MemoryServer(directory=MemoryDirectory())
     client = server.connect()
     assert client.ask(b"put 0 0 1 1\r\nx\r\n") == b"INSERTED 1\r\n"
     server.service.queue.keep_in(cast(JobLog, None))
@@ -591,7 +476,7 @@ def test_with_a_log_a_command_that_looks_and_fails_costs_its_reply_only(
     def fail() -> int:
         raise error
 
-    server = kept_server()
+    server = MemoryServer(directory=MemoryDirectory())
     server.service.process.log.oldest = fail
     client = server.connect(dialect)
     assert client.ask(b"stats\r\npeek 9\r\n") == reply + b"\r\nNOT_FOUND\r\n"
@@ -605,7 +490,7 @@ def test_replies_that_cannot_be_sent_cost_the_connection_and_its_jobs_go_back(
     def fail(output: bytes) -> None:
         raise MemoryError
 
-    server = kept_server()
+    server = MemoryServer(directory=MemoryDirectory())
     client, other = server.connect(), server.connect()
     client.ask(b"put 0 0 1 1\r\nx\r\n")
     cast(Any, client.transport).write = fail
@@ -614,27 +499,3 @@ def test_replies_that_cannot_be_sent_cost_the_connection_and_its_jobs_go_back(
     assert other.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
     assert [failure.type for failure in clean_reactor] == [MemoryError]
     clean_reactor.clear()
-
-
-def test_a_command_that_fails_changes_no_other_connection(clean_reactor: list[Failure]) -> None:
-    server = broken_server()
-    waiting = server.connect()
-    waiting.ask(b"reserve\r\n")
-    server.connect().ask(b"stats\r\n")
-    server.connect().ask(b"put 0 0 1 1\r\nx\r\n")
-    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
-    clean_reactor.clear()
-
-
-Sender = Callable[[Client], None]
-
-
-@pytest.mark.parametrize("end", [Client.half_close, Client.hang_up])
-def test_the_jobs_of_a_connection_that_ends_are_given_to_who_waits(end: Sender) -> None:
-    server = MemoryServer()
-    holding, waiting = server.connect(), server.connect()
-    holding.ask(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
-    waiting.ask(b"reserve\r\n")
-    end(holding)
-    server.advance()
-    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
