@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.jobs.figures import (
     HOT_JOB_BYTES,
@@ -27,13 +25,6 @@ REFUSED = b"OUT_OF_MEMORY\r\n"
 
 EMPTY = TUBE_BYTES
 """What an empty server counts: the tube `default`."""
-
-
-@pytest.fixture
-def told() -> Iterator[Any]:
-    """Gather the lines of an event."""
-    with capturedLogs() as events:
-        yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
 
 
 def limited(most_bytes: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client]:
