@@ -17,7 +17,7 @@ from beanstalk_twisted.testing.recording import Recorder
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
 from tests.oracle import OracleFactory
 
 CLIENTS = 3
@@ -30,16 +30,9 @@ BODY = st.one_of(
     st.sampled_from([b"\r\n", b"a\r\nb", b"\r", b"delete 1\r\n", b"x" * LARGEST]),
 )
 ID_COMMANDS = (
-    b"delete",
-    b"reserve-batch",
-    b"delete-batch",
-    b"touch",
-    b"kick-job",
-    b"peek",
-    b"reserve-job",
-    b"kick",
-    b"release",
-)
+    b"delete", b"reserve-batch", b"delete-batch", b"touch", b"kick-job", b"peek", b"reserve-job",
+    b"kick", b"release",
+)  # fmt: skip
 OTHERS = (
     b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout 1\r\n", b"use a\r\n",
     b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n", b"peek-ready\r\n",
@@ -217,9 +210,7 @@ class Path:
         for client in self.clients:
             client.half_close()
         self.server.advance(10)
-        while self.io:
-            self.io.step()
-            self.server.advance()
+        finish(self.server, self.io)
         return [client.take() for client in self.clients] + [counters(self.server)]
 
 

@@ -9,7 +9,6 @@ from beanstalk_twisted.server.incoming import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.extensions import InsertedDuplicate
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
@@ -210,9 +209,6 @@ def test_all_that_a_line_says_is_collected(start: bytes) -> None:
         assert incoming.jobs == [*others, (0, 0, 60, tags, b"x"), *others]
 
 
-# The test double.
-
-
 def test_the_double_records_tags_and_plants_answers(beanstalk: Beanstalk) -> None:
     beanstalk.answer_next("put", "OUT_OF_MEMORY")
     with beanstalk.connect() as client:
@@ -233,13 +229,3 @@ def test_the_double_records_tags_and_plants_answers(beanstalk: Beanstalk) -> Non
     assert (third.name, third.args["tags"], third.job_id) == ("put-at", "grp:g", 2)
     assert (wrong.name, wrong.line, wrong.word) == ("", b"put 0 0 60 1 idp:", "BAD_FORMAT")
     assert (too_long.line, too_long.word) == (long(MOST + 1)[:MOST], "BAD_FORMAT")
-
-
-def test_the_double_records_the_job_of_a_duplicate(beanstalk: Beanstalk) -> None:
-    recorder = beanstalk.server.recorder
-    session, line = beanstalk.server.service.queue.connect(), b"put 0 0 60 1 idp:a"
-    reply = InsertedDuplicate(7, b"READY")
-    recorder.command_received(session, line, MODERN.parse(line))
-    recorder.answered(session, reply, reply.encode())
-    (command,) = beanstalk.commands
-    assert (command.job_id, command.word) == (7, "INSERTED")

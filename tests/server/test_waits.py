@@ -182,6 +182,25 @@ def test_a_bad_line_is_answered_once_and_changes_nothing(server: MemoryServer, l
     assert client.ask(line + b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
 
 
+@pytest.mark.parametrize(
+    ("change", "reply"), [(b"delete 1\r\n", b"DELETED\r\n"), (b"bury 1 0\r\n", b"BURIED\r\n")]
+)
+def test_nobody_hears_of_an_end_that_a_crash_could_undo(change: bytes, reply: bytes) -> None:
+    io = HeldIo()
+    server = logged(io)
+    worker = server.connect()
+    worker.send(PUT + b"reserve\r\n")
+    finish(server, io)
+    worker.take()
+    early = waiting(server, b"wait-job 1 100\r\n")
+    assert worker.ask(change) == b""
+    late = waiting(server, b"wait-job 1 100\r\n")
+    assert early.take() == b""
+    finish(server, io)
+    assert early.take() == reply
+    assert late.take() == (b"NOT_FOUND\r\n" if reply == b"DELETED\r\n" else reply)
+
+
 def test_nobody_hears_that_a_job_is_there_which_a_crash_could_undo() -> None:
     io = HeldIo()
     server = logged(io)

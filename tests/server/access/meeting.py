@@ -35,7 +35,6 @@ class HeldHashing:
         self.waiting: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """See `Hashing.run`."""
         self.waiting.append((work, done))
 
     def work(self) -> None:
@@ -56,19 +55,15 @@ class PeerTransport(MemoryTransport):
     certificate: Any = None
 
     def getPeer(self) -> Any:
-        """See `ITransport.getPeer`."""
         return IPv4Address("TCP", self.address, 1)
 
     def getHost(self) -> IPv4Address:
-        """See `ITransport.getHost`."""
         return IPv4Address("TCP", "127.0.0.1", self.port)
 
     def getHandle(self) -> Any:
-        """See `ISystemHandle.getHandle`."""
         return self.handle
 
     def getPeerCertificate(self) -> Any:
-        """See `ISSLTransport.getPeerCertificate`."""
         return self.certificate
 
 
