@@ -171,9 +171,17 @@ def test_a_batch_that_is_many_segments_long_is_taken(body: bytes) -> None:
     assert len(server.service.queue.state.jobs) == 2 * MAX_BATCH_JOBS
 
 
+class Spent(Scarce):
+    """Memory that has so many bytes in all."""
+
+    def takes_all(self, size: int, growth: int) -> bool:
+        self._most_bytes -= size
+        return self._most_bytes >= 0
+
+
 def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
     server, client = connect(LIMIT)
-    server.service.queue.memory = Scarce(40)
+    server.service.queue.memory = Spent(40)
     sent = batch(*[job(b"y" * 15)] * 4)
     client.send(sent[:-5])
     incoming = client.protocol._incoming

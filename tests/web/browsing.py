@@ -19,6 +19,7 @@ from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
 from beanstalk_twisted.web.serving import make_site
 from beanstalk_twisted.web.site import HttpSettings, Site
 from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo
 
 V1: Final = "/api/v1"
 
@@ -209,6 +210,14 @@ class Caller:
 
     def state(self, job_id: int) -> str:
         return str(self.get(f"/jobs/{job_id}")["state"])
+
+
+def settle(server: MemoryServer, io: HeldIo) -> None:
+    """Let time pass, and the disk do all that it is to."""
+    for _ in range(20):
+        while io:
+            io.step()
+        server.advance(0.1)
 
 
 def read_prometheus(text: str) -> Any:

@@ -9,7 +9,7 @@ from twisted.internet.address import IPv4Address
 
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity, parse_access
 from beanstalk_twisted.access.tokens import hash_of
-from beanstalk_twisted.server.access_control import Hashing
+from beanstalk_twisted.server.access_control import AccessControl, Hashing
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
 
 TOKEN = b"bst_aaaaaaaa_" + b"b" * 32
@@ -89,6 +89,12 @@ def rules(**grants: dict[str, str]) -> AccessRules:
     tokens = {"it": [HASH], "other": [OTHER_HASH]}
     identities = [Identity(name, grant, tokens[name]) for name, grant in made.items()]
     return AccessRules(identities, anonymous)
+
+
+def access_of(server: MemoryServer) -> AccessControl:
+    access = server.service.access
+    assert access is not None
+    return access
 
 
 def guarded(held: AccessRules | str, hashing: Hashing | None = None, **how: Any) -> MemoryServer:

@@ -140,16 +140,6 @@ def test_a_token_that_has_another_hash_now_is_compared_with_that() -> None:
     assert [shown for _, shown in world.told] == [HASH, None]
 
 
-def test_what_was_right_is_forgotten_when_the_file_has_it_no_more() -> None:
-    world = World()
-    world.ask("1.1.1.1", TOKEN)
-    world.work()
-    world.authenticator.change_rules(rules(other={}))
-    world.ask("1.1.1.1", TOKEN)
-    world.work()
-    assert [shown for _, shown in world.told] == [HASH, None]
-
-
 def test_a_token_that_is_compared_while_the_file_is_read_is_not_remembered() -> None:
     world = World()
     world.ask("1.1.1.1", TOKEN)
