@@ -69,6 +69,23 @@ def analyzed(*words: object) -> str:
     return done.stdout
 
 
+def add(installed: Path, drop_in: Path) -> Path:
+    """Add a file to the unit that is installed."""
+    text = drop_in.read_text().replace(program(), shutil.which("true") or "/bin/true")
+    added = installed / f"{UNIT.name}.d" / drop_in.name
+    added.parent.mkdir()
+    added.write_text(text)
+    return added
+
+
+def check_unit(installed: Path, *others: Path) -> None:
+    """Let systemd read the unit, and say that it is protected."""
+    analyzed("verify", "--man=no", installed / UNIT.name, *others)
+    threshold = f"--threshold={EXPOSURE * 10:g}"
+    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
+    assert "OK" in said.splitlines()[-1]
+
+
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """Copy the units into a folder; the program is one that is there."""
@@ -76,16 +93,6 @@ def installed(tmp_path: Path) -> Path:
         text = path.read_text().replace(program(), shutil.which("true") or "/bin/true")
         (tmp_path / path.name).write_text(text)
     return tmp_path
-
-
-@pytest.fixture
-def guarded(installed: Path) -> Path:
-    """Add what has the server speak TLS and ask for rights."""
-    folder = installed / f"{UNIT.name}.d"
-    folder.mkdir()
-    text = GUARDED.read_text().replace(program(), shutil.which("true") or "/bin/true")
-    (folder / GUARDED.name).write_text(text)
-    return installed
 
 
 def program() -> str:
@@ -96,25 +103,17 @@ def program() -> str:
 # systemd.
 
 
-def test_systemd_takes_the_units(installed: Path) -> None:
-    analyzed("verify", "--man=no", installed / UNIT.name, installed / SOCKET.name)
+def test_systemd_takes_the_units_and_they_are_protected(installed: Path) -> None:
+    check_unit(installed, installed / SOCKET.name)
 
 
-def test_the_unit_is_protected(installed: Path) -> None:
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
-
-
-def test_systemd_takes_what_is_added_for_tls_and_rights(guarded: Path) -> None:
-    analyzed("verify", "--man=no", guarded / UNIT.name)
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", guarded / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
-    with (guarded / f"{UNIT.name}.d" / GUARDED.name).open("a") as file:
+def test_systemd_takes_what_is_added_for_tls_and_rights(installed: Path) -> None:
+    added = add(installed, GUARDED)
+    check_unit(installed)
+    with added.open("a") as file:
         file.write("NoSuchSetting=yes\n")
     with pytest.raises(AssertionError, match="NoSuchSetting"):
-        analyzed("verify", "--man=no", guarded / UNIT.name)
+        check_unit(installed)
 
 
 def test_the_limits_of_the_unit_are_wider_than_those_of_the_server() -> None:

@@ -21,11 +21,11 @@ from beanstalk_twisted.web.routes import ROUTES
 from tests.server_process import LIMIT_S
 from tests.test_deploy import (
     DEPLOY,
-    EXPOSURE,
     HTTP_PORT,
     ROOT,
     UNIT,
-    analyzed,
+    add,
+    check_unit,
     checked,
     documents,
     final,
@@ -65,14 +65,8 @@ def stream(options: dict[str, Any]) -> tuple[list[str], str]:
 
 
 def test_systemd_takes_what_is_added_for_replication(installed: Path) -> None:
-    folder = installed / f"{UNIT.name}.d"
-    folder.mkdir()
-    text = DROP_IN.read_text().replace(program(), shutil.which("true") or "/bin/true")
-    (folder / DROP_IN.name).write_text(text)
-    analyzed("verify", "--man=no", installed / UNIT.name)
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
+    add(installed, DROP_IN)
+    check_unit(installed)
 
 
 def test_a_server_that_is_fenced_is_started_again() -> None:

@@ -72,10 +72,12 @@ def test_a_body_of_the_most_bytes_is_taken_and_a_longer_one_refused() -> None:
     assert browser.is_closed
 
 
-def test_a_long_body_is_refused_before_it_comes() -> None:
+@pytest.mark.parametrize("digits", [12, MAX_LENGTH_DIGITS, MAX_LENGTH_DIGITS + 1, 5_000])
+def test_a_long_body_is_refused_before_it_comes(digits: int) -> None:
     browser = writer()
-    head = f"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**12}\r\n\r\n"
+    head = f"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: {'9' * digits}\r\n\r\n"
     assert parsed(browser.send(head.encode())).status == 413
+    assert browser.is_closed
 
 
 def test_a_body_in_chunks_has_the_same_limit() -> None:
@@ -147,14 +149,6 @@ def test_who_goes_before_all_is_answered_leaves_nothing() -> None:
     browser.transport.abortConnection()
     browser.clock.advance(0)
     assert browser.transport.value.count(b"200 OK") == 1
-
-
-@pytest.mark.parametrize("digits", [MAX_LENGTH_DIGITS, MAX_LENGTH_DIGITS + 1, 5_000])
-def test_a_length_of_any_number_of_digits_is_too_large(digits: int) -> None:
-    head = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\r\n"
-    browser = writer()
-    assert parsed(browser.send(head % (b"9" * digits))).status == 413
-    assert browser.is_closed
 
 
 HEALTH = ("/healthz", "/readyz", "/metrics")

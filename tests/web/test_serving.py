@@ -55,12 +55,6 @@ def test_each_file_is_served_as_what_it_is(name: str) -> None:
     assert gzip.decompress(zipped.body) == plain.body == FILES[name].plain
 
 
-def test_the_page_is_at_the_root() -> None:
-    reply = browse(MemoryServer()).ask("GET", "/")
-    assert reply.body == FILES["index.html"].plain
-    assert "script-src 'self'" in reply.headers["content-security-policy"]
-
-
 def test_a_file_that_a_browser_has_is_not_sent_again() -> None:
     browser = browse(MemoryServer())
     tag = browser.ask("GET", "/").headers["etag"]

@@ -143,15 +143,6 @@ def test_what_is_searched_does_not_stay_in_memory_and_others_are_served_meanwhil
     assert (found["unread"], caller.loaded_bytes) == (0, 0)
 
 
-def test_a_body_that_somebody_waits_for_stays_for_them() -> None:
-    caller = Held()
-    caller.put(b"mail", b"spam")
-    caller.begin(asked("/search", text="spam"))
-    assert caller.ask(b"peek 1\r\n") == b""
-    assert [job["id"] for job in caller.reply()["jobs"]] == [1]
-    assert caller.client.take() == b"FOUND 1 4\r\nspam\r\n"
-
-
 def test_a_job_that_goes_or_changes_while_its_body_is_read_is_as_it_is_then() -> None:
     caller = Held()
     caller.put(b"mail", b"spam 1", b"spam 2", b"spam 3", b"spam 4")

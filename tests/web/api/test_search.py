@@ -268,17 +268,6 @@ def test_a_slice_passes_over_so_many_tubes_without_jobs(caller: Caller) -> None:
     assert len(caller.server.service.queue.state.tubes) < GATHER_TUBES
 
 
-def test_a_look_stands_behind_the_last_one_that_was_found(caller: Caller) -> None:
-    caller.put(b"a", b"x", b"y", b"x")
-    caller.put(b"b", b"x")
-    look = look_of(caller, text="x")
-    look.slice(0, 1)
-    found = []
-    while not look.walk.is_over:
-        found += [job.job_id for job in look.slice(0, 1)]
-    assert (found, look.looked) == ([1, 3, 4], 4)
-
-
 # Groups.
 
 
