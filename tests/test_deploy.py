@@ -46,7 +46,6 @@ EXPOSURE = 1.5
 
 
 def systemd_analyze() -> str:
-    """Find it, or skip the test."""
     found = shutil.which("systemd-analyze")
     if found is None:
         pytest.skip("systemd-analyze (Debian's package systemd) is not installed")
@@ -54,7 +53,6 @@ def systemd_analyze() -> str:
 
 
 def unit(path: Path) -> configparser.RawConfigParser:
-    """Read a unit; of names that come twice the last one counts."""
     parser = configparser.RawConfigParser(strict=False, comment_prefixes="#")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(path)
@@ -62,7 +60,6 @@ def unit(path: Path) -> configparser.RawConfigParser:
 
 
 def analyzed(*words: object) -> str:
-    """Let systemd look at something; it must not complain."""
     command = [systemd_analyze(), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
@@ -70,7 +67,6 @@ def analyzed(*words: object) -> str:
 
 
 def add(installed: Path, drop_in: Path) -> Path:
-    """Add a file to the unit that is installed."""
     text = drop_in.read_text().replace(program(), shutil.which("true") or "/bin/true")
     added = installed / f"{UNIT.name}.d" / drop_in.name
     added.parent.mkdir()
@@ -79,7 +75,6 @@ def add(installed: Path, drop_in: Path) -> Path:
 
 
 def check_unit(installed: Path, *others: Path) -> None:
-    """Let systemd read the unit, and say that it is protected."""
     analyzed("verify", "--man=no", installed / UNIT.name, *others)
     threshold = f"--threshold={EXPOSURE * 10:g}"
     said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
@@ -96,7 +91,6 @@ def installed(tmp_path: Path) -> Path:
 
 
 def program() -> str:
-    """The program that the unit runs."""
     return shlex.split(unit(UNIT)["Service"]["ExecStart"])[0]
 
 
@@ -131,7 +125,6 @@ START_LIMIT = (10, 5)
 
 
 def unit_of_each_core() -> str:
-    """The unit that the page on scaling shows."""
     text = (ROOT / "docs" / "scaling.md").read_text()
     [shown] = re.findall(
         r"```ini\n(# /etc/systemd/system/beanstalk-twisted@.*?)```", text, re.DOTALL
@@ -193,7 +186,6 @@ def test_the_socket_is_the_one_that_the_server_serves() -> None:
 
 
 def checked(words: list[str]) -> dict[str, Any]:
-    """Parse options as the server does."""
     return parse(words)
 
 
@@ -288,7 +280,6 @@ def test_what_the_image_is_made_by_makes_a_server_that_is_well(
 
 
 def documents(path: Path) -> list[Any]:
-    """Read a file of YAML."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
@@ -315,7 +306,6 @@ def mounted(service: dict[str, Any], inside: str) -> Path:
 
 
 def http_port(options: dict[str, Any]) -> str:
-    """The port of the one ``--http``."""
     [endpoint] = options["http"]
     return str(endpoint).rpartition(":")[2]
 

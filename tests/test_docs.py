@@ -57,7 +57,7 @@ from beanstalk_twisted.wire.extensions import EXTENSIONS
 from beanstalk_twisted.wire.forms import ANY_COMMAND
 from beanstalk_twisted.wire.grammar import Field
 from beanstalk_twisted.wire.replies import Document, Reply, Word
-from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES, MAX_TAGGED_LINE_BYTES, TAG_WORDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -97,7 +97,6 @@ def section(page: Path, heading: str) -> str:
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """Give all tables, each as rows of cells without the head."""
     found: list[list[list[str]]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):
@@ -108,28 +107,23 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def table(page: Path, heading: str) -> list[list[str]]:
-    """Give the rows of the first table under a heading."""
     return tables(section(page, heading))[0]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Give the fenced blocks in a language."""
     return [body for name, body in _FENCE.findall(page.read_text()) if name == language]
 
 
 def names_in(rows: list[list[str]]) -> list[str]:
-    """Give what is marked as code in the first cells, in order."""
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def quoted(cell: str) -> str:
-    """Give the first words of a cell that are marked as code."""
     found = re.search(r"`([^`]+)`", cell)
     return found[1] if found else cell
 
 
 def slug(heading: str) -> str:
-    """Name a heading as links do."""
     kept = "".join(char for char in heading.lower() if char.isalnum() or char in " -_")
     return kept.replace(" ", "-")
 
@@ -154,6 +148,11 @@ def test_pages_are_what_their_scripts_write() -> None:
     assert [page for page, text in written.items() if page.read_text() != text] == []
     rows = re.findall(r"^\| `[a-z].*", section(monitoring, "API"), re.MULTILINE)
     assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
+
+
+def test_the_table_of_tags_is_that_of_the_code() -> None:
+    documented = [name.split("<")[0] for name in names_in(table(EXTENSIONS_PAGE, "Tags"))]
+    assert [name.encode() for name in documented] == [*TAG_WORDS]
 
 
 def test_the_table_of_commands_of_v1_is_that_of_the_code() -> None:
@@ -386,7 +385,6 @@ def test_the_default_that_is_shown_of_an_option_is_its_value_without_being_given
 
 
 def commands_that_start_a_server() -> Iterator[str]:
-    """Give the options of every server that a page starts."""
     start = re.compile(r"(?:beanstalk-twisted|twistd\b[^\n]*? beanstalk)((?: -[^\n…]*)?)$", re.M)
     for page in PAGES:
         for _, block in _FENCE.findall(page.read_text()):
@@ -521,7 +519,6 @@ def test_the_list_of_modules_has_each_with_its_first_sentence() -> None:
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """Name the places of a page that a link may lead to."""
     return {slug(found[2]) for found in _HEADING.finditer(_FENCE.sub("", page.read_text()))}
 
 
@@ -551,7 +548,6 @@ PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/
 
 
 def found_in_pages(pattern: str | re.Pattern[str]) -> set[tuple[str, str]]:
-    """Find all that matches in any page, each with its page."""
     return {
         (str(page.relative_to(ROOT)), found)
         for page in PAGES
@@ -566,3 +562,10 @@ def test_no_page_knows_the_machine_it_was_written_on_or_is_unfinished() -> None:
     assert {path for _, path in paths if path.startswith(known)}
     assert not {(page, path) for page, path in paths if not path.startswith(known)}
     assert not found_in_pages(r"\b(?:TODO|TBD|FIXME|XXX)\b"), "nothing is left to do"
+
+
+def test_no_docstring_only_says_where_another_one_is() -> None:
+    pattern = re.compile(r'"""\s*See `[^`]+`\.?\s*"""')
+    folders = (ROOT / "beanstalk_twisted", ROOT / "binlog_tools")
+    modules = [path for folder in folders for path in folder.rglob("*.py")]
+    assert [path for path in modules if pattern.search(path.read_text())] == []

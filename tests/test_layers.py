@@ -92,7 +92,6 @@ DOORS_TO_FILES = (f"{OURS}.binlog.directory", f"{OURS}.binlog.archive")
 
 
 def modules(package: str) -> dict[str, Path]:
-    """Find all modules of a package of ours, by their names."""
     paths = sorted((ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
@@ -110,7 +109,6 @@ PURE = sorted(
 
 
 def floor_of(name: str) -> tuple[int, str]:
-    """Say on which floor a module is, and in which of its parts."""
     top, _, inside = name.partition(".")
     parts = [
         (len(part), level, part)
@@ -128,9 +126,7 @@ HAVE_STATEMENTS: Final = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """Walk the statements of a tree, those of functions included, but for what only a type checker
-    reads.
-    """
+    """Walk the statements of a tree, but for what only a type checker reads."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -144,7 +140,6 @@ def only_when_run(tree: ast.AST) -> Iterator[ast.AST]:
 
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
-    """Name all modules that a module imports, anywhere in it."""
     found: set[str] = set()
     for node in only_when_run(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -262,7 +257,6 @@ def test_the_binlog_knows_files_in_its_two_doors_only() -> None:
 
 
 def outside(vocabulary: str, names: set[str]) -> set[str]:
-    """Give those of the modules that a package may not import."""
     allowed = tuple(f"{OURS}.{start}" for start in VOCABULARIES[vocabulary])
     return {name for name in names if not name.startswith(allowed)}
 

@@ -10,6 +10,5 @@ from twisted.logger import capturedLogs, formatEvent
 
 @pytest.fixture
 def told() -> Iterator[Callable[[str], list[str]]]:
-    """Give the lines of an event that were logged so far."""
     with capturedLogs() as events:
         yield lambda name: [formatEvent(each) for each in events if each.get("event") == name]

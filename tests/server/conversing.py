@@ -22,10 +22,7 @@ MOST_PIECES = 10_000
 def connect(
     most: int, *, is_logged: bool = False, dialect: str = MODERN.name
 ) -> tuple[MemoryServer, Client]:
-    """Start a server and make a connection.
-
-    :param most: bytes of the largest body.
-    """
+    """Start a server and make a connection."""
     directory = MemoryDirectory() if is_logged else None
     server = MemoryServer(directory=directory, max_job_bytes=most)
     return server, server.connect(dialect)

@@ -100,10 +100,7 @@ def test_many_wrong_lines_are_told_once_a_minute(told: Any) -> None:
 
 
 class SlowServer(MemoryServer):
-    """A server on which one look at the clock, when a command has been carried out, takes long.
-
-    :ivar waste_ms: how long it takes.
-    """
+    """A server on which one look at the clock, when a command has been carried out, takes long."""
 
     looks = 0
     waste_ms = 0

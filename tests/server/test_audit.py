@@ -22,7 +22,6 @@ PUT = b"put 0 0 9 1\r\nx\r\n"
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """Gather the lines of the audit."""
     with capturedLogs() as events:
         yield lambda: [line(event) for event in events if event["event"] == "audit"]
 
@@ -34,7 +33,6 @@ def line(event: LogEvent) -> str:
 
 
 def buried(client: Client, count: int = 2) -> None:
-    """Bury so many jobs, from 1 on."""
     for job_id in range(1, count + 1):
         client.ask(PUT + b"reserve\r\nbury %d 0\r\n" % job_id)
 

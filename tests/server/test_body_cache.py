@@ -35,7 +35,6 @@ from tests.held_io import HeldIo
 
 
 def damage(directory: MemoryDirectory, body: bytes) -> None:
-    """Another byte stands in a body on the disk."""
     name = segment_name(1)
     sound = bytes(directory.read(name))
     assert sound.count(body) == 1
@@ -44,7 +43,6 @@ def damage(directory: MemoryDirectory, body: bytes) -> None:
 
 @pytest.fixture
 def heard() -> Iterator[list[LogEvent]]:
-    """What is logged."""
     events: list[LogEvent] = []
 
     def hear(event: LogEvent) -> None:
@@ -70,19 +68,16 @@ class Kept:
         self.other = self.server.connect()
 
     def put(self, *bodies: bytes) -> None:
-        """Put jobs; then what may leave memory has done so."""
         for body in bodies:
             reply = self.client.ask(b"put 0 0 60 %d\r\n%b\r\n" % (len(body), body))
             assert reply.startswith(b"INSERTED ")
         self.server.advance()
 
     def step(self) -> None:
-        """One read ends."""
         self.reads.step()
         self.server.advance()
 
     def finish(self) -> None:
-        """All reads end, and what they lead to."""
         self.server.advance()
         while self.reads:
             self.step()
@@ -131,47 +126,6 @@ def test_each_command_that_shows_a_job_reads_it_back(command: bytes) -> None:
     kept.step()
     word = b"FOUND" if command.startswith(b"peek") else b"RESERVED"
     assert kept.client.take() == word + b" 1 5\r\nhello\r\n"
-
-
-def test_what_is_buried_or_delayed_is_read_back_too() -> None:
-    kept = Kept()
-    kept.put(b"hello")
-    kept.client.send(b"reserve\r\n")
-    kept.step()
-    kept.client.ask(b"bury 1 0\r\nput 0 100 60 4\r\nlate\r\n")
-    kept.server.advance()
-    assert (kept.job(1).body, kept.job(2).body) == (None, None)
-    assert kept.client.ask(b"peek-buried\r\npeek-delayed\r\n") == b""
-    kept.step()
-    kept.step()
-    heard = kept.client.take()
-    assert heard == b"FOUND 1 5\r\nhello\r\nFOUND 2 4\r\nlate\r\n"
-
-
-def test_a_batch_is_answered_when_all_its_bodies_are_read() -> None:
-    kept = Kept()
-    kept.put(b"one", b"two", b"three")
-    assert kept.client.ask(b"reserve-batch 5\r\nuse a\r\n") == b""
-    for _ in range(2):
-        assert kept.client.take() == b""
-        kept.step()
-    assert kept.client.take() == (
-        b"RESERVED_BATCH 3\r\nRESERVED 1 3\r\none\r\nRESERVED 2 3\r\ntwo\r\n"
-        b"RESERVED 3 5\r\nthree\r\nUSING a\r\n"
-    )
-
-
-def test_a_job_is_moved_and_changed_with_its_body() -> None:
-    kept = Kept()
-    kept.put(b"hello")
-    assert kept.client.ask(b"move-job 1 there\r\nupdate-job 1 5 0 60\r\n") == b""
-    kept.finish()
-    assert kept.client.take() == b"MOVED\r\nUPDATED\r\n"
-    kept.server.advance()
-    kept.client.send(b"peek 1\r\n")
-    kept.step()
-    assert kept.client.take() == b"FOUND 1 5\r\nhello\r\n"
-    assert kept.job(1).priority == 5
 
 
 @pytest.mark.parametrize("body_cache", [0, 1000])
@@ -356,17 +310,6 @@ def test_the_record_of_a_damaged_job_says_why_it_is_buried() -> None:
     assert [raw[REASON] for raw in burials] == [Reason.DAMAGED]
 
 
-@pytest.mark.parametrize("command", [b"peek 1", b"move-job 1 there", b"update-job 1 5 0 60"])
-def test_who_asks_for_a_damaged_body_itself_is_told_so(command: bytes) -> None:
-    kept = Kept()
-    kept.put(b"damaged")
-    damage(kept.directory, b"damaged")
-    kept.client.send(command + b"\r\nreserve-job 1\r\n")
-    kept.finish()
-    assert kept.client.take() == b"INTERNAL_ERROR\r\nNOT_FOUND\r\n"
-    assert kept.job(1).state is State.BURIED
-
-
 def test_a_batch_has_the_jobs_that_can_be_read() -> None:
     kept = Kept()
     kept.put(b"one", b"damaged", b"three")
@@ -399,12 +342,10 @@ def test_a_read_that_lacks_descriptors_or_memory_is_tried_again(number: int) -> 
 
 
 def fail(name: str) -> None:
-    """A disk of which nothing can be read."""
     raise OSError(errno.EIO, "Input/output error", name)
 
 
 def fail_in_the_second(name: str) -> None:
-    """A segment of which nothing can be read."""
     if name == segment_name(2):
         fail(name)
 
@@ -450,30 +391,6 @@ def test_a_disk_that_is_away_for_longer_costs_a_worker_a_wait_and_nobody_a_job(
     assert kept.server.failures == []
 
 
-def test_one_bad_sector_has_its_job_buried_and_no_other() -> None:
-    """The second segment of two cannot be read."""
-    kept = Kept(segment_bytes=8192)
-    bodies = [b"%d" % at * 500 for at in range(1, 10)]
-    kept.put(*bodies)
-    lost = [at for at in range(1, 10) if kept.job(at).segment == 2]
-    assert 0 < len(lost) < 9
-
-    kept.directory.read_fault = fail_in_the_second
-    got = []
-    for _ in range(60):
-        kept.client.send(b"reserve-with-timeout 0\r\n")
-        for _ in range(4):
-            kept.finish()
-            kept.server.advance(1)
-        reply = kept.client.take()
-        if reply != b"TIMED_OUT\r\n":
-            got.append(int(reply.split()[1]))
-            kept.client.ask(b"release %d 9 0\r\n" % got[-1])
-    assert set(got) == set(range(1, 10)) - set(lost)
-    assert [at for at in range(1, 10) if kept.job(at).state is State.BURIED] == lost
-    assert kept.server.service.queue.state.bodies.lost == len(lost)
-
-
 def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -> None:
     kept = Kept(segment_bytes=8192)
     kept.put(*[b"%d" % at * 500 for at in range(1, 20)])
@@ -505,10 +422,7 @@ def test_nobody_waits_for_more_bodies_of_a_segment_that_alone_cannot_be_read() -
 
 
 class Gone(Kept):
-    """The second segment of several is not there any more.
-
-    :ivar lost: the jobs whose bodies it had; ``others`` the rest.
-    """
+    """The second segment of several is not there any more."""
 
     def __init__(self, jobs: int = 40) -> None:
         super().__init__(segment_bytes=8192 if jobs < 100 else 1 << 16)
@@ -524,7 +438,6 @@ class Gone(Kept):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", name)
 
     def buried(self) -> int:
-        """How many jobs are buried."""
         return self.server.service.queue.state.counts[State.BURIED]
 
 
@@ -702,10 +615,7 @@ def test_a_full_disk_refuses_puts_and_gives_all_bodies_back() -> None:
 
 
 class FailsOnce:
-    """A fault of one read: of a piece of a file, and of what is tried then, a part of it.
-
-    :ivar is_over: whether it came.
-    """
+    """A fault of one read: of a piece of a file, and of what is tried then, a part of it."""
 
     def __init__(self, at: int) -> None:
         self.is_over = False

@@ -40,12 +40,7 @@ LATE_NS = 10**9
 
 
 class Place:
-    """A queue, one connection's executor, and what it says.
-
-    :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
-    :ivar sent: what was sent, in order; ``delivered`` what others heard.
-    :ivar failures: lines of commands that have failed, and whether they only look.
-    """
+    """A queue, one connection's executor, and what it says."""
 
     def __init__(self, step_ns: int = 0, dialect: Dialect = MODERN) -> None:
         self.now_ns = 0
@@ -60,66 +55,53 @@ class Place:
         self.executor = Executor(self.context, dialect, self.session, self.replies)
 
     def failed(self, line: bytes, has_only_looked: bool) -> Answer:
-        """A command has failed."""
         self.failures.append((line, has_only_looked))
         return INTERNAL_ERROR, 0
 
     def look(self) -> int:
-        """The time."""
         self.now_ns += self.step_ns
         return self.now_ns
 
     def deliver(self) -> None:
-        """Others hear what the queue has for them."""
         self.delivered += [reply.encode() for _, (reply, _) in self.queue.outbox]
         self.queue.outbox.clear()
 
     def write(self, pieces: list[bytes]) -> None:
-        """See `Output.write`."""
         self.sent.append(b"".join(pieces))
 
     def execute(self, data: bytes, ends_ns: int = LATE_NS) -> int:
-        """Carry out, and send what there is to say."""
         try:
             return self.executor.execute(data, self.now_ns, ends_ns)
         finally:
             self.replies.send()
 
     def begin(self, line: bytes) -> IncomingBody:
-        """Begin a `put` that was left."""
         incoming = self.executor.begin_body(line, self.now_ns)
         assert isinstance(incoming, IncomingBody)
         return incoming
 
     def finish(self, incoming: Incoming) -> bytes:
-        """Give the answer to what has come in raw mode."""
         self.executor.finish(incoming, self.now_ns)
         self.replies.send()
         return self.sent.pop()
 
 
 class Onlooker:
-    """An `Observer` that remembers what it was told.
-
-    :ivar planted: what the next command is answered with.
-    """
+    """An `Observer` that remembers what it was told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
         self.planted: Answer | None = None
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """See `Observer.command_received`."""
         self.told.append(("received", line, None if parsed is None else parsed[1]))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """See `Observer.plant`."""
         self.told.append(("about to", parsed[0].name, body))
         planted, self.planted = self.planted, None
         return planted
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """See `Observer.answered`."""
         self.told.append(("answered", reply, encoded))
 
 

@@ -16,7 +16,6 @@ MANY = 3 * SLICE_JOBS
 
 
 def filled(io: HeldIo | None = None) -> MemoryServer:
-    """Start a server with a log and so many ready jobs."""
     server = MemoryServer(directory=MemoryDirectory(), io=InlineIo if io is None else lambda: io)
     client = server.connect()
     client.send(b"put 0 0 60 1\r\nx\r\n" * MANY)

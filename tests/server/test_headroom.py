@@ -21,10 +21,7 @@ from tests.binlog.memory import MemoryDirectory
 
 
 class Bench:
-    """A process's memory.
-
-    :ivar asked: what the kernel was asked for, each time; ``free`` what it would give.
-    """
+    """A process's memory."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -33,7 +30,6 @@ class Bench:
         self.headroom = Headroom(self.has, lambda: self.now_s)
 
     def has(self, size: int) -> bool:
-        """See `can_have`."""
         self.asked.append(size)
         return size <= self.free
 
@@ -147,7 +143,6 @@ class ShortServer(MemoryServer):
         self.service.connections._headroom = self.bench.headroom
 
     def have(self, free: int) -> None:
-        """So much is free now, and it is time to ask."""
         self.bench.free = free
         self.bench.now_s += AGAIN_S
 

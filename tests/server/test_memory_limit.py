@@ -131,7 +131,6 @@ def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
 
 
 def recounted(server: MemoryServer) -> int:
-    """Add up what is there."""
     state = server.service.queue.state
     total = TUBE_BYTES * len(state.tubes) + KEY_BYTES * state.unique.remembered
     for tube in state.tubes.in_order:

@@ -17,7 +17,6 @@ LIMIT = 20
 
 
 def job(body: bytes = b"x", line: bytes = b"0 0 60 %d") -> bytes:
-    """Make a job of a batch."""
     return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
 
 
@@ -26,7 +25,6 @@ def batch(*jobs: bytes) -> bytes:
 
 
 def inserted(first: int, count: int) -> bytes:
-    """Give the reply to a batch."""
     ids = range(first, first + count)
     return b"INSERTED_BATCH %d\r\n" % count + b"".join(b"INSERTED %d\r\n" % each for each in ids)
 

@@ -39,9 +39,7 @@ REFUSED = {
 
 
 def prepared() -> tuple[MemoryServer, Client]:
-    """Make a server with a ready job, 1, and one that its client has reserved, 2, and refuse
-    changes.
-    """
+    """Make a server that refuses changes: job 1 is ready, and 2 reserved by its client."""
     server = MemoryServer(directory=MemoryDirectory())
     client = server.connect()
     client.ask(b"put 5 0 60 1\r\nx\r\nput 1 0 60 1\r\ny\r\nreserve\r\n")

@@ -15,12 +15,7 @@ from beanstalk_twisted.wire.replies import Found, Reserved
 
 
 class Place:
-    """One connection's replies, its output and its connection.
-
-    :ivar sent: what was sent, in order, and ``pieces`` how.
-    :ivar told: what the connection was told.
-    :ivar fails: whether the output does.
-    """
+    """One connection's replies, its output and its connection."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

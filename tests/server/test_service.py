@@ -26,17 +26,12 @@ DAY_S = 86_400
 
 
 def logged(io: HeldIo | None = None) -> MemoryServer:
-    """Start a server with a log on a new disk."""
     if io is None:
         return MemoryServer(directory=MemoryDirectory())
     return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
 
 
 def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 60) -> int:
-    """Put a job.
-
-    :return: its id.
-    """
     reply = client.ask(b"put %d %d %d %d\r\n%s\r\n" % (pri, delay, ttr, len(body), body))
     word, _, number = reply.partition(b" ")
     assert word == b"INSERTED", reply
@@ -44,7 +39,6 @@ def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr
 
 
 def facts(client: Client, question: bytes) -> dict[str, str]:
-    """Ask for statistics."""
     _, _, document = client.ask(question + b"\r\n").partition(b"\r\n")
     lines = document.decode().splitlines()[1:-1]
     return dict(line.split(": ", 1) for line in lines)
@@ -352,7 +346,6 @@ LIVING = (1, 2, 3, 4, 5, 6, 7, 9)
 
 
 def with_every_state() -> MemoryServer:
-    """Make a server with a job in every state and every counter."""
     server = logged()
     server.connect().ask(EVERY_STATE)
     server.advance(4)

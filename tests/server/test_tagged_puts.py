@@ -30,7 +30,6 @@ def batch(*jobs: bytes) -> bytes:
 
 
 def long(size: int, start: bytes = PUT, tag: bytes = b"aft:g", body: bytes = b"x") -> bytes:
-    """Make a job whose line has so many bytes with its CR LF."""
     before, behind = start + b"%d con:a" % len(body), tag + b"\r\n"
     return before + b" " * (size - len(before) - len(behind)) + behind + body + b"\r\n"
 

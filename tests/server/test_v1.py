@@ -91,7 +91,6 @@ CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
 
 
 def numbers(answer: bytes) -> dict[str, str]:
-    """Read the answer to a `stats`."""
     return dict(yaml.read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
 
@@ -133,9 +132,6 @@ def test_both_dialects_count_in_the_same_counters() -> None:
     assert {key: theirs[key] for key in stats} == stats
 
 
-# While a reserve waits.
-
-
 def test_a_reserve_waits_for_ever_and_so_does_what_is_behind_it() -> None:
     server = MemoryServer()
     old = server.connect("v1")
@@ -173,9 +169,6 @@ def test_the_shortest_ttr_is_a_second_and_is_waited_out() -> None:
         old.ask(b"reserve\r\n")
         shown = numbers(modern.ask(b"stats-job 1\r\n"))
         assert (shown["timeouts"], shown["ttr"]) == (str(timeouts), "1")
-
-
-# The end of a connection.
 
 
 @LOGGED

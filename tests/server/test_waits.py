@@ -31,21 +31,18 @@ EACH_WAIT = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 
 @pytest.fixture
 def server() -> MemoryServer:
-    """Start a server whose job 1 is reserved."""
     server = MemoryServer()
     server.connect().ask(PUT + b"reserve\r\n")
     return server
 
 
 def logged(io: HeldIo) -> MemoryServer:
-    """Start a server with a log, whose disk waits."""
     server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
     finish(server, io)
     return server
 
 
 def waiting(server: MemoryServer, wait: bytes) -> Client:
-    """Make a connection that waits."""
     client = server.connect()
     assert client.ask(wait) == b""
     return client

@@ -68,7 +68,6 @@ class Guarded:
         self, route: Route, tube: str = "own", authorization: str = "", seconds: float = 0.5,
         body: Any = None,
     ) -> Reply:  # fmt: skip
-        """Send a request, right in all but perhaps who asks."""
         path = (
             route.path.replace("{tube}", tube).replace("{file}", "console.js").replace("{run}", "1")
         )
@@ -88,7 +87,6 @@ class Guarded:
 
 
 def may(route: Route, granted: Grant, tube: str) -> bool:
-    """What docs/access.md says of a route."""
     if route.asks == OPEN:
         return True
     if route.asks == SOME:

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.exhaustive
 
 
 def browser_or_skip() -> tuple[str, str]:
-    """:return: Node and Chromium."""
     node, chromium = shutil.which("node"), shutil.which("chromium")
     if node is None or chromium is None:
         pytest.skip("node or chromium is not installed, so there is no browser to ask")
@@ -101,7 +100,6 @@ CLIENTS: list[Connection] = []
 
 
 def address_of(server: ServerProcess) -> str:
-    """Where its console is."""
     server.wait_for(", HTTP")
     (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
     return f"http://127.0.0.1:{http}"
@@ -109,7 +107,6 @@ def address_of(server: ServerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a walk through the console has found."""
     node, chromium = browser_or_skip()
     folder = tmp_path_factory.mktemp("console")
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))

@@ -179,14 +179,12 @@ class Place:
         return browser
 
     def busy(self, count: int, host: str = "127.0.0.1") -> list[Browser]:
-        """Open connections whose requests are being carried out."""
         asked = b"GET /busy HTTP/1.1\r\nHost: localhost\r\n\r\n"
         return [self.connect(host, asked) for _ in range(count)]
 
     def status(
         self, path: str, host: str = "127.0.0.1", headers: Mapping[str, str] = NO_HEADERS
     ) -> int:
-        """Ask on a connection of its own, which is closed then."""
         browser = Browser(self.site, self.server.clock, host)
         status = browser.ask("GET", path, headers=headers).status
         if not browser.is_closed:

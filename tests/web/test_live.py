@@ -49,7 +49,6 @@ class Open:
 
 
 def events(browser: Browser) -> list[tuple[str, str, Any]]:
-    """All that has come: names, ids and values."""
     head, _, body = browser.transport.value.partition(b"\r\n\r\n")
     assert b"text/event-stream" in head
     found = re.findall(r"event: (\w+)\nid: (\S+)\ndata: (.*)\n\n", joined(body).decode())

@@ -68,13 +68,11 @@ VIEWER = {"look": "*"}
 
 
 def logins(seconds: Any = lambda: 0.0) -> Logins:
-    """Make them, with secrets that can be foreseen."""
     numbers = count()
     return Logins(seconds, lambda size: next(numbers).to_bytes(size, "big"))
 
 
 def sent_back(cookie: str) -> dict[str, str]:
-    """Give the headers with which a browser sends a cookie back."""
     return {**HOST, "cookie": f"theme=dark; {cookie.partition(';')[0]}"}
 
 
@@ -93,7 +91,6 @@ class Console:
         return self.browser.ask(method, path, body, {**self.cookies, **headers})
 
     def log_in(self) -> Reply:
-        """Log in with `TOKEN`, and keep the cookie."""
         reply = self.ask("POST", "/login", {**OWN, **SHOWN})
         if "set-cookie" in reply.headers:
             self.cookies = sent_back(reply.headers["set-cookie"])
@@ -101,7 +98,6 @@ class Console:
 
     @property
     def may_look(self) -> bool:
-        """Whether all is shown."""
         return self.ask("GET", "/api/v1/server").status == 200
 
 

@@ -36,7 +36,6 @@ class Scraper:
         self.client = server.connect()
 
     def browse(self) -> Browser:
-        """A connection, which lasts for 30 s."""
         return Browser(self.site, self.server.clock)
 
     def text(self, accept: str = "") -> str:
@@ -70,7 +69,6 @@ def with_log(**options: Any) -> Scraper:
 
 
 def busy() -> Scraper:
-    """A server on which something of each kind has happened."""
     scraper = with_log(archive=MemoryArchive(), body_cache=0)
     scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
     scraper.server.advance(2)
@@ -433,7 +431,6 @@ def test_with_an_interval_what_was_answered_is_unsynced_until_the_sync() -> None
 
 
 def speak_tls(server: MemoryServer) -> None:
-    """Have two ports for TLS, as far as the metrics know."""
     ends = {second: datetime.fromtimestamp(second, UTC) for second in (1000, 3000, 4000)}
     expiries = server.service.handshakes.expiries
     expiries["--listen"] = lambda: [

@@ -20,7 +20,6 @@ from tests.web.browsing import Browser, browse, site_of
 
 
 def filled(*tubes: bytes) -> MemoryServer:
-    """A server with one job in each tube."""
     server = MemoryServer()
     server.connect().ask(b"".join(b"use %s\r\nput 0 0 60 1\r\nx\r\n" % name for name in tubes))
     return server

@@ -19,14 +19,12 @@ U32, U64 = 4294967295, 18446744073709551615
 
 
 def refusal(line: bytes) -> ParseError:
-    """Parse a line that cannot be understood."""
     with pytest.raises(ParseError) as caught:
         MODERN.parse(line)
     return caught.value
 
 
 def meaning(line: bytes) -> tuple[str, tuple[Any, ...]]:
-    """Parse a line that can be understood."""
     command, args, has_junk = MODERN.parse(line)
     assert not has_junk
     return command.name, args

@@ -50,7 +50,6 @@ def test_no_command_of_beanstalkds_is_found_as_another_one() -> None:
 
 
 def arguments(line: bytes) -> tuple[object, ...] | None:
-    """Give a line's fields, None if it is BAD_FORMAT."""
     told = meaning(MODERN.parse, line)
     return None if told == (BAD_FORMAT, None) else MODERN.parse(line)[1]
 

@@ -37,8 +37,6 @@ def test_each_command_stands_in_the_table_once_with_what_it_does() -> None:
     assert [(row.prefix, row.operation, row.counter) for row in V1.rows] == OPERATIONS
 
 
-# Lines.
-
 UNDERSTOOD: list[tuple[bytes, bytes, tuple[Any, ...]]] = [
     (b"put 1 2", b"put ", (1, 0, TTR_S, 2)),
     (b"put 4294967295 4294967295", b"put ", (U32, 0, TTR_S, U32)),
@@ -139,8 +137,6 @@ def test_any_line_is_the_command_of_its_first_word_or_refused(line: bytes) -> No
     assert command.name.encode() == word
     assert len(args) == len(command.fields)
 
-
-# Answers.
 
 SAID: list[tuple[bytes, Reply, bytes]] = [
     (b"put ", Inserted(7), b"INSERTED\r\n"),

@@ -16,8 +16,6 @@ def test_a_mapping_has_a_line_for_each_pair_in_the_order_given() -> None:
     assert yaml.mapping([("b", "2"), ("a", "1")]) == b"---\nb: 2\na: 1\n"
 
 
-# Names in lists.
-
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/;.$_()"
 """What a name of a tube begins with; behind that, ``-`` too."""
 

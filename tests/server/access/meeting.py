@@ -38,7 +38,6 @@ class HeldHashing:
         self.waiting.append((work, done))
 
     def work(self) -> None:
-        """Have the first of those that wait done."""
         work, done = self.waiting.pop(0)
         done(work())
 
@@ -98,10 +97,7 @@ def access_of(server: MemoryServer) -> AccessControl:
 
 
 def guarded(held: AccessRules | str, hashing: Hashing | None = None, **how: Any) -> MemoryServer:
-    """Start a server that asks for rights.
-
-    :param held: rules, or the text of a file.
-    """
+    """Start a server that asks for rights."""
     server = MemoryServer(**how)
     found = parse_access(held) if isinstance(held, str) else held
     server.service.require_access(found, hashing or InlineHashing())

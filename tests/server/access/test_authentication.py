@@ -34,11 +34,9 @@ class World:
         self.told: list[tuple[str, TokenHash | None]] = []
 
     def ask(self, host: str, token: bytes = WRONG, name: str = "") -> None:
-        """Have a token compared."""
         self.authenticator.ask(host, token, lambda shown: self.told.append((name or host, shown)))
 
     def work(self) -> None:
-        """Have all compared that may be now."""
         while self.hashing.waiting:
             self.hashing.work()
 

@@ -255,7 +255,6 @@ def test_who_waits_without_right_is_given_no_job_before_its_slice_has_come(wait:
 
 
 def said(events: Sequence[LogEvent], name: str) -> list[str]:
-    """Give the lines of an event."""
     return [formatEvent(event) for event in events if event.get("event") == name]
 
 

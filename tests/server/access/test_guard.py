@@ -67,12 +67,10 @@ class Process:
     family = 1
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """See `socket.socket.getsockopt`."""
         return b"".join(number.to_bytes(4, "little") for number in (99, 4711, 4712))
 
 
 def connection(server: MemoryServer, way: str) -> Client:
-    """Connect as whom `identity_told` tells in this way."""
     facts: dict[str, dict[str, object]] = {
         "certificate": {"certificate": certificate()},
         "uid": {"handle": Process()},
@@ -118,7 +116,6 @@ def sent(row: Command, tube: bytes, job_id: int) -> bytes:
 
 
 def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
-    """What docs/access.md says of a command."""
     right, of = row.needs
     has = granted.rights_of(tube)
     if of == rights.NOTHING:
@@ -135,7 +132,6 @@ def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
 
 
 def state_of(server: MemoryServer, tube: bytes) -> object:
-    """What a refused command must leave as it was."""
     found = server.service.queue.state.tubes.find(tube)
     assert found is not None
     counts = [found.ready.count, found.delayed.count, found.buried.count, found.total_jobs]

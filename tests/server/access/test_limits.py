@@ -49,12 +49,10 @@ admin = "*"
 
 
 def limited(limits: str, **how: str) -> MemoryServer:
-    """A server that asks for rights by `a_file`."""
     return guarded(a_file(limits, **how))
 
 
 def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Client:
-    """Connect as one of them, which uses and watches a tube."""
     client = PeerClient(server, port=port)
     assert client.ask(b"use " + tube + b"\r\n") == b"USING " + tube + b"\r\n"
     assert client.ask(b"watch " + tube + b"\r\n") == b"WATCHING 2\r\n"
@@ -62,14 +60,12 @@ def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Cl
 
 
 def asks(server: MemoryServer, client: Client, request: bytes) -> bytes:
-    """Send something whose answer may come in a later turn."""
     client.send(request)
     server.advance()
     return client.take()
 
 
 def quotas(server: MemoryServer) -> Mapping[str, Quota]:
-    """What identities take."""
     return access_of(server).guard.quotas.by_name
 
 
@@ -81,7 +77,6 @@ def reread(server: MemoryServer, text: str) -> None:
 
 
 def check(server: MemoryServer) -> None:
-    """Compare what is counted with a count."""
     access, state = access_of(server), server.service.queue.state
     rules = access.rules
     everybody = {**rules.identities, rules.anonymous.name: rules.anonymous}
@@ -421,20 +416,6 @@ def test_who_waits_has_the_room_for_a_job_and_is_given_it() -> None:
     assert third.ask(b"reserve-with-timeout 5\r\n") != REFUSED
 
 
-def test_a_wait_that_ends_leaves_its_room() -> None:
-    server = limited("reserved = 1")
-    client, other = connect(server), connect(server)
-    assert client.ask(b"reserve-with-timeout 5\r\n") == b""
-    assert other.ask(b"reserve-with-timeout 0\r\n") == REFUSED
-    server.advance(6)
-    assert client.take() == b"TIMED_OUT\r\n"
-    assert other.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert client.ask(b"reserve\r\n") == b""
-    client.hang_up()
-    assert other.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    check(server)
-
-
 def test_a_lower_limit_takes_nothing_away_and_lets_nothing_in() -> None:
     server = limited("jobs = 9")
     client, second, third = (connect(server) for _ in range(3))
@@ -520,7 +501,6 @@ SETS = (
 
 
 def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
-    """Fill in a line with what is there, mostly."""
     ids = list(server.service.queue.state.jobs) or [1]
     size = chance.randrange(4)
     while b"{" in line:
@@ -540,7 +520,6 @@ def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
 
 
 def over(server: MemoryServer) -> list[str]:
-    """The limits that are passed."""
     quota = quotas(server).get("it")
     if quota is None:
         return []
@@ -552,7 +531,6 @@ def step(
     chance: Random, server: MemoryServer, clients: list[Client], port: int,
     lines: Sequence[bytes] = LINES,
 ) -> None:  # fmt: skip
-    """Do one thing as somebody."""
     line = chance.choice(lines)
     at = chance.randrange(len(clients))
     if line == b"hang-up" or clients[at].transport.is_closed:

@@ -39,7 +39,6 @@ class Counting(Factory):
         self.made: list[Protocol] = []
 
     def buildProtocol(self, addr: object) -> Protocol:
-        """See `IProtocolFactory.buildProtocol`."""
         self.made.append(Protocol())
         return self.made[-1]
 
@@ -57,12 +56,10 @@ class Door:
         self.far: list[socket.socket] = []
 
     def knock(self, times: int) -> None:
-        """Connect."""
         address = ("127.0.0.1", self.port.getHost().port)
         self.far += [socket.create_connection(address, timeout=10) for _ in range(times)]
 
     def close(self) -> None:
-        """Close all."""
         for connection in self.far:
             connection.close()
         self.limiter.connectionLost(Failure(ConnectionDone()))
@@ -126,7 +123,6 @@ def limited(limits: Limits, max_connections: int = 1 << 20) -> MemoryServer:
 
 
 def is_refused(server: MemoryServer, peer: Any = HERE) -> bool:
-    """Knock, and go away again."""
     return server.service.factory.buildProtocol(peer) is None
 
 
@@ -272,7 +268,6 @@ def test_a_stop_tells_what_was_not_told_and_leaves_no_timer(told: Any) -> None:
 
 
 def accept_event(text: str, **others: Any) -> LogEvent:
-    """Make an event as Twisted's ports do while they accept."""
     return {"log_namespace": "twisted.internet.tcp.Port", "log_format": text, **others}
 
 

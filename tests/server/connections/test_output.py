@@ -35,11 +35,9 @@ class Replying(Wire):
         self.output = Output(self.transport, self, self.room)
 
     def pauseProducing(self) -> None:
-        """See `Source`."""
         self.said.append("pause")
 
     def resumeProducing(self) -> None:
-        """See `Source`."""
         self.said.append("go on")
 
 

@@ -43,7 +43,6 @@ BEGUN_CASES = pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
 
 
 def serve(limit_s: int = LIMIT_S) -> MemoryServer:
-    """Start a server that waits so long."""
     server = MemoryServer(max_job_bytes=LARGE, is_started=False)
     server.settings = server.settings._replace(limits=Limits(stalled_s=limit_s))
     server.start()
@@ -169,7 +168,6 @@ class Owing:
         self.looks = 0
 
     def owes_since(self, now_ns: int) -> int | None:
-        """See `ServedConnection`."""
         self.looks += 1
         return self.since_ns
 
@@ -184,17 +182,14 @@ class Bench:
         self.stalled = StalledInput(self.clock, self.now_ns, limit_s, self.close)
 
     def now_ns(self) -> int:
-        """Asked once in each look."""
         self.looks += 1
         return round(self.clock.seconds() * NS)
 
     def close(self, connection: Any) -> None:
-        """As the service does."""
         self.closed.append(connection)
         self.stalled.forget(connection)
 
     def note(self, connection: Owing) -> Owing:
-        """It has begun something."""
         self.stalled.note(connection)  # type: ignore[arg-type]
         return connection
 

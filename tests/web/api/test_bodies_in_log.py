@@ -45,9 +45,7 @@ COMMANDS = (
 
 
 class Held(Caller):
-    """A server that keeps no bodies in memory that may leave it, and reads when the test says
-    so.
-    """
+    """A server that keeps no bodies in memory, and reads when the test says so."""
 
     def __init__(self, body_cache: int = 0) -> None:
         self.reads = HeldIo()
@@ -69,10 +67,7 @@ class Held(Caller):
         self.server.advance()
 
     def finish(self) -> int:
-        """All reads end.
-
-        :return: how many pieces of work there were.
-        """
+        """All reads end."""
         count = 0
         while self.reads:
             self.step()
@@ -80,7 +75,6 @@ class Held(Caller):
         return count
 
     def begin(self, path: str) -> None:
-        """Ask, and do not wait for the reply."""
         self.browser.send(f"GET {V1}{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         self.server.advance()
 

@@ -14,7 +14,6 @@ from tests.web.browsing import V1, Caller, parsed, settle
 
 @pytest.fixture
 def holding() -> Caller:
-    """One whose client has reserved job 1 of three 20 s ago."""
     made = Caller()
     made.put(b"mail", b"a", b"b", b"c")
     made.ask(b"watch mail\r\nreserve\r\n")
