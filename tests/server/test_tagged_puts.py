@@ -146,16 +146,6 @@ def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bo
     check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("sent", [long(300), long(MOST + 9, body=EVIL), batch(long(300, JOB))])
-def test_a_job_in_two_pieces_cut_anywhere(sent: bytes) -> None:
-    whole = connect(LIMIT)[1].ask(sent + USED)
-    for at in range(len(sent)):
-        _, client = connect(LIMIT)
-        client.send(sent[:at])
-        assert client.ask(sent[at:] + USED) == whole
-
-
 @CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:

@@ -135,9 +135,3 @@ def test_fields_of_a_body_are_checked_by_what_is_said_of_them(
         assert detail.startswith((f"{name} ", "tube "))
     assert caller.post(path, 400, **of_it, unknown=1)["detail"] == "unknown field: unknown"
     assert caller.state(1) == "ready"
-
-
-def test_it_is_served() -> None:
-    reply = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json")
-    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
-    assert b"<" not in reply.body, "as in all replies"

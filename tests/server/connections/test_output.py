@@ -48,13 +48,6 @@ def wire() -> Iterator[Replying]:
     made.close()
 
 
-def test_a_reply_is_sent_at_once(wire: Replying) -> None:
-    wire.output.write([b"DELETED\r\n"])
-    assert wire.read() == b"DELETED\r\n"
-    assert wire.reactor.writers == []
-    assert wire.said == []
-
-
 def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: Replying) -> None:
     wire.output.write([MUCH])
     wire.output.write([b"two"])
