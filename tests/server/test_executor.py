@@ -287,6 +287,17 @@ def test_an_observer_hears_of_long_lines() -> None:
     ]
 
 
+def test_what_an_observer_plants_is_answered_to_a_long_line_too() -> None:
+    place = Place()
+    place.execute(b"put 0 0 1 1\r\nx\r\n")
+    place.context.observer = onlooker = Onlooker()
+    onlooker.planted = (NOT_FOUND, 0)
+    incoming = place.executor.begin_long_line(LONG[:224])
+    incoming.receive(LONG + b"\r\n")
+    assert place.finish(incoming) == b"NOT_FOUND\r\n"
+    assert list(place.queue.state.jobs) == [1]
+
+
 @pytest.mark.parametrize(
     ("data", "has_only_looked"), [(b"stats\r\n", True), (b"put 0 0 1 1\r\nx\r\n", False)]
 )

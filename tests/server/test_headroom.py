@@ -15,6 +15,7 @@ from beanstalk_twisted.server.headroom import (
     LARGE_AGAIN_S,
     LOOK_BYTES,
     Headroom,
+    can_have,
 )
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
@@ -130,6 +131,11 @@ def test_without_a_log_there_is_nothing_that_a_start_has_to_read() -> None:
     assert bench.headroom.takes(LOOK_BYTES - HOT_JOB_BYTES), "what the last look has found"
     assert bench.headroom.takes(1000)
     assert bench.asked[1:] == [HEADROOM_BYTES + COPIES * 1000]
+
+
+def test_the_kernel_gives_what_there_is_and_not_more() -> None:
+    assert can_have(1 << 20)
+    assert not can_have(1 << 60)
 
 
 class ShortServer(MemoryServer):

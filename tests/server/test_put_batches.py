@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from beanstalk_twisted.server.incoming import IncomingJobs
+from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
@@ -195,3 +196,12 @@ def test_what_is_skipped_takes_no_memory() -> None:
     incoming = client.protocol._incoming
     assert isinstance(incoming, IncomingJobs) and not incoming.jobs
     assert client.ask(b"x\r\n") == b"BAD_FORMAT\r\n"
+
+
+def test_the_double_answers_both_as_planted(beanstalk: Beanstalk) -> None:
+    beanstalk.answer_next("put-batch", "OUT_OF_MEMORY")
+    beanstalk.answer_next("put-at", "DRAINING")
+    with beanstalk.connect() as client:
+        assert client.ask(batch(GOOD)) == b"OUT_OF_MEMORY\r\n"
+        assert client.ask(b"put-at 3 0 60 1\r\nz\r\n") == b"DRAINING\r\n"
+        assert client.ask(batch(GOOD)) == inserted(1, 1)

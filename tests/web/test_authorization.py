@@ -14,11 +14,12 @@ from twisted.logger import capturedLogs, formatEvent
 from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted
 from beanstalk_twisted.server.access_control import FIRST_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
+from beanstalk_twisted.web.live import TICK_S
 from beanstalk_twisted.web.logins import CHALLENGE, MAX_CREDENTIALS, Credentials, credentials_of
 from beanstalk_twisted.web.routes import COMMANDS, MANAGED, OPEN, ROUTES, SOME, Route
 from beanstalk_twisted.web.site import HttpSettings
 from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT
-from tests.server.access.meeting import TOKEN, HeldHashing, guarded, rules
+from tests.server.access.meeting import TOKEN, HeldHashing, InlineHashing, guarded, rules
 from tests.web.browsing import Browser, Reply, parsed, site_of
 
 BEARER = f"Bearer {TOKEN.decode()}"
@@ -195,6 +196,20 @@ def test_who_leaves_while_a_token_is_compared_is_not_answered() -> None:
     hashing.work()
     site.server.advance(1)
     assert not site.server.service.queue.puts.is_draining
+
+
+def test_a_stream_ends_when_the_file_is_read_again_and_who_comes_again_is_asked() -> None:
+    site = Guarded(rules(it={"look": "*"}))
+    browser = Browser(site.site, site.server.clock)
+    request = f"GET /live HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER}\r\n\r\n".encode()
+    browser.send(request)
+    site.server.advance(TICK_S)
+    assert b"event: tick" in browser.transport.value
+    site.server.service.require_access(rules(), InlineHashing())
+    before = len(browser.transport.value)
+    site.server.advance(TICK_S)
+    assert b"event: tick" not in browser.transport.value[before:]
+    assert site.ask(route_of("live"), authorization=BEARER).status == 401
 
 
 @pytest.mark.parametrize(

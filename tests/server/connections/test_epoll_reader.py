@@ -270,6 +270,11 @@ def test_connections_that_a_port_has_left_are_accepted_in_the_next_turn(
     assert select.select([bench.hub], [], [], 0)[0] == []
 
 
+def test_a_hub_that_ends_gives_its_ports_back(bench: Bench, port: ListeningPort) -> None:
+    bench.hub.close()
+    assert port.given_back
+
+
 def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
     bench: Bench,
 ) -> None:

@@ -166,6 +166,14 @@ def test_looks_are_counted_as_the_commands_that_they_are(holding: Caller) -> Non
     assert (shown["cmd_stats_job"], shown["cmd_peek"], shown["cmd_stats_tube"]) == (2, 2, 1)
 
 
+def test_very_many_connections_are_shown() -> None:
+    made = Caller(MemoryServer())
+    clients = [made.server.connect() for _ in range(250)]
+    shown = made.get("/connections")["connections"]
+    assert [each["connection"] for each in shown] == list(range(1, len(clients) + 3))
+    assert [each["is_request"] for each in shown[-2:]] == [False, True]
+
+
 def test_a_policy_that_looks_like_a_number_stays_a_string(holding: Caller) -> None:
     holding.ask(b"tube-policy mail backoff=5 rate=7 max-jobs=9\r\n")
     policy = holding.get("/tubes/mail")["policy"]
