@@ -80,7 +80,7 @@ class Bench:
         return self.answers()
 
     def wire(
-        self, received: Callable[[bytes, int], object] | None = None
+        self, received: Callable[[bytes, int], None] | None = None
     ) -> tuple[Wire, SocketSource]:
         """Make a connection that the hub reads; what it brings is heard with its number."""
         wire, number = Wire(self.reactor), len(self.wires)
