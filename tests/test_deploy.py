@@ -46,7 +46,6 @@ EXPOSURE = 1.5
 
 
 def systemd_analyze() -> str:
-    """Find it, or skip the test."""
     found = shutil.which("systemd-analyze")
     if found is None:
         pytest.skip("systemd-analyze (Debian's package systemd) is not installed")
@@ -54,7 +53,6 @@ def systemd_analyze() -> str:
 
 
 def unit(path: Path) -> configparser.RawConfigParser:
-    """Read a unit; of names that come twice the last one counts."""
     parser = configparser.RawConfigParser(strict=False, comment_prefixes="#")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(path)
@@ -62,11 +60,25 @@ def unit(path: Path) -> configparser.RawConfigParser:
 
 
 def analyzed(*words: object) -> str:
-    """Let systemd look at something; it must not complain."""
     command = [systemd_analyze(), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def add(installed: Path, drop_in: Path) -> Path:
+    text = drop_in.read_text().replace(program(), shutil.which("true") or "/bin/true")
+    added = installed / f"{UNIT.name}.d" / drop_in.name
+    added.parent.mkdir()
+    added.write_text(text)
+    return added
+
+
+def check_unit(installed: Path, *others: Path) -> None:
+    analyzed("verify", "--man=no", installed / UNIT.name, *others)
+    threshold = f"--threshold={EXPOSURE * 10:g}"
+    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
+    assert "OK" in said.splitlines()[-1]
 
 
 @pytest.fixture
@@ -78,43 +90,24 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def guarded(installed: Path) -> Path:
-    """Add what has the server speak TLS and ask for rights."""
-    folder = installed / f"{UNIT.name}.d"
-    folder.mkdir()
-    text = GUARDED.read_text().replace(program(), shutil.which("true") or "/bin/true")
-    (folder / GUARDED.name).write_text(text)
-    return installed
-
-
 def program() -> str:
-    """The program that the unit runs."""
     return shlex.split(unit(UNIT)["Service"]["ExecStart"])[0]
 
 
 # systemd.
 
 
-def test_systemd_takes_the_units(installed: Path) -> None:
-    analyzed("verify", "--man=no", installed / UNIT.name, installed / SOCKET.name)
+def test_systemd_takes_the_units_and_they_are_protected(installed: Path) -> None:
+    check_unit(installed, installed / SOCKET.name)
 
 
-def test_the_unit_is_protected(installed: Path) -> None:
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
-
-
-def test_systemd_takes_what_is_added_for_tls_and_rights(guarded: Path) -> None:
-    analyzed("verify", "--man=no", guarded / UNIT.name)
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", guarded / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
-    with (guarded / f"{UNIT.name}.d" / GUARDED.name).open("a") as file:
+def test_systemd_takes_what_is_added_for_tls_and_rights(installed: Path) -> None:
+    added = add(installed, GUARDED)
+    check_unit(installed)
+    with added.open("a") as file:
         file.write("NoSuchSetting=yes\n")
     with pytest.raises(AssertionError, match="NoSuchSetting"):
-        analyzed("verify", "--man=no", guarded / UNIT.name)
+        check_unit(installed)
 
 
 def test_the_limits_of_the_unit_are_wider_than_those_of_the_server() -> None:
@@ -132,7 +125,6 @@ START_LIMIT = (10, 5)
 
 
 def unit_of_each_core() -> str:
-    """The unit that the page on scaling shows."""
     text = (ROOT / "docs" / "scaling.md").read_text()
     [shown] = re.findall(
         r"```ini\n(# /etc/systemd/system/beanstalk-twisted@.*?)```", text, re.DOTALL
@@ -194,7 +186,6 @@ def test_the_socket_is_the_one_that_the_server_serves() -> None:
 
 
 def checked(words: list[str]) -> dict[str, Any]:
-    """Parse options as the server does."""
     return parse(words)
 
 
@@ -289,7 +280,6 @@ def test_what_the_image_is_made_by_makes_a_server_that_is_well(
 
 
 def documents(path: Path) -> list[Any]:
-    """Read a file of YAML."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
@@ -316,7 +306,6 @@ def mounted(service: dict[str, Any], inside: str) -> Path:
 
 
 def http_port(options: dict[str, Any]) -> str:
-    """The port of the one ``--http``."""
     [endpoint] = options["http"]
     return str(endpoint).rpartition(":")[2]
 

@@ -26,11 +26,7 @@ INSIDE = "/etc/beanstalk-twisted"
 
 
 class Placed(NamedTuple):
-    """An example, with its files in a folder of a test.
-
-    :ivar server: the file of the certificate, and of its key.
-    :ivar words: the options of the server.
-    """
+    """An example, with its files in a folder of a test."""
 
     server: tuple[Path, Path]
     words: list[str]
@@ -52,7 +48,6 @@ def write(folder: Path, certificates: Certificates, key: str, shown: str, ca: st
 
 
 def of_systemd(folder: Path, certificates: Certificates) -> Placed:
-    """Place what is added to the unit."""
     loaded = dict(
         line.partition("=")[2].split(":")
         for line in GUARDED.read_text().splitlines()
@@ -69,7 +64,6 @@ def of_systemd(folder: Path, certificates: Certificates) -> Placed:
 
 
 def of_compose(folder: Path, certificates: Certificates) -> Placed:
-    """Place what the compose file says."""
     [compose] = documents(COMPOSE)
     service: dict[str, Any] = compose["services"]["beanstalk"]
     volumes = dict(each.split(":")[:2] for each in service["volumes"])
@@ -84,7 +78,6 @@ def of_compose(folder: Path, certificates: Certificates) -> Placed:
 
 @pytest.fixture(params=[of_systemd, of_compose])
 def placed(request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path) -> Placed:
-    """Give each example in turn."""
     folder = tmp_path / "etc"
     found: Placed = request.param(folder, certificates)
     return found

@@ -21,11 +21,11 @@ from beanstalk_twisted.web.routes import ROUTES
 from tests.server_process import LIMIT_S
 from tests.test_deploy import (
     DEPLOY,
-    EXPOSURE,
     HTTP_PORT,
     ROOT,
     UNIT,
-    analyzed,
+    add,
+    check_unit,
     checked,
     documents,
     final,
@@ -47,7 +47,6 @@ FENCED = "75"
 
 
 def found(name: str) -> str:
-    """Find a program, also beside Python, or skip the test."""
     beside = Path(sys.executable).with_name(name)
     path = str(beside) if beside.is_file() else shutil.which(name)
     if path is None:
@@ -65,14 +64,8 @@ def stream(options: dict[str, Any]) -> tuple[list[str], str]:
 
 
 def test_systemd_takes_what_is_added_for_replication(installed: Path) -> None:
-    folder = installed / f"{UNIT.name}.d"
-    folder.mkdir()
-    text = DROP_IN.read_text().replace(program(), shutil.which("true") or "/bin/true")
-    (folder / DROP_IN.name).write_text(text)
-    analyzed("verify", "--man=no", installed / UNIT.name)
-    threshold = f"--threshold={EXPOSURE * 10:g}"
-    said = analyzed("security", "--offline=true", threshold, "--no-pager", installed / UNIT.name)
-    assert "OK" in said.splitlines()[-1]
+    add(installed, DROP_IN)
+    check_unit(installed)
 
 
 def test_a_server_that_is_fenced_is_started_again() -> None:
@@ -95,11 +88,7 @@ def test_the_unit_replicates_and_opens_its_ports_itself() -> None:
     )["binlog"]  # fmt: skip
 
 
-# NATS.
-
-
 def checked_nats(path: Path) -> subprocess.CompletedProcess[str]:
-    """Let NATS look at a file."""
     return subprocess.run(
         [found("nats-server"), "-t", "-c", str(path)], env={**os.environ, "NATS_NAME": "nats1"},
         capture_output=True, text=True, timeout=LIMIT_S,
@@ -127,11 +116,7 @@ def test_nats_syncs_before_it_acknowledges_and_knows_its_peers() -> None:
     assert named == dict(zip(routes, routes, strict=True)) and len(routes) == 3
 
 
-# Compose.
-
-
 def servers() -> dict[str, dict[str, Any]]:
-    """The servers of ours in the compose file, by their names."""
     [compose] = documents(COMPOSE)
     return {name: each for name, each in compose["services"].items() if "build" in each}
 
@@ -172,9 +157,6 @@ def test_the_image_has_what_replication_needs() -> None:
     assert len(re.findall(r"\[tls,replicate\]", text)) == 2
 
 
-# HAProxy.
-
-
 def test_haproxy_takes_its_file(tmp_path: Path) -> None:
     config = tmp_path / HAPROXY.name
     config.write_text(re.sub(r"(server \w+) \w+:", r"\1 127.0.0.1:", HAPROXY.read_text()))
@@ -195,9 +177,6 @@ def test_haproxy_asks_the_servers_whether_they_are_ready() -> None:
     [compose] = documents(COMPOSE)
     [volume] = compose["services"]["haproxy"]["volumes"]
     assert (FOLDER / volume.split(":")[0]).resolve() == HAPROXY
-
-
-# The drill.
 
 
 def test_the_drill_names_servers_and_ports_of_the_compose_file() -> None:

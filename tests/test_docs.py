@@ -102,7 +102,6 @@ def section(page: Path, heading: str) -> str:
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """Give all tables, each as rows of cells without the head."""
     found: list[list[list[str]]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):
@@ -113,28 +112,23 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def table(page: Path, heading: str) -> list[list[str]]:
-    """Give the rows of the first table under a heading."""
     return tables(section(page, heading))[0]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Give the fenced blocks in a language."""
     return [body for name, body in _FENCE.findall(page.read_text()) if name == language]
 
 
 def names_in(rows: list[list[str]]) -> list[str]:
-    """Give what is marked as code in the first cells, in order."""
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
 
 
 def quoted(cell: str) -> str:
-    """Give the first words of a cell that are marked as code."""
     found = re.search(r"`([^`]+)`", cell)
     return found[1] if found else cell
 
 
 def slug(heading: str) -> str:
-    """Name a heading as links do."""
     kept = "".join(char for char in heading.lower() if char.isalnum() or char in " -_")
     return kept.replace(" ", "-")
 
@@ -146,9 +140,19 @@ COMMAND_TABLES = runpy.run_path(str(ROOT / "docs" / "commands.py"))
 line_of: Callable[[Command], str] = COMMAND_TABLES["line_of"]
 
 
-def test_the_tables_of_commands_are_what_their_script_writes() -> None:
-    for page, text in COMMAND_TABLES["pages"]().items():
-        assert page.read_text() == text
+def test_pages_are_what_their_scripts_write() -> None:
+    docs = ROOT / "docs"
+    written = dict(COMMAND_TABLES["pages"]())
+    stats = runpy.run_path(str(docs / "stats.py"))["page"]
+    for name in ("protocol.md", "protocol.zh.md", "extensions.md"):
+        assert stats(name) == (docs / name).read_text()
+    written[OPTIONS_PAGE] = runpy.run_path(str(OPTIONS_PAGE.with_suffix(".py")))["page"]()
+    monitoring = docs / "monitoring.md"
+    routes = runpy.run_path(str(docs / "routes.py"))["page"]
+    written[monitoring] = routes(monitoring.read_text())
+    assert [page for page, text in written.items() if page.read_text() != text] == []
+    rows = re.findall(r"^\| `[a-z].*", section(monitoring, "API"), re.MULTILINE)
+    assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
 
 
 def test_the_table_of_tags_is_that_of_the_code() -> None:
@@ -261,37 +265,27 @@ def test_every_reply_to_a_command_is_one_of_the_replies() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert [row[:2] for row in table(PROTOCOL, "Limits")] == [
         ["command line, with its CR LF", f"{MAX_LINE_BYTES} bytes"],
-        [
-            "body of a job",
-            f"{format.MAX_BODY_BYTES:,} bytes; default {DEFAULT_MAX_JOB_BYTES:,}",
-        ],
-        [
-            "TTR of a job put in [protocol v1](#protocol-v1)",
-            f"{v1.TTR_S} seconds",
-        ],
+        ["body of a job",
+         f"{format.MAX_BODY_BYTES:,} bytes; default {DEFAULT_MAX_JOB_BYTES:,}"],
+        ["TTR of a job put in [protocol v1](#protocol-v1)",
+         f"{v1.TTR_S} seconds"],
         ["input read ahead, each connection", f"{protocol.MAX_BUFFERED_BYTES:,} bytes"],
         ["replies waiting for the disk, each connection", f"{protocol.MAX_HELD_BYTES:,} bytes"],
         ["bytes on their way to the disk", f"{MAX_UNACKNOWLEDGED_BYTES:,} bytes"],
-        [
-            "moved in one go by the end of a connection, or a `kick` that a `reserve` waits for",
-            f"{SLICE_JOBS} jobs",
-        ],
+        ["moved in one go by the end of a connection, or a `kick` that a `reserve` waits for",
+         f"{SLICE_JOBS} jobs"],
         ["by any other `kick`", f"{RUN_JOBS:,} jobs"],
         ["tubes watched by a connection", f"{MAX_WATCHED_TUBES:,} tubes"],
         ["tubes let go in one go by the end of a connection", f"{SLICE_TUBES:,} tubes"],
-        [
-            "a connection's turn",
-            f"{TURN_NS // 10**6} ms divided by the busy connections, at least "
-            f"{MIN_SHARE_NS / 10**6:g} ms and one command",
-        ],
+        ["a connection's turn",
+         f"{TURN_NS // 10**6} ms divided by the busy connections, at least "
+         f"{MIN_SHARE_NS / 10**6:g} ms and one command"],
         ["new connections in one go, each port", f"{MAX_ACCEPTS} connections"],
         ["connections to be accepted", f"{BACKLOG:,} connections"],
-        [
-            "log segment",
-            f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes; "
-            f"default {format.DEFAULT_SEGMENT_BYTES:,}",
-        ],
-    ]
+        ["log segment",
+         f"{format.MIN_SEGMENT_BYTES:,} to {format.MAX_SEGMENT_BYTES:,} bytes; "
+         f"default {format.DEFAULT_SEGMENT_BYTES:,}"],
+    ]  # fmt: skip
 
 
 def test_the_limits_of_extensions_are_those_of_the_code() -> None:
@@ -305,57 +299,39 @@ def test_the_limits_of_extensions_are_those_of_the_code() -> None:
         ["`delete-batch` line, with its CR LF", f"{extensions.MAX_BATCH_LINE_BYTES:,} bytes"],
         ["`tube-policy` line, with its CR LF", f"{extensions.MAX_POLICY_LINE_BYTES:,} bytes"],
         ["bodies of a `reserve-batch`, but for one job", f"{batches.MAX_REPLY_BYTES:,} bytes"],
-        [
-            "reserved in one go by a batch",
-            f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies",
-        ],
-        [
-            "put in the turn in which the last of a `put-batch` comes",
-            f"{put_batches.SOON_JOBS} jobs, {put_batches.SOON_BYTES:,} bytes",
-        ],
+        ["reserved in one go by a batch",
+         f"{batches.BATCH_SLICE_JOBS} jobs, {batches.BATCH_SLICE_BYTES:,} bytes of bodies"],
+        ["put in the turn in which the last of a `put-batch` comes",
+         f"{put_batches.SOON_JOBS} jobs, {put_batches.SOON_BYTES:,} bytes"],
         ["deleted in the turn of a `delete-batch`", f"{batches.BATCH_SLICE_JOBS} jobs"],
         ["done at once while other large work goes on", f"{batches.AT_ONCE_JOBS} jobs"],
         ["jobs on a page of `list-jobs`", f"{extensions.MAX_PAGE_JOBS:,} jobs"],
         ["reserved jobs that a page of `list-jobs` looks at", f"{LOOK_RESERVED:,} jobs"],
         ["described in one go by `list-connections`", f"{SLICE_CONNECTIONS} connections"],
-        [
-            "reserved jobs shown by `list-connections`",
-            f"{SHOWN_RESERVED} jobs of a connection",
-        ],
+        ["reserved jobs shown by `list-connections`",
+         f"{SHOWN_RESERVED} jobs of a connection"],
         ["weight of a tube", f"{extensions.MAX_WEIGHT:,}"],
-        [
-            "a job's time in the mode `weighted-fair`",
-            f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s",
-        ],
-        [
-            "deleted in one go by `flush-tube`",
-            f"{SLICE_JOBS} jobs, of which one with tags counts for {TAGGED_JOBS}; "
-            f"{FLUSH_SLICE_BYTES:,} bytes of bodies",
-        ],
+        ["a job's time in the mode `weighted-fair`",
+         f"{processing_time.MIN_NS // 10**6} ms to {processing_time.MAX_NS // 10**9:,} s"],
+        ["deleted in one go by `flush-tube`",
+         f"{SLICE_JOBS} jobs, of which one with tags counts for {TAGGED_JOBS}; "
+         f"{FLUSH_SLICE_BYTES:,} bytes of bodies"],
         ["let go in one go when their group has ended", f"{RELEASED_JOBS} jobs"],
-        [
-            "tubes that hand out jobs of a concurrency key again in one go",
-            f"{OPENED_LINES:,} tubes",
-        ],
+        ["tubes that hand out jobs of a concurrency key again in one go",
+         f"{OPENED_LINES:,} tubes"],
         ["tubes with a policy of commands", f"{policies.MAX_RULED_TUBES:,} tubes"],
-        [
-            "patterns with a star in the file of policies",
-            f"{policy_keys.MAX_PATTERNS} patterns",
-        ],
+        ["patterns with a star in the file of policies",
+         f"{policy_keys.MAX_PATTERNS} patterns"],
         ["file of policies", f"{MAX_TUBES_FILE_BYTES:,} bytes"],
         ["policies found out in one go after SIGHUP", f"{policies.SLICE_TUBES} tubes"],
         ["counted in one go for a new policy", f"{policies.SLICE_PAGES << PAGE_BITS:,} jobs"],
-        [
-            "ended in one go by `max-age`",
-            f"{SLICE_JOBS} jobs; a dead letter counts for {1 + REWRITTEN_JOBS}, and for one more "
-            f"with each {REWRITTEN_BYTES:,} bytes of its body",
-        ],
-        [
-            "moved in one go by `kick-dead`",
-            f"{dead_kicks.DEAD_SLICE_JOBS} jobs, {dead_kicks.DEAD_SLICE_BYTES:,} bytes of bodies",
-        ],
+        ["ended in one go by `max-age`",
+         f"{SLICE_JOBS} jobs; a dead letter counts for {1 + REWRITTEN_JOBS}, and for one more "
+         f"with each {REWRITTEN_BYTES:,} bytes of its body"],
+        ["moved in one go by `kick-dead`",
+         f"{dead_kicks.DEAD_SLICE_JOBS} jobs, {dead_kicks.DEAD_SLICE_BYTES:,} bytes of bodies"],
         ["looked at in one go by `kick-dead`", f"{dead_kicks.DEAD_LOOK_JOBS:,} dead letters"],
-    ]
+    ]  # fmt: skip
     fields = {row[0]: row[1] for row in table(EXTENSIONS_PAGE, "Fields")}
     assert fields["`count`"] == f"1 to {grammar.MAX_BATCH_JOBS:,}"
     assert fields["`weight`"] == f"1 to {extensions.MAX_WEIGHT:,}"
@@ -381,43 +357,14 @@ def test_the_file_of_policies_on_the_page_is_a_right_one() -> None:
     assert declared.rules_of(b"import.once") == {"max-age": "-"}
 
 
-@pytest.mark.parametrize("name", ["protocol.md", "protocol.zh.md", "extensions.md"])
-def test_the_tables_of_keys_of_statistics_are_what_their_script_writes(name: str) -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "stats.py"))
-    assert (ROOT / "docs" / name).read_text() == script["page"](name)
-
-
-def modules_that_differ() -> set[str]:
-    """Name the modules that say so."""
+def test_what_the_code_calls_a_difference_is_listed_and_nothing_else() -> None:
     modules = (ROOT / "beanstalk_twisted").rglob("*.py")
-    marked = (path for path in modules if "Differs from beanstalkd:" in path.read_text())
-    return {str(path.relative_to(ROOT)) for path in marked}
-
-
-def test_what_the_code_calls_a_difference_is_listed() -> None:
+    marked = [path for path in modules if "Differs from beanstalkd:" in path.read_text()]
     listed = set(_MODULE.findall(section(PROTOCOL, "Differences from beanstalkd")))
-    assert modules_that_differ() <= listed
-
-
-def test_what_is_listed_as_a_difference_is_marked_in_the_code() -> None:
-    listed = set(_MODULE.findall(section(PROTOCOL, "Differences from beanstalkd")))
-    assert listed <= modules_that_differ()
+    assert {str(path.relative_to(ROOT)) for path in marked} == listed
 
 
 # Options and exit codes.
-
-
-def test_the_page_of_options_is_what_its_script_writes() -> None:
-    script = runpy.run_path(str(OPTIONS_PAGE.with_suffix(".py")))
-    assert OPTIONS_PAGE.read_text() == script["page"]()
-
-
-def test_the_tables_of_the_api_are_what_their_script_writes() -> None:
-    page = ROOT / "docs" / "monitoring.md"
-    script = runpy.run_path(str(page.with_name("routes.py")))
-    assert page.read_text() == script["page"](page.read_text())
-    rows = re.findall(r"^\| `[a-z].*", section(page, "API"), re.MULTILINE)
-    assert len(rows) >= len([each for each in ROUTES if each.path.startswith("/api/")])
 
 
 def test_the_default_that_is_shown_of_an_option_is_its_value_without_being_given() -> None:
@@ -433,7 +380,6 @@ def test_the_default_that_is_shown_of_an_option_is_its_value_without_being_given
 
 
 def commands_that_start_a_server() -> Iterator[str]:
-    """Give the options of every server that a page starts."""
     start = re.compile(r"(?:beanstalk-twisted|twistd\b[^\n]*? beanstalk)((?: -[^\n…]*)?)$", re.M)
     for page in PAGES:
         for _, block in _FENCE.findall(page.read_text()):
@@ -535,9 +481,10 @@ def test_the_commands_of_the_audit_are_those_of_the_code() -> None:
 # Architecture.
 
 
-def test_every_module_that_a_page_names_is_there() -> None:
-    named = {name for page in PAGES for name in _MODULE.findall(page.read_text())}
-    assert [each for each in sorted(named) if not (ROOT / each).is_file()] == []
+def test_every_module_and_every_folder_of_tests_that_a_page_names_is_there() -> None:
+    named = {name for _, name in found_in_pages(_MODULE)}
+    named |= {name for _, name in found_in_pages(r"`(tests/[\w/.]*)`")}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_every_package_is_named_in_the_architecture_and_every_name_is_a_package() -> None:
@@ -562,17 +509,11 @@ def test_the_list_of_modules_has_each_with_its_first_sentence() -> None:
             assert any(words.startswith(each) for each in said), path
 
 
-def test_the_folders_of_the_tests_that_are_named_exist() -> None:
-    named = {name for page in PAGES for name in re.findall(r"`(tests/[\w/.]*)`", page.read_text())}
-    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
 # All pages.
 
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """Name the places of a page that a link may lead to."""
     return {slug(found[2]) for found in _HEADING.finditer(_FENCE.sub("", page.read_text()))}
 
 
@@ -601,8 +542,7 @@ PUBLIC_FOLDERS = ("/backup/", "/data", "/etc/", "/opt/beanstalk-twisted", "/run/
 """Where the examples keep things; any other absolute path is one of somebody's machine."""
 
 
-def found_in_pages(pattern: str) -> set[tuple[str, str]]:
-    """Find all that matches in any page, each with its page."""
+def found_in_pages(pattern: str | re.Pattern[str]) -> set[tuple[str, str]]:
     return {
         (str(page.relative_to(ROOT)), found)
         for page in PAGES
@@ -610,23 +550,17 @@ def found_in_pages(pattern: str) -> set[tuple[str, str]]:
     }
 
 
-def test_no_page_knows_the_machine_it_was_written_on() -> None:
+def test_no_page_knows_the_machine_it_was_written_on_or_is_unfinished() -> None:
     paths = found_in_pages(r"(?<![\w./:\])}…$>*-])/[a-z][\w./-]+")
     routes = {"/api/v1", *(route.path.partition("{")[0] for route in ROUTES)} - {"/"}
     known = (*PUBLIC_FOLDERS, *routes)
     assert {path for _, path in paths if path.startswith(known)}
     assert not {(page, path) for page, path in paths if not path.startswith(known)}
-
-
-def test_no_page_has_anything_left_to_do() -> None:
-    assert not found_in_pages(r"\b(?:TODO|TBD|FIXME|XXX)\b")
+    assert not found_in_pages(r"\b(?:TODO|TBD|FIXME|XXX)\b"), "nothing is left to do"
 
 
 def test_no_docstring_only_says_where_another_one_is() -> None:
-    found = []
-    for folder in ("beanstalk_twisted", "binlog_tools"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            text = path.read_text()
-            for match in re.finditer(r'"""\s*See `[^`]+`\.?\s*"""', text):
-                found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}")
-    assert found == []
+    pattern = re.compile(r'"""\s*See `[^`]+`\.?\s*"""')
+    folders = (ROOT / "beanstalk_twisted", ROOT / "binlog_tools")
+    modules = [path for folder in folders for path in folder.rglob("*.py")]
+    assert [path for path in modules if pattern.search(path.read_text())] == []

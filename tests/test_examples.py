@@ -21,7 +21,6 @@ EXAMPLES = ROOT / "examples"
 
 
 def printed(script: Path, *args: object, typed: str = "") -> str:
-    """Run a script that must succeed."""
     done = subprocess.run(
         [sys.executable, script, *map(str, args)], cwd=ROOT, input=typed, capture_output=True,
         text=True, timeout=LIMIT_S,

@@ -23,7 +23,6 @@ NAMES = ("beanstalk", "beanstalk-twisted", "beanstalk-work", "binlog-inspect")
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write them as ``make man`` does."""
     folder = tmp_path_factory.mktemp("man") / "man1"
     subprocess.run(
         [sys.executable, "docs/manual_pages.py", str(folder)], cwd=ROOT, check=True,

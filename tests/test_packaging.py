@@ -103,25 +103,21 @@ def python(tmp_path: Path) -> Path:
 
 
 def site_packages(python: Path) -> Path:
-    """Give the folder that an installer writes to."""
     (folder,) = python.parent.parent.glob("lib/python*/site-packages")
     return folder
 
 
 def install_wheel(python: Path, source: Path, wheel: Path) -> Path:
-    """Install it; the plugin is then in the environment."""
     output_of(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=source)
     return site_packages(python)
 
 
 def install_editable_by_pip(python: Path, source: Path, wheel: Path) -> Path:
-    """``pip install -e``; the plugin stays where it is."""
     output_of(*PIP, "--python", python, "install", *OFFLINE, "-e", source, cwd=source)
     return source
 
 
 def install_editable_by_uv(python: Path, source: Path, wheel: Path) -> Path:
-    """``uv pip install -e``; the plugin stays where it is."""
     uv = (sys.executable, "-m", "uv", "--offline", "--no-cache", "--quiet")
     output_of(*uv, "pip", "install", "--python", python, *OFFLINE, "-e", source, cwd=source)
     return source
@@ -177,7 +173,6 @@ def test_twistd_lists_the_service_outside_the_checkout(
 
 
 def constant(name: str) -> Any:
-    """Read one of setup.py, without running it."""
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
             return ast.literal_eval(node.value)
@@ -203,12 +198,9 @@ def foreign_bases(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield node.name, origins.get(first, first) + dot + rest
 
 
-def test_what_may_be_compiled_is_there_and_below_the_twisted_line() -> None:
-    assert set(COMPILED) <= set(PURE)
-
-
-def test_what_may_be_compiled_is_named_once_and_in_order() -> None:
+def test_what_may_be_compiled_is_named_once_in_order_and_below_the_twisted_line() -> None:
     assert list(COMPILED) == sorted(set(COMPILED))
+    assert set(COMPILED) <= set(PURE)
 
 
 def test_no_class_that_stays_python_is_derived_from_one_that_may_be_compiled() -> None:
@@ -234,7 +226,6 @@ def test_all_tests_that_are_run_on_what_is_compiled_are_there() -> None:
 
 
 def made(words: str, **variables: str) -> str:
-    """Let make say what some words of the Makefile come to."""
     make = shutil.which("make")
     if make is None:
         pytest.skip("make is not installed, so nothing can be asked of the Makefile")
@@ -274,10 +265,7 @@ def test_each_python_that_make_may_take_is_one_that_the_package_says_it_runs_on(
 
 
 def see_whether_it_can_be_compiled(**variables: str) -> tuple[int, str]:
-    """Ask the Makefile, as ``make wheels`` does before it compiles.
-
-    :return: how it ended, and what it said.
-    """
+    """Ask the Makefile, as ``make wheels`` does before it compiles."""
     if shutil.which("make") is None:
         pytest.skip("make is not installed, so nothing can be asked of the Makefile")
     done = subprocess.run(

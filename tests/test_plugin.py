@@ -36,7 +36,6 @@ print([row[0] for row in LaunchOptions().subCommands], "twisted.plugins" in sys.
 
 
 def started(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """Start Python in a folder, with the checkout on its path."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -48,10 +47,7 @@ def started(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def ended(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    """Run Python to its end.
-
-    :return: the exit code, what was printed, and what was complained of.
-    """
+    """Run Python to its end."""
     with started(*arguments, cwd=cwd) as process:
         try:
             printed, complaint = process.communicate(timeout=LIMIT_SECONDS)

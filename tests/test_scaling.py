@@ -17,7 +17,6 @@ PROGRAM = "/opt/beanstalk-twisted/bin/beanstalk-twisted"
 
 
 def units() -> dict[str, str]:
-    """Give the units of the page by their names."""
     found = {}
     for block in blocks(PAGE, "ini"):
         head, _, unit = block.partition("\n")

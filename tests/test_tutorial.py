@@ -36,7 +36,6 @@ class Terminals:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def save(self, name: str, text: str) -> None:
-        """Save a file."""
         (self._folder / name).write_text(self._here(text))
 
     def start(self, command: str) -> None:
@@ -52,7 +51,6 @@ class Terminals:
             self.until("beanstalk tubes", lambda said: "default" in said)
 
     def run(self, command: str) -> str:
-        """Run a command that ends, and give what it prints."""
         done = subprocess.run(
             ["/bin/sh", "-c", self._here(command)], cwd=self._folder, env=self._environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
@@ -67,7 +65,6 @@ class Terminals:
             time.sleep(0.1)
 
     def close(self) -> None:
-        """End what still runs."""
         for name in list(self._running):
             self._stop(name)
 
@@ -83,13 +80,11 @@ class Terminals:
 
 
 def sections() -> Iterator[tuple[str, str]]:
-    """Yield the numbered parts of the page."""
     _, *rest = _SECTION.split(PAGE.read_text())
     return ((title, text) for title, text in zip(rest[::2], rest[1::2], strict=True))
 
 
 def follow(text: str, terminals: Terminals) -> list[str]:
-    """Do what a section says; give what its commands printed."""
     said: list[str] = []
     name = command = ""
     for language, block, file_name in _PIECE.findall(text):

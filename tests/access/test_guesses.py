@@ -7,22 +7,10 @@ import pytest
 from beanstalk_twisted.server.access_control import (
     FIRST_S,
     FORGET_S,
-    LONGEST_S,
     MAX_ADDRESSES,
     Guesses,
 )
 from beanstalk_twisted.server.connections.accepting import place_of
-
-
-def test_each_wrong_one_doubles_the_wait_up_to_the_longest() -> None:
-    guesses = Guesses()
-    waits = []
-    for _ in range(2000):
-        guesses.wrong("a", 0.0)
-        waits.append(guesses.wait_s("a", 0.0))
-    assert waits[:3] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
-    assert waits[7] < LONGEST_S == waits[8] == waits[-1]
-    assert guesses.wait_s("a", LONGEST_S) == 0 == guesses.wait_s("b", 0.0)
 
 
 def test_an_address_is_forgotten_after_a_while_without_one() -> None:

@@ -21,43 +21,11 @@ from beanstalk_twisted.server import access_control
 from beanstalk_twisted.server.access_control import MAX_AT_ONCE, MAX_WAITING
 from beanstalk_twisted.web.logins import LOGIN_S, MAX_LOGINS
 from beanstalk_twisted.web.routes import EVERYTHING, LOGIN, MANAGED, METRICS, OPEN, ROUTES, SOME
-from beanstalk_twisted.wire import rights
-from beanstalk_twisted.wire.dialects import GUARDED
-from beanstalk_twisted.wire.extensions import TAGGED_PUT
-from beanstalk_twisted.wire.rights import Needs, names_of
+from beanstalk_twisted.wire.rights import names_of
 from binlog_tools.access import explain
 from tests.test_docs import ROOT, blocks, names_in, table
 
 PAGE = ROOT / "docs" / "access.md"
-
-OF = {
-    rights.NOTHING: "the connection alone",
-    rights.USED: "the tube in use",
-    rights.WATCHED: "each tube watched",
-    rights.NAMED: "the tube named",
-    rights.JOB: "the job's tube",
-    rights.HELD: "the job's tube; `manage` if the connection has not reserved it",
-    rights.HELD_JOBS: "the same for each job; if one is refused, none is deleted",
-    rights.MOVED: "the job's tube, and `put` of the one it goes to",
-    rights.POLICY: "the tube named; `look` if nothing is changed; `put` of its `dead-letter`",
-    rights.SOME: "any tube",
-    rights.EVERY: "all tubes: by the pattern `*`",
-}
-
-
-def in_words(needs: Needs) -> tuple[str, str]:
-    """Say it as the page does."""
-    right = " or ".join(f"`{name}`" for name in names_of(needs.right))
-    return right or "none", OF[needs.of]
-
-
-def test_each_command_stands_once_in_the_row_of_what_it_needs() -> None:
-    documented = [
-        (name, (row[1], row[2])) for row in table(PAGE, "Commands") for name in names_in([row])
-    ]
-    rows = {(row.name, in_words(row.needs)) for row in (TAGGED_PUT, *GUARDED.rows)}
-    assert len(documented) == len(set(documented))
-    assert set(documented) == rows
 
 
 def test_the_keys_and_roles_are_those_of_the_code() -> None:

@@ -41,7 +41,6 @@ worker = "mail.*"
 
 
 def told(rules: AccessRules, **facts: object) -> str:
-    """Say who a peer is."""
     return rules.identify(Peer(**facts)).name  # type: ignore[arg-type]
 
 
@@ -164,7 +163,6 @@ TABLES = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
 def toml(value: object) -> str:
-    """Write a value as TOML."""
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, bool):
@@ -192,7 +190,6 @@ def test_any_table_is_taken_whole_or_refused_with_a_sentence(
 
 
 def listed(value: object) -> list[object]:
-    """Give a value, or each of a list."""
     return value if isinstance(value, list) else [value]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
+from beanstalk_twisted.wire.dialects import MODERN
 from tests.binlog.memory import MemoryDirectory
 
 LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
@@ -18,14 +19,13 @@ MOST_PIECES = 10_000
 """Bytes of the longest conversation that is also held byte by byte."""
 
 
-def connect(most: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client]:
-    """Start a server and make a connection.
-
-    :param most: bytes of the largest body.
-    """
+def connect(
+    most: int, *, is_logged: bool = False, dialect: str = MODERN.name
+) -> tuple[MemoryServer, Client]:
+    """Start a server and make a connection."""
     directory = MemoryDirectory() if is_logged else None
     server = MemoryServer(directory=directory, max_job_bytes=most)
-    return server, server.connect()
+    return server, server.connect(dialect)
 
 
 def in_pieces(client: Client, sent: bytes) -> bytes:
@@ -37,11 +37,14 @@ def in_pieces(client: Client, sent: bytes) -> bytes:
     return heard
 
 
-def check_conversation(sent: bytes, replies: bytes, most: int, *, is_logged: bool) -> None:
+def check_conversation(
+    sent: bytes, replies: bytes, most: int, *, is_logged: bool, dialect: str = MODERN.name
+) -> None:
     """Expect these replies to what is sent in one packet, and byte by byte."""
-    assert connect(most, is_logged=is_logged)[1].ask(sent) == replies
+    first, second = (connect(most, is_logged=is_logged, dialect=dialect)[1] for _ in range(2))
+    assert first.ask(sent) == replies
     if len(sent) <= MOST_PIECES:
-        assert in_pieces(connect(most, is_logged=is_logged)[1], sent) == replies
+        assert in_pieces(second, sent) == replies
 
 
 def check_lost(sent: bytes, most: int, *, is_cut: bool, reply: bytes = b"BAD_FORMAT\r\n") -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.server.anomalies import MS, Anomalies
@@ -18,13 +16,6 @@ from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
 
 PUT = b"put 0 0 9 1\r\nx\r\n"
-
-
-@pytest.fixture
-def told() -> Iterator[Any]:
-    """Gather the lines of an event."""
-    with capturedLogs() as events:
-        yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
 
 
 WRONG = {
@@ -109,10 +100,7 @@ def test_many_wrong_lines_are_told_once_a_minute(told: Any) -> None:
 
 
 class SlowServer(MemoryServer):
-    """A server on which one look at the clock, when a command has been carried out, takes long.
-
-    :ivar waste_ms: how long it takes.
-    """
+    """A server on which one look at the clock, when a command has been carried out, takes long."""
 
     looks = 0
     waste_ms = 0

@@ -13,23 +13,15 @@ from beanstalk_twisted.jobs.session import Session
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
 from beanstalk_twisted.server.audit import MAX_LINES, SECOND_S, Audit
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
-from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
 
 PUT = b"put 0 0 9 1\r\nx\r\n"
 
-MANAGING = {
-    "kick", "kick-job", "pause-tube", "flush-tube", "flush-buried", "cancel-job", "move-job",
-    "update-job",
-    "tube-policy", "kick-dead", "forget-key", "drain", "undrain", "promote",
-}  # fmt: skip
-
 
 @pytest.fixture
 def told() -> Iterator[Any]:
-    """Gather the lines of the audit."""
     with capturedLogs() as events:
         yield lambda: [line(event) for event in events if event["event"] == "audit"]
 
@@ -41,14 +33,8 @@ def line(event: LogEvent) -> str:
 
 
 def buried(client: Client, count: int = 2) -> None:
-    """Bury so many jobs, from 1 on."""
     for job_id in range(1, count + 1):
         client.ask(PUT + b"reserve\r\nbury %d 0\r\n" % job_id)
-
-
-def test_these_commands_manage() -> None:
-    assert {row.name for row in MODERN.rows if row.manages} == MANAGING
-    assert {row.name for row in v1.DIALECT.rows if row.manages} == {"kick"}
 
 
 def test_each_of_them_is_told_with_its_arguments_its_reply_and_its_jobs(told: Any) -> None:
@@ -90,12 +76,6 @@ def test_what_only_looks_puts_or_works_is_not_told(told: Any) -> None:
         b"peek-buried\r\nlist-jobs default all 9\r\nlist-connections\r\ndelete-batch 1\r\nquit\r\n"
     )
     assert told() == []
-
-
-def test_an_older_client_is_told_of_too(told: Any) -> None:
-    client = MemoryServer().connect(v1.NAME)
-    client.ask(b"kick 5\r\n")
-    assert told() == ["[0] 127.0.0.1:1: kick bound=5 tube=default: KICKED 0"]
 
 
 def test_a_command_in_slices_is_told_when_it_is_answered(told: Any) -> None:

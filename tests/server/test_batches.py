@@ -9,17 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.rules.batches import BATCH_SLICE_JOBS
-from beanstalk_twisted.server.audit import CommandLog
 from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
-from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_BATCH_LINE_BYTES
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
 from tests.server.connections.test_protocol import cut
-
-LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
+from tests.server.conversing import LOGGED, check_conversation
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
 USED = b"list-tube-used\r\n"
@@ -52,25 +49,15 @@ def a_server(*, is_logged: bool = False, max_job_bytes: int = 65_535) -> MemoryS
     return MemoryServer(directory=directory, segment_bytes=1 << 20, max_job_bytes=max_job_bytes)
 
 
-def hear(client: Client, sent: list[bytes]) -> bytes:
-    """Send packets, each in a turn of its own, and give the replies."""
-    return b"".join(client.ask(packet) for packet in sent)
-
-
-@pytest.mark.one_in(3)
 @LOGGED
-@pytest.mark.parametrize("step", [1, 223, 4096, 1 << 20])
-def test_a_conversation_in_packets_of_any_size_has_these_replies(
-    step: int, is_logged: bool
-) -> None:
-    client = a_server(is_logged=is_logged).connect()
-    sent = cut(CONVERSATION, range(step, len(CONVERSATION), step))
-    assert hear(client, sent) == REPLIES
+def test_a_conversation_in_one_packet_and_byte_by_byte(is_logged: bool) -> None:
+    check_conversation(CONVERSATION, REPLIES, 100, is_logged=is_logged)
 
 
 @given(st.sets(st.integers(0, len(CONVERSATION)), max_size=12))
 def test_a_conversation_cut_anywhere_has_the_same_replies(places: set[int]) -> None:
-    assert hear(a_server().connect(), cut(CONVERSATION, places)) == REPLIES
+    client = a_server().connect()
+    assert b"".join(client.ask(packet) for packet in cut(CONVERSATION, places)) == REPLIES
 
 
 def test_a_line_one_past_the_limit_is_answered_when_it_ends_and_costs_no_memory() -> None:
@@ -92,19 +79,6 @@ def test_a_half_close_in_the_middle_of_a_long_line_drops_it() -> None:
     assert client.take() == b""
     assert client.is_closed
     assert b"current-jobs-ready: 300\n" in other.ask(b"stats\r\n")
-
-
-@LOGGED
-def test_a_half_close_behind_a_long_line_is_answered_when_all_is_done(is_logged: bool) -> None:
-    server = a_server(is_logged=is_logged)
-    client = server.connect()
-    client.ask(PUT * MAX_BATCH_JOBS)
-    client.send(line(MAX_BATCH_JOBS) + USED)
-    client.half_close()
-    server.advance()
-    assert client.take() == b"DELETED_BATCH 1000 0\r\n" + USING
-    server.advance()
-    assert client.is_closed
 
 
 def test_a_half_close_behind_a_large_batch_is_answered_and_its_jobs_go_back() -> None:
@@ -204,44 +178,12 @@ def test_a_large_reply_waits_for_the_disk_and_is_not_copied() -> None:
     queue = server.service.queue
     jobs = [queue.state.jobs.get(job_id) for job_id in range(1, 41)]
     assert held == {id(job.body) for job in jobs if job is not None}
-    while io:
-        io.step()
-        server.advance()
+    finish(server, io)
     heard = client.take()
     server.advance()
     heard += client.take()
     assert heard.count(b"RESERVED ") == 40
     assert heard.endswith(b"\r\n" + USING)
-
-
-def test_nothing_is_said_of_a_deletion_that_a_crash_could_undo() -> None:
-    io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=1 << 20)
-    client = server.connect()
-    client.send(PUT * 300)
-    server.advance()
-    while io:
-        io.step()
-        server.advance()
-    client.take()
-    client.send(line(300) + USED)
-    server.advance()
-    assert client.take() == b""
-    while io:
-        io.step()
-        server.advance()
-    assert client.take() == b"DELETED_BATCH 300 0\r\n" + USING
-
-
-def test_what_was_deleted_stays_so_after_a_kill() -> None:
-    server = a_server(is_logged=True)
-    client = server.connect()
-    client.ask(PUT * 400)
-    assert client.ask(line(300)) == b"DELETED_BATCH 300 0\r\n"
-    client.ask(b"reserve-batch 50\r\n")
-    server.kill_and_restart()
-    assert list(server.service.queue.state.jobs) == list(range(301, 401))
-    assert b"current-jobs-ready: 100\n" in server.connect().ask(b"stats\r\n")
 
 
 def test_a_server_that_stops_ends_the_batches_that_were_begun() -> None:
@@ -254,27 +196,12 @@ def test_a_server_that_stops_ends_the_batches_that_were_begun() -> None:
     assert client.take() == b"DELETED_BATCH 1000 0\r\n"
 
 
-# Observers.
-
-
-def test_the_double_records_batches() -> None:
-    double = Beanstalk(uses_reactor=False)
-    client = double.server.connect()
-    client.ask(PUT * 300 + line(250) + b"reserve-batch 2\r\nreserve-batch 3 4\r\n")
-    *_, deleted, reserved, waited = double.commands
-    assert (deleted.name, deleted.args) == ("delete-batch", {"ids": tuple(range(1, 251))})
-    assert deleted.reply == b"DELETED_BATCH 250 0\r\n"
-    assert reserved.args == {"count": 2, "seconds": None}
-    assert reserved.word == "RESERVED_BATCH"
-    assert waited.args == {"count": 3, "seconds": 4}
-    double.close()
-
-
-def test_the_log_of_commands_sees_long_lines() -> None:
-    server = MemoryServer(is_started=False)
-    server.settings = server.settings._replace(verbosity=2)
-    server.start()
-    assert isinstance(server.service.context.observer, CommandLog)
+def test_what_was_deleted_stays_so_after_a_kill() -> None:
+    server = a_server(is_logged=True)
     client = server.connect()
-    assert client.ask(PUT * 2 + line(300)) == b"INSERTED 1\r\nINSERTED 2\r\nDELETED_BATCH 2 298\r\n"
-    assert client.ask(PUT + b"reserve-batch 2\r\n").endswith(b"RESERVED 3 1\r\nx\r\n")
+    client.ask(PUT * 400)
+    assert client.ask(line(300)) == b"DELETED_BATCH 300 0\r\n"
+    client.ask(b"reserve-batch 50\r\n")
+    server.kill_and_restart()
+    assert list(server.service.queue.state.jobs) == list(range(301, 401))
+    assert b"current-jobs-ready: 100\n" in server.connect().ask(b"stats\r\n")

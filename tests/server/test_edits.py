@@ -4,14 +4,11 @@ way, and when the power goes.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from beanstalk_twisted.binlog.records.jobs import Reason
 from beanstalk_twisted.rules.bulk import ROOM_REST_NS
 from beanstalk_twisted.storage.clock import NS
-from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo, finish
@@ -98,14 +95,6 @@ def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bo
     check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
-def test_an_update_in_two_pieces_cut_anywhere() -> None:
-    sent = PUT + update(b"yz") + b"peek 1\r\n"
-    for at in range(len(sent)):
-        _, client = connect(LIMIT)
-        client.send(sent[:at])
-        assert client.ask(sent[at:]) == b"INSERTED 1\r\nUPDATED\r\nFOUND 1 2\r\nyz\r\n"
-
-
 @CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:
@@ -137,13 +126,6 @@ def test_protocol_v1_knows_none_of_them() -> None:
         assert server.connect("v1").ask(word + b"\r\n").startswith(b"UNKNOWN_COMMAND")
 
 
-# The disk.
-
-
-def _same(io: HeldIo) -> HeldIo:
-    return io
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("command", "reply", "is_done"),
@@ -159,7 +141,7 @@ def test_a_power_loss_at_any_operation_leaves_all_of_a_change_or_nothing(
     outcomes: set[tuple[bool, bytes]] = set()
     for operations in range(40):
         io, directory = HeldIo(), MemoryDirectory()
-        server = MemoryServer(directory=directory, io=partial(_same, io), max_job_bytes=LIMIT)
+        server = MemoryServer(directory=directory, io=[io].pop, max_job_bytes=LIMIT)
         client = server.connect()
         client.send(PUT)
         finish(server, io)
@@ -201,34 +183,3 @@ def test_on_a_full_disk_jobs_cannot_be_changed_and_can_be_deleted() -> None:
         bounded.delete(min(bounded.promised))
     assert bounded.ask(line) == b"UPDATED\r\n"
     assert bounded.ask(b"move-job %d a\r\n" % job_id) == b"MOVED\r\n"
-
-
-def test_changes_without_end_fill_no_disk() -> None:
-    bounded = Bounded()
-    assert bounded.put()
-    for number in range(300):
-        line = b"update-job 1 %d 0 60 500\r\n" % number + b"%03d" % number + b"y" * 497 + b"\r\n"
-        assert bounded.ask(line) == b"UPDATED\r\n"
-        assert bounded.ask(b"move-job 1 tube-%d\r\n" % (number % 3)) == b"MOVED\r\n"
-    after = MemoryServer(directory=bounded.directory.after_kill()).connect()
-    assert after.ask(b"peek 1\r\n").startswith(b"FOUND 1 500\r\n299yyy")
-
-
-# The test double.
-
-
-def test_the_double_records_updates_and_plants_answers(beanstalk: Beanstalk) -> None:
-    with beanstalk.connect() as client:
-        client.ask(PUT)
-        beanstalk.answer_next("update-job", "NOT_FOUND")
-        assert client.ask(update(b"no")) == b"NOT_FOUND\r\n"
-        assert client.ask(update(b"yz")) == b"UPDATED\r\n"
-        assert client.ask(b"update-job 1 0 0 60\r\n") == b"UPDATED\r\n"
-        assert client.ask(b"move-job 1 a\r\n") == b"MOVED\r\n"
-    _, planted, first, second, moved = beanstalk.commands
-    assert (planted.body, planted.word) == (b"no", "NOT_FOUND")
-    assert first.args == {"id": 1, "pri": 0, "delay": 0, "ttr": 60, "bytes": 2}
-    assert (first.name, first.body, first.job_id) == ("update-job", b"yz", 1)
-    assert second.args == {"id": 1, "pri": 0, "delay": 0, "ttr": 60}
-    assert second.body == b"yz", "the one that it has"
-    assert (moved.name, moved.args, moved.job_id) == ("move-job", {"id": 1, "tube": "a"}, 1)

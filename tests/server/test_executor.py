@@ -41,12 +41,7 @@ LATE_NS = 10**9
 
 
 class Place:
-    """A queue, one connection's executor, and what it says.
-
-    :ivar now_ns: what the clock says; each look at it takes ``step_ns``.
-    :ivar sent: what was sent, in order; ``delivered`` what others heard.
-    :ivar failures: lines of commands that have failed, and whether they only look.
-    """
+    """A queue, one connection's executor, and what it says."""
 
     def __init__(self, step_ns: int = 0, dialect: Dialect = MODERN) -> None:
         self.now_ns = 0
@@ -61,66 +56,53 @@ class Place:
         self.executor = Executor(self.context, dialect, self.session, self.replies)
 
     def failed(self, line: bytes, has_only_looked: bool) -> Answer:
-        """A command has failed."""
         self.failures.append((line, has_only_looked))
         return INTERNAL_ERROR, 0
 
     def look(self) -> int:
-        """The time."""
         self.now_ns += self.step_ns
         return self.now_ns
 
     def deliver(self) -> None:
-        """Others hear what the queue has for them."""
         self.delivered += [reply.encode() for _, (reply, _) in self.queue.outbox]
         self.queue.outbox.clear()
 
     def write(self, pieces: list[bytes]) -> None:
-        """See `Output.write`."""
         self.sent.append(b"".join(pieces))
 
     def execute(self, data: bytes, ends_ns: int = LATE_NS) -> int:
-        """Carry out, and send what there is to say."""
         try:
             return self.executor.execute(data, self.now_ns, ends_ns)
         finally:
             self.replies.send()
 
     def begin(self, line: bytes) -> IncomingBody:
-        """Begin a `put` that was left."""
         incoming = self.executor.begin_body(line, self.now_ns)
         assert isinstance(incoming, IncomingBody)
         return incoming
 
     def finish(self, incoming: Incoming) -> bytes:
-        """Give the answer to what has come in raw mode."""
         self.executor.finish(incoming, self.now_ns)
         self.replies.send()
         return self.sent.pop()
 
 
 class Onlooker:
-    """An `Observer` that remembers what it was told.
-
-    :ivar planted: what the next command is answered with.
-    """
+    """An `Observer` that remembers what it was told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
         self.planted: Answer | None = None
 
     def command_received(self, session: Session, line: bytes, parsed: Parsed | None) -> None:
-        """See `Observer.command_received`."""
         self.told.append(("received", line, None if parsed is None else parsed[1]))
 
     def plant(self, session: Session, parsed: Parsed, body: bytes | None) -> Answer | None:
-        """See `Observer.plant`."""
         self.told.append(("about to", parsed[0].name, body))
         planted, self.planted = self.planted, None
         return planted
 
     def answered(self, session: Session, reply: Reply, encoded: bytes) -> None:
-        """See `Observer.answered`."""
         self.told.append(("answered", reply, encoded))
 
 
@@ -154,18 +136,6 @@ def test_what_has_not_wholly_come_is_left_and_nothing_of_it_is_done(rest: bytes)
     assert place.queue.state.next_job_id == 1
 
 
-def test_a_body_of_the_largest_size_is_taken() -> None:
-    place = Place()
-    assert place.execute(b"put 0 0 1 %d\r\n%s\r\n" % (LARGEST, bytes(LARGEST))) == ALL
-    assert place.sent == [b"INSERTED 1\r\n"]
-
-
-def test_a_body_without_its_end_is_refused_and_uses_up_an_id() -> None:
-    place = Place()
-    assert place.execute(b"put 0 0 1 1\r\nxyzput 0 0 1 1\r\nx\r\n") == ALL
-    assert place.sent == [b"EXPECTED_CRLF\r\nINSERTED 2\r\n"]
-
-
 def test_wrong_lines_are_answered_where_they_stand_and_count_as_beanstalkd_counts_them() -> None:
     place = Place()
     data = b"use a\r\nfoo\r\n\r\ndelete x\r\nput 0 0 1\r\npause-tube -a 1\r\na\0b\r\nuse b\r\n"
@@ -190,13 +160,6 @@ def test_a_turn_is_divided_among_those_who_want_to_be_served(
     assert place.context.share_ns == share_ns
 
 
-def test_nothing_is_carried_out_behind_a_command_that_waits() -> None:
-    place = Place()
-    assert place.execute(b"reserve\r\nuse a\r\n") == STOPPED
-    assert place.executor.at == len(b"reserve\r\n")
-    assert place.sent == []
-
-
 def test_others_hear_of_a_job_before_the_next_command_is_carried_out() -> None:
     place = Place()
     waiting = place.queue.connect()
@@ -212,13 +175,6 @@ def test_no_command_is_begun_when_the_time_is_up_but_the_first(ends_ns: int, don
     assert place.execute(b"use a\r\n" * 4, ends_ns) == STOPPED
     assert place.sent == [b"USING a\r\n" * done]
     assert place.executor.at == len(b"use a\r\n") * done
-
-
-def test_each_command_has_its_own_time() -> None:
-    place = Place(step_ns=10)
-    place.execute(b"put 0 0 1 1\r\nx\r\n" * 2)
-    jobs = [place.queue.state.jobs.look(job_id) for job_id in (1, 2)]
-    assert [job.created_ns for job in jobs if job is not None] == [0, 10]
 
 
 def test_after_a_fault_it_is_known_which_command_it_was_and_where_the_next_one_begins() -> None:
@@ -242,25 +198,6 @@ def test_it_is_to_be_seen_whether_to_go_on_when_replies_have_left() -> None:
     assert place.sent == [one * enough]
 
 
-def test_a_put_with_junk_is_refused_before_its_body_has_come() -> None:
-    place = Place()
-    assert place.execute(b"put 0 0 1 5 junk\r\nuse a\r\n") == ALL
-    assert place.sent == [b"BAD_FORMAT\r\nUSING a\r\n"]
-    assert place.queue.tally.commands == {"cmd-put": 1, "cmd-use": 1}
-    assert place.queue.state.next_job_id == 1
-
-
-def test_nothing_is_carried_out_behind_a_quit() -> None:
-    place = Place()
-    assert place.execute(b"use a\r\nquit now\r\nuse b\r\n") == STOPPED
-    assert place.executor.is_over
-    assert place.executor.at == len(b"use a\r\nquit now\r\n")
-    assert place.sent == [b"USING a\r\n"]
-
-
-# What comes in pieces.
-
-
 def test_a_body_in_pieces_is_a_job_when_all_of_it_has_come() -> None:
     place = Place()
     incoming = place.begin(b"put 0 0 1 3")
@@ -271,13 +208,6 @@ def test_a_body_in_pieces_is_a_job_when_all_of_it_has_come() -> None:
     assert place.finish(incoming) == b"INSERTED 1\r\n"
     assert place.execute(b"peek 1\r\n") == ALL
     assert place.sent == [b"FOUND 1 3\r\nabc\r\n"]
-
-
-def test_a_body_in_pieces_that_ends_wrongly_is_refused() -> None:
-    place = Place()
-    incoming = place.begin(b"put 0 0 1 1")
-    assert incoming.receive(b"xyz") == b""
-    assert place.finish(incoming) == b"EXPECTED_CRLF\r\n"
 
 
 def test_a_body_that_is_one_byte_too_large_is_skipped_and_uses_up_no_id() -> None:
@@ -298,19 +228,6 @@ def test_a_body_for_which_there_is_no_memory_is_skipped() -> None:
         None, None, b"use",
     ]  # fmt: skip
     assert place.finish(incoming) == b"OUT_OF_MEMORY\r\n"
-
-
-@pytest.mark.parametrize(
-    "pieces", [[b"y\r", b"\nuse"], [b"\r", b"\r", b"\nuse"], [b"\n", b"\r\r\nuse"], [b"\r\nuse"]]
-)
-def test_a_line_that_is_too_long_is_skipped_up_to_its_end_however_it_is_cut(
-    pieces: list[bytes],
-) -> None:
-    place = Place()
-    incoming = place.executor.begin_long_line(b"x" * 224)
-    *rests, last = [incoming.receive(piece) for piece in pieces]
-    assert (set(rests) <= {None}, last) == (True, b"use")
-    assert place.finish(incoming) == b"BAD_FORMAT\r\n"
 
 
 LONG = b"delete-batch " + b"1 " * 130 + b"2"
@@ -351,16 +268,6 @@ def test_a_long_line_has_a_limit_and_is_then_skipped_up_to_its_end(past: int, st
     assert len(place.queue.state.jobs) == (1 if past else 0)
 
 
-def test_a_long_line_that_is_wrong_changes_nothing() -> None:
-    place = Place()
-    place.execute(b"put 0 0 1 1\r\nx\r\n")
-    for line in (LONG + b" x", LONG + b" ", LONG + b"\0", b"delete-batch" + b" 1" * 1001):
-        incoming = place.executor.begin_long_line(line[:224])
-        assert incoming.receive(line + b"\r\n") == b""
-        assert place.finish(incoming) == b"BAD_FORMAT\r\n"
-    assert list(place.queue.state.jobs) == [1]
-
-
 def test_an_observer_hears_of_long_lines() -> None:
     place = Place()
     place.context.observer = onlooker = Onlooker()
@@ -392,16 +299,6 @@ def test_what_an_observer_plants_is_answered_to_a_long_line_too() -> None:
     assert list(place.queue.state.jobs) == [1]
 
 
-def test_v1_has_no_long_lines() -> None:
-    place = Place(dialect=v1.DIALECT)
-    incoming = place.executor.begin_long_line(LONG[:224])
-    assert incoming.receive(LONG + b"\r\nuse") == b"use"
-    assert place.finish(incoming) == b"BAD_FORMAT\r\n"
-
-
-# Failures.
-
-
 @pytest.mark.parametrize(
     ("data", "has_only_looked"), [(b"stats\r\n", True), (b"put 0 0 1 1\r\nx\r\n", False)]
 )
@@ -428,9 +325,6 @@ def test_a_collected_put_that_fails_is_known_by_its_line() -> None:
     with pytest.raises(AttributeError):
         place.executor.finish(incoming, 0)
     assert place.executor.line == b"put 0 0 1 1"
-
-
-# Who looks on.
 
 
 def test_an_observer_hears_of_each_command_its_body_and_its_answer_in_order() -> None:
@@ -465,26 +359,6 @@ def test_what_an_observer_plants_is_answered_instead() -> None:
         ("about to", "put", b"y"), ("answered", NOT_FOUND, b"NOT_FOUND\r\n"),
     ]  # fmt: skip
     assert place.queue.tally.total_jobs == 0
-
-
-def test_an_observer_hears_of_a_line_that_is_too_long() -> None:
-    place = Place()
-    onlooker = place.context.observer = Onlooker()
-    incoming = place.executor.begin_long_line(b"x" * 224)
-    incoming.receive(b"x\r\n")
-    place.finish(incoming)
-    assert onlooker.told == [
-        ("received", b"x" * 224, None), ("answered", BAD_FORMAT, b"BAD_FORMAT\r\n"),
-    ]  # fmt: skip
-
-
-# The words of a dialect.
-
-
-def test_answers_are_written_in_the_words_of_the_dialect() -> None:
-    place = Place(dialect=v1.DIALECT)
-    assert place.execute(b"put 5 1\r\nx\r\nreserve\r\nfoo\r\nrelease 1 7\r\n") == ALL
-    assert place.sent == [b"INSERTED\r\nRESERVED 1 5 1\r\nx\r\nUNKNOWN_COMMAND\r\nRELEASED\r\n"]
 
 
 def test_a_connection_whose_answer_has_no_words_is_over() -> None:

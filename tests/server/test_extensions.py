@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
-from beanstalk_twisted.testing import Beanstalk
+from beanstalk_twisted.storage.io_thread import InlineIo
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.replies import MAX_WHY_BYTES, CannotHandOver, HandingOver
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
+from tests.server.conversing import LOGGED, check_conversation
 
 MANY = 3 * SLICE_JOBS
 
 
-def filled(count: int = MANY, *, io: HeldIo | None = None) -> MemoryServer:
-    """Start a server with a log and so many ready jobs."""
-    directory = MemoryDirectory()
-    server = MemoryServer(directory=directory) if io is None else MemoryServer(
-        directory=directory, io=lambda: io
-    )  # fmt: skip
+def filled(io: HeldIo | None = None) -> MemoryServer:
+    server = MemoryServer(directory=MemoryDirectory(), io=InlineIo if io is None else lambda: io)
     client = server.connect()
-    client.send(b"put 0 0 60 1\r\nx\r\n" * count)
-    server.advance()
-    while io:
-        io.step()
-        server.advance()
-    assert client.take().count(b"INSERTED") == count
+    client.send(b"put 0 0 60 1\r\nx\r\n" * MANY)
+    finish(server, HeldIo() if io is None else io)
+    assert client.take().count(b"INSERTED") == MANY
     return server
+
+
+CONVERSATIONS = {
+    "flushes": (
+        b"put 0 0 1 18\r\nflush-tube default\r\nflush-tube a\r\nflush-tube default 1\r\n"
+        b"flush-tube\r\nflush-tube -a\r\npeek 1\r\nflush-tube default all\r\n",
+        b"INSERTED 1\r\nNOT_FOUND\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nBAD_FORMAT\r\n"
+        b"FOUND 1 18\r\nflush-tube default\r\nFLUSHED 1\r\n",
+    ),
+    "weights and modes": (
+        b"watch a 3\r\nwatch b 1\r\nignore default\r\nreserve-mode weighted\r\nuse b\r\n"
+        b"put 0 0 60 1\r\nx\r\nput 0 0 60 19\r\nreserve-mode fifo\r\n\r\nreserve-mode x\r\n"
+        b"watch a 1001\r\nreserve-with-timeout 0\r\nreserve\r\nreserve-mode fifo\r\n",
+        b"WATCHING 2\r\nWATCHING 3\r\nWATCHING 2\r\nUSING weighted\r\nUSING b\r\n"
+        b"INSERTED 1\r\nINSERTED 2\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nRESERVED 1 1\r\nx\r\n"
+        b"RESERVED 2 19\r\nreserve-mode fifo\r\n\r\nUSING fifo\r\n",
+    ),
+    "policies": (
+        b"put 0 0 1 1\r\nx\r\ntube-policy default max-jobs=1 max-reserves=3\r\nput 0 0 1 1\r\nx\r\n"
+        b"tube-policy default\r\nbogus\r\n",
+        b"INSERTED 1\r\nPOLICY\r\nOUT_OF_MEMORY\r\n"
+        b"OK 82\r\n---\nmax-reserves: 3\nmax-reserves-from: command\nmax-jobs: 1\n"
+        b"max-jobs-from: command\n\r\nUNKNOWN_COMMAND\r\n",
+    ),
+}
+
+
+@LOGGED
+@pytest.mark.parametrize("title", CONVERSATIONS)
+def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
+    check_conversation(*CONVERSATIONS[title], 1000, is_logged=is_logged)
 
 
 def test_a_flush_is_answered_in_its_place_and_others_are_served_meanwhile() -> None:
@@ -42,25 +65,6 @@ def test_a_flush_is_answered_in_its_place_and_others_are_served_meanwhile() -> N
     assert client.take() == (
         b"USING default\r\nFLUSHED %d\r\nNOT_FOUND\r\nUNKNOWN_COMMAND\r\n" % MANY
     )
-
-
-@pytest.mark.parametrize("cut", range(1, 15))
-def test_a_flush_may_come_in_pieces_and_behind_a_body(cut: int) -> None:
-    line = b"put 0 0 1 1\r\nx\r\nflush-tube a\r\nflush-tube default all\r\n"
-    client = MemoryServer().connect()
-    replies = b""
-    for at in range(0, len(line), cut):
-        replies += client.ask(line[at : at + cut])
-    assert replies == b"INSERTED 1\r\nFLUSHED 0\r\nFLUSHED 1\r\n"
-
-
-def test_a_bad_line_changes_nothing_and_a_body_is_no_command() -> None:
-    client = MemoryServer().connect()
-    assert client.ask(b"put 0 0 1 18\r\nflush-tube default\r\n") == b"INSERTED 1\r\n"
-    assert client.ask(b"flush-tube default 1\r\nflush-tube\r\nflush-tube -a\r\n") == (
-        b"BAD_FORMAT\r\n" * 3
-    )
-    assert client.ask(b"peek 1\r\n") == b"FOUND 1 18\r\nflush-tube default\r\n"
 
 
 @pytest.mark.parametrize("is_half", [False, True])
@@ -77,30 +81,12 @@ def test_a_flush_ends_though_the_peer_does(is_half: bool) -> None:
     assert b"current-jobs-ready: 0\n" in other.ask(b"stats-tube default\r\n")
 
 
-def test_a_flush_is_answered_when_all_of_it_is_durable_and_not_before() -> None:
-    io = HeldIo()
-    server = filled(io=io)
-    client = server.connect()
-    client.send(b"flush-tube default\r\n")
-    server.advance()
-    assert (client.take(), len(server.service.queue.state.jobs)) == (b"", 0)
-    replies = b""
-    while not replies:
-        io.step()
-        server.advance()
-        replies = client.take()
-    assert replies == b"FLUSHED %d\r\n" % MANY
-    assert server.directory is not None
-    found = MemoryServer(directory=server.directory.after_power_loss())
-    assert len(found.service.queue.state.jobs) == 0
-
-
 @pytest.mark.parametrize("steps", range(6))
 def test_a_flush_that_was_answered_survives_a_kill_and_one_that_was_not_loses_nothing_else(
     steps: int,
 ) -> None:
     io = HeldIo()
-    server = filled(io=io)
+    server = filled(io)
     client = server.connect()
     client.send(b"use a\r\nput 0 0 60 1\r\ny\r\nflush-tube default\r\n")
     server.advance()
@@ -119,16 +105,6 @@ def test_a_flush_that_was_answered_survives_a_kill_and_one_that_was_not_loses_no
     assert steps in range(1, 5) or (b"FLUSHED" in replies) == (steps == 5)
 
 
-def test_the_double_records_a_flush_and_answers_it_as_planted(beanstalk: Beanstalk) -> None:
-    beanstalk.put(b"x", tube="mail")
-    beanstalk.answer_next("flush-tube", "OUT_OF_MEMORY")
-    with beanstalk.connect() as client:
-        assert client.ask(b"flush-tube mail\r\n" * 2) == b"OUT_OF_MEMORY\r\nFLUSHED 1\r\n"
-    first, second = [each for each in beanstalk.commands if each.name == "flush-tube"]
-    assert (first.tube, first.word, second.word) == ("mail", "OUT_OF_MEMORY", "FLUSHED")
-    assert second.args == {"tube": "mail", "state": "all"}
-
-
 def test_a_list_is_answered_in_its_place_between_other_commands() -> None:
     client = MemoryServer().connect()
     client.ask(b"put 0 0 60 1\r\nx\r\n" * 3)
@@ -139,15 +115,6 @@ def test_a_list_is_answered_in_its_place_between_other_commands() -> None:
     head, _, document = reply.partition(b"\r\n")
     assert head == b"OK %d" % (len(document) - 2)
     assert document.startswith(b"---\njobs:\n- id: 3\n") and b"cursor" not in document
-
-
-def test_a_page_of_many_jobs_that_nobody_reads_ends_with_its_connection() -> None:
-    server = filled()
-    client, other = server.connect(), server.connect()
-    client.send(b"list-jobs default all 1000\r\n" * 10)
-    client.hang_up()
-    server.advance()
-    assert other.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
 def test_connections_are_listed_with_their_peers_and_what_waits_of_them() -> None:
@@ -179,24 +146,6 @@ def test_what_has_come_of_an_unfinished_job_is_buffered(sent: bytes, held: int) 
     assert shown.startswith(b"%d\n" % held)
 
 
-WEIGHED = (
-    b"watch a 3\r\nwatch b 1\r\nignore default\r\nreserve-mode weighted\r\nuse b\r\n"
-    b"put 0 0 60 1\r\nx\r\nput 0 0 60 19\r\nreserve-mode fifo\r\n\r\nreserve-mode x\r\n"
-    b"watch a 1001\r\nreserve-with-timeout 0\r\nreserve\r\nreserve-mode fifo\r\n"
-)
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 7, 50, 1000])
-def test_weights_and_modes_may_come_in_pieces_and_between_bodies(cut: int) -> None:
-    client = MemoryServer().connect()
-    replies = b"".join(client.ask(WEIGHED[at : at + cut]) for at in range(0, len(WEIGHED), cut))
-    assert replies == (
-        b"WATCHING 2\r\nWATCHING 3\r\nWATCHING 2\r\nUSING weighted\r\nUSING b\r\n"
-        b"INSERTED 1\r\nINSERTED 2\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nRESERVED 1 1\r\nx\r\n"
-        b"RESERVED 2 19\r\nreserve-mode fifo\r\n\r\nUSING fifo\r\n"
-    )
-
-
 def test_a_mode_behind_a_reserve_that_waits_is_set_when_that_has_ended() -> None:
     server = MemoryServer()
     client, other = server.connect(), server.connect()
@@ -209,18 +158,6 @@ def test_a_mode_behind_a_reserve_that_waits_is_set_when_that_has_ended() -> None
     client.hang_up()
     assert other.ask(b"use a\r\nput 0 0 60 1\r\nx\r\n") == b"USING a\r\nINSERTED 1\r\n"
     assert b"current-watching: 0\n" in other.ask(b"stats-tube a\r\n")
-
-
-def test_the_double_records_a_weight(beanstalk: Beanstalk) -> None:
-    with beanstalk.connect() as client:
-        client.ask(b"watch mail 5\r\nreserve-mode weighted\r\n")
-    first, second = beanstalk.commands[:2]
-    assert (first.name, first.args, first.word) == (
-        "watch", {"tube": "mail", "weight": 5}, "WATCHING",
-    )  # fmt: skip
-    assert (second.name, second.args, second.word) == (
-        "reserve-mode", {"mode": "weighted"}, "USING",
-    )  # fmt: skip
 
 
 def test_promote_takes_a_name_or_none_and_no_empty_one() -> None:
@@ -248,9 +185,5 @@ def test_why_nobody_is_handed_over_to_is_one_line_that_clients_can_take() -> Non
     said = b"CANNOT_HAND_OVER %s\r\n" % (b"?" * MAX_WHY_BYTES)
     for size in (MAX_WHY_BYTES, MAX_WHY_BYTES + 1):
         refusal = CannotHandOver("\xe9" * size)
-        server.service.queue.hand_over = partial(_always, refusal)
+        server.service.queue.hand_over = {"b": refusal}.__getitem__
         assert client.ask(b"promote b\r\n") == said
-
-
-def _always(refusal: CannotHandOver, name: str) -> CannotHandOver:
-    return refusal

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.jobs.figures import (
     HOT_JOB_BYTES,
@@ -27,13 +25,6 @@ REFUSED = b"OUT_OF_MEMORY\r\n"
 
 EMPTY = TUBE_BYTES
 """What an empty server counts: the tube `default`."""
-
-
-@pytest.fixture
-def told() -> Iterator[Any]:
-    """Gather the lines of an event."""
-    with capturedLogs() as events:
-        yield lambda name: [formatEvent(each) for each in events if each["event"] == name]
 
 
 def limited(most_bytes: int, *, is_logged: bool = False) -> tuple[MemoryServer, Client]:
@@ -77,17 +68,6 @@ def test_a_batch_is_taken_as_a_whole_up_to_the_limit() -> None:
     sent = b"put-batch 10\r\n" + put(1000, b"0 0 60") * 10
     assert limited(EMPTY + 10 * one)[1].ask(sent).startswith(b"INSERTED")
     assert limited(EMPTY + 10 * one - 1)[1].ask(sent) == REFUSED
-
-
-def test_old_clients_are_told_that_nothing_was_put() -> None:
-    server, _ = limited(EMPTY)
-    assert server.connect("v1").ask(put(0, b"put 0")) == b"NOT_INSERTED\r\n"
-
-
-def test_a_deletion_makes_room_for_the_next_job_at_once() -> None:
-    _, client = limited(EMPTY + 2 * (HOT_JOB_BYTES + 3000))
-    assert client.ask(put(3000) * 3) == b"INSERTED 1\r\nINSERTED 2\r\n" + REFUSED
-    assert client.ask(b"delete 1\r\n" + put(3000) * 2) == (b"DELETED\r\nINSERTED 4\r\n" + REFUSED)
 
 
 FULL = [
@@ -135,20 +115,6 @@ def test_a_new_body_needs_room_beside_the_old_one_while_it_comes() -> None:
     assert server.service.memory.used_bytes == EMPTY + HOT_JOB_BYTES + 1000
 
 
-def test_dead_letters_are_made_and_kicked_where_jobs_take_all_they_may() -> None:
-    server, client = limited(EMPTY + HOT_JOB_BYTES + 100)
-    assert client.ask(b"tube-policy default max-reserves=1\r\n") == b"POLICY\r\n"
-    assert client.ask(put(100)).startswith(b"INSERTED")
-    assert client.ask(b"reserve\r\n").startswith(b"RESERVED")
-    assert client.ask(b"release 1 0 0\r\n").startswith((b"RELEASED", b"BURIED"))
-    assert server.service.queue.state.dead_letters.of(b"default") is not None
-    assert client.ask(put(100)) == REFUSED
-    assert client.ask(b"kick-dead default 1\r\n") == b"KICKED 1\r\n"
-
-
-# What counts.
-
-
 def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
     server, client = limited(1 << 20)
     used = server.service.memory.used_bytes
@@ -165,7 +131,6 @@ def test_what_is_counted_of_each_job_is_gone_with_it() -> None:
 
 
 def recounted(server: MemoryServer) -> int:
-    """Add up what is there."""
     state = server.service.queue.state
     total = TUBE_BYTES * len(state.tubes) + KEY_BYTES * state.unique.remembered
     for tube in state.tubes.in_order:
@@ -246,9 +211,6 @@ def test_bodies_that_come_slowly_on_many_connections_are_bounded_together() -> N
     assert client.ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
-# What is said.
-
-
 def test_it_is_told_when_jobs_take_all_they_may_and_when_they_did_not_for_a_minute(
     told: Any,
 ) -> None:
@@ -285,9 +247,3 @@ def test_a_server_starts_with_more_than_jobs_may_take_and_says_so(told: Any) -> 
     client.send(b"delete 5\r\n" + put(1))
     server.advance(1)
     assert client.take().startswith(b"DELETED\r\nINSERTED")
-
-
-def test_a_server_without_a_limit_takes_what_comes() -> None:
-    server, client = limited(0)
-    assert client.ask(put(1 << 20) * 4).count(b"INSERTED") == 4
-    assert server.service.why_not_ready() == ""

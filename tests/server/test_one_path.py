@@ -17,7 +17,7 @@ from beanstalk_twisted.testing.recording import Recorder
 from beanstalk_twisted.wire import v1
 from beanstalk_twisted.wire.dialects import MODERN
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
 from tests.oracle import OracleFactory
 
 CLIENTS = 3
@@ -30,16 +30,9 @@ BODY = st.one_of(
     st.sampled_from([b"\r\n", b"a\r\nb", b"\r", b"delete 1\r\n", b"x" * LARGEST]),
 )
 ID_COMMANDS = (
-    b"delete",
-    b"reserve-batch",
-    b"delete-batch",
-    b"touch",
-    b"kick-job",
-    b"peek",
-    b"reserve-job",
-    b"kick",
-    b"release",
-)
+    b"delete", b"reserve-batch", b"delete-batch", b"touch", b"kick-job", b"peek", b"reserve-job",
+    b"kick", b"release",
+)  # fmt: skip
 OTHERS = (
     b"reserve\r\n", b"reserve-with-timeout 0\r\n", b"reserve-with-timeout 1\r\n", b"use a\r\n",
     b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n", b"peek-ready\r\n",
@@ -109,7 +102,6 @@ MOMENTS = (b"0", b"1700000000", b"1700000001", b"6000000000", b"9" * 30, b"-1", 
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """Draw a batch; often something is wrong with it."""
     jobs = []
     for body in draw(st.lists(BODY, max_size=4)):
         line = draw(st.sampled_from(JOB_LINES[:5] if draw(st.booleans()) else JOB_LINES))
@@ -123,7 +115,6 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def puts_at(draw: st.DrawFn) -> bytes:
-    """Draw a put for a moment."""
     body, line = draw(BODY), draw(st.sampled_from(JOB_LINES))
     words = line.split(b" ", 1)
     rest = words[1].split(b" ", 1)[-1] if len(words) > 1 else b""
@@ -213,25 +204,20 @@ class Path:
         return [client.take() for client in self.clients]
 
     def end(self) -> list[bytes]:
-        """Half-close all, let the disk do all, and read the rest."""
         for client in self.clients:
             client.half_close()
         self.server.advance(10)
-        while self.io:
-            self.io.step()
-            self.server.advance()
+        finish(self.server, self.io)
         return [client.take() for client in self.clients] + [counters(self.server)]
 
 
 def counters(server: MemoryServer) -> bytes:
-    """Ask for the statistics that are the same in each run."""
     asking: Client = server.connect()
     lines = asking.ask(b"stats\r\n").split(b"\n")
     return b"\n".join(line for line in lines if line.startswith((b"cmd-", b"current-", b"total-")))
 
 
 def observed(dialect: str, *, is_logged: bool) -> Path:
-    """Make a server that somebody looks on at."""
     path = Path(dialect, is_logged=is_logged)
     Recorder().look_on(path.server.service, path.server.clock)
     return path
@@ -275,7 +261,6 @@ def test_what_comes_while_others_hear_of_it_waits_for_its_turn() -> None:
 
 
 def telling() -> MemoryServer:
-    """Start a server that tells its log of each command."""
     server = MemoryServer(is_started=False)
     server.settings = server.settings._replace(verbosity=2)
     server.start()

@@ -10,6 +10,7 @@ from beanstalk_twisted.testing.memory_server import STARTED_S, MemoryServer
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
 from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES
 from tests.binlog.memory import MemoryDirectory
+from tests.rules.memory import Scarce
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
 LIMIT = 20
@@ -17,7 +18,6 @@ LIMIT = 20
 
 
 def job(body: bytes = b"x", line: bytes = b"0 0 60 %d") -> bytes:
-    """Make a job of a batch."""
     return (line % len(body) if b"%d" in line else line) + b"\r\n" + body + b"\r\n"
 
 
@@ -26,7 +26,6 @@ def batch(*jobs: bytes) -> bytes:
 
 
 def inserted(first: int, count: int) -> bytes:
-    """Give the reply to a batch."""
     ids = range(first, first + count)
     return b"INSERTED_BATCH %d\r\n" % count + b"".join(b"INSERTED %d\r\n" % each for each in ids)
 
@@ -158,13 +157,6 @@ def test_others_are_served_while_a_batch_comes() -> None:
     assert client.ask(sent[-1:]) == inserted(2, 2)
 
 
-def test_a_batch_is_there_after_a_kill_when_it_was_answered() -> None:
-    server, client = connect(LIMIT, is_logged=True)
-    assert client.ask(batch(*[GOOD] * 50)) == inserted(1, 50)
-    server.kill_and_restart()
-    assert len(server.service.queue.state.jobs) == 50
-
-
 @pytest.mark.parametrize("body", [b"", b"y" * 300])
 def test_a_batch_that_is_many_segments_long_is_taken(body: bytes) -> None:
     directory = MemoryDirectory()
@@ -178,28 +170,17 @@ def test_a_batch_that_is_many_segments_long_is_taken(body: bytes) -> None:
     assert len(server.service.queue.state.jobs) == 2 * MAX_BATCH_JOBS
 
 
-class Scarce:
-    """Memory for so many bytes."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def takes(self, size: int) -> bool:
-        """See `Memory.takes`."""
-        self.left -= size
-        return self.left >= 0
+class Spent(Scarce):
+    """Memory that has so many bytes in all."""
 
     def takes_all(self, size: int, growth: int) -> bool:
-        """See `Memory.takes_all`."""
-        return self.takes(size)
-
-    def hold(self, change: int) -> None:
-        """See `Memory.hold`."""
+        self._most_bytes -= size
+        return self._most_bytes >= 0
 
 
 def test_a_batch_for_which_there_is_no_memory_is_read_and_dropped() -> None:
     server, client = connect(LIMIT)
-    server.service.queue.memory = Scarce(40)
+    server.service.queue.memory = Spent(40)
     sent = batch(*[job(b"y" * 15)] * 4)
     client.send(sent[:-5])
     incoming = client.protocol._incoming
@@ -215,27 +196,6 @@ def test_what_is_skipped_takes_no_memory() -> None:
     incoming = client.protocol._incoming
     assert isinstance(incoming, IncomingJobs) and not incoming.jobs
     assert client.ask(b"x\r\n") == b"BAD_FORMAT\r\n"
-
-
-# The test double.
-
-
-def test_the_double_records_both_and_plants_answers(beanstalk: Beanstalk) -> None:
-    with beanstalk.connect() as client:
-        client.ask(b"use mail\r\n")
-        assert client.ask(batch(GOOD, GOOD)) == inserted(1, 2)
-        client.ask(b"put-at 3 0 60 1\r\nz\r\n")
-        client.ask(b"put-batch x\r\n")
-    *_, together, single, wrong = beanstalk.commands
-    assert (together.name, together.args, together.tube) == (
-        "put-batch",
-        {"count": 2, "batch-key": None},
-        "mail",
-    )
-    assert (together.word, together.body) == ("INSERTED_BATCH", None)
-    assert (single.name, single.tube, single.body, single.job_id) == ("put-at", "mail", b"z", 3)
-    assert single.args == {"pri": 3, "unix-seconds": 0, "ttr": 60, "bytes": 1}
-    assert (wrong.name, wrong.line, wrong.word) == ("", b"put-batch x", "BAD_FORMAT")
 
 
 def test_the_double_answers_both_as_planted(beanstalk: Beanstalk) -> None:

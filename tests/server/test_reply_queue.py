@@ -15,12 +15,7 @@ from beanstalk_twisted.wire.replies import Found, Reserved
 
 
 class Place:
-    """One connection's replies, its output and its connection.
-
-    :ivar sent: what was sent, in order, and ``pieces`` how.
-    :ivar told: what the connection was told.
-    :ivar fails: whether the output does.
-    """
+    """One connection's replies, its output and its connection."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -30,23 +25,23 @@ class Place:
         self.durability = Durability()
         self.replies = ReplyQueue(self.durability, self, self)
 
+    def say(self, text: bytes, lsn: int) -> None:
+        self.replies.add(text, lsn)
+        self.replies.send()
+
     def write(self, pieces: list[bytes]) -> None:
-        """See `Output.write`."""
         if self.fails:
             raise MemoryError
         self.pieces.append(pieces)
         self.sent.append(b"".join(pieces))
 
     def replies_held(self) -> None:
-        """See `Connection.replies_held`."""
         self.told.append("held")
 
     def replies_released(self) -> None:
-        """See `Connection.replies_released`."""
         self.told.append("released")
 
     def break_off(self) -> None:
-        """See `Connection.break_off`."""
         self.told.append("break off")
         self.replies.forget()
 
@@ -83,18 +78,6 @@ def test_large_replies_that_wait_for_the_disk_count_as_bodies_on_their_way(is_lo
     assert room.taken_bytes == 0
 
 
-def test_a_large_body_waits_for_the_disk_from_where_it_lies_too() -> None:
-    place = Place()
-    reply = Reserved(1, bytes(MAX_JOINED_BYTES), 0)
-    place.replies.add(b"a\r\n", 0)
-    place.replies.add_job(reply, 5)
-    assert place.sent == [b"a\r\n"]
-    assert place.replies.held_bytes == len(reply.encode())
-    place.durability.advance(5)
-    assert b"".join(place.pieces[-1]) == reply.encode()
-    assert any(piece is reply.body for piece in place.pieces[-1])
-
-
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_reply_in_pieces_is_sent_as_they_are_behind_what_was_said_before(is_held: bool) -> None:
     place = Place()
@@ -107,8 +90,7 @@ def test_a_reply_in_pieces_is_sent_as_they_are_behind_what_was_said_before(is_he
         place.durability.advance(5)
     assert b"".join(place.sent) == b"AB%bC%bD" % (body, body)
     assert [piece for piece in place.pieces[-1] if piece is body] == [body, body]
-    place.replies.add(b"E", 0)
-    place.replies.send()
+    place.say(b"E", 0)
     assert place.sent[-1] == b"E"
 
 
@@ -143,30 +125,9 @@ def test_replies_are_held_from_the_first_on_that_the_disk_does_not_have() -> Non
     assert (replies.is_holding, replies.held_bytes) == (False, 0)
 
 
-def test_several_held_replies_leave_as_one() -> None:
-    place = Place()
-    for lsn, text in ((1, b"a"), (2, b"b"), (3, b"c")):
-        place.replies.add(text, lsn)
-        place.replies.send()
-    place.durability.advance(2)
-    assert place.pieces == [[b"a", b"b"]]
-
-
-def test_what_comes_behind_held_replies_is_held_too() -> None:
-    place = Place()
-    place.replies.add(b"a", 1)
-    place.replies.send()
-    place.replies.add(b"b", 0)
-    place.replies.send()
-    assert place.sent == []
-    place.durability.advance(1)
-    assert place.sent == [b"ab"]
-
-
 def test_a_connection_is_told_when_replies_are_held_and_when_they_were_sent() -> None:
     place = Place()
-    place.replies.add(b"a", 1)
-    place.replies.send()
+    place.say(b"a", 1)
     assert (place.told, len(place.durability.holding)) == (["held"], 1)
     place.durability.advance(1)
     assert (place.told, len(place.durability.holding)) == (["held", "released"], 0)
@@ -183,8 +144,7 @@ def test_a_queue_that_holds_replies_anew_while_it_is_released_waits_once() -> No
                 self.replies.send()
 
     place = Eager()
-    place.replies.add(b"a", 1)
-    place.replies.send()
+    place.say(b"a", 1)
     place.durability.advance(1)
     assert (place.sent, len(place.durability.holding)) == ([b"a"], 1)
     place.durability.advance(2)
@@ -215,13 +175,11 @@ def test_a_reply_that_cannot_be_sent_costs_its_connection_and_no_other(is_held: 
 
 def test_nobody_hears_what_was_forgotten() -> None:
     place = Place()
-    place.replies.add(b"a", 1)
-    place.replies.send()
+    place.say(b"a", 1)
     place.replies.add(b"b", 1)
     place.replies.forget()
     place.durability.advance(1)
-    place.replies.add(b"c", 2)
-    place.replies.send()
+    place.say(b"c", 2)
     assert (place.sent, place.told, len(place.durability.holding)) == ([], ["held"], 0)
 
 
@@ -237,11 +195,9 @@ class Leased(Place):
 
 def test_without_a_lease_replies_are_held_whatever_they_tell_of() -> None:
     place = Leased()
-    place.replies.add(b"a", 0)
-    place.replies.send()
+    place.say(b"a", 0)
     place.durability.advance(5)
-    place.replies.add(b"b", 5)
-    place.replies.send()
+    place.say(b"b", 5)
     assert (place.sent, place.told, place.replies.held_bytes) == ([], ["held", "held"], 2)
     place.lease.accepted(0)
     place.durability.advance(5)
@@ -252,14 +208,11 @@ def test_without_a_lease_replies_are_held_whatever_they_tell_of() -> None:
 def test_the_lease_is_asked_at_the_moment_of_each_sending_and_release() -> None:
     place = Leased()
     place.lease.accepted(0)
-    place.replies.add(b"a", 0)
-    place.replies.send()
-    place.replies.add(b"b", 3)
-    place.replies.send()
+    place.say(b"a", 0)
+    place.say(b"b", 3)
     place.now_ns = 9_000_000_000
     place.durability.advance(3)
-    place.replies.add(b"c", 0)
-    place.replies.send()
+    place.say(b"c", 0)
     assert place.sent == [b"a"]
     place.now_ns -= 1
     place.durability.advance(3)
@@ -271,8 +224,7 @@ def test_after_the_end_of_the_lease_nothing_leaves_any_more() -> None:
     place.lease.accepted(0)
     place.lease.end()
     place.lease.accepted(1)
-    place.replies.add(b"a", 0)
-    place.replies.send()
+    place.say(b"a", 0)
     place.durability.advance(9)
     assert place.sent == []
 

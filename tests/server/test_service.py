@@ -8,7 +8,6 @@ import errno
 from typing import cast
 
 import pytest
-from twisted.internet.address import IPv4Address
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
@@ -27,17 +26,12 @@ DAY_S = 86_400
 
 
 def logged(io: HeldIo | None = None) -> MemoryServer:
-    """Start a server with a log on a new disk."""
     if io is None:
         return MemoryServer(directory=MemoryDirectory())
     return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
 
 
 def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr: int = 60) -> int:
-    """Put a job.
-
-    :return: its id.
-    """
     reply = client.ask(b"put %d %d %d %d\r\n%s\r\n" % (pri, delay, ttr, len(body), body))
     word, _, number = reply.partition(b" ")
     assert word == b"INSERTED", reply
@@ -45,7 +39,6 @@ def put(client: Client, body: bytes = b"x", *, pri: int = 0, delay: int = 0, ttr
 
 
 def facts(client: Client, question: bytes) -> dict[str, str]:
-    """Ask for statistics."""
     _, _, document = client.ask(question + b"\r\n").partition(b"\r\n")
     lines = document.decode().splitlines()[1:-1]
     return dict(line.split(": ", 1) for line in lines)
@@ -55,14 +48,8 @@ def state_of(client: Client, job_id: int) -> str:
     return facts(client, b"stats-job %d" % job_id)["state"]
 
 
-# Which of the two it is.
-
-
 def test_the_version_in_stats_says_which_build_runs() -> None:
     assert facts(logged().connect(), b"stats")["version"] == f'"{VERSION}"'
-
-
-# What is told.
 
 
 @pytest.mark.parametrize("verbosity", [0, 1, 2])
@@ -101,40 +88,31 @@ def test_a_hundred_thousand_delayed_jobs_need_one_timer() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_delayed_job_becomes_ready_when_its_time_has_come_and_not_before() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    job = put(client, delay=10)
-    server.advance(9.999)
-    assert state_of(client, job) == "delayed"
-    server.advance(0.001)
-    assert state_of(client, job) == "ready"
+PUT = b"put 0 0 60 1\r\nx\r\n"
+WAITS = {
+    "a delay": (b"put 0 4294967295 9 0\r\n\r\nput 0 10 9 1\r\nx\r\n", b"reserve\r\n", 10,
+                b"RESERVED 2 1\r\nx\r\n"),
+    "a TTR": (b"put 0 0 5 1\r\nx\r\nreserve\r\n", b"reserve\r\n", 5, b"RESERVED 1 1\r\nx\r\n"),
+    "a pause": (PUT + b"pause-tube default 7\r\n", b"reserve\r\n", 7, b"RESERVED 1 1\r\nx\r\n"),
+    "a timeout": (b"", b"reserve-with-timeout 3\r\nlist-tube-used\r\n", 3,
+                  b"TIMED_OUT\r\nUSING default\r\n"),
+    "a TTR but for a second": (b"", b"put 0 0 3 0\r\n\r\nreserve\r\nreserve\r\n", 2,
+                               b"DEADLINE_SOON\r\n"),
+}  # fmt: skip
 
 
-def test_who_waits_gets_a_delayed_job_by_the_timer_alone() -> None:
+@pytest.mark.parametrize(("before", "wait", "seconds", "reply"), WAITS.values(), ids=WAITS)
+def test_who_waits_hears_of_what_ends_when_it_ends_and_not_before(
+    before: bytes, wait: bytes, seconds: int, reply: bytes
+) -> None:
     server = MemoryServer()
-    waiting = server.connect()
-    waiting.ask(b"reserve\r\n")
-    put(server.connect(), delay=2**32 - 1)
-    put(server.connect(), b"soon", delay=10)
-    server.advance(9.999)
+    client, waiting = server.connect(), server.connect()
+    client.ask(before)
+    waiting.ask(wait)
+    server.advance(seconds - 0.001)
     assert waiting.take() == b""
     server.advance(0.001)
-    assert waiting.take() == b"RESERVED 2 4\r\nsoon\r\n"
-
-
-def test_a_reserved_job_goes_back_when_its_ttr_ends_and_to_who_waits() -> None:
-    server = MemoryServer()
-    holding, waiting = server.connect(), server.connect()
-    put(holding, ttr=5)
-    holding.ask(b"reserve\r\n")
-    waiting.ask(b"reserve\r\n")
-    server.advance(4.999)
-    assert waiting.take() == b""
-    server.advance(0.001)
-    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
-    assert holding.ask(b"touch 1\r\n") == b"NOT_FOUND\r\n"
-    assert facts(holding, b"stats")["job-timeouts"] == "1"
+    assert waiting.take() == reply
 
 
 def test_a_touch_moves_the_timer() -> None:
@@ -150,49 +128,6 @@ def test_a_touch_moves_the_timer() -> None:
     assert state_of(client, job) == "ready"
 
 
-def test_a_reserve_that_waits_hears_deadline_soon_a_second_before_its_ttr_ends() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    put(client, ttr=3)
-    client.ask(b"reserve\r\nreserve\r\n")
-    server.advance(1.999)
-    assert client.take() == b""
-    server.advance(0.001)
-    assert client.take() == b"DEADLINE_SOON\r\n"
-
-
-def test_a_reserve_with_timeout_waits_for_so_long() -> None:
-    server = MemoryServer()
-    client = server.connect()
-    client.ask(b"reserve-with-timeout 3\r\nlist-tube-used\r\n")
-    server.advance(2.999)
-    assert client.take() == b""
-    server.advance(0.001)
-    assert client.take() == b"TIMED_OUT\r\nUSING default\r\n"
-
-
-def test_who_waits_gets_a_job_when_the_pause_of_its_tube_ends() -> None:
-    server = MemoryServer()
-    client, waiting = server.connect(), server.connect()
-    put(client)
-    client.ask(b"pause-tube default 7\r\n")
-    waiting.ask(b"reserve\r\n")
-    server.advance(6.999)
-    assert waiting.take() == b""
-    server.advance(0.001)
-    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_who_waits_gets_a_job_when_the_pause_of_its_tube_is_ended() -> None:
-    server = MemoryServer()
-    client, waiting = server.connect(), server.connect()
-    put(client)
-    client.ask(b"pause-tube default 86400\r\n")
-    waiting.ask(b"reserve\r\n")
-    assert client.ask(b"pause-tube default 0\r\n") == b"PAUSED\r\n"
-    assert waiting.take() == b"RESERVED 1 1\r\nx\r\n"
-
-
 def test_an_earlier_deadline_moves_the_one_timer_forward() -> None:
     server = MemoryServer()
     client = server.connect()
@@ -203,17 +138,6 @@ def test_an_earlier_deadline_moves_the_one_timer_forward() -> None:
 
 
 # Answers for other connections.
-
-
-def test_each_waiting_worker_gets_one_job_in_the_order_they_came() -> None:
-    server = MemoryServer()
-    workers = [server.connect() for _ in range(3)]
-    for worker in workers:
-        worker.ask(b"reserve\r\n")
-    server.connect().ask(b"put 0 0 9 1\r\nx\r\n" * 3)
-    assert [worker.take() for worker in workers] == [
-        b"RESERVED %d 1\r\nx\r\n" % number for number in (1, 2, 3)
-    ]
 
 
 def test_a_large_kick_is_answered_when_all_are_kicked_and_others_are_served_meanwhile() -> None:
@@ -347,15 +271,6 @@ def test_a_server_without_a_log_stops_at_once() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_stop_is_over_at_once_when_the_disk_takes_no_time() -> None:
-    server = logged()
-    put(server.connect())
-    stopped: list[object] = []
-    server.stop().addBoth(stopped.append)
-    assert stopped == [None]
-    assert_sealed_with_jobs(server, 1)
-
-
 def test_a_server_that_does_not_run_stops_too() -> None:
     io = HeldIo()
     server = logged(io)
@@ -377,9 +292,6 @@ def test_a_stopped_server_starts_again_on_its_log() -> None:
     server.io = InlineIo
     server.start()
     assert jobs_of(server) == before
-
-
-# The disk.
 
 
 def test_nothing_is_answered_any_more_when_the_disk_has_failed() -> None:
@@ -434,7 +346,6 @@ LIVING = (1, 2, 3, 4, 5, 6, 7, 9)
 
 
 def with_every_state() -> MemoryServer:
-    """Make a server with a job in every state and every counter."""
     server = logged()
     server.connect().ask(EVERY_STATE)
     server.advance(4)
@@ -450,61 +361,23 @@ def jobs_of(server: MemoryServer) -> list[dict[str, str]]:
     return found
 
 
-def test_a_restart_keeps_every_field_of_every_job() -> None:
+def test_a_restart_keeps_every_field_and_body_of_every_job_and_their_order() -> None:
     server = with_every_state()
     before = jobs_of(server)
     assert {fields["state"] for fields in before} == {"ready", "delayed", "buried"}
     assert {fields["timeouts"] for fields in before} == {"0", "1"}
-    server.kill_and_restart()
-    assert jobs_of(server) == before
-
-
-def test_a_restart_keeps_bodies_and_what_is_gone_stays_gone() -> None:
-    server = with_every_state()
-    server.kill_and_restart()
-    client = server.connect()
-    assert client.ask(b"peek 6\r\npeek 9\r\npeek 8\r\n") == (
-        b"FOUND 6 9\r\ntimed out\r\nFOUND 9 0\r\n\r\nNOT_FOUND\r\n"
-    )
-
-
-def test_after_a_restart_job_ids_go_on() -> None:
-    server = logged()
-    client = server.connect()
-    job = put(client)
-    client.ask(b"delete %d\r\n" % job)
-    server.kill_and_restart()
-    assert put(server.connect()) > job
-
-
-def test_a_restart_keeps_the_order_of_buried_jobs() -> None:
-    server = with_every_state()
     for _ in range(2):
         server.kill_and_restart()
+        assert jobs_of(server) == before
         client = server.connect()
-        assert client.ask(b"use first\r\npeek-buried\r\n").endswith(b"FOUND 4 4\r\none!\r\n")
-    assert client.ask(b"kick 1\r\npeek-buried\r\n") == b"KICKED 1\r\nFOUND 3 4\r\ntwo!\r\n"
-
-
-def test_a_restart_keeps_the_order_of_tubes() -> None:
-    server = with_every_state()
-    for _ in range(2):
-        server.kill_and_restart()
-        assert server.connect().ask(b"list-tubes\r\n") == (
+        assert client.ask(b"list-tubes\r\n") == (
             b"OK 39\r\n---\n- default\n- first\n- second\n- third\n\r\n"
         )
-
-
-def test_a_restart_keeps_what_is_left_of_delays() -> None:
-    server = logged()
-    put(server.connect(), delay=30)
-    server.advance(10)
-    server.kill_and_restart()
-    client = server.connect()
-    server.advance(19.999)
-    assert state_of(client, 1) == "delayed"
-    server.advance(0.001)
-    assert state_of(client, 1) == "ready"
+        assert client.ask(b"peek 6\r\npeek 9\r\npeek 8\r\n") == (
+            b"FOUND 6 9\r\ntimed out\r\nFOUND 9 0\r\n\r\nNOT_FOUND\r\n"
+        )
+        assert client.ask(b"use first\r\npeek-buried\r\n").endswith(b"FOUND 4 4\r\none!\r\n")
+    assert client.ask(b"kick 1\r\npeek-buried\r\n") == b"KICKED 1\r\nFOUND 3 4\r\ntwo!\r\n"
 
 
 def test_a_delay_that_has_ended_while_the_server_was_down_has_ended() -> None:
@@ -553,15 +426,6 @@ def test_a_running_pause_keeps_its_tube_over_a_restart_until_it_ends() -> None:
     assert facts(asking, b"stats-tube lone")["pause"] == "50"
     server.advance(50)
     assert asking.ask(b"stats-tube lone\r\n") == b"NOT_FOUND\r\n"
-
-
-def test_a_pause_that_was_ended_does_not_come_back() -> None:
-    server = logged()
-    client = server.connect()
-    put(client)
-    client.ask(b"pause-tube default 100\r\npause-tube default 0\r\n")
-    server.kill_and_restart()
-    assert facts(server.connect(), b"stats-tube default")["pause"] == "0"
 
 
 def test_after_a_restart_counters_begin_at_zero() -> None:
@@ -657,16 +521,12 @@ def test_a_peer_that_reads_again_goes_on_when_it_is_its_turn() -> None:
 def test_nothing_is_carried_out_behind_a_reserve_whose_answer_is_yet_to_be_delivered() -> None:
     io = HeldIo()
     server = BusyServer(directory=MemoryDirectory(), io=lambda: io)
-    while io:
-        io.step()
-        server.advance()
+    finish(server, io)
     boss, *workers, last = [server.connect() for _ in range(20)]
     boss.send(b"put 0 0 60 1\r\nx\r\nreserve\r\n" * 19)
     boss.send(b"".join(b"bury %d 0\r\n" % job_id for job_id in range(1, 20)))
     server.advance(1)
-    while io:
-        io.step()
-        server.advance()
+    finish(server, io)
     boss.take()
     for worker in workers:
         worker.send(b"reserve\r\n")
@@ -695,19 +555,3 @@ def test_a_chain_of_workers_that_feed_each_other_leaves_others_their_turn() -> N
     server.advance(5)
     heard = b"".join(worker.take() for worker in workers)
     assert heard.count(b"INSERTED") == heard.count(b"RESERVED") == 100
-
-
-PUT = b"put 0 0 60 1\r\nx\r\n"
-
-
-def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
-    server = MemoryServer()
-    connections = server.service.connections
-    connections.settings = connections.settings._replace(max_connections=1)
-    first = server.connect()
-    address = IPv4Address("TCP", "127.0.0.1", 1)
-    assert server.service.factory.buildProtocol(address) is None
-    assert first.ask(b"list-tube-used\r\n") == b"USING default\r\n"
-    first.hang_up()
-    server.advance()
-    assert server.service.factory.buildProtocol(address) is not None

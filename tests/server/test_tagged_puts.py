@@ -9,7 +9,6 @@ from beanstalk_twisted.server.incoming import IncomingJobs
 from beanstalk_twisted.testing import Beanstalk
 from beanstalk_twisted.wire.commands import MAX_LINE_BYTES
 from beanstalk_twisted.wire.dialects import MODERN
-from beanstalk_twisted.wire.replies import InsertedDuplicate
 from beanstalk_twisted.wire.tags import MAX_TAGGED_LINE_BYTES, PutTags
 from tests.server.conversing import CUT, LOGGED, broken_off, check_conversation, check_lost, connect
 
@@ -31,7 +30,6 @@ def batch(*jobs: bytes) -> bytes:
 
 
 def long(size: int, start: bytes = PUT, tag: bytes = b"aft:g", body: bytes = b"x") -> bytes:
-    """Make a job whose line has so many bytes with its CR LF."""
     before, behind = start + b"%d con:a" % len(body), tag + b"\r\n"
     return before + b" " * (size - len(before) - len(behind)) + behind + body + b"\r\n"
 
@@ -148,16 +146,6 @@ def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bo
     check_conversation(*CONVERSATIONS[title], LIMIT, is_logged=is_logged)
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("sent", [long(300), long(MOST + 9, body=EVIL), batch(long(300, JOB))])
-def test_a_job_in_two_pieces_cut_anywhere(sent: bytes) -> None:
-    whole = connect(LIMIT)[1].ask(sent + USED)
-    for at in range(len(sent)):
-        _, client = connect(LIMIT)
-        client.send(sent[:at])
-        assert client.ask(sent[at:] + USED) == whole
-
-
 @CUT
 @pytest.mark.parametrize("title", LOST)
 def test_where_the_body_ends_unknown_the_connection_does(title: str, is_cut: bool) -> None:
@@ -210,9 +198,6 @@ def test_all_that_a_line_says_is_collected(start: bytes) -> None:
         assert incoming.jobs == [*others, (0, 0, 60, tags, b"x"), *others]
 
 
-# The test double.
-
-
 def test_the_double_records_tags_and_plants_answers(beanstalk: Beanstalk) -> None:
     beanstalk.answer_next("put", "OUT_OF_MEMORY")
     with beanstalk.connect() as client:
@@ -233,13 +218,3 @@ def test_the_double_records_tags_and_plants_answers(beanstalk: Beanstalk) -> Non
     assert (third.name, third.args["tags"], third.job_id) == ("put-at", "grp:g", 2)
     assert (wrong.name, wrong.line, wrong.word) == ("", b"put 0 0 60 1 idp:", "BAD_FORMAT")
     assert (too_long.line, too_long.word) == (long(MOST + 1)[:MOST], "BAD_FORMAT")
-
-
-def test_the_double_records_the_job_of_a_duplicate(beanstalk: Beanstalk) -> None:
-    recorder = beanstalk.server.recorder
-    session, line = beanstalk.server.service.queue.connect(), b"put 0 0 60 1 idp:a"
-    reply = InsertedDuplicate(7, b"READY")
-    recorder.command_received(session, line, MODERN.parse(line))
-    recorder.answered(session, reply, reply.encode())
-    (command,) = beanstalk.commands
-    assert (command.job_id, command.word) == (7, "INSERTED")

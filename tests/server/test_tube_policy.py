@@ -7,29 +7,13 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire.extensions import MAX_POLICY_LINE_BYTES
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
 
 SET = b"tube-policy default max-jobs=1 max-reserves=3\r\n"
 SHOWN = (
     b"OK 82\r\n---\nmax-reserves: 3\nmax-reserves-from: command\nmax-jobs: 1\n"
     b"max-jobs-from: command\n\r\n"
 )
-
-
-@pytest.mark.parametrize("cut", [1, 7, 40, 1000])
-def test_a_policy_is_set_in_its_place_whatever_the_pieces(cut: int) -> None:
-    client = MemoryServer().connect()
-    data = b"put 0 0 1 1\r\nx\r\n" + SET + b"put 0 0 1 1\r\nx\r\ntube-policy default\r\nbogus\r\n"
-    replies = b"".join(client.ask(data[at : at + cut]) for at in range(0, len(data), cut))
-    assert replies == (
-        b"INSERTED 1\r\nPOLICY\r\nOUT_OF_MEMORY\r\n" + SHOWN + b"UNKNOWN_COMMAND\r\n"
-    )
-
-
-def line(size: int) -> bytes:
-    """Give a line of so many bytes, its CR LF included."""
-    words = b"tube-policy default rate=1"
-    return words.ljust(size - 2) + b"\r\n"
 
 
 @pytest.mark.parametrize(
@@ -39,13 +23,10 @@ def line(size: int) -> bytes:
 )  # fmt: skip
 def test_its_line_may_be_longer_up_to_a_limit(size: int, reply: bytes) -> None:
     client = MemoryServer().connect()
-    assert client.ask(line(size) + b"list-tube-used\r\n") == reply + b"\r\nUSING default\r\n"
-
-
-def test_a_body_is_no_command() -> None:
-    client = MemoryServer().connect()
-    assert client.ask(b"put 0 0 1 %d\r\n%s" % (len(SET) - 2, SET)) == b"INSERTED 1\r\n"
-    assert client.ask(b"tube-policy default\r\n") == b"OK 4\r\n---\n\r\n"
+    assert (
+        client.ask(b"tube-policy default rate=1".ljust(size - 2) + b"\r\nlist-tube-used\r\n")
+        == reply + b"\r\nUSING default\r\n"
+    )
 
 
 def test_the_reply_waits_until_it_is_durable() -> None:
@@ -56,9 +37,7 @@ def test_the_reply_waits_until_it_is_durable() -> None:
     server.advance()
     assert client.take() == b""
     assert server.directory is not None
-    while io:
-        io.step()
-        server.advance()
+    finish(server, io)
     assert client.take() == b"POLICY\r\n"
     again = MemoryServer(directory=server.directory.after_power_loss()).connect()
     assert again.ask(b"tube-policy default\r\n") == SHOWN
@@ -83,17 +62,6 @@ def test_it_outlives_segments_and_their_compaction(jobs: int) -> None:
     assert b"max-age: 77\n" in client.ask(b"tube-policy other\r\n")
 
 
-def test_who_waits_is_served_by_the_timer_as_the_rate_lets() -> None:
-    server = MemoryServer()
-    client, worker = server.connect(), server.connect()
-    client.ask(b"tube-policy default rate=10:1\r\n" + b"put 0 0 60 1\r\nx\r\n" * 3)
-    assert worker.ask(b"reserve\r\nreserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
-    server.advance(0.05)
-    assert worker.take() == b""
-    server.advance(0.051)
-    assert worker.take() == b"RESERVED 2 1\r\nx\r\n"
-
-
 def test_the_end_of_its_asker_does_not_end_the_count() -> None:
     server = MemoryServer()
     client, other = server.connect(), server.connect()
@@ -114,24 +82,18 @@ def test_all_that_come_back_at_once_are_dead_letters_though_the_next_segments_ar
     server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=8192)
     client, other = server.connect(), server.connect()
 
-    def settle() -> None:
-        server.advance()
-        while io:
-            io.step()
-            server.advance()
-
     client.send(b"tube-policy default max-reserves=1\r\n")
-    settle()
+    finish(server, io)
     for _ in range(jobs):
         client.send(b"put 0 0 5 1\r\nx\r\n")
-        settle()
+        finish(server, io)
     client.send(b"reserve-batch %d\r\n" % jobs)
-    settle()
+    finish(server, io)
     if how == "releases":
         client.send(b"".join(b"release %d 0 0\r\n" % (number + 1) for number in range(jobs)))
     elif how == "hangs up":
         client.hang_up()
     else:
         server.advance(6)
-    settle()
+    finish(server, io)
     assert b"current-jobs-buried: %d\n" % jobs in other.ask(b"stats\r\n")

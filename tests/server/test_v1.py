@@ -4,22 +4,17 @@ everybody else's, and what the wire, the clock, the disk and a crash do to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.python.failure import Failure
 
 from beanstalk_twisted.rules.timekeeping import SLICE_JOBS
-from beanstalk_twisted.server.connections.protocol import MAX_HELD_BYTES
-from beanstalk_twisted.testing.memory_server import OUTPUT_LIMIT_BYTES, Client, MemoryServer
+from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.wire import yaml
-from beanstalk_twisted.wire.layouts import Values
 from tests.binlog.memory import MemoryDirectory
-from tests.held_io import HeldIo
-from tests.sampling import share
-from tests.server.connections.test_protocol import SMALL_LIMIT, cut, everything
+from tests.held_io import HeldIo, finish
+from tests.server.connections.test_protocol import SMALL_LIMIT, cut, everything, replies_to
+from tests.server.conversing import LOGGED, check_conversation, connect
 from tests.storage.test_full_disk import SPACE_BYTES, Bounded
 
 EMPTY_STATS = (
@@ -94,46 +89,18 @@ CONVERSATIONS: dict[str, tuple[bytes, bytes]] = {
     ),
 }
 
-LOGGED = pytest.mark.parametrize("is_logged", [False, True], ids=["in memory", "logged"])
-EACH = pytest.mark.parametrize("title", CONVERSATIONS)
-
-
-def replies_to(packets: Iterable[bytes], *, is_logged: bool = False) -> bytes:
-    """Send packets to a new server, each in a turn of its own."""
-    directory = MemoryDirectory() if is_logged else None
-    server = MemoryServer(directory=directory, max_job_bytes=SMALL_LIMIT, segment_bytes=8192)
-    client = server.connect("v1")
-    return b"".join(client.ask(packet) for packet in packets)
-
 
 def numbers(answer: bytes) -> dict[str, str]:
-    """Read the answer to a `stats`."""
     return dict(yaml.read_mapping(answer.partition(b"\r\n")[2].removesuffix(b"\r\n")))
 
 
-# Conversations, however they are cut.
+EACH = pytest.mark.parametrize("title", CONVERSATIONS)
 
 
 @LOGGED
 @EACH
-def test_a_conversation_in_one_packet_has_these_replies(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    assert replies_to([sent], is_logged=is_logged) == replies
-
-
-@LOGGED
-@EACH
-def test_a_conversation_byte_by_byte_has_the_same_replies(title: str, is_logged: bool) -> None:
-    sent, replies = CONVERSATIONS[title]
-    assert replies_to(cut(sent, range(1, len(sent))), is_logged=is_logged) == replies
-
-
-@pytest.mark.one_in(5)
-@EACH
-def test_a_conversation_cut_anywhere_has_the_same_replies(title: str) -> None:
-    sent, replies = CONVERSATIONS[title]
-    for place in range(1, len(sent)):
-        assert replies_to(cut(sent, [place])) == replies, place
+def test_a_conversation_in_one_packet_and_byte_by_byte(title: str, is_logged: bool) -> None:
+    check_conversation(*CONVERSATIONS[title], SMALL_LIMIT, is_logged=is_logged, dialect="v1")
 
 
 @settings(deadline=None, max_examples=60)
@@ -143,107 +110,7 @@ def test_conversations_in_any_packets_have_the_same_replies(
 ) -> None:
     sent = b"".join(CONVERSATIONS[title][0] for title in titles)
     places = drawn.draw(st.lists(st.integers(0, len(sent)), max_size=20))
-    assert replies_to(cut(sent, places)) == replies_to([sent])
-
-
-# The same jobs as everybody else's.
-
-
-@LOGGED
-def test_an_old_worker_does_the_job_of_a_modern_producer(is_logged: bool) -> None:
-    server = MemoryServer(directory=MemoryDirectory() if is_logged else None)
-    old, modern = server.connect("v1"), server.connect()
-    assert old.ask(b"reserve\r\n") == b""
-    assert modern.ask(b"put 9 0 30 2\r\nhi\r\n") == b"INSERTED 1\r\n"
-    assert old.take() == b"RESERVED 1 9 2\r\nhi\r\n"
-    assert numbers(modern.ask(b"stats-job 1\r\n"))["ttr"] == "30"
-    assert modern.ask(b"delete 1\r\n") == b"NOT_FOUND\r\n"
-    assert old.ask(b"delete 1\r\n") == b"DELETED\r\n"
-
-
-@LOGGED
-def test_a_modern_worker_does_the_job_of_an_old_producer(is_logged: bool) -> None:
-    server = MemoryServer(directory=MemoryDirectory() if is_logged else None)
-    old, modern = server.connect("v1"), server.connect()
-    assert modern.ask(b"reserve-with-timeout 9\r\n") == b""
-    assert old.ask(b"put 9 2\r\nhi\r\n") == b"INSERTED\r\n"
-    assert modern.take() == b"RESERVED 1 2\r\nhi\r\n"
-    assert old.ask(b"release 1 0\r\ndelete 1\r\n") == b"NOT_FOUND\r\nNOT_FOUND\r\n"
-    assert modern.ask(b"delete 1\r\n") == b"DELETED\r\n"
-
-
-def test_a_job_that_was_put_the_old_way_is_like_any_other() -> None:
-    server = MemoryServer()
-    server.connect("v1").ask(b"put 9 2\r\nhi\r\n")
-    stats = numbers(server.connect().ask(b"stats-job 1\r\n"))
-    shown = {key: stats[key] for key in ("tube", "state", "pri", "delay", "ttr")}
-    assert shown == {"tube": "default", "state": "ready", "pri": "9", "delay": "0", "ttr": "120"}
-
-
-def test_old_and_modern_workers_wait_in_one_line() -> None:
-    server = MemoryServer()
-    workers = [server.connect(dialect) for dialect in ("v1", "modern", "v1")]
-    for worker in workers:
-        worker.ask(b"reserve\r\n")
-    server.connect().ask(b"".join(b"put %d 0 9 1\r\nx\r\n" % number for number in (3, 2, 1)))
-    assert [worker.take() for worker in workers] == [
-        b"RESERVED 1 3 1\r\nx\r\n", b"RESERVED 2 1\r\nx\r\n", b"RESERVED 3 1 1\r\nx\r\n",
-    ]  # fmt: skip
-
-
-def test_an_old_worker_sees_jobs_of_other_tubes_by_their_number_only() -> None:
-    server = MemoryServer()
-    old, modern = server.connect("v1"), server.connect()
-    modern.ask(b"use a\r\nput 0 0 9 1\r\nx\r\nput 0 0 9 1\r\ny\r\nreserve-job 2\r\nbury 2 4\r\n")
-    assert old.ask(b"peek 1\r\npeek 2\r\n") == b"FOUND 1 0 1\r\nx\r\nFOUND 2 4 1\r\ny\r\n"
-    assert old.ask(b"peek\r\nkick 9\r\n") == b"NOT_FOUND\r\nKICKED 0\r\n"
-    assert numbers(old.ask(b"stats 2\r\n"))["state"] == "buried"
-    assert old.ask(b"delete 1\r\ndelete 2\r\n") == b"DELETED\r\nDELETED\r\n"
-    assert old.ask(b"reserve\r\n") == b""
-
-
-def test_a_delayed_job_says_so_and_when_it_comes() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    server.connect().ask(b"put 0 10 9 1\r\nx\r\n")
-    server.advance(4)
-    stats = numbers(old.ask(b"stats 1\r\n"))
-    assert stats == {
-        "id": "1", "state": "delayed", "age": "4", "time-left": "6", "timeouts": "0",
-    }  # fmt: skip
-
-
-def test_a_paused_tube_gives_an_old_worker_nothing() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    server.connect().ask(b"pause-tube default 5\r\n")
-    assert old.ask(b"put 0 1\r\nx\r\nreserve\r\n") == b"INSERTED\r\n"
-    server.advance(5)
-    assert old.take() == b"RESERVED 1 0 1\r\nx\r\n"
-
-
-def test_the_jobs_of_an_old_connection_that_ends_are_ready_again() -> None:
-    server = MemoryServer()
-    old, modern = server.connect("v1"), server.connect()
-    old.ask(b"put 3 1\r\nx\r\nreserve\r\n")
-    modern.ask(b"reserve\r\n")
-    old.hang_up()
-    server.advance()
-    assert modern.take() == b"RESERVED 1 1\r\nx\r\n"
-
-
-def test_an_old_job_whose_ttr_ends_is_ready_again() -> None:
-    server = MemoryServer()
-    old, modern = server.connect("v1"), server.connect()
-    old.ask(b"put 3 1\r\nx\r\nreserve\r\n")
-    assert numbers(old.ask(b"stats 1\r\n"))["time-left"] == "120"
-    server.advance(119.999)
-    assert modern.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    server.advance(0.001)
-    assert old.ask(b"release 1 0\r\n") == b"NOT_FOUND\r\n"
-    assert numbers(old.ask(b"stats 1\r\n"))["timeouts"] == "1"
-    assert numbers(old.ask(b"stats\r\n"))["job-timeouts"] == "1"
-    assert modern.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    assert replies_to(cut(sent, places), "v1") == replies_to([sent], "v1")
 
 
 def test_both_dialects_count_in_the_same_counters() -> None:
@@ -265,19 +132,6 @@ def test_both_dialects_count_in_the_same_counters() -> None:
     assert {key: theirs[key] for key in stats} == stats
 
 
-def test_old_connections_are_connections_to_the_limit_of_them() -> None:
-    server = MemoryServer(is_started=False)
-    server.settings = server.settings._replace(max_connections=2)
-    server.start()
-    server.connect("v1")
-    server.connect()
-    for factory in (server.service.factory, server.service.factory_v1):
-        assert factory.buildProtocol(None) is None
-
-
-# While a reserve waits.
-
-
 def test_a_reserve_waits_for_ever_and_so_does_what_is_behind_it() -> None:
     server = MemoryServer()
     old = server.connect("v1")
@@ -286,26 +140,6 @@ def test_a_reserve_waits_for_ever_and_so_does_what_is_behind_it() -> None:
     assert old.take() == b""
     server.connect().ask(b"put 5 0 9 1\r\ny\r\n")
     assert old.take() == b"RESERVED 1 5 1\r\ny\r\nINSERTED\r\nFOUND 1 5 1\r\ny\r\n"
-
-
-def test_a_reserve_that_waits_when_a_ttr_is_about_to_end_goes_on_waiting() -> None:
-    server = MemoryServer()
-    old, modern = server.connect("v1"), server.connect()
-    old.ask(b"put 3 1\r\nx\r\nreserve\r\nreserve\r\n")
-    server.advance(119.999)
-    assert old.take() == b""
-    modern.ask(b"put 0 0 9 1\r\ny\r\n")
-    assert old.take() == b"RESERVED 2 0 1\r\ny\r\n"
-
-
-def test_a_modern_reserve_hears_of_the_same_moment() -> None:
-    server = MemoryServer()
-    modern = server.connect()
-    modern.ask(b"put 3 0 120 1\r\nx\r\nreserve\r\nreserve\r\n")
-    server.advance(118.999)
-    assert modern.take() == b""
-    server.advance(0.001)
-    assert modern.take() == b"DEADLINE_SOON\r\n"
 
 
 @pytest.mark.parametrize("seconds", [0, 118.9, 119, 119.9])
@@ -337,30 +171,18 @@ def test_the_shortest_ttr_is_a_second_and_is_waited_out() -> None:
         assert (shown["timeouts"], shown["ttr"]) == (str(timeouts), "1")
 
 
-# The end of a connection.
-
-
-def half_close_while_it_waits(client: Client) -> None:
-    """Wait, then say that no more comes."""
-    client.send(b"reserve\r\nput 0 1\r\ny\r\n")
-    client.half_close()
-
-
-def half_close_before_it_would_wait(client: Client) -> None:
-    """All comes at once, the end too."""
-    client.transport.unsent += b"reserve\r\nput 0 1\r\ny\r\n"
-    client.half_close()
-
-
 @LOGGED
-@pytest.mark.parametrize("end", [half_close_while_it_waits, half_close_before_it_would_wait])
+@pytest.mark.parametrize("is_cut", [False, True])
 def test_a_half_closed_connection_with_a_reserve_that_waits_is_closed_without_a_word(
-    end: Callable[[Client], None], is_logged: bool
+    is_cut: bool, is_logged: bool
 ) -> None:
-    server = MemoryServer(directory=MemoryDirectory() if is_logged else None)
-    old = server.connect("v1")
+    server, old = connect(SMALL_LIMIT, is_logged=is_logged, dialect="v1")
     assert old.ask(b"put 3 1\r\nx\r\nreserve\r\n") == b"INSERTED\r\nRESERVED 1 3 1\r\nx\r\n"
-    end(old)
+    if is_cut:
+        old.send(b"reserve\r\nput 0 1\r\ny\r\n")
+    else:
+        old.transport.unsent += b"reserve\r\nput 0 1\r\ny\r\n"
+    old.half_close()
     server.advance()
     assert old.take() == b""
     assert old.is_closed
@@ -371,8 +193,8 @@ def test_a_half_closed_connection_with_a_reserve_that_waits_is_closed_without_a_
 
 def test_what_was_answered_before_that_reserve_is_still_sent_when_the_disk_has_it() -> None:
     io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, is_started=False)
-    finish_start(server, io)
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    finish(server, io)
     old = server.connect("v1")
     old.send(b"put 3 1\r\nx\r\ndelete 1\r\nreserve\r\n")
     old.half_close()
@@ -383,82 +205,15 @@ def test_what_was_answered_before_that_reserve_is_still_sent_when_the_disk_has_i
     assert old.is_closed
 
 
-def test_a_half_closed_connection_gets_all_its_replies() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    old.send(b"put 3 1\r\nx\r\nreserve\r\npeek\r\n")
-    old.half_close()
-    server.advance()
-    assert old.take() == b"INSERTED\r\nRESERVED 1 3 1\r\nx\r\nNOT_FOUND\r\n"
-    assert old.is_closed
-
-
-# Bounds.
-
-
-def finish_start(server: MemoryServer, io: HeldIo) -> None:
-    """Start, and let the disk do what a start needs."""
-    server.start()
-    finish(server, io)
-
-
-def finish(server: MemoryServer, io: HeldIo) -> None:
-    """Let the disk do all that waits for it."""
-    while io:
-        io.step()
-        server.advance()
-
-
 def test_a_reply_to_an_old_put_waits_for_the_disk_and_so_do_all_behind_it() -> None:
     io = HeldIo()
-    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, is_started=False)
-    finish_start(server, io)
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
+    finish(server, io)
     old, other = server.connect("v1"), server.connect("v1")
     assert old.ask(b"put 3 1\r\nx\r\npeek-ready\r\nput 0 99999\r\n" + b"x" * 100_001) == b""
     assert other.ask(b"peek\r\n") in (b"", b"NOT_FOUND\r\n")
     finish(server, io)
     assert old.take() == b"INSERTED\r\nUNKNOWN_COMMAND\r\nNOT_INSERTED\r\n"
-
-
-def test_an_old_connection_with_too_many_bytes_of_held_replies_is_parsed_no_further() -> None:
-    io = HeldIo()
-    server = MemoryServer(
-        directory=MemoryDirectory(), io=lambda: io, segment_bytes=16 << 20, is_started=False
-    )
-    finish_start(server, io)
-    old, body = server.connect("v1"), b"x" * 60_000
-    old.ask(b"put 3 60000\r\n" + body + b"\r\n" + b"peek 1\r\n" * 50)
-    found = b"FOUND 1 3 60000\r\n" + body + b"\r\n"
-    assert server.service.queue.tally.commands["cmd-peek"] == MAX_HELD_BYTES // len(found) + 1
-    output = b""
-    while io or len(output) < 50 * len(found):
-        finish(server, io)
-        output += old.take()
-        server.advance()
-    assert output == b"INSERTED\r\n" + found * 50
-
-
-def test_an_old_client_that_does_not_read_is_not_parsed_for_ever() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    old.ask(b"put 0 60000\r\n" + b"x" * 60_000 + b"\r\n")
-    peeks = share(1000)
-    old.send(b"peek 1\r\n" * peeks)
-    server.advance()
-    assert len(old.transport.unread) <= 2 * (OUTPUT_LIMIT_BYTES + 60_000)
-    assert server.service.queue.tally.commands["cmd-peek"] < 10
-    assert everything(server, old, b"").count(b"FOUND 1 0 60000\r\n") == peeks
-
-
-def test_thousands_of_commands_in_one_packet_are_answered_in_order() -> None:
-    server = MemoryServer(directory=MemoryDirectory())
-    old = server.connect("v1")
-    ids = range(1, 3001)
-    puts = b"".join(b"put %d 4\r\n%04d\r\n" % (number, number) for number in ids)
-    assert everything(server, old, puts) == b"INSERTED\r\n" * len(ids)
-    asked = b"".join(b"peek %d\r\n" % number for number in ids)
-    found = b"".join(b"FOUND %d %d 4\r\n%04d\r\n" % (each, each, each) for each in ids)
-    assert everything(server, old, asked) == found
 
 
 def test_a_large_kick_is_answered_when_it_is_done() -> None:
@@ -469,19 +224,6 @@ def test_a_large_kick_is_answered_when_it_is_done() -> None:
     old.ask(b"".join(b"reserve\r\nbury %d 0\r\n" % number for number in range(1, count + 1)))
     assert everything(server, old, b"kick 4294967295\r\npeek\r\n") == (
         b"KICKED %d\r\nNOT_FOUND\r\n" % count
-    )
-
-
-# What is refused.
-
-
-def test_a_draining_server_inserts_nothing_and_goes_on() -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    old.ask(b"put 3 1\r\nx\r\n")
-    server.service.drain()
-    assert old.ask(b"put 0 1\r\ny\r\npeek 2\r\nreserve\r\n") == (
-        b"NOT_INSERTED\r\nNOT_FOUND\r\nRESERVED 1 3 1\r\nx\r\n"
     )
 
 
@@ -500,10 +242,8 @@ def test_a_full_disk_inserts_nothing_and_goes_on_until_there_is_room() -> None:
 
 def test_a_put_that_waits_for_room_is_answered_when_there_is_some() -> None:
     io = HeldIo()
-    server = MemoryServer(
-        directory=MemoryDirectory(), io=lambda: io, segment_bytes=8192, is_started=False
-    )
-    finish_start(server, io)
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io, segment_bytes=8192)
+    finish(server, io)
     old = server.connect("v1")
     body = b"x" * 5000
     old.ask((b"put 5 5000\r\n%s\r\n" % body) * 8)
@@ -512,39 +252,3 @@ def test_a_put_that_waits_for_room_is_answered_when_there_is_some() -> None:
     server.advance()
     finish(server, io)
     assert old.take() == b"INSERTED\r\n" * 8
-
-
-def test_a_fault_of_ours_is_an_internal_error_and_the_connection_goes_on(
-    clean_reactor: list[Failure],
-) -> None:
-    server = MemoryServer()
-    old = server.connect("v1")
-    server.service.queue._facts = _fail
-    assert old.ask(b"stats\r\nput 0 0\r\n\r\n") == b"INTERNAL_ERROR\r\nINSERTED\r\n"
-    assert [failure.type for failure in clean_reactor] == [ValueError]
-    clean_reactor.clear()
-
-
-def _fail() -> Values:
-    raise ValueError("a fault of ours")
-
-
-# A crash.
-
-
-def test_what_was_said_to_an_old_client_holds_after_a_kill() -> None:
-    server = MemoryServer(directory=MemoryDirectory())
-    old = server.connect("v1")
-    assert old.ask(b"put 5 1\r\na\r\nput 6 1\r\nb\r\nput 7 1\r\nc\r\n") == b"INSERTED\r\n" * 3
-    assert old.ask(b"reserve\r\nbury 1 9\r\nreserve\r\nrelease 2 8\r\ndelete 3\r\nreserve\r\n") == (
-        b"RESERVED 1 5 1\r\na\r\nBURIED\r\nRESERVED 2 6 1\r\nb\r\nRELEASED\r\nDELETED\r\n"
-        b"RESERVED 2 8 1\r\nb\r\n"
-    )
-    server.kill_and_restart()
-    old = server.connect("v1")
-    assert old.ask(b"peek\r\nstats 2\r\npeek 3\r\nput 0 1\r\nd\r\n").startswith(
-        b"FOUND 1 9 1\r\na\r\nOK 55\r\n---\nid: 2\nstate: ready\n"
-    )
-    modern = server.connect()
-    assert numbers(modern.ask(b"stats-job 2\r\n"))["ttr"] == "120"
-    assert modern.ask(b"reserve\r\n") == b"RESERVED 4 1\r\nd\r\n"

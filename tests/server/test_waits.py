@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import capturedLogs
 
-from beanstalk_twisted.server.connections.protocol import MAX_BUFFERED_BYTES
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import v1
 from tests.binlog.memory import MemoryDirectory
@@ -32,27 +31,21 @@ EACH_WAIT = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 
 @pytest.fixture
 def server() -> MemoryServer:
-    """Start a server whose job 1 is reserved."""
     server = MemoryServer()
     server.connect().ask(PUT + b"reserve\r\n")
     return server
 
 
 def logged(io: HeldIo) -> MemoryServer:
-    """Start a server with a log, whose disk waits."""
     server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
     finish(server, io)
     return server
 
 
 def waiting(server: MemoryServer, wait: bytes) -> Client:
-    """Make a connection that waits."""
     client = server.connect()
     assert client.ask(wait) == b""
     return client
-
-
-# Cancelling.
 
 
 @EACH_WAIT
@@ -101,30 +94,11 @@ def test_a_line_that_has_not_ended_cancels_nothing(server: MemoryServer, line: b
     assert waiting(server, b"reserve\r\n").ask(line) == b""
 
 
-def test_what_comes_behind_it_is_carried_out(server: MemoryServer) -> None:
-    client = waiting(server, b"reserve\r\n")
-    assert client.ask(CANCEL + PUT + b"reserve\r\n") == (
-        CANCELLED + b"INSERTED 2\r\nRESERVED 2 1\r\nx\r\n"
-    )
-
-
 def test_thousands_of_cancelled_waits_in_one_go_are_answered_in_order(
     server: MemoryServer,
 ) -> None:
     waits = b"reserve\r\ncancel-reserve\r\nwait-job 1 9\r\ncancel-reserve\r\n" * 5_000
     assert everything(server, server.connect(), waits) == CANCELLED * 10_000
-
-
-def test_a_cancelled_reserve_takes_no_job_and_an_old_timeout_ends_no_later_one(
-    server: MemoryServer,
-) -> None:
-    client = waiting(server, b"reserve-with-timeout 5\r\n")
-    assert client.ask(CANCEL + b"reserve-with-timeout 8\r\n") == CANCELLED
-    server.advance(7)
-    assert client.take() == b""
-    server.advance(1)
-    assert client.take() == b"TIMED_OUT\r\n"
-    assert server.connect().ask(PUT + b"peek-ready\r\n") == b"INSERTED 2\r\nFOUND 2 1\r\nx\r\n"
 
 
 def test_a_job_that_was_handed_out_before_is_not_lost() -> None:
@@ -135,17 +109,6 @@ def test_a_job_that_was_handed_out_before_is_not_lost() -> None:
     assert client.ask(CANCEL + b"delete 1\r\n") == b"", "the job is not on the disk"
     finish(server, io)
     assert client.take() == b"RESERVED 1 1\r\nx\r\nCANCELLED\r\nDELETED\r\n"
-
-
-def test_a_large_kick_is_not_cancelled(server: MemoryServer) -> None:
-    client = server.connect()
-    client.send(b"put 0 9 9 1\r\nx\r\n" * 2_001)
-    server.advance()
-    client.take()
-    client.send(b"kick 2001\r\n" + CANCEL)
-    assert client.take() == b""
-    server.advance()
-    assert client.take() == b"KICKED 2001\r\nCANCELLED\r\n"
 
 
 def test_protocol_v1_has_nothing_of_it() -> None:
@@ -184,25 +147,6 @@ def test_who_waits_is_read_wherever_its_share_was_used_up(wait: bytes, commands:
     assert client.take() == CANCELLED
 
 
-@pytest.mark.parametrize("commands", range(1, 12))
-def test_a_share_that_is_used_up_anywhere_delays_it_only(commands: int) -> None:
-    server = BusyServer()
-    client = server.connect()
-    client.send(b"list-tube-used\r\n" * commands + (b"reserve\r\n" + CANCEL) * 20)
-    server.advance()
-    assert client.take() == b"USING default\r\n" * commands + CANCELLED * 20
-
-
-def test_a_client_is_read_up_to_the_limit_of_its_buffer(server: MemoryServer) -> None:
-    client = waiting(server, b"wait-job 1 9\r\n" + b"x" * MAX_BUFFERED_BYTES)
-    assert client.transport.is_reading
-    client.send(b"x")
-    assert not client.transport.is_reading
-
-
-# The end of a connection.
-
-
 @EACH_WAIT
 def test_a_hang_up_is_noticed_at_once(server: MemoryServer, wait: bytes) -> None:
     client = waiting(server, wait)
@@ -222,33 +166,6 @@ def test_a_half_close_ends_the_wait(server: MemoryServer, wait: bytes) -> None:
     assert client.is_closed
 
 
-def test_a_half_close_behind_a_cancelled_wait_adds_nothing(server: MemoryServer) -> None:
-    client = waiting(server, b"reserve\r\n")
-    client.send(CANCEL)
-    client.half_close()
-    server.advance()
-    assert (client.take(), client.is_closed) == (CANCELLED, True)
-
-
-def test_the_jobs_of_who_waits_go_back_when_it_ends(server: MemoryServer) -> None:
-    client = server.connect()
-    client.ask(PUT + b"reserve\r\nwait-job 2 100\r\n")
-    other = waiting(server, b"wait-job 2 100\r\n")
-    client.hang_up()
-    worker = server.connect()
-    assert worker.ask(b"reserve\r\ndelete 2\r\n") == b"RESERVED 2 1\r\nx\r\nDELETED\r\n"
-    assert other.take() == b"DELETED\r\n"
-
-
-# Waiting for the end of a job.
-
-
-def test_later_commands_wait_as_behind_a_reserve(server: MemoryServer) -> None:
-    client = waiting(server, b"wait-job 1 5\r\nlist-tube-used\r\n")
-    server.advance(5)
-    assert client.take() == b"TIMED_OUT\r\nUSING default\r\n"
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -260,11 +177,6 @@ def test_later_commands_wait_as_behind_a_reserve(server: MemoryServer) -> None:
 def test_a_bad_line_is_answered_once_and_changes_nothing(server: MemoryServer, line: bytes) -> None:
     client = server.connect()
     assert client.ask(line + b"\r\nlist-tube-used\r\n") == b"BAD_FORMAT\r\nUSING default\r\n"
-
-
-def test_the_longest_wait_is_that_of_a_reserve(server: MemoryServer) -> None:
-    assert waiting(server, b"wait-job 1 2147483647\r\n").ask(CANCEL) == CANCELLED
-    assert server.connect().ask(b"wait-job 18446744073709551615 1\r\n") == b"NOT_FOUND\r\n"
 
 
 @pytest.mark.parametrize(
@@ -305,9 +217,6 @@ def test_what_was_heard_of_holds_after_a_kill() -> None:
     server.kill_and_restart()
     client = server.connect()
     assert client.ask(b"wait-job 1 9\r\nwait-job 2 9\r\n") == b"NOT_FOUND\r\nBURIED\r\n"
-
-
-# What is told.
 
 
 def test_the_log_of_commands_has_them_in_the_order_they_are_carried_out() -> None:

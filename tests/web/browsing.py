@@ -19,6 +19,7 @@ from beanstalk_twisted.web.routes import ROUTES, Route, RouteTable
 from beanstalk_twisted.web.serving import make_site
 from beanstalk_twisted.web.site import HttpSettings, Site
 from tests.binlog.memory import MemoryDirectory
+from tests.held_io import HeldIo
 
 V1: Final = "/api/v1"
 
@@ -38,11 +39,7 @@ class Reply(NamedTuple):
 
 
 class WebTransport:
-    """A transport whose peer reads at once.
-
-    :ivar value: what was written.
-    :ivar address: the peer's.
-    """
+    """A transport whose peer reads at once."""
 
     protocol: Any
 
@@ -86,7 +83,6 @@ class Browser:
     """A connection to a site."""
 
     def __init__(self, site: Site, clock: Any, host: str = "127.0.0.1") -> None:
-        """:param host: where it comes from."""
         self.clock = clock
         self.transport = WebTransport()
         self.transport.address = IPv4Address("TCP", host, 4711)
@@ -100,10 +96,6 @@ class Browser:
         return self.channel is None or self.transport.is_closed
 
     def send(self, data: bytes) -> bytes:
-        """Send bytes.
-
-        :return: what came back at once.
-        """
         while not self.is_closed and self.channel.paused:
             self.clock.advance(0)
         self.transport.value = b""
@@ -114,7 +106,6 @@ class Browser:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
     ) -> Reply:
-        """Ask, and let as many turns pass as the reply needs."""
         all_headers = {"host": "localhost", **headers}
         if body or method == "POST":
             all_headers["content-length"] = str(len(body))
@@ -148,10 +139,7 @@ def joined(chunks: bytes) -> bytes:
 def browse(
     server: MemoryServer, *names: str, may_write: bool = False, **operations: Operation
 ) -> Browser:
-    """Open a connection to an endpoint of a server.
-
-    :param operations: beside the server's own, one for each of these paths.
-    """
+    """Open a connection to an endpoint of a server."""
     settings = HttpSettings(frozenset(names), may_write)
     return Browser(site_of(server, settings, operations), server.clock)
 
@@ -161,7 +149,6 @@ def site_of(
     settings: HttpSettings | None = None,
     operations: Mapping[str, Operation] | None = None,
 ) -> Site:
-    """Make an endpoint; see `browse`."""
     clock = cast(Any, server.clock)
     site = make_site(server.service, settings or HttpSettings(), clock)
     names = operations or {}
@@ -211,13 +198,18 @@ class Caller:
         return str(self.get(f"/jobs/{job_id}")["state"])
 
 
+def settle(server: MemoryServer, io: HeldIo) -> None:
+    for _ in range(20):
+        while io:
+            io.step()
+        server.advance(0.1)
+
+
 def read_prometheus(text: str) -> Any:
-    """:return: the families, read by Prometheus's own parser."""
     read: Any = parser.text_string_to_metric_families
     return read(text)
 
 
 def read_openmetrics(text: str) -> Any:
-    """:return: the families, read by Prometheus's own parser."""
     read: Any = openmetrics_parser.text_string_to_metric_families
     return read(text)

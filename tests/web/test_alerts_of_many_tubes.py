@@ -37,7 +37,6 @@ class Busy:
         self.client.ask(b"".join(b"delete %d\r\n" % (at + 1) for at in range(len(tubes))))
 
     def put(self, tube: bytes) -> int:
-        """:return: the job's id."""
         reply = self.client.ask(b"use %s\r\nput 0 0 60 1\r\nx\r\n" % tube)
         return int(reply.split()[-1])
 
@@ -58,7 +57,6 @@ def series_of(sample: Any) -> str:
 
 
 def repeated(value: float | None, times: int) -> str:
-    """A value, or none, so many times, as promtool writes it."""
     return f"_x{times}" if value is None else f"{value}x{times - 1}"
 
 
@@ -89,11 +87,7 @@ def let_a_job_die(busy: Busy) -> None:
 
 
 class Trouble(NamedTuple):
-    """What happens, and what is told of it.
-
-    :ivar minutes: from then until the alert.
-    :ivar step: as in `Case`.
-    """
+    """What happens, and what is told of it."""
 
     happens: Callable[[Busy], None]
     most_tubes: int

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.exhaustive
 
 
 def browser_or_skip() -> tuple[str, str]:
-    """:return: Node and Chromium."""
     node, chromium = shutil.which("node"), shutil.which("chromium")
     if node is None or chromium is None:
         pytest.skip("node or chromium is not installed, so there is no browser to ask")
@@ -101,7 +100,6 @@ CLIENTS: list[Connection] = []
 
 
 def address_of(server: ServerProcess) -> str:
-    """Where its console is."""
     server.wait_for(", HTTP")
     (http,) = re.findall(r"listening on 127\.0\.0\.1:(\d+), HTTP", "".join(server.said()))
     return f"http://127.0.0.1:{http}"
@@ -109,7 +107,6 @@ def address_of(server: ServerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a walk through the console has found."""
     node, chromium = browser_or_skip()
     folder = tmp_path_factory.mktemp("console")
     pictures = os.environ.get("BEANSTALK_PICTURES", str(folder / "pictures"))
@@ -138,24 +135,58 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(done.stdout)
 
 
-def test_no_page_has_an_error_and_nothing_of_a_job_runs(found: Any) -> None:
-    assert (found["errors"], found["dialogs"]) == ([], 0)
+CHOICES = ["Return to mortal", "Return all of mortal", "Kick", "Move", "Delete"]
+
+FOUND: dict[str, dict[str, Any]] = {
+    "no page has an error, and nothing of a job runs": {"errors": [], "dialogs": 0},
+    "axe finds nothing": {"violations": []},
+    "no page is wider than its window": {"overflows": []},
+    "keys lead to pages": {"help": 9},
+    "a dialog closes when the page changes": {"dialog_after_back": False},
+    "nobody is connected": {"nobody": "Nobody is connected."},
+    "rates below one are told apart": {
+        "rates": ["0", "0.033", "0.2", "12.3", "1.5K", "0.01", "123"],
+    },
+    "a hidden page has no stream": {"while_hidden": "Paused"},
+    "only what can be done is offered": {"offered_at_first": ["Put a job", "Pause", "Policy"]},
+    "a template is kept and used": {
+        "put": [["ready", 7, '{"n": 1}'], ["delayed", 7, '{"n": 1}']],
+    },
+    "tubes and jobs are changed": {
+        "kicked_and_paused": [2, 0, True], "deleted": 404, "flushed": 404,
+        "edited_and_moved": ["elsewhere", 3, "<script>alert(1)</script>"],
+    },
+    "a policy is set by its form": {"policy": {
+        "max_jobs": 1, "max_jobs_from": "command", "backoff": "5", "backoff_from": "command",
+    }},
+    "a tube named as a step of a path is shown": {"dots": ["..", "1"]},
+    "a drain is begun and ended": {"drains": "Not ready: it drains: new jobs are refused"},
+    "a dead letter is returned from its own page": {"returned": ["mortal", "ready", 0, None]},
+    "dead letters are returned unless something else is chosen": {
+        "choices": CHOICES, "chosen": "return", "chosen_of_found": "return",
+    },
+    # A reply is kept from it, a request that asks first is refused, and one that does not ask
+    # changes nothing: the login holds until it is ended.
+    "a page of another port gets nothing by the login": {
+        "attacks": ["refused", "refused", "refused", "blocked"], "logged_out": ["Not allowed", 0],
+    },
+    "a kick says where and who watches": {
+        "kick_one": "It is buried; it becomes ready in grave, which no connection watches.",
+    },
+    "many jobs are changed as a whole": {"runs": [
+        "Done: kick tube=doomed states=buried where=dead-from=: 2 of 2 jobs changed, 0 skipped",
+        "Done: return tube=dying-too states=buried where=dead-from=dying-too,dead-reason=release: "
+        "1 of 1 job changed, 0 skipped",
+        "Done: kick-dead tube=mortal: 3 of 3 jobs changed, 0 skipped",
+        "Done: delete text=DOOMED body any_case=1 ids=1: 1 of 1 job changed, 0 skipped",
+        "Done: move to=elsewhere text=DOOMED body any_case=1: 1 of 1 job changed, 0 skipped",
+    ]},
+}  # fmt: skip
 
 
-def test_axe_finds_nothing(found: Any) -> None:
-    assert found["violations"] == []
-
-
-def test_no_page_is_wider_than_its_window(found: Any) -> None:
-    assert found["overflows"] == []
-
-
-def test_keys_lead_to_pages(found: Any) -> None:
-    assert found["help"] == 9
-
-
-def test_a_dialog_closes_when_the_page_changes(found: Any) -> None:
-    assert found["dialog_after_back"] is False
+@pytest.mark.parametrize("what", FOUND)
+def test_what_a_walk_has_found(what: str, found: Any) -> None:
+    assert {key: found[key] for key in FOUND[what]} == FOUND[what]
 
 
 def test_who_may_not_look_is_told_so_and_can_log_in_with_another_token(found: Any) -> None:
@@ -167,57 +198,14 @@ def test_who_may_not_look_is_told_so_and_can_log_in_with_another_token(found: An
     assert found["readable"] == ""
 
 
-def test_a_page_of_another_port_gets_nothing_by_the_login(found: Any) -> None:
-    # A reply is kept from it, a request that asks first is refused, and one that does not ask
-    # changes nothing: the login holds until it is ended.
-    assert found["attacks"] == ["refused", "refused", "refused", "blocked"]
-    assert found["logged_out"] == ["Not allowed", 0]
-
-
-def test_nobody_is_connected(found: Any) -> None:
-    assert found["nobody"] == "Nobody is connected."
-
-
-def test_rates_below_one_are_told_apart(found: Any) -> None:
-    assert found["rates"] == ["0", "0.033", "0.2", "12.3", "1.5K", "0.01", "123"]
-
-
 def test_a_wrong_condition_is_told_with_its_field_and_in_place_of_what_is_found(found: Any) -> None:
     told, is_invalid, is_hidden = found["wrong_search"]
     assert told.startswith("where has 'color', and compares only id, priority")
     assert (is_invalid, is_hidden) == ("true", True)
 
 
-def test_a_hidden_page_has_no_stream(found: Any) -> None:
-    assert found["while_hidden"] == "Paused"
-
-
-def test_only_what_can_be_done_is_offered(found: Any) -> None:
-    assert found["offered_at_first"] == ["Put a job", "Pause", "Policy"]
-
-
-def test_a_template_is_kept_and_used(found: Any) -> None:
-    assert found["put"] == [["ready", 7, '{"n": 1}'], ["delayed", 7, '{"n": 1}']]
-
-
-def test_tubes_and_jobs_are_changed(found: Any) -> None:
-    assert found["kicked_and_paused"] == [2, 0, True]
-    assert found["edited_and_moved"] == ["elsewhere", 3, "<script>alert(1)</script>"]
-    assert (found["deleted"], found["flushed"]) == (404, 404)
-
-
 def test_a_wrong_value_of_a_policy_is_told_beside_its_field(found: Any) -> None:
     assert found["wrong"].startswith("max-age is a whole number from 1 to")
-
-
-def test_a_policy_is_set_by_its_form(found: Any) -> None:
-    assert found["policy"] == {
-        "max_jobs": 1, "max_jobs_from": "command", "backoff": "5", "backoff_from": "command",
-    }  # fmt: skip
-
-
-def test_a_tube_named_as_a_step_of_a_path_is_shown(found: Any) -> None:
-    assert found["dots"] == ["..", "1"]
 
 
 def test_a_tube_has_a_history_when_its_page_is_opened(found: Any) -> None:
@@ -233,10 +221,6 @@ def test_the_log_leads_to_the_jobs_that_keep_its_oldest_segment(found: Any) -> N
     where, count = found["keep"]
     assert where == "file=1"
     assert count > 30
-
-
-def test_a_drain_is_begun_and_ended(found: Any) -> None:
-    assert found["drains"] == "Not ready: it drains: new jobs are refused"
 
 
 def test_each_change_asked_with_its_impact(found: Any) -> None:
@@ -270,24 +254,10 @@ def test_each_change_asked_with_its_impact(found: Any) -> None:
     ]
 
 
-def test_dead_letters_are_returned_unless_something_else_is_chosen(found: Any) -> None:
-    assert found["choices"] == [
-        "Return to mortal", "Return all of mortal", "Kick", "Move", "Delete",
-    ]  # fmt: skip
-    assert found["chosen"] == found["chosen_of_found"] == "return"
-
-
-def test_a_kick_says_where_and_who_watches(found: Any) -> None:
+def test_a_kick_of_several_says_where_and_who_watches(found: Any) -> None:
     assert found["kick_there"].startswith(
         "Makes 2 jobs ready in grave, which no connection watches."
     )
-    assert found["kick_one"] == (
-        "It is buried; it becomes ready in grave, which no connection watches."
-    )
-
-
-def test_a_dead_letter_is_returned_from_its_own_page(found: Any) -> None:
-    assert found["returned"] == ["mortal", "ready", 0, None]
 
 
 def test_a_server_that_says_nothing_is_not_shown_as_live(found: Any) -> None:
@@ -298,14 +268,3 @@ def test_a_server_that_says_nothing_is_not_shown_as_live(found: Any) -> None:
     assert [opacity < 1 for opacity in opacities] == [False, True, False, True, False]
     for silent in states[1], states[3]:
         assert int(silent.split()[3]) >= 5
-
-
-def test_many_jobs_are_changed_as_a_whole(found: Any) -> None:
-    assert found["runs"] == [
-        "Done: kick tube=doomed states=buried where=dead-from=: 2 of 2 jobs changed, 0 skipped",
-        "Done: return tube=dying-too states=buried where=dead-from=dying-too,dead-reason=release: "
-        "1 of 1 job changed, 0 skipped",
-        "Done: kick-dead tube=mortal: 3 of 3 jobs changed, 0 skipped",
-        "Done: delete text=DOOMED body any_case=1 ids=1: 1 of 1 job changed, 0 skipped",
-        "Done: move to=elsewhere text=DOOMED body any_case=1: 1 of 1 job changed, 0 skipped",
-    ]

@@ -72,10 +72,12 @@ def test_a_body_of_the_most_bytes_is_taken_and_a_longer_one_refused() -> None:
     assert browser.is_closed
 
 
-def test_a_long_body_is_refused_before_it_comes() -> None:
+@pytest.mark.parametrize("digits", [12, MAX_LENGTH_DIGITS, MAX_LENGTH_DIGITS + 1, 5_000])
+def test_a_long_body_is_refused_before_it_comes(digits: int) -> None:
     browser = writer()
-    head = f"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: {10**12}\r\n\r\n"
+    head = f"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: {'9' * digits}\r\n\r\n"
     assert parsed(browser.send(head.encode())).status == 413
+    assert browser.is_closed
 
 
 def test_a_body_in_chunks_has_the_same_limit() -> None:
@@ -149,14 +151,6 @@ def test_who_goes_before_all_is_answered_leaves_nothing() -> None:
     assert browser.transport.value.count(b"200 OK") == 1
 
 
-@pytest.mark.parametrize("digits", [MAX_LENGTH_DIGITS, MAX_LENGTH_DIGITS + 1, 5_000])
-def test_a_length_of_any_number_of_digits_is_too_large(digits: int) -> None:
-    head = b"POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\r\n"
-    browser = writer()
-    assert parsed(browser.send(head % (b"9" * digits))).status == 413
-    assert browser.is_closed
-
-
 HEALTH = ("/healthz", "/readyz", "/metrics")
 HALF = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
 WRONG_TOKEN = (
@@ -185,14 +179,12 @@ class Place:
         return browser
 
     def busy(self, count: int, host: str = "127.0.0.1") -> list[Browser]:
-        """Open connections whose requests are being carried out."""
         asked = b"GET /busy HTTP/1.1\r\nHost: localhost\r\n\r\n"
         return [self.connect(host, asked) for _ in range(count)]
 
     def status(
         self, path: str, host: str = "127.0.0.1", headers: Mapping[str, str] = NO_HEADERS
     ) -> int:
-        """Ask on a connection of its own, which is closed then."""
         browser = Browser(self.site, self.server.clock, host)
         status = browser.ask("GET", path, headers=headers).status
         if not browser.is_closed:

@@ -40,7 +40,6 @@ METHODS = st.sampled_from(["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS"])
 
 
 def queries(route: Route) -> SearchStrategy[Any]:
-    """Queries of fields that the route knows, and a few of any."""
     if not route.query:
         return st.just({}) | VALUES
     names = st.sampled_from([field.name for field in route.query])

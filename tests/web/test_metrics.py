@@ -20,7 +20,7 @@ from beanstalk_twisted.wire.commands import COUNTERS
 from tests.binlog.memory import MemoryArchive, MemoryDirectory
 from tests.held_io import HeldIo
 from tests.server.access.meeting import InlineHashing
-from tests.web.browsing import Browser, read_openmetrics, read_prometheus, site_of
+from tests.web.browsing import Browser, read_openmetrics, read_prometheus, settle, site_of
 from tests.web.test_replication import LEADS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -36,7 +36,6 @@ class Scraper:
         self.client = server.connect()
 
     def browse(self) -> Browser:
-        """A connection, which lasts for 30 s."""
         return Browser(self.site, self.server.clock)
 
     def text(self, accept: str = "") -> str:
@@ -70,7 +69,6 @@ def with_log(**options: Any) -> Scraper:
 
 
 def busy() -> Scraper:
-    """A server on which something of each kind has happened."""
     scraper = with_log(archive=MemoryArchive(), body_cache=0)
     scraper.ask(b"use mail\r\nput 1 0 60 1\r\na\r\nput 2000 0 60 1\r\nb\r\nput 1 99 60 1\r\nc\r\n")
     scraper.server.advance(2)
@@ -78,21 +76,6 @@ def busy() -> Scraper:
     scraper.server.advance(10)
     scraper.ask(b"delete 1\r\nreserve\r\nbury 2 0\r\n")
     return scraper
-
-
-def test_bodies_are_counted_where_they_are() -> None:
-    scraper = with_log(body_cache=0)
-    scraper.ask(b"put 0 0 60 5\r\nhello\r\nput 1 0 60 3\r\nabc\r\n")
-    scraper.server.advance()
-    scraper.ask(b"reserve\r\n")
-    text = scraper.text()
-    for line in (
-        "beanstalkd_bodies_memory_bytes 0", "beanstalkd_bodies_log_bytes 8",
-        "beanstalkd_bodies_dropped_total 3", "beanstalkd_bodies_read_total 1",
-        "beanstalkd_bodies_lost_total 0", "beanstalkd_bodies_failed_total 0",
-        "beanstalkd_body_read_seconds_count 1",
-    ):  # fmt: skip
-        assert f"\n{line}\n" in text
 
 
 def test_both_formats_are_read_by_prometheus_and_say_the_same() -> None:
@@ -119,16 +102,6 @@ def test_each_number_of_stats_is_there() -> None:
     for key, number in stats.items():
         if key not in texts and not key.startswith("rusage"):
             assert float(str(number)) in values, key
-
-
-def test_jobs_are_counted_by_state() -> None:
-    scraper = busy()
-    for state, count in (("ready", 0), ("reserved", 0), ("delayed", 1), ("buried", 1)):
-        assert scraper.value("beanstalkd_current_jobs", state=state) == count
-        tube = {"tube": "mail", "state": state}
-        assert scraper.value("beanstalkd_tube_current_jobs", **tube) == count
-    assert scraper.value("beanstalkd_tube_jobs_total", tube="mail") == 3
-    assert scraper.value("beanstalkd_tube_deletes_total", tube="mail") == 1
 
 
 @pytest.mark.parametrize("name", ["beanstalkd_tube_wait_seconds", "beanstalkd_wait_seconds"])
@@ -196,6 +169,29 @@ HAPPENINGS: dict[str, list[bytes | int | dict[str, float | None]]] = {
         *([b"put 1 0 60 3\r\n", b"abc\r\n"] * SAMPLED_COMMANDS),
         {f'{DURATIONS}{{command="put"}}': 1},
     ],
+    "bodies where they are": [
+        b"put 0 0 60 5\r\nhello\r\nput 1 0 60 3\r\nabc\r\n", 0, b"reserve\r\n",
+        {"beanstalkd_bodies_memory_bytes": 0, "beanstalkd_bodies_log_bytes": 8,
+         "beanstalkd_bodies_dropped_total": 3, "beanstalkd_bodies_read_total": 1,
+         "beanstalkd_bodies_lost_total": 0, "beanstalkd_bodies_failed_total": 0,
+         "beanstalkd_body_read_seconds_count": 1},
+    ],
+    "jobs by state": [
+        b"put 1 99 60 1\r\na\r\nput 1 0 60 1\r\na\r\nreserve\r\nbury 2 0\r\n",
+        b"put 1 0 60 1\r\na\r\nreserve\r\ndelete 3\r\n",
+        {f'beanstalkd_{of}{{{tube}state="{state}"}}': count
+         for of, tube in (("current_jobs", ""), ("tube_current_jobs", 'tube="default",'))
+         for state, count in (("ready", 0), ("reserved", 0), ("delayed", 1), ("buried", 1))},
+        {'beanstalkd_tube_jobs_total{tube="default"}': 3,
+         'beanstalkd_tube_deletes_total{tube="default"}': 1},
+    ],
+    "refusals by their word": [
+        b"delete 9\r\nnonsense\r\npeek 8\r\nignore default\r\nput 1 0 60 1\r\nlon",
+        # A series is there before its first refusal, so that a rule sees the increase.
+        {f'beanstalkd_errors_total{{reply="{word}"}}': count
+         for word, count in (("NOT_FOUND", 2), ("UNKNOWN_COMMAND", 1), ("NOT_IGNORED", 1),
+                             ("EXPECTED_CRLF", 1), ("DRAINING", 0), ("BAD_FORMAT", 0))},
+    ],
     "whether new jobs are refused": [
         {"beanstalkd_draining": 0}, b"drain\r\n", {"beanstalkd_draining": 1},
     ],
@@ -205,7 +201,7 @@ HAPPENINGS: dict[str, list[bytes | int | dict[str, float | None]]] = {
 
 @pytest.mark.parametrize("what", HAPPENINGS)
 def test_what_happens_is_told(what: str) -> None:
-    scraper = with_log()
+    scraper = with_log(body_cache=0 if "bodies" in what else None)
     for step in HAPPENINGS[what]:
         if isinstance(step, bytes):
             scraper.ask(step)
@@ -215,21 +211,6 @@ def test_what_happens_is_told(what: str) -> None:
             rows = [line.rsplit(" ", 1) for line in scraper.text().splitlines() if line[0] != "#"]
             told = {name: float(value) for name, value in rows}
             assert {name: told.get(name) for name in step} == step
-
-
-def test_refusals_are_counted_by_their_word() -> None:
-    scraper = Scraper(MemoryServer())
-    scraper.ask(b"delete 9\r\nnonsense\r\npeek 8\r\nignore default\r\nput 1 0 60 1\r\nlon")
-    found = {
-        dict(labels)["reply"]: value
-        for (name, labels), value in scraper.samples().items()
-        if name == "beanstalkd_errors_total"
-    }
-    assert {reply: value for reply, value in found.items() if value} == {
-        "NOT_FOUND": 2, "UNKNOWN_COMMAND": 1, "NOT_IGNORED": 1, "EXPECTED_CRLF": 1,
-    }  # fmt: skip
-    # A series is there before its first refusal, so that a rule sees the increase.
-    assert found["DRAINING"] == found["BAD_FORMAT"] == 0
 
 
 def test_a_refusal_is_counted_whenever_and_on_whatever_port_it_is_answered() -> None:
@@ -316,20 +297,16 @@ def with_busy_tubes(most_tubes: int) -> Scraper:
     return scraper
 
 
-def test_tubes_in_trouble_are_shown_before_busier_ones() -> None:
-    scraper = with_busy_tubes(4)
-    assert shown_tubes(scraper) == {"t08", "t09", "t10", "t11"}
-    scraper.ask(b"use forgotten\r\nput 0 0 60 1\r\nx\r\nuse default\r\n")
-    assert shown_tubes(scraper) == {"forgotten", "t09", "t10", "t11"}
-    assert scraper.value("beanstalkd_tubes_without_workers") == 1
-
-
-def test_buried_jobs_are_less_trouble_than_jobs_without_workers() -> None:
-    scraper = with_busy_tubes(2)
+@pytest.mark.parametrize(("most", "shown"), [(4, {"t09", "t10", "t11"}), (2, {"t11"})])
+def test_tubes_in_trouble_are_shown_before_busier_ones_and_the_worst_first(
+    most: int, shown: set[str]
+) -> None:
+    scraper = with_busy_tubes(most)
     scraper.ask(b"use bad\r\nput 0 0 60 1\r\nx\r\nreserve-job 79\r\nbury 79 0\r\nuse default\r\n")
-    assert shown_tubes(scraper) == {"bad", "t11"}
+    assert shown_tubes(scraper) == {"bad", *shown}
     scraper.ask(b"use forgotten\r\nput 0 0 60 1\r\nx\r\nuse default\r\n")
-    assert shown_tubes(scraper) == {"forgotten", "t11"}
+    assert shown_tubes(scraper) == {"forgotten", *(shown if most == 2 else {"bad", "t10", "t11"})}
+    assert scraper.value("beanstalkd_tubes_without_workers") == 1
 
 
 @pytest.mark.parametrize("in_trouble", [2, 3])
@@ -433,19 +410,10 @@ def test_the_log_is_told() -> None:
     assert scraper.value("beanstalkd_binlog_state", state="full") == 0
 
 
-def test_without_a_log_nothing_is_told_of_one() -> None:
-    names = {name for name, _ in Scraper(MemoryServer()).samples()}
-    assert "beanstalkd_binlog_bytes" not in names
-    assert "beanstalkd_current_jobs" in names
-
-
 def test_what_waits_for_the_disk_is_told_and_for_how_long() -> None:
     io = HeldIo()
     scraper = with_log(io=lambda: io)
-    for _ in range(20):
-        while io:
-            io.step()
-        scraper.server.advance(0.1)
+    settle(scraper.server, io)
     scraper.ask(b"put 1 0 60 1\r\na\r\n")
     scraper.server.advance(3)
     assert scraper.value("beanstalkd_binlog_oldest_unsynced_seconds") == pytest.approx(3)
@@ -463,7 +431,6 @@ def test_with_an_interval_what_was_answered_is_unsynced_until_the_sync() -> None
 
 
 def speak_tls(server: MemoryServer) -> None:
-    """Have two ports for TLS, as far as the metrics know."""
     ends = {second: datetime.fromtimestamp(second, UTC) for second in (1000, 3000, 4000)}
     expiries = server.service.handshakes.expiries
     expiries["--listen"] = lambda: [

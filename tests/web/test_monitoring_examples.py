@@ -33,7 +33,6 @@ _LABEL = re.compile(r"(\w+)=~?\"")
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
-    """The labels of each sample that is served, by its name."""
     server = MemoryServer(directory=MemoryDirectory())
     browser = Browser(site_of(server), server.clock)
     client = server.connect()
@@ -51,7 +50,6 @@ def served() -> dict[str, set[str]]:
 
 
 def rules() -> list[dict[str, str]]:
-    """Each alert: its name, expression and annotations."""
     found: list[dict[str, str]] = []
     for line in RULES.read_text().splitlines():
         key, _, value = line.strip().removeprefix("- ").partition(": ")
@@ -152,7 +150,6 @@ def of_stream(name: str) -> str:
 
 
 def other(series: str, instance: str) -> str:
-    """The same of a server of the queue ``mail``."""
     return series.replace('stream="jobs"', f'stream="mail",instance="{instance}"')
 
 

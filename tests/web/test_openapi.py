@@ -11,7 +11,7 @@ from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.logins import WRITE_HEADER, credentials_of, secret_in
 from beanstalk_twisted.web.routes import ROUTES, Route
 from beanstalk_twisted.wire.grammar import MAX_U64
-from tests.web.browsing import V1, Caller, browse, site_of
+from tests.web.browsing import V1, Caller, browse
 
 API = [route for route in ROUTES if route.path.startswith("/api/")]
 DESCRIPTION: Any = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json").json
@@ -135,14 +135,3 @@ def test_fields_of_a_body_are_checked_by_what_is_said_of_them(
         assert detail.startswith((f"{name} ", "tube "))
     assert caller.post(path, 400, **of_it, unknown=1)["detail"] == "unknown field: unknown"
     assert caller.state(1) == "ready"
-
-
-def test_each_route_of_the_table_has_its_operation() -> None:
-    site = site_of(MemoryServer())
-    assert {route.operation for route in ROUTES} == set(site.operations)
-
-
-def test_it_is_served() -> None:
-    reply = browse(MemoryServer()).ask("GET", "/api/v1/openapi.json")
-    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
-    assert b"<" not in reply.body, "as in all replies"

@@ -9,7 +9,6 @@ from twisted.internet.task import Clock
 
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web.overview import (
-    COUNTED,
     LONG_ROWS,
     LONG_TICKS,
     LOOK_TUBES,
@@ -39,11 +38,6 @@ def test_jobs_are_told_by_state_and_what_has_ended() -> None:
     assert (figures.puts, figures.ended, figures.connections) == (5, 1, 1)
     assert figures.oldest_ms == 2000
     assert 0 < figures.live_bytes < figures.log_bytes
-
-
-def test_without_a_log_there_is_no_size_of_it() -> None:
-    figures = Overview(MemoryServer().service).figures()
-    assert (figures.log_bytes, figures.live_bytes, figures.unsynced_ms) == (0, 0, 0)
 
 
 def oldest_after(looks: int, server: MemoryServer) -> int:
@@ -85,11 +79,6 @@ def filled(ticks: int) -> History:
 def rows(text: bytes) -> list[Figures]:
     decoded: Any = json.loads(text)
     return [Figures(*row) for row in decoded]
-
-
-def test_a_row_is_given_back_as_it_is_sent() -> None:
-    row = History().note(Figures(5, ready=3, puts=9))
-    assert rows(b"[" + row + b"]") == [Figures(5, ready=3, puts=9)]
 
 
 def test_each_second_is_kept_for_minutes() -> None:
@@ -136,10 +125,6 @@ def test_only_what_is_new_can_be_asked_for() -> None:
     assert history.has_all_behind(10) and history.has_all_behind(RECENT_ROWS + 10)
     assert not history.has_all_behind(9)
     assert not history.has_all_behind(RECENT_ROWS + 11)
-
-
-def test_what_is_counted_stands_behind_all_else() -> None:
-    assert COUNTED == ("puts", "ended", "timeouts", "commands")
 
 
 def test_a_timer_that_is_late_is_noted_and_one_in_time_too() -> None:

@@ -29,7 +29,6 @@ FOLLOWS = Situation(
 
 
 def browse(situation: Situation | None) -> Browser:
-    """A server in this situation; None for one that is alone."""
     server = MemoryServer()
     server.service.situation = lambda: situation
     return Browser(site_of(server, HttpSettings(may_write=True)), server.clock)
@@ -83,7 +82,6 @@ def test_an_active_server_tells_of_its_standbys() -> None:
 
 
 def promote(body: bytes, answer: HandingOver | CannotHandOver) -> HttpReply:
-    """Ask for a hand-over, which is answered so."""
     server = MemoryServer()
     server.service.queue.hand_over = lambda name: answer
     browser = Browser(site_of(server, HttpSettings(may_write=True)), server.clock)

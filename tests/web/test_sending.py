@@ -137,17 +137,6 @@ def test_a_stream_goes_on_until_the_client_leaves() -> None:
     assert not ticker.outlet.write(b"data: 2\n\n")
 
 
-def test_what_a_client_does_not_read_of_a_stream_is_dropped() -> None:
-    ticker = Ticker()
-    browser = asked(ticker)
-    assert ticker.outlet is not None
-    browser.channel.pauseProducing()
-    assert not ticker.outlet.write(b"data: lost\n\n")
-    browser.channel.resumeProducing()
-    assert ticker.outlet.write(b"data: 2\n\n")
-    assert b"lost" not in browser.transport.value
-
-
 @pytest.mark.parametrize("ending", ["end", "stop"])
 def test_a_stream_ends_once(ending: str) -> None:
     ticker = Ticker()

@@ -13,13 +13,13 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.task import Clock
 
 from beanstalk_twisted.replication.roster import ACTIVE, Identity, Situation
-from beanstalk_twisted.storage.fsync import NEVER, FsyncPolicy
+from beanstalk_twisted.storage.fsync import NEVER
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from beanstalk_twisted.web import serving
 from beanstalk_twisted.web.serving import PROBE_S, DiskProbe, load
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.web.browsing import Browser, browse
+from tests.web.browsing import Browser, browse, settle
 
 MAX_PAGE_BYTES = 60 << 10
 """Of all that a browser loads, compressed: a second on a bad mobile line."""
@@ -53,12 +53,6 @@ def test_each_file_is_served_as_what_it_is(name: str) -> None:
     zipped = browser.ask("GET", f"/static/{name}", headers={"accept-encoding": "br, gzip"})
     assert zipped.headers["content-encoding"] == "gzip"
     assert gzip.decompress(zipped.body) == plain.body == FILES[name].plain
-
-
-def test_the_page_is_at_the_root() -> None:
-    reply = browse(MemoryServer()).ask("GET", "/")
-    assert reply.body == FILES["index.html"].plain
-    assert "script-src 'self'" in reply.headers["content-security-policy"]
 
 
 def test_a_file_that_a_browser_has_is_not_sent_again() -> None:
@@ -98,12 +92,6 @@ def test_the_licence_of_what_is_not_ours_is_beside_it() -> None:
 
 
 REQUEST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def on_slow_disk(io: HeldIo, fsync: FsyncPolicy | None = None) -> MemoryServer:
-    if fsync is not None:
-        return MemoryServer(directory=MemoryDirectory(), io=lambda: io, fsync=fsync)
-    return MemoryServer(directory=MemoryDirectory(), io=lambda: io)
 
 
 def ready(browser: Browser) -> tuple[int, str]:
@@ -201,16 +189,9 @@ def test_who_no_longer_waits_is_not_told() -> None:
     assert disk.answers == []
 
 
-def settle(server: MemoryServer, io: HeldIo) -> None:
-    for _ in range(20):
-        while io:
-            io.step()
-        server.advance(0.1)
-
-
 def test_the_disk_is_asked_before_the_server_says_that_it_is_ready() -> None:
     io = HeldIo()
-    server = on_slow_disk(io)
+    server = MemoryServer(directory=MemoryDirectory(), io=lambda: io)
     settle(server, io)
     browser = browse(server)
     assert browser.send(REQUEST) == b""
@@ -220,7 +201,7 @@ def test_the_disk_is_asked_before_the_server_says_that_it_is_ready() -> None:
 
 
 def test_a_disk_that_does_not_answer_is_told() -> None:
-    server = on_slow_disk(HeldIo())
+    server = MemoryServer(directory=MemoryDirectory(), io=HeldIo)
     browser = browse(server)
     browser.send(REQUEST)
     browser.clock.advance(server.settings.fsync_timeout_s)
@@ -229,5 +210,5 @@ def test_a_disk_that_does_not_answer_is_told() -> None:
 
 
 def test_a_log_that_is_never_synced_is_not_synced_for_this() -> None:
-    server = on_slow_disk(HeldIo(), NEVER)
+    server = MemoryServer(directory=MemoryDirectory(), io=HeldIo, fsync=NEVER)
     assert ready(browse(server)) == (200, "ready")

@@ -71,11 +71,6 @@ def test_each_reply_has_the_headers_that_bind_browsers_and_none_that_tells_of_us
         assert "server" not in reply.headers
 
 
-def test_head_is_get_without_a_body() -> None:
-    got, headed = (browse(MemoryServer()).ask(method, "/healthz") for method in ("GET", "HEAD"))
-    assert (headed.status, headed.headers, headed.body) == (200, got.headers, b"")
-
-
 def test_an_unknown_path_is_404_and_a_wrong_method_405() -> None:
     browser = browse(MemoryServer())
     assert browser.ask("GET", "/%3Cscript%3E").status == 404
@@ -171,18 +166,13 @@ def asked(waiting: Waiting) -> Browser:
     return browser
 
 
-def test_an_answer_may_come_later() -> None:
-    waiting = Waiting()
-    browser = asked(waiting)
-    waiting.answer.callback(json_document(7))
-    assert browser.transport.value.endswith(b"\r\n\r\n7\n")
-
-
-def test_a_later_answer_may_be_a_refusal() -> None:
-    waiting = Waiting()
-    browser = asked(waiting)
+def test_an_answer_may_come_later_and_be_a_refusal() -> None:
+    waiting, other = Waiting(), Waiting()
+    browser, second = asked(waiting), asked(other)
     waiting.answer.errback(Failure(Refusal(404, "gone")))
     assert b" 404 Not Found\r\n" in browser.transport.value
+    other.answer.callback(json_document(7))
+    assert second.transport.value.endswith(b"\r\n\r\n7\n")
 
 
 def test_an_answer_that_nobody_waits_for_is_cancelled() -> None:

@@ -18,11 +18,8 @@ from beanstalk_twisted.web.tube_figures import (
 )
 from tests.web.browsing import Browser, browse, site_of
 
-HOUR_S = 3600
-
 
 def filled(*tubes: bytes) -> MemoryServer:
-    """A server with one job in each tube."""
     server = MemoryServer()
     server.connect().ask(b"".join(b"use %s\r\nput 0 0 60 1\r\nx\r\n" % name for name in tubes))
     return server
@@ -41,10 +38,6 @@ def tube(server: MemoryServer, name: bytes = b"mail") -> Any:
     return server.service.queue.state.tubes.find(name)
 
 
-def test_an_hour_is_kept() -> None:
-    assert ROWS * ROW_TICKS == HOUR_S
-
-
 def test_a_row_has_its_time_and_the_tubes_figures() -> None:
     server = filled(b"mail")
     client = server.connect()
@@ -57,15 +50,6 @@ def test_a_row_has_its_time_and_the_tubes_figures() -> None:
         "deletes": 1, "timeouts": 0,
     }  # fmt: skip
     assert set(COUNTED) < set(FIELDS)
-
-
-def test_timeouts_are_those_that_were_measured() -> None:
-    server = filled(b"mail")
-    server.service.queue.measure_times()
-    server.connect().ask(b"watch mail\r\nreserve\r\n")
-    server.advance(61)
-    (row,) = rings_of(server, rows=1).of(tube(server))
-    assert row[-1] == 1
 
 
 def test_rows_beyond_the_ring_take_the_place_of_the_oldest() -> None:

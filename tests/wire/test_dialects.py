@@ -38,7 +38,6 @@ DIALECTS = (MODERN, v1.DIALECT)
 
 
 def meaning(understand: Callable[[bytes], Parsed], line: bytes) -> object:
-    """Say what a line is understood as, or why it is not."""
     try:
         return understand(line)
     except ParseError as error:

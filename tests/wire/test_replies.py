@@ -9,27 +9,15 @@ from beanstalk_twisted.wire.replies import Found, Inserted, Kicked, Reply, Reser
 
 MAX_U64 = (1 << 64) - 1
 
-WORDS = (
-    (replies.DELETED, b"DELETED\r\n"),
-    (replies.RELEASED, b"RELEASED\r\n"),
-    (replies.BURIED, b"BURIED\r\n"),
-    (replies.TOUCHED, b"TOUCHED\r\n"),
-    (replies.KICKED_JOB, b"KICKED\r\n"),
-    (replies.PAUSED, b"PAUSED\r\n"),
-    (replies.NOT_FOUND, b"NOT_FOUND\r\n"),
-    (replies.NOT_IGNORED, b"NOT_IGNORED\r\n"),
-    (replies.TIMED_OUT, b"TIMED_OUT\r\n"),
-    (replies.DEADLINE_SOON, b"DEADLINE_SOON\r\n"),
-    (replies.DRAINING, b"DRAINING\r\n"),
-    (replies.EXPECTED_CRLF, b"EXPECTED_CRLF\r\n"),
-    (replies.JOB_TOO_BIG, b"JOB_TOO_BIG\r\n"),
-    (replies.BAD_FORMAT, b"BAD_FORMAT\r\n"),
-    (replies.UNKNOWN_COMMAND, b"UNKNOWN_COMMAND\r\n"),
-    (replies.OUT_OF_MEMORY, b"OUT_OF_MEMORY\r\n"),
-    (replies.INTERNAL_ERROR, b"INTERNAL_ERROR\r\n"),
-)
 
-OTHERS: tuple[tuple[Reply, bytes], ...] = (
+WORDS = (
+    "DELETED", "RELEASED", "BURIED", "TOUCHED", "PAUSED", "NOT_FOUND", "NOT_IGNORED", "TIMED_OUT",
+    "DEADLINE_SOON", "DRAINING", "EXPECTED_CRLF", "JOB_TOO_BIG", "BAD_FORMAT", "UNKNOWN_COMMAND",
+    "OUT_OF_MEMORY", "INTERNAL_ERROR",
+)  # fmt: skip
+SENT: tuple[tuple[Reply, bytes], ...] = (
+    *[(getattr(replies, word), word.encode() + b"\r\n") for word in WORDS],
+    (replies.KICKED_JOB, b"KICKED\r\n"),
     (Inserted(MAX_U64), b"INSERTED 18446744073709551615\r\n"),
     (Kicked(0), b"KICKED 0\r\n"),
     (Using(b"a-b"), b"USING a-b\r\n"),
@@ -39,13 +27,8 @@ OTHERS: tuple[tuple[Reply, bytes], ...] = (
 )
 
 
-@pytest.mark.parametrize(("reply", "expected"), WORDS, ids=lambda value: None)
-def test_a_word_is_sent_as_itself(reply: Reply, expected: bytes) -> None:
-    assert reply.encode() == expected
-
-
-@pytest.mark.parametrize(("reply", "expected"), OTHERS, ids=lambda value: None)
-def test_a_reply_with_values_names_them_behind_its_word(reply: Reply, expected: bytes) -> None:
+@pytest.mark.parametrize(("reply", "expected"), SENT, ids=lambda value: None)
+def test_a_reply_is_sent_so(reply: Reply, expected: bytes) -> None:
     assert reply.encode() == expected
 
 

@@ -59,7 +59,6 @@ OR_NONE = st.one_of(st.just(b""), KEY)
 
 @st.composite
 def tags(draw: st.DrawFn) -> PutTags:
-    """Draw tags of a job that can run."""
     unique, concurrent, group, after = (draw(OR_NONE) for _ in range(4))
     return PutTags(
         unique,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.wire import replies, v1
-from beanstalk_twisted.wire.commands import COMMANDS, COUNTERS
-from beanstalk_twisted.wire.dialects import MODERN
+from beanstalk_twisted.wire.commands import COMMANDS
 from beanstalk_twisted.wire.grammar import ParseError
 from beanstalk_twisted.wire.replies import Found, Inserted, Reply, Reserved
 from beanstalk_twisted.wire.v1 import JOB_KEYS, SERVER_KEYS, TTR_S
@@ -37,17 +36,6 @@ OPERATIONS = [
 def test_each_command_stands_in_the_table_once_with_what_it_does() -> None:
     assert [(row.prefix, row.operation, row.counter) for row in V1.rows] == OPERATIONS
 
-
-def test_every_operation_and_counter_is_one_of_the_modern_table() -> None:
-    assert {row.operation for row in V1.rows} <= {row.operation for row in MODERN.rows}
-    assert {row.counter for row in V1.rows} <= set(COUNTERS)
-
-
-def test_only_a_put_has_a_body() -> None:
-    assert [row.name for row in V1.rows if row.has_body] == ["put"]
-
-
-# Lines.
 
 UNDERSTOOD: list[tuple[bytes, bytes, tuple[Any, ...]]] = [
     (b"put 1 2", b"put ", (1, 0, TTR_S, 2)),
@@ -150,8 +138,6 @@ def test_any_line_is_the_command_of_its_first_word_or_refused(line: bytes) -> No
     assert len(args) == len(command.fields)
 
 
-# Answers.
-
 SAID: list[tuple[bytes, Reply, bytes]] = [
     (b"put ", Inserted(7), b"INSERTED\r\n"),
     (b"put ", replies.BURIED, b"INSERTED\r\n"),
@@ -200,7 +186,3 @@ def test_statistics_show_the_keys_of_the_dialect_in_its_order(
     everything = replies.mapping([("zz", "1"), *((key, key) for key in reversed(keys))])
     body = b"---\n" + b"".join(f"{key}: {key}\n".encode() for key in keys)
     assert write(everything) == b"OK %d\r\n%s\r\n" % (len(body), body)
-
-
-def test_the_ttr_is_the_one_that_servers_of_the_dialect_gave_all_jobs() -> None:
-    assert TTR_S == 120

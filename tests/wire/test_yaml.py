@@ -16,13 +16,6 @@ def test_a_mapping_has_a_line_for_each_pair_in_the_order_given() -> None:
     assert yaml.mapping([("b", "2"), ("a", "1")]) == b"---\nb: 2\na: 1\n"
 
 
-def test_an_empty_mapping_or_list_is_only_its_start() -> None:
-    assert yaml.mapping([]) == b"---\n"
-    assert yaml.listing([]) == b"---\n"
-
-
-# Names in lists.
-
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/;.$_()"
 """What a name of a tube begins with; behind that, ``-`` too."""
 
@@ -112,14 +105,8 @@ def test_records_are_a_list_of_mappings_under_a_key_and_other_keys_behind_it() -
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"---\n",
-        b"---\njob:\n",
-        b"---\n- id: 1\n",
-        b"---\njobs:\n  id: 1\n",
-        b"---\njobs:\n- id\n",
-        b"",
-    ],
+    [b"---\n", b"---\njob:\n", b"---\n- id: 1\n", b"---\njobs:\n  id: 1\n",
+     b"---\njobs:\n- id\n", b""],
 )  # fmt: skip
 def test_what_is_no_list_of_that_name_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):

@@ -9,7 +9,7 @@ from twisted.internet.address import IPv4Address
 
 from beanstalk_twisted.access.rules import AccessRules, Grant, Granted, Identity, parse_access
 from beanstalk_twisted.access.tokens import hash_of
-from beanstalk_twisted.server.access_control import Hashing
+from beanstalk_twisted.server.access_control import AccessControl, Hashing
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer, MemoryTransport
 
 TOKEN = b"bst_aaaaaaaa_" + b"b" * 32
@@ -35,11 +35,9 @@ class HeldHashing:
         self.waiting: list[tuple[Callable[[], bool], Callable[[bool], None]]] = []
 
     def run(self, work: Callable[[], bool], done: Callable[[bool], None]) -> None:
-        """See `Hashing.run`."""
         self.waiting.append((work, done))
 
     def work(self) -> None:
-        """Have the first of those that wait done."""
         work, done = self.waiting.pop(0)
         done(work())
 
@@ -56,19 +54,15 @@ class PeerTransport(MemoryTransport):
     certificate: Any = None
 
     def getPeer(self) -> Any:
-        """See `ITransport.getPeer`."""
         return IPv4Address("TCP", self.address, 1)
 
     def getHost(self) -> IPv4Address:
-        """See `ITransport.getHost`."""
         return IPv4Address("TCP", "127.0.0.1", self.port)
 
     def getHandle(self) -> Any:
-        """See `ISystemHandle.getHandle`."""
         return self.handle
 
     def getPeerCertificate(self) -> Any:
-        """See `ISSLTransport.getPeerCertificate`."""
         return self.certificate
 
 
@@ -96,11 +90,14 @@ def rules(**grants: dict[str, str]) -> AccessRules:
     return AccessRules(identities, anonymous)
 
 
-def guarded(held: AccessRules | str, hashing: Hashing | None = None, **how: Any) -> MemoryServer:
-    """Start a server that asks for rights.
+def access_of(server: MemoryServer) -> AccessControl:
+    access = server.service.access
+    assert access is not None
+    return access
 
-    :param held: rules, or the text of a file.
-    """
+
+def guarded(held: AccessRules | str, hashing: Hashing | None = None, **how: Any) -> MemoryServer:
+    """Start a server that asks for rights."""
     server = MemoryServer(**how)
     found = parse_access(held) if isinstance(held, str) else held
     server.service.require_access(found, hashing or InlineHashing())

@@ -11,5 +11,4 @@ from tests.certificates import Authority
 
 @functools.cache
 def certificate() -> X509:
-    """Make one for a worker, with a name of each kind."""
     return X509.from_cryptography(Authority("CA").client().certificate)

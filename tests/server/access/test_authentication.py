@@ -34,11 +34,9 @@ class World:
         self.told: list[tuple[str, TokenHash | None]] = []
 
     def ask(self, host: str, token: bytes = WRONG, name: str = "") -> None:
-        """Have a token compared."""
         self.authenticator.ask(host, token, lambda shown: self.told.append((name or host, shown)))
 
     def work(self) -> None:
-        """Have all compared that may be now."""
         while self.hashing.waiting:
             self.hashing.work()
 
@@ -64,7 +62,7 @@ def test_each_wrong_token_has_the_next_one_from_there_wait_longer() -> None:
                 world.clock.advance(FIRST_S / 2)
         waits.append(world.clock.seconds() - began)
     assert waits[:4] == [0, FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
-    assert waits[-1] == LONGEST_S
+    assert waits[7] < LONGEST_S == waits[9] == waits[-1]
 
 
 def test_many_connections_of_one_address_guess_no_faster_than_one() -> None:
@@ -135,16 +133,6 @@ def test_a_token_that_has_another_hash_now_is_compared_with_that() -> None:
     identity = rules(it={}).identities["it"]
     changed = identity._replace(tokens=[HASH._replace(digest=bytes(32))])
     world.authenticator.change_rules(AccessRules([changed]))
-    world.ask("1.1.1.1", TOKEN)
-    world.work()
-    assert [shown for _, shown in world.told] == [HASH, None]
-
-
-def test_what_was_right_is_forgotten_when_the_file_has_it_no_more() -> None:
-    world = World()
-    world.ask("1.1.1.1", TOKEN)
-    world.work()
-    world.authenticator.change_rules(rules(other={}))
     world.ask("1.1.1.1", TOKEN)
     world.work()
     assert [shown for _, shown in world.told] == [HASH, None]

@@ -18,6 +18,7 @@ from tests.server.access.meeting import (
     TOKEN,
     HeldHashing,
     PeerClient,
+    access_of,
     guarded,
     rules,
 )
@@ -26,14 +27,6 @@ AUTH = b"auth " + TOKEN + b"\r\n"
 WRONG = b"auth bst_aaaaaaaa_" + b"x" * 32 + b"\r\n"
 REFUSED, AUTHORIZED = b"UNAUTHORIZED\r\n", b"AUTHORIZED\r\n"
 PUT_X = b"put 0 0 60 1\r\nx\r\n"
-
-
-def jobs_of(server: MemoryServer) -> int:
-    """Say how many jobs there are."""
-    return len(server.service.queue.state.jobs)
-
-
-# Tokens.
 
 
 def test_a_right_token_makes_somebody_of_nobody_and_another_one_somebody_else() -> None:
@@ -70,9 +63,6 @@ def test_auth_is_among_the_capabilities_and_needs_no_right_to_be_seen() -> None:
     assert b"\n- auth\n" in guarded(rules()).connect().ask(b"capabilities\r\n")
 
 
-# Pipelines behind a token.
-
-
 @pytest.mark.parametrize("again", [AUTH, b"auth " + b"x" * 201 + b"\r\n", WRONG])
 def test_a_half_closed_connection_carries_out_all_behind_a_token_before_it_ends(
     again: bytes,
@@ -106,17 +96,6 @@ def test_what_is_sent_behind_a_token_waits_for_it_and_nobody_else_does() -> None
     assert client.take() == AUTHORIZED + b"INSERTED 2\r\nCANCELLED\r\nINSERTED 3\r\n"
 
 
-def test_what_is_sent_behind_a_wrong_token_has_its_rights_alone() -> None:
-    hashing = HeldHashing()
-    server = guarded(rules(it={"admin": "*"}), hashing)
-    client = server.connect()
-    client.ask(WRONG + PUT_X + b"flush-tube default\r\ndrain\r\n")
-    hashing.work()
-    server.advance()
-    assert client.take() == REFUSED * 4
-    assert jobs_of(server) == 0 and not server.service.queue.puts.is_draining
-
-
 @pytest.mark.parametrize("end", ["half_close", "hang_up"])
 def test_who_leaves_while_a_token_is_compared_leaves_nothing_behind(end: str) -> None:
     hashing = HeldHashing()
@@ -128,9 +107,8 @@ def test_who_leaves_while_a_token_is_compared_leaves_nothing_behind(end: str) ->
     server.advance(1)
     half = end == "half_close"
     assert client.take() == (AUTHORIZED + b"INSERTED 1\r\n" if half else b"")
-    assert client.is_closed and jobs_of(server) == half
-    access = server.service.access
-    assert access is not None and not len(access.guard.admissions)
+    assert client.is_closed and len(server.service.queue.state.jobs) == half
+    assert not len(access_of(server).guard.admissions)
 
 
 def test_a_server_that_stops_while_tokens_are_compared_says_nothing_more() -> None:
@@ -143,8 +121,6 @@ def test_a_server_that_stops_while_tokens_are_compared_says_nothing_more() -> No
     server.advance(1)
     assert client.is_closed and client.take() == b""
 
-
-# Bodies that are refused.
 
 HIDDEN_COMMANDS = b"drain\r\nput 0 0 60 1\r\nx\r\nflush-tube default\r\n"
 
@@ -168,9 +144,8 @@ def test_a_refused_body_is_dropped_and_never_run_as_commands(form: str, is_cut: 
         client.send(request[at : at + 1] if is_cut else request)
     server.advance()
     assert client.take() == REFUSED + b"USING default\r\n"
-    access = server.service.access
-    assert access is not None and access.guard.refused == 1
-    assert not jobs_of(server) and not server.service.queue.puts.is_draining
+    assert access_of(server).guard.refused == 1
+    assert not len(server.service.queue.state.jobs) and not server.service.queue.puts.is_draining
 
 
 def test_a_refused_body_is_not_kept_while_it_comes() -> None:
@@ -181,15 +156,6 @@ def test_a_refused_body_is_not_kept_while_it_comes() -> None:
     client.send(bytes(1 << 19) + b"\r\n")
     server.advance()
     assert client.take() == REFUSED
-
-
-@pytest.mark.parametrize("line", [b"put 0 0 60 11", b"put-at 0 0 60 11", b"put 0 0 60 11 grp:a"])
-def test_a_body_that_is_too_large_for_anybody_is_refused_as_any_other(line: bytes) -> None:
-    client = guarded(rules(), max_job_bytes=10).connect()
-    assert client.ask(line + b"\r\n" + bytes(11) + b"\r\n") == REFUSED
-
-
-# Rights that are lost.
 
 
 def test_rights_are_lost_with_the_next_command() -> None:
@@ -222,7 +188,7 @@ def test_rights_that_are_lost_while_a_body_comes_are_lost_for_that_body() -> Non
     client.send(b"put 0 0 60 5\r\nhe")
     server.service.require_access(rules(), HeldHashing())
     assert client.ask(b"llo\r\n") == REFUSED
-    assert jobs_of(server) == 0
+    assert len(server.service.queue.state.jobs) == 0
 
 
 @pytest.mark.parametrize(
@@ -285,15 +251,10 @@ def test_who_waits_without_right_is_given_no_job_before_its_slice_has_come(wait:
     server.advance(1)
     assert late.take() == REFUSED
     assert keeps.take() == b"RESERVED 1 1\r\nx\r\n"
-    access = server.service.access
-    assert access is not None and access.guard.refused == SLICE_WAITS + 1
-
-
-# What the log says, and what it never does.
+    assert access_of(server).guard.refused == SLICE_WAITS + 1
 
 
 def said(events: Sequence[LogEvent], name: str) -> list[str]:
-    """Give the lines of an event."""
     return [formatEvent(event) for event in events if event.get("event") == name]
 
 
@@ -376,9 +337,6 @@ def test_an_address_whose_tokens_wait_is_told_once_a_minute_with_the_longest_wai
     ]
 
 
-# Who waits for the end of a job that is moved.
-
-
 def awaited(server: MemoryServer, policy: bytes = b"") -> tuple[PeerClient, Client]:
     """Somebody who may look at `a` alone and waits for a job there, and an operator."""
     ops, client = PeerClient(server), PeerClient(server)
@@ -408,18 +366,6 @@ def test_who_waits_hears_that_its_job_has_died_wherever_it_lies_then() -> None:
     client, ops = awaited(server, b"tube-policy a max-reserves=1 dead-letter=b\r\n")
     assert ops.ask(b"reserve-job 1\r\nrelease 1 0 0\r\n").endswith(b"RELEASED\r\n")
     assert client.take() == b"BURIED\r\n"
-
-
-def test_without_rules_who_waits_hears_of_a_job_wherever_it_is_moved() -> None:
-    server = MemoryServer()
-    client, ops = server.connect(), server.connect()
-    ops.ask(PUT_X)
-    client.send(b"wait-job 1 60\r\n")
-    assert ops.ask(b"move-job 1 b\r\ndelete 1\r\n") == b"MOVED\r\nDELETED\r\n"
-    assert client.take() == b"DELETED\r\n"
-
-
-# Who is who, for those who may see it.
 
 
 def test_who_may_list_connections_sees_who_they_are_and_the_audit_says_it() -> None:

@@ -8,15 +8,20 @@ from beanstalk_twisted.access.rules import ROLES, AccessRules, Grant, Granted, I
 from beanstalk_twisted.rules.looks import SLICE_NAMES
 from beanstalk_twisted.rules.watching import MAX_WATCHED_TUBES
 from beanstalk_twisted.server.admissions import Known
-from beanstalk_twisted.server.execution_context import methods_of
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from beanstalk_twisted.wire import rights, v1
 from beanstalk_twisted.wire.commands import Command
 from beanstalk_twisted.wire.dialects import GUARDED
 from beanstalk_twisted.wire.extensions import TAGGED_PUT
-from beanstalk_twisted.wire.rights import LOOK, MANAGE, PUT, RESERVE
-from tests.rules.conversation import Server
-from tests.server.access.meeting import HASH, TOKEN, InlineHashing, PeerClient, guarded, rules
+from beanstalk_twisted.wire.rights import MANAGE, PUT
+from tests.server.access.meeting import (
+    HASH,
+    TOKEN,
+    PeerClient,
+    access_of,
+    guarded,
+    rules,
+)
 from tests.server.access.peers import certificate
 
 REFUSED = b"UNAUTHORIZED\r\n"
@@ -62,12 +67,10 @@ class Process:
     family = 1
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        """See `socket.socket.getsockopt`."""
         return b"".join(number.to_bytes(4, "little") for number in (99, 4711, 4712))
 
 
 def connection(server: MemoryServer, way: str) -> Client:
-    """Connect as whom `identity_told` tells in this way."""
     facts: dict[str, dict[str, object]] = {
         "certificate": {"certificate": certificate()},
         "uid": {"handle": Process()},
@@ -77,9 +80,7 @@ def connection(server: MemoryServer, way: str) -> Client:
     if way == "token":
         assert client.ask(b"auth " + TOKEN + b"\r\n") == b"AUTHORIZED\r\n"
     if way == "introduced":
-        access = server.service.access
-        assert access is not None
-        access.guard.admissions.introduce(client.protocol.session, Known(shown=HASH))
+        access_of(server).guard.admissions.introduce(client.protocol.session, Known(shown=HASH))
     return client
 
 
@@ -92,9 +93,7 @@ def arranged(server: MemoryServer, client: Client, tube: bytes) -> None:
         queue.puts.put(maker, now_ns, queue.puts.begin(maker, now_ns), 0, delay_s, 60, b"x")
     queue.reserve_job(maker, now_ns, BURIED_ID)
     queue.bury(maker, now_ns, BURIED_ID, 0)
-    access = server.service.access
-    assert access is not None
-    access.guard.admission(session)
+    access_of(server).guard.admission(session)
     queue.watching.use(session, now_ns, tube)
     queue.watching.watch(session, now_ns, tube)
     queue.watching.ignore(session, now_ns, b"default")
@@ -117,7 +116,6 @@ def sent(row: Command, tube: bytes, job_id: int) -> bytes:
 
 
 def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
-    """What docs/access.md says of a command."""
     right, of = row.needs
     has = granted.rights_of(tube)
     if of == rights.NOTHING:
@@ -134,7 +132,6 @@ def may(row: Command, granted: Grant, tube: bytes, job_id: int) -> bool:
 
 
 def state_of(server: MemoryServer, tube: bytes) -> object:
-    """What a refused command must leave as it was."""
     found = server.service.queue.state.tubes.find(tube)
     assert found is not None
     counts = [found.ready.count, found.delayed.count, found.buried.count, found.total_jobs]
@@ -167,15 +164,13 @@ def check(row: Command, way: str, granted: Grant, tube: bytes, job_id: int) -> N
     replies = client.ask(sent(row, tube, job_id) + b"list-tube-used\r\n")
     case = row, way, granted.granted, tube, job_id, replies
     first, _, rest = replies.partition(b"\r\n")
-    access = server.service.access
-    assert access is not None
     if may(row, granted, tube, job_id):
         assert b"UNAUTHORIZED" not in replies and b"BAD_FORMAT" not in replies, case
-        assert access.guard.refused == 0, case
+        assert access_of(server).guard.refused == 0, case
     else:
         assert (first + b"\r\n", rest) == (REFUSED, b"USING %s\r\n" % tube), case
         assert state_of(server, tube) == before, case
-        assert access.guard.refused == 1, case
+        assert access_of(server).guard.refused == 1, case
 
 
 def test_each_way_of_a_file_is_one_of_the_matrix() -> None:
@@ -195,23 +190,6 @@ def test_a_command_needs_the_same_in_all_dialects() -> None:
         assert modern[row.operation] == row.needs, row
 
 
-def test_what_needs_nothing_is_about_the_connection_alone() -> None:
-    assert {row.name for row in ROWS if not row.needs.right} == {
-        "auth", "capabilities", "cancel-reserve", "ignore", "list-tube-used",
-        "list-tubes-watched", "quit", "reserve-mode", "use",
-    }  # fmt: skip
-
-
-def test_each_method_is_wrapped_but_those_that_need_nothing() -> None:
-    server = guarded(rules())
-    bare = methods_of(Server().queue)
-    for row in WITH_TUBES:
-        method = server.service.context.methods[row.operation]
-        is_bare = method.__name__ == bare[row.operation].__name__
-        needs_no_gate = not row.needs.right and row.operation not in ("capabilities", "use")
-        assert is_bare == needs_no_gate or row.needs.manages, row
-
-
 def test_without_rules_there_is_no_gate_and_auth_is_no_command() -> None:
     server = MemoryServer()
     assert server.service.context.gate is None and server.service.access is None
@@ -227,9 +205,6 @@ def test_v1_has_no_word_for_tokens_and_the_rights_of_its_port() -> None:
     assert client.ask(b"put 0 1\r\nx\r\n") == b"INSERTED\r\n"
     assert client.ask(b"reserve\r\n") == REFUSED
     assert client.ask(b"stats\r\n") == REFUSED
-
-
-# What is watched, used and listed.
 
 
 def test_a_tube_without_right_is_not_watched_and_default_goes_with_the_first_that_is() -> None:
@@ -301,20 +276,6 @@ def test_a_watch_asks_for_the_tube_named_and_only_once_for_all() -> None:
     assert grant.asked == 3 + 50 + 1
 
 
-def test_a_reserve_without_right_asks_once_for_what_is_watched() -> None:
-    first = CountedGrant([Granted("reserve", "t*")])
-    server = guarded(AccessRules([], first))
-    client = server.connect()
-    client.ask(b"".join(b"watch t%d\r\n" % number for number in range(50)))
-    second = CountedGrant([Granted("reserve", f"t{number}") for number in range(49)])
-    server.service.require_access(AccessRules([], second), InlineHashing())
-    assert client.ask(b"reserve-with-timeout 0\r\n" * 9) == REFUSED * 9
-    assert second.asked == 50
-    assert client.ask(b"ignore t49\r\nreserve-with-timeout 0\r\n") == (
-        b"WATCHING 49\r\nTIMED_OUT\r\n"
-    )
-
-
 def test_a_watch_beyond_the_limit_takes_no_other_tube_away() -> None:
     server = guarded(rules(anonymous={"reserve": "new"}))
     client, queue = server.connect(), server.service.queue
@@ -324,14 +285,6 @@ def test_a_watch_beyond_the_limit_takes_no_other_tube_away() -> None:
     assert client.ask(b"watch new\r\n") == b"BAD_FORMAT\r\n"
     assert len(session.watching) == MAX_WATCHED_TUBES
     assert client.ask(b"ignore t1\r\nwatch new\r\n") == b"WATCHING 9999\r\nWATCHING 1\r\n"
-
-
-def test_a_job_that_is_not_there_is_not_found_by_who_could_have_found_it() -> None:
-    server = guarded(rules(anonymous={"look": "mail"}))
-    client = server.connect()
-    assert client.ask(b"peek 99\r\n") == b"NOT_FOUND\r\n"
-    assert client.ask(b"delete 99\r\n") == REFUSED
-    assert client.ask(b"touch 99\r\n") == REFUSED
 
 
 def test_a_worker_deletes_its_own_jobs_and_no_others() -> None:
@@ -360,7 +313,3 @@ def test_a_policy_may_be_shown_by_who_looks_and_sends_no_letters_where_none_may_
     assert client.ask(theirs) == REFUSED
     assert client.ask(theirs.replace(b"theirs", b"dead.mine")) == b"POLICY\r\n"
     assert client.ask(b"tube-policy mine dead-letter=-\r\n") == b"POLICY\r\n"
-
-
-def test_these_rights_are_the_four_of_the_issue() -> None:
-    assert rights.RIGHTS == {"put": PUT, "reserve": RESERVE, "look": LOOK, "manage": MANAGE}

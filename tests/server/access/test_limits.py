@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
-from twisted.logger import LogEvent, capturedLogs, formatEvent
+from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.access.rules import LIMITS, parse_access
 from beanstalk_twisted.jobs.quota import Quota
@@ -17,7 +17,7 @@ from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import Client, MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.sampling import one_in
-from tests.server.access.meeting import HASH, TOKEN, InlineHashing, PeerClient, guarded
+from tests.server.access.meeting import HASH, TOKEN, InlineHashing, PeerClient, access_of, guarded
 
 FULL, REFUSED = b"OUT_OF_MEMORY\r\n", b"UNAUTHORIZED\r\n"
 PUT_X = b"put 0 0 60 1\r\nx\r\n"
@@ -49,12 +49,10 @@ admin = "*"
 
 
 def limited(limits: str, **how: str) -> MemoryServer:
-    """A server that asks for rights by `a_file`."""
     return guarded(a_file(limits, **how))
 
 
 def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Client:
-    """Connect as one of them, which uses and watches a tube."""
     client = PeerClient(server, port=port)
     assert client.ask(b"use " + tube + b"\r\n") == b"USING " + tube + b"\r\n"
     assert client.ask(b"watch " + tube + b"\r\n") == b"WATCHING 2\r\n"
@@ -62,32 +60,24 @@ def connect(server: MemoryServer, port: int = IT, tube: bytes = b"mine.a") -> Cl
 
 
 def asks(server: MemoryServer, client: Client, request: bytes) -> bytes:
-    """Send something whose answer may come in a later turn."""
     client.send(request)
     server.advance()
     return client.take()
 
 
 def quotas(server: MemoryServer) -> Mapping[str, Quota]:
-    """What identities take."""
-    access = server.service.access
-    assert access is not None
-    return access.guard.quotas.by_name
+    return access_of(server).guard.quotas.by_name
 
 
 def reread(server: MemoryServer, text: str) -> None:
     """Let another file hold, as after SIGHUP, and let the slices end."""
-    access = server.service.access
-    assert access is not None
-    access.change_rules(parse_access(text))
+    access_of(server).change_rules(parse_access(text))
     for _ in range(9):
         server.advance()
 
 
 def check(server: MemoryServer) -> None:
-    """Compare what is counted with a count."""
-    access, state = server.service.access, server.service.queue.state
-    assert access is not None
+    access, state = access_of(server), server.service.queue.state
     rules = access.rules
     everybody = {**rules.identities, rules.anonymous.name: rules.anonymous}
     jobs = [state.jobs.look(job_id) for job_id in state.jobs]
@@ -114,9 +104,6 @@ def check(server: MemoryServer) -> None:
             tagged = [tags for tube, tags in living if tube in ids and tags is not None]
             keys = sum([tags.holds_key for tags in tagged])
             assert quota.keys == keys + sum([each.remembered for each in tubes])
-
-
-# Jobs and bytes.
 
 
 @pytest.mark.parametrize(
@@ -268,9 +255,6 @@ def test_the_counts_are_right_after_a_restart() -> None:
     assert asks(server, connect(server), PUT_X * 2).endswith(FULL)
 
 
-# Tubes and what is watched.
-
-
 def test_tubes_are_made_up_to_the_limit_and_those_that_are_there_are_used() -> None:
     server = limited("tubes = 2")
     client = connect(server)
@@ -331,9 +315,6 @@ def test_the_tube_that_is_watched_at_first_makes_room_for_the_first_that_may_be(
     check(server)
 
 
-# Connections.
-
-
 def test_so_many_connections_and_no_more_until_one_ends() -> None:
     server = limited("connections = 2")
     first, second, third = (PeerClient(server, port=IT) for _ in range(3))
@@ -389,17 +370,12 @@ def test_what_a_request_over_http_does_counts_too() -> None:
     server = limited("jobs = 1, connections = 1")
     client = connect(server)
     asking = server.connect()
-    access = server.service.access
-    assert access is not None
     known = Known(server.service._sessions.known_peer(client.protocol.session))
-    access.guard.admissions.introduce(asking.protocol.session, known)
+    access_of(server).guard.admissions.introduce(asking.protocol.session, known)
     assert asking.ask(b"use mine.a\r\n" + PUT_X) == REFUSED * 2
     client.hang_up()
     assert asking.ask(b"use mine.a\r\n" + PUT_X * 2) == b"USING mine.a\r\nINSERTED 1\r\n" + FULL
     check(server)
-
-
-# Reserved jobs.
 
 
 def test_a_reserve_at_the_limit_is_refused_at_once_whether_there_is_a_job_or_not() -> None:
@@ -421,15 +397,6 @@ def test_a_reserve_at_the_limit_is_refused_at_once_whether_there_is_a_job_or_not
     check(server)
 
 
-def test_a_batch_has_no_more_than_may_be_reserved() -> None:
-    server = limited("reserved = 3")
-    connect(server, OPS).send(PUT_X * 9)
-    client = connect(server)
-    assert asks(server, client, b"reserve-batch 9\r\n").startswith(b"RESERVED_BATCH 3")
-    assert client.ask(b"reserve-batch 9\r\n") == REFUSED
-    check(server)
-
-
 def test_who_waits_has_the_room_for_a_job_and_is_given_it() -> None:
     server = limited("reserved = 2")
     ops = connect(server, OPS)
@@ -447,23 +414,6 @@ def test_who_waits_has_the_room_for_a_job_and_is_given_it() -> None:
     server.advance()
     check(server)
     assert third.ask(b"reserve-with-timeout 5\r\n") != REFUSED
-
-
-def test_a_wait_that_ends_leaves_its_room() -> None:
-    server = limited("reserved = 1")
-    client, other = connect(server), connect(server)
-    assert client.ask(b"reserve-with-timeout 5\r\n") == b""
-    assert other.ask(b"reserve-with-timeout 0\r\n") == REFUSED
-    server.advance(6)
-    assert client.take() == b"TIMED_OUT\r\n"
-    assert other.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert client.ask(b"reserve\r\n") == b""
-    client.hang_up()
-    assert other.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    check(server)
-
-
-# A file that is read again.
 
 
 def test_a_lower_limit_takes_nothing_away_and_lets_nothing_in() -> None:
@@ -515,9 +465,6 @@ def test_other_patterns_make_other_tubes_count() -> None:
     check(server)
 
 
-# What is seen of it.
-
-
 def test_a_limit_that_is_reached_is_told_once_a_minute_with_its_name_and_counted() -> None:
     server = limited("jobs = 0, put-rate = 5")
     client = connect(server)
@@ -530,25 +477,9 @@ def test_a_limit_that_is_reached_is_told_once_a_minute_with_its_name_and_counted
         f"{first}; nothing was lost",
         f"{first}; the newest of 4 since the last such line; nothing was lost",
     ]
-    assert not [each for each in lines if is_of_rights(each)]
+    assert not [each for each in lines if each.get("event") == "unauthorized"]
     assert quotas(server)["it"].refusals == {"jobs": 5}
 
-
-def is_of_rights(event: LogEvent) -> bool:
-    """Whether a line tells that a right is missing."""
-    return event.get("event") == "unauthorized"
-
-
-def test_without_limits_no_session_has_a_quota_and_no_tube_is_counted_for_anybody() -> None:
-    server = limited("jobs = 9")
-    connect(server)
-    ops = connect(server, OPS, b"else")
-    ops.ask(PUT_X)
-    assert ops.protocol.session.quota is None
-    assert server.service.queue.state.tubes.find(b"else").quotas is None  # type: ignore[union-attr]
-
-
-# Somebody who tries.
 
 LINES = (
     b"put 0 0 60 {n}", b"put 5 1 60 {n} idp:{k}:9", b"put 5 0 60 {n} con:{k}", b"put-batch",
@@ -570,7 +501,6 @@ SETS = (
 
 
 def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
-    """Fill in a line with what is there, mostly."""
     ids = list(server.service.queue.state.jobs) or [1]
     size = chance.randrange(4)
     while b"{" in line:
@@ -590,7 +520,6 @@ def drawn(chance: Random, server: MemoryServer, line: bytes) -> bytes:
 
 
 def over(server: MemoryServer) -> list[str]:
-    """The limits that are passed."""
     quota = quotas(server).get("it")
     if quota is None:
         return []
@@ -602,7 +531,6 @@ def step(
     chance: Random, server: MemoryServer, clients: list[Client], port: int,
     lines: Sequence[bytes] = LINES,
 ) -> None:  # fmt: skip
-    """Do one thing as somebody."""
     line = chance.choice(lines)
     at = chance.randrange(len(clients))
     if line == b"hang-up" or clients[at].transport.is_closed:

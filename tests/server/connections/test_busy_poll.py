@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beanstalk_twisted.server.connections.epoll_reader import (
-    BUSY_POLL_US,
     MOST_POINTS,
     REST,
     SEVERAL,
@@ -18,10 +17,7 @@ ONE, OTHER = 7, 8
 
 
 def looks(policy: BusyPollPolicy, turns: int, has_found: bool) -> int:
-    """So many turns of one socket, of which all looks end like this.
-
-    :return: how many looks there were.
-    """
+    """So many turns of one socket, of which all looks end like this."""
     count = 0
     for _ in range(turns):
         if policy.take(ONE):
@@ -43,20 +39,11 @@ def test_who_takes_turns_with_another_is_not_alone() -> None:
     ]  # fmt: skip
 
 
-def test_turns_of_several_are_never_followed_by_a_look() -> None:
-    policy = BusyPollPolicy()
-    assert not any(policy.take(SEVERAL) for _ in range(20))
-
-
 @pytest.mark.parametrize(("limit_us", "is_open"), [(0, False), (1, True), (1000, True)])
 def test_a_limit_of_0_is_never(limit_us: int, is_open: bool) -> None:
     policy = BusyPollPolicy(limit_us)
     assert policy.limit_us == limit_us
     assert [policy.take(ONE) for _ in range(2)] == [False, is_open]
-
-
-def test_by_default_it_is_as_long_as_a_wake_up_takes() -> None:
-    assert BusyPollPolicy().limit_us == BUSY_POLL_US == 60
 
 
 def test_who_is_quick_is_looked_for_each_time() -> None:

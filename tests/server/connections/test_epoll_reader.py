@@ -30,7 +30,7 @@ from beanstalk_twisted.storage.fail_stop import FailStop
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.hand_reactor import HandReactor, Wire
-from tests.held_io import HeldIo
+from tests.held_io import HeldIo, finish
 
 
 class Bench:
@@ -69,7 +69,6 @@ class Bench:
         return self.now_ns
 
     def hear(self, data: bytes, now_ns: int) -> None:
-        """What a connection brings is heard without a number."""
         self.heard.append(data)
 
     def _begin_turn(self, connections: int) -> None:
@@ -80,16 +79,20 @@ class Bench:
         self.heard.append("end")
         return self.answers()
 
-    def wire(self) -> tuple[Wire, SocketSource]:
+    def wire(
+        self, received: Callable[[bytes, int], None] | None = None
+    ) -> tuple[Wire, SocketSource]:
         """Make a connection that the hub reads; what it brings is heard with its number."""
         wire, number = Wire(self.reactor), len(self.wires)
         self.wires.append(wire)
-        feed = self.hub.feed(wire.transport, lambda data, now_ns: self.heard.append((number, data)))
+        feed = self.hub.feed(
+            wire.transport,
+            received or (lambda data, now_ns: self.heard.append((number, data))),
+        )
         assert feed is not None
         return wire, feed
 
     def turn(self) -> list[Any]:
-        """Let the reactor call the hub, and say what was heard."""
         self.heard.clear()
         self.hub.doRead()
         return list(self.heard)
@@ -101,7 +104,6 @@ class Bench:
         return list(self.heard)
 
     def close(self) -> None:
-        """End the hub and the connections."""
         self.hub.close()
         for wire in self.wires:
             wire.close()
@@ -122,13 +124,6 @@ def test_a_turn_brings_what_each_socket_has_and_then_ends(bench: Bench) -> None:
     assert (begin, end) == ("begin", "end")
     assert sorted(brought) == [(0, b"a\r\n"), (1, b"b\r\n")]
     assert bench.reactor.readers == [bench.hub]
-
-
-def test_the_descriptor_of_the_hub_can_be_read_when_a_socket_can(bench: Bench) -> None:
-    wire, _ = bench.wire()
-    assert select.select([bench.hub], [], [], 0)[0] == []
-    wire.far.send(b"a")
-    assert select.select([bench.hub], [], [], 0)[0] == [bench.hub]
 
 
 def test_a_turn_brings_no_more_than_one_read_of_each_socket(bench: Bench) -> None:
@@ -159,11 +154,7 @@ def test_what_became_readable_first_is_read_first_whoever_was_read_before(bench:
 
 
 class ListeningPort:
-    """A port of the hub's.
-
-    :ivar given_back: whether the reactor has it again.
-    :ivar sources: the connections that were accepted; each calls ``received``.
-    """
+    """A port of the hub's."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -176,7 +167,6 @@ class ListeningPort:
         bench.hub.add_port(self)
 
     def connect(self, data: bytes = b"") -> Wire:
-        """Connect a peer that sends this at once."""
         self._waiting.append(Wire(self._bench.reactor))
         self._bench.wires.append(self._waiting[-1])
         self._waiting[-1].far.send(data)
@@ -184,7 +174,6 @@ class ListeningPort:
         return self._waiting[-1]
 
     def accept(self) -> None:
-        """Accept one connection."""
         wire = self._waiting.pop(0)
         self._socket.accept()[0].close()
         source = self._bench.hub.feed(wire.transport, self.received)
@@ -192,11 +181,9 @@ class ListeningPort:
         self.sources.append(source)
 
     def give_back(self) -> None:
-        """The hub has ended."""
         self.given_back = True
 
     def close(self) -> None:
-        """End it."""
         self._bench.hub.remove_port(self)
         self._socket.close()
 
@@ -295,10 +282,8 @@ def test_who_is_left_over_when_the_time_of_a_turn_is_up_comes_first_in_the_next(
         bench.heard.append(data)
         bench.now_ns += cost_ns
 
-    wires = [Wire(bench.reactor) for _ in range(4)]
-    bench.wires += wires
+    wires = [bench.wire(work)[0] for _ in range(4)]
     for number, wire in enumerate(wires):
-        assert bench.hub.feed(wire.transport, work) is not None
         wire.far.send(b"%d" % number)
     cost_ns = LIMIT_NS // 2
     first = bench.turn()
@@ -316,10 +301,8 @@ def test_whose_input_took_longer_than_the_limit_is_told_and_nobody_else(
     def work(data: bytes, now_ns: int) -> None:
         bench.now_ns += cost_ns if data == b"slow" else LIMIT_NS - 1
 
-    wires = [Wire(bench.reactor) for _ in range(2)]
-    bench.wires += wires
+    wires = [bench.wire(work)[0] for _ in range(2)]
     for wire, data in zip(wires, (b"quick", b"slow"), strict=True):
-        assert bench.hub.feed(wire.transport, work) is not None
         wire.far.send(data)
     bench.turn()
     bench.turn()
@@ -331,17 +314,12 @@ def test_what_a_connection_brings_comes_with_the_time_that_it_is_then(bench: Ben
         bench.heard.append(now_ns)
         bench.now_ns += 7
 
-    for _ in range(2):
-        wire = Wire(bench.reactor)
-        bench.wires.append(wire)
-        assert bench.hub.feed(wire.transport, work) is not None
-        wire.far.send(b"a")
-    bench.now_ns = 1
-    assert bench.turn() == ["begin", 1, 8, "end"]
-    for wire in bench.wires:
-        wire.far.send(b"a")
-    bench.now_ns = 100
-    assert bench.turn() == ["begin", 100, 107, "end"]
+    wires = [bench.wire(work)[0] for _ in range(2)]
+    for now_ns in (1, 100):
+        for wire in wires:
+            wire.far.send(b"a")
+        bench.now_ns = now_ns
+        assert bench.turn() == ["begin", now_ns, now_ns + 7, "end"]
 
 
 def test_who_answers_at_once_is_read_again_before_the_reactor_has_its_turn(bench: Bench) -> None:
@@ -375,9 +353,6 @@ def test_the_reactor_has_its_turn_when_those_who_answer_at_once_had_their_time(
     assert bench.turn() == ["begin", (0, b"x"), "end"] * 2
 
 
-# A lone client.
-
-
 class LoneBench(Bench):
     """A hub that looks for a lone client's next command for `LOOK_US`, by a clock that goes on by
     a microsecond when it is asked.
@@ -398,7 +373,6 @@ class LoneBench(Bench):
         self._due_ns: int | None = None
 
     def end(self) -> bool:
-        """A turn ends, and nobody waits."""
         self.ended_ns = self.now_ns
         after_us, self.next_after_us = self.next_after_us, None
         self._due_ns = None if after_us is None else self.now_ns + after_us * 1_000
@@ -411,10 +385,7 @@ class LoneBench(Bench):
             self.sends()
 
     def ask(self, after_us: int | None) -> list[Any]:
-        """Two commands, each alone, and a third so long after the turn of the second.
-
-        :return: what was heard from the second on.
-        """
+        """Two commands, each alone, and a third so long after the turn of the second."""
         self.lone.far.send(b"first")
         self.turn()
         self.lone.far.send(b"second")
@@ -444,17 +415,17 @@ def test_one_that_comes_later_is_the_reactors(lone: LoneBench, after_us: int | N
     assert lone.now_ns - lone.ended_ns <= (LoneBench.LOOK_US + 2) * 1_000
 
 
+def test_with_0_a_lone_client_is_looked_for_once() -> None:
+    bench = LoneBench(busy_poll_us=0)
+    assert bench.ask(2) == SECOND
+    bench.close()
+
+
 def test_by_a_clock_that_stands_still_it_ends_too(lone: LoneBench) -> None:
     readings = []
     lone.ticks = lambda: readings.append(lone.now_ns)
     assert lone.ask(None) == SECOND
     assert LoneBench.LOOK_US <= len(readings) <= LoneBench.LOOK_US + 10
-
-
-def test_with_0_a_lone_client_is_looked_for_once() -> None:
-    bench = LoneBench(busy_poll_us=0)
-    assert bench.ask(2) == SECOND
-    bench.close()
 
 
 def test_what_another_client_sends_meanwhile_is_found_too(lone: LoneBench) -> None:
@@ -474,7 +445,6 @@ class RestlessBench(LoneBench):
     """
 
     def end(self) -> bool:
-        """A turn ends; the next command will come."""
         self.now_ns += AGAIN_NS // 4
         self.next_after_us = 5
         return super().end()
@@ -553,18 +523,6 @@ def test_a_turn_behind_the_reactors_that_cannot_end_ends_the_server(
     assert [failure.type for failure in restless.failures] == [ValueError]
 
 
-def test_a_hub_that_ends_in_a_turn_looks_no_further(bench: Bench) -> None:
-    wire, _ = bench.wire()
-
-    def end() -> bool:
-        bench.hub.close()
-        return True
-
-    bench.answers = end
-    wire.far.send(b"a")
-    assert bench.turn() == ["begin", (0, b"a"), "end"]
-
-
 def test_a_turn_that_cannot_end_ends_the_server_and_no_other_follows(bench: Bench) -> None:
     wire, _ = bench.wire()
 
@@ -598,7 +556,6 @@ class Ending(Protocol):
         self._hear = hear
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """It is over."""
         self._hear(reason.type)
 
 
@@ -607,7 +564,6 @@ class HalfEnding(Ending):
     """Goes on when its peer has only said that it sends no more."""
 
     def readConnectionLost(self) -> None:
-        """The peer sends no more."""
         self._hear("half")
 
     def writeConnectionLost(self) -> None:
@@ -666,10 +622,7 @@ def test_a_connection_that_is_closed_in_a_turn_is_not_read_in_it(bench: Bench) -
             feed.close()
 
     for _ in range(2):
-        wire = Wire(bench.reactor)
-        bench.wires.append(wire)
-        feed = bench.hub.feed(wire.transport, part)
-        assert feed is not None
+        wire, feed = bench.wire(part)
         feeds.append(feed)
         wire.far.send(b"a")
     assert bench.turn() == ["begin", b"a", "end"]
@@ -691,11 +644,9 @@ def test_the_number_of_a_closed_socket_is_free_for_another_connection(bench: Ben
 def test_a_fault_of_ours_costs_one_connection_and_nobody_else(
     bench: Bench, clean_reactor: list[Failure]
 ) -> None:
-    broken = Wire(bench.reactor)
-    bench.wires.append(broken)
+    broken, _ = bench.wire(lambda data, now_ns: cast(Any, None)())
     aborted: list[bool] = []
     cast(Any, broken.transport).abortConnection = lambda: aborted.append(True)
-    bench.hub.feed(broken.transport, lambda data, now_ns: cast(Any, None)())
     good, _ = bench.wire()
     broken.far.send(b"a")
     good.far.send(b"b")
@@ -728,43 +679,30 @@ def test_a_hub_that_ends_leaves_its_connections_to_twisted(bench: Bench) -> None
     assert bench.reactor.readers == [one.transport, two.transport]
 
 
-# A server with a hub.
-
-
 class HubServer(MemoryServer):
     """A server whose connections are read by a hub."""
 
     def start(self) -> None:
-        """Begin a process with a reactor that has a place for it."""
         self.clock = self.reactor = HandReactor()
         super().start()
 
     def hear(self, wire: Wire, *lines: bytes) -> None:
         """Connect a peer that answers each reply at once with its next line."""
-        cast(Any, wire.transport).socket = EagerSocket(wire, list(lines[1:]))
-        protocol = self.service.factory.buildProtocol(cast(Any, None))
-        assert protocol is not None
-        cast(Any, wire.transport).protocol = protocol
-        protocol.makeConnection(wire.transport)
+        connected(self, wire, list(lines[1:]))
         wire.far.send(lines[0])
 
     def call_hub(self) -> None:
-        """The reactor finds that a connection has something."""
         (hub,) = self.reactor.readers
         hub.doRead()
 
 
 class EagerSocket:
-    """The server's end of a connection; whenever it has sent, its peer sends too.
-
-    :ivar sends: called before something is sent.
-    """
+    """The server's end of a connection; whenever it has sent, its peer sends too."""
 
     def __init__(self, wire: Wire, lines: list[bytes]) -> None:
         self._near = wire.transport.socket
         self._far = wire.far
         self._lines = lines
-        self.sends: Callable[[], None] = lambda: None
         self.fileno = self._near.fileno
         self.recv = self._near.recv
         self.close = self._near.close
@@ -774,16 +712,23 @@ class EagerSocket:
         """It is no TCP."""
 
     def sendmsg(self, pieces: list[bytes]) -> int:
-        """Send several pieces, and be answered."""
         return self.send(b"".join(pieces))
 
     def send(self, output: bytes) -> int:
-        """Send, and be answered."""
-        self.sends()
         sent = self._near.send(output)
         if self._lines:
             self._far.send(self._lines.pop(0))
         return sent
+
+
+def connected(server: MemoryServer, wire: Wire, lines: list[bytes]) -> Any:
+    """Connect a peer that answers each reply at once with the next of these lines."""
+    cast(Any, wire.transport).socket = EagerSocket(wire, lines)
+    protocol = server.service.factory.buildProtocol(cast(Any, None))
+    assert protocol is not None
+    cast(Any, wire.transport).protocol = protocol
+    protocol.makeConnection(wire.transport)
+    return protocol
 
 
 PUT = b"put 0 0 60 1\r\nx\r\n"
@@ -810,9 +755,7 @@ def test_while_somebody_waits_for_the_disk_the_reactor_has_its_turn_after_each_o
     assert (slow.read(), quick.read()) == (b"", b"USING default\r\n")
     server.call_hub()
     assert quick.read() == b"USING default\r\n"
-    while io:
-        io.step()
-        server.advance()
+    finish(server, io)
     server.call_hub()
     assert (slow.read(), quick.read()) == (b"INSERTED 1\r\n", b"USING default\r\n")
     slow.close()
@@ -845,12 +788,8 @@ def test_what_a_connection_took_is_free_when_it_ends_without_the_collector(
 ) -> None:
     running = server()
     wire = Wire(getattr(running, "reactor", HandReactor()))
-    cast(Any, wire.transport).socket = EagerSocket(wire, [])
-    protocol = running.service.factory.buildProtocol(cast(Any, None))
-    assert protocol is not None
-    cast(Any, wire.transport).protocol = protocol
-    protocol.makeConnection(wire.transport)
-    cast(Any, protocol).dataReceived(sent)
+    protocol = connected(running, wire, [])
+    protocol.dataReceived(sent)
     left = weakref.ref(protocol)
     gc.disable()
     try:

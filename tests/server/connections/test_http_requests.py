@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import capturedLogs, formatEvent
 
 from beanstalk_twisted.storage.repeats import TELL_S
 from beanstalk_twisted.testing.memory_server import MemoryServer
@@ -37,13 +35,6 @@ NONE = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def told() -> Iterator[Any]:
-    """Gather the lines of the log about it."""
-    with capturedLogs() as events:
-        yield lambda: [formatEvent(e) for e in events if e["event"] == "http-at-queue"]
-
-
 @pytest.mark.parametrize("dialect", ["modern", V1])
 @pytest.mark.parametrize("line", FIRST_LINES, ids=lambda line: repr(line[:20]) + str(len(line)))
 def test_nothing_of_a_request_is_carried_out(line: bytes, dialect: str, told: Any) -> None:
@@ -52,7 +43,7 @@ def test_nothing_of_a_request_is_carried_out(line: bytes, dialect: str, told: An
     assert client.ask(line + b"Content-Length: 50\r\n\r\n" + EVIL) == b""
     assert client.is_closed
     assert b"\ntotal-jobs: 0\n" in other.ask(b"stats\r\n")
-    assert len(told()) == 1
+    assert len(told("http-at-queue")) == 1
 
 
 @pytest.mark.parametrize("line", NONE, ids=repr)
@@ -61,7 +52,7 @@ def test_what_only_looks_like_a_request_is_a_wrong_line_as_before(line: bytes, t
     client = server.connect()
     wrong = b"UNKNOWN_COMMAND\r\n" if len(line) <= MAX_LINE_BYTES else b"BAD_FORMAT\r\n"
     assert client.ask(line + b"put 0 0 60 1\r\nx\r\n") == wrong + b"INSERTED 1\r\n"
-    assert told() == []
+    assert told("http-at-queue") == []
 
 
 REQUEST = b"put 0 0 60 1\r\na\r\nreserve\r\nPOST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nb\r\n"
@@ -102,7 +93,7 @@ def test_a_body_may_be_a_request(sent: bytes, told: Any) -> None:
             client.send(whole[at : at + piece])
         assert client.take().endswith(b"INSERTED 1\r\n")
         assert client.ask(b"peek 1\r\n") == b"FOUND 1 %d\r\n%s\r\n" % (len(body), body)
-    assert told() == []
+    assert told("http-at-queue") == []
 
 
 def test_a_body_that_is_too_large_is_dropped_and_not_looked_at(told: Any) -> None:
@@ -110,24 +101,24 @@ def test_a_body_that_is_too_large_is_dropped_and_not_looked_at(told: Any) -> Non
     body = b"POST / HTTP/1.1\r\nHost: a\r\n\r\nkick 1\r\n"
     assert client.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body)) == b"JOB_TOO_BIG\r\n"
     assert client.ask(b"kick 1\r\n") == b"KICKED 0\r\n"
-    assert told() == []
+    assert told("http-at-queue") == []
 
 
 def test_where_rights_are_asked_for_it_is_the_same(told: Any) -> None:
     client = guarded(rules()).connect()
     assert client.ask(b"POST / HTTP/1.1\r\nHost: a\r\n\r\nput 0 0 60 1\r\nx\r\n") == b""
     assert client.is_closed
-    assert len(told()) == 1
+    assert len(told("http-at-queue")) == 1
 
 
 def test_many_requests_are_told_once_a_minute(told: Any) -> None:
     server = MemoryServer()
     for _ in range(100):
         server.connect().ask(b"POST / HTTP/1.1\r\n\r\n")
-    (first,) = told()
+    (first,) = told("http-at-queue")
     assert first == (
         "127.0.0.1:1 was closed: it has sent an HTTP request to a port of the queue, maybe a "
         "browser that a web page has misused; nothing of it was carried out"
     )
     server.advance(TELL_S)
-    assert told()[1:] == [f"{first}; the newest of 99 since the last such line"]
+    assert told("http-at-queue")[1:] == [f"{first}; the newest of 99 since the last such line"]

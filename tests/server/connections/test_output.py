@@ -35,11 +35,9 @@ class Replying(Wire):
         self.output = Output(self.transport, self, self.room)
 
     def pauseProducing(self) -> None:
-        """See `Source`."""
         self.said.append("pause")
 
     def resumeProducing(self) -> None:
-        """See `Source`."""
         self.said.append("go on")
 
 
@@ -48,13 +46,6 @@ def wire() -> Iterator[Replying]:
     made = Replying()
     yield made
     made.close()
-
-
-def test_a_reply_is_sent_at_once(wire: Replying) -> None:
-    wire.output.write([b"DELETED\r\n"])
-    assert wire.read() == b"DELETED\r\n"
-    assert wire.reactor.writers == []
-    assert wire.said == []
 
 
 def test_what_the_socket_does_not_take_comes_later_and_all_behind_it_too(wire: Replying) -> None:

@@ -45,9 +45,7 @@ COMMANDS = (
 
 
 class Held(Caller):
-    """A server that keeps no bodies in memory that may leave it, and reads when the test says
-    so.
-    """
+    """A server that keeps no bodies in memory, and reads when the test says so."""
 
     def __init__(self, body_cache: int = 0) -> None:
         self.reads = HeldIo()
@@ -69,10 +67,7 @@ class Held(Caller):
         self.server.advance()
 
     def finish(self) -> int:
-        """All reads end.
-
-        :return: how many pieces of work there were.
-        """
+        """All reads end."""
         count = 0
         while self.reads:
             self.step()
@@ -80,7 +75,6 @@ class Held(Caller):
         return count
 
     def begin(self, path: str) -> None:
-        """Ask, and do not wait for the reply."""
         self.browser.send(f"GET {V1}{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         self.server.advance()
 
@@ -141,15 +135,6 @@ def test_what_is_searched_does_not_stay_in_memory_and_others_are_served_meanwhil
     found = caller.reply()
     assert [job["body"]["text"] for job in found["jobs"]] == ["spam 1", "spam 2"]
     assert (found["unread"], caller.loaded_bytes) == (0, 0)
-
-
-def test_a_body_that_somebody_waits_for_stays_for_them() -> None:
-    caller = Held()
-    caller.put(b"mail", b"spam")
-    caller.begin(asked("/search", text="spam"))
-    assert caller.ask(b"peek 1\r\n") == b""
-    assert [job["id"] for job in caller.reply()["jobs"]] == [1]
-    assert caller.client.take() == b"FOUND 1 4\r\nspam\r\n"
 
 
 def test_a_job_that_goes_or_changes_while_its_body_is_read_is_as_it_is_then() -> None:

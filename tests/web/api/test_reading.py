@@ -9,12 +9,11 @@ import pytest
 from beanstalk_twisted.testing.memory_server import MemoryServer
 from tests.binlog.memory import MemoryDirectory
 from tests.held_io import HeldIo
-from tests.web.browsing import V1, Caller, parsed
+from tests.web.browsing import V1, Caller, parsed, settle
 
 
 @pytest.fixture
 def holding() -> Caller:
-    """One whose client has reserved job 1 of three 20 s ago."""
     made = Caller()
     made.put(b"mail", b"a", b"b", b"c")
     made.ask(b"watch mail\r\nreserve\r\n")
@@ -28,13 +27,6 @@ def test_a_reserved_job_is_shown_with_who_holds_it_and_since_when(holding: Calle
         "seconds_left": 40,
     }  # fmt: skip
     assert "holder" not in holding.get("/jobs/2")
-
-
-def test_a_touch_does_not_change_since_when_it_is_reserved(holding: Caller) -> None:
-    holding.ask(b"touch 1\r\n")
-    holding.server.advance(5)
-    by = holding.get("/jobs/1")["holder"]
-    assert (by["reserved_seconds"], by["touched_seconds"], by["seconds_left"]) == (25, 5, 55)
 
 
 def test_a_job_that_was_reserved_again_is_held_since_then(holding: Caller) -> None:
@@ -140,19 +132,13 @@ def test_nothing_is_shown_before_it_is_on_disk(path: str) -> None:
     io = HeldIo()
     made = Caller(MemoryServer(directory=MemoryDirectory(), io=lambda: io))
 
-    def settle() -> None:
-        for _ in range(20):
-            while io:
-                io.step()
-            made.server.advance(0.1)
-
-    settle()
+    settle(made.server, io)
     sent = b"use mail\r\nput 1 0 60 3\r\nnew\r\nput 1 0 60 3\r\nold\r\ndelete 2\r\n"
     made.client.protocol.dataReceived(sent)
     made.browser.send(f"GET {V1}{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     made.server.advance(1)
     assert made.browser.transport.value == b""
-    settle()
+    settle(made.server, io)
     reply = parsed(made.browser.transport.value)
     assert reply.status == (404 if path in ("/jobs/9", "/tubes/none") else 200)
     if "jobs?" in path:
@@ -168,10 +154,7 @@ def test_a_client_that_does_not_wait_for_the_disk_leaves_nothing_behind() -> Non
     made.browser.transport.abortConnection()
     made.server.advance(1)
     assert made.server.service.queue.tally.connected == 1
-    for _ in range(20):
-        while io:
-            io.step()
-        made.server.advance(0.1)
+    settle(made.server, io)
     assert made.state(1) == "ready"
 
 

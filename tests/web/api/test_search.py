@@ -36,7 +36,6 @@ def asked(path: str, **query: object) -> str:
 
 
 def parts(caller: Caller, path: str, **query: object) -> list[Any]:
-    """Ask until there is no more."""
     found = [caller.get(asked(path, **query))]
     while found[-1]["cursor"] is not None:
         found.append(caller.get(asked(path, cursor=found[-1]["cursor"], **query)))
@@ -64,16 +63,12 @@ def put_many(caller: Caller, tube: bytes, count: int) -> None:
 
 
 def die(caller: Caller, tube: bytes, *bodies: bytes) -> None:
-    """Put jobs and have them die in their tube, buried there."""
     caller.put(tube, *bodies)
     caller.ask(b"tube-policy %s max-reserves=1\r\nwatch %s\r\n" % (tube, tube))
     for _ in bodies:
         job = caller.ask(b"reserve-with-timeout 0\r\n").split()[1]
         caller.ask(b"release %s 0 0\r\n" % job)
     caller.ask(b"ignore %s\r\n" % tube)
-
-
-# Criteria.
 
 
 def test_text_is_found_in_bodies_of_all_tubes_or_of_one(caller: Caller) -> None:
@@ -186,9 +181,6 @@ def test_the_beginning_of_a_large_body_is_searched() -> None:
     assert "body" not in second
 
 
-# Slices.
-
-
 def test_a_search_goes_on_where_the_last_request_ended(caller: Caller) -> None:
     for number in range(5):
         caller.put(b"tube-%d" % (number % 2), b"x")
@@ -266,20 +258,6 @@ def test_a_slice_passes_over_so_many_tubes_without_jobs(caller: Caller) -> None:
     # Numbers are gathered; `default` and all but one of the others are passed; then the rest.
     assert (found, look.walk.is_over) == ([0, 0, 1], True)
     assert len(caller.server.service.queue.state.tubes) < GATHER_TUBES
-
-
-def test_a_look_stands_behind_the_last_one_that_was_found(caller: Caller) -> None:
-    caller.put(b"a", b"x", b"y", b"x")
-    caller.put(b"b", b"x")
-    look = look_of(caller, text="x")
-    look.slice(0, 1)
-    found = []
-    while not look.walk.is_over:
-        found += [job.job_id for job in look.slice(0, 1)]
-    assert (found, look.looked) == ([1, 3, 4], 4)
-
-
-# Groups.
 
 
 def test_buried_jobs_are_grouped_by_why_they_are(caller: Caller) -> None:
