@@ -28,7 +28,7 @@ CONVERSATIONS = {
     "flushes": (
         b"put 0 0 1 18\r\nflush-tube default\r\nflush-tube a\r\nflush-tube default 1\r\n"
         b"flush-tube\r\nflush-tube -a\r\npeek 1\r\nflush-tube default all\r\n",
-        b"INSERTED 1\r\nNOT_FOUND\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nBAD_FORMAT\r\n"
+        b"INSERTED 1\r\nFLUSHED 0\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nBAD_FORMAT\r\n"
         b"FOUND 1 18\r\nflush-tube default\r\nFLUSHED 1\r\n",
     ),
     "weights and modes": (

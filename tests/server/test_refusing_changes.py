@@ -30,6 +30,7 @@ REFUSED = {
     "kick-job": b"kick-job 1\r\n",
     "pause-tube": b"pause-tube default 5\r\n",
     "flush-tube": b"flush-tube default ready\r\n",
+    "flush-buried": b"flush-buried default\r\n",
     "forget-key": b"forget-key default k\r\n",
     "cancel-job": b"cancel-job 2\r\n",
     "return-job": b"return-job 2\r\n",

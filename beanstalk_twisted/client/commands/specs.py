@@ -168,7 +168,6 @@ def _tags_in(args: Sequence[Any]) -> Iterator[PutTags | None]:
 
 
 def _key_in(args: Sequence[Any]) -> BatchKey | None:
-    """Give the key of a batch."""
     return next((value for value in args if isinstance(value, BatchKey)), None)
 
 

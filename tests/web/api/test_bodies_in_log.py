@@ -114,6 +114,7 @@ def test_all_is_as_if_bodies_were_in_memory(
     outcomes = []
     for cache in (None, body_cache):
         caller = caller_of(cache)
+        caller.server.connect().ask(b"watch a\r\n")  # So it is there without jobs too.
         caller.put(b"a", b"spam")
         for tube, body in puts:
             caller.put(tube, body)
