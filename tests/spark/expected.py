@@ -29,6 +29,8 @@ REASONS = [
     "damaged",
     "expired",
     "max-reserves",
+    "returned",
+    "cancelled",
 ]
 DEAD_REASONS = {1: "release", 2: "disconnect", 3: "ttr", 9: "max-age", 10: "max-reserves"}
 OF_JOBS = {*range(1, 13), 16}

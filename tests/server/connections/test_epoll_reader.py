@@ -697,12 +697,16 @@ class HubServer(MemoryServer):
 
 
 class EagerSocket:
-    """The server's end of a connection; whenever it has sent, its peer sends too."""
+    """The server's end of a connection; whenever it has sent, its peer sends too.
+
+    :ivar sends: called before something is sent.
+    """
 
     def __init__(self, wire: Wire, lines: list[bytes]) -> None:
         self._near = wire.transport.socket
         self._far = wire.far
         self._lines = lines
+        self.sends: Callable[[], object] = lambda: None
         self.fileno = self._near.fileno
         self.recv = self._near.recv
         self.close = self._near.close
@@ -715,6 +719,7 @@ class EagerSocket:
         return self.send(b"".join(pieces))
 
     def send(self, output: bytes) -> int:
+        self.sends()
         sent = self._near.send(output)
         if self._lines:
             self._far.send(self._lines.pop(0))
