@@ -231,7 +231,7 @@ def _port(text: str) -> int:
     if not is_digits(text):
         try:
             return socket.getservbyname(text, "tcp")
-        except OSError:
+        except (OSError, UnicodeError):
             raise _wrong_port(f"there is no service called {text!r}") from None
     number = whole_number("--port (-p)", text)
     if number > MAX_PORT:

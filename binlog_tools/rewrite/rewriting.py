@@ -4,9 +4,9 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
+from itertools import count
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -165,7 +165,8 @@ def merge(
                     new.add(job)
             before.append(own)
         taken = {job_id for each in before for job_id in each.ids}
-        new.add_keys(_merged_keys(logs, taken, next_id))
+        kept = [(log, each.ids) for log, each in zip(logs, before, strict=True)]
+        new.add_keys(_merged_keys(kept, taken, next_id))
         return Merged(new.finish(), new.shared_keys, others)
 
 
@@ -180,13 +181,19 @@ def _merged_policies(logs: Sequence[Loaded]) -> tuple[list[StoredPolicy], list[O
     return list(chosen.values()), others
 
 
-def _merged_keys(logs: Sequence[Loaded], taken: set[int], next_id: int) -> Iterator[StoredKey]:
+def _merged_keys(
+    logs: Iterable[tuple[Loaded, set[int]]], taken: set[int], next_id: int
+) -> Iterator[StoredKey]:
     """Those first that are remembered longest, each with an id of its own.  Of a batch's key it is
-    forgotten which jobs it was of, as these may get other ids.
+    forgotten which jobs it was of, if one of these ids is another job's now.
+
+    :param logs: with each the ids that its jobs have kept.
     """
-    keys = chain.from_iterable(log.remembered_keys() for log in logs)
-    for key in sorted(keys, key=lambda key: -key.until_ns):
-        key = key._replace(jobs=0)
+    keys = [(key, own) for log, own in logs for key in log.remembered_keys()]
+    for key, own in sorted(keys, key=lambda each: -each[0].until_ns):
+        jobs = range(key.job_id + 1, key.job_id + 1 + key.jobs)
+        if key.job_id in taken or any(job in taken and job not in own for job in jobs):
+            key = key._replace(jobs=0)
         if key.job_id in taken:
             key, next_id = key._replace(job_id=next_id), next_id + 1
         taken.add(key.job_id)

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+import click
 import pytest
 from twisted.internet.task import Clock
 
+from beanstalk_twisted.daemon.command_line import parse
 from beanstalk_twisted.tap import BODY_CACHE_SHARE, Options, makeService
 from beanstalk_twisted.version import VERSION
 from tests.server_process import LIMIT_S, TWISTD
@@ -161,3 +163,9 @@ def test_all_ways_to_start_a_server_say_the_same(words: str) -> None:
         )
         complaint = done.stderr.replace(f"{name}: ", "twistd beanstalk: ", 1)
         assert Ended(done.returncode, done.stdout, complaint) == expected
+
+
+@pytest.mark.parametrize("option", ["--port", "--listen", "--fsync"])
+def test_bytes_that_are_no_text_are_refused_in_one_line(option: str) -> None:
+    with pytest.raises(click.UsageError, match=option):
+        parse([option, "a\udcff"])

@@ -135,6 +135,16 @@ def test_a_log_that_cannot_begin_a_segment_takes_no_tags(server: Server) -> None
     assert not server.log.features
 
 
+@pytest.mark.parametrize("is_short", [True, False])
+def test_what_is_there_already_needs_no_room(server: Server, is_short: bool) -> None:
+    client = server.connect()
+    assert put(client, "idp:a") == "INSERTED 1"
+    server.log.budget = Budget(largest=None, is_short=is_short)
+    assert put(client, "idp:a", b"x" * 9000) == "INSERTED 1 READY"
+    if is_short:
+        assert put(client, "idp:b") == "OUT_OF_MEMORY"
+
+
 def test_a_put_with_tags_waits_for_the_segment_that_may_hold_them(server: Server) -> None:
     budget = server.log.budget = Budget(has_segment=False)
     client = server.connect()

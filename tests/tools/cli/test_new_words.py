@@ -18,10 +18,13 @@ PUT = b"put-batch 2 idp:k:4294967295\r\n0 0 60 1\r\na\r\n0 0 60 1 meta:%b\r\nb\r
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A log with a batch that has a key, and a job that has metadata."""
+    return log_of(PUT, tmp_path / "log")
+
+
+def log_of(commands: bytes, folder: Path) -> Path:
     directory = MemoryDirectory()
     server = MemoryServer(directory=directory)
-    assert server.connect().ask(PUT).startswith(b"INSERTED_BATCH 2")
-    folder = tmp_path / "log"
+    assert server.connect().ask(commands).startswith(b"INSERTED")
     folder.mkdir()
     for name, content in files_of(directory.after_kill()).items():
         (folder / name).write_bytes(content)
@@ -58,11 +61,18 @@ def test_nothing_of_them_is_lost(path: Path, tmp_path: Path, command: str) -> No
     assert run("check", new).exit_code == 0
 
 
-def test_a_merge_keeps_the_key_and_not_which_jobs_it_was_of(path: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    assert run("merge", path, "-o", new).exit_code in (0, 1, 2)
-    if new.exists():
-        assert answers(new)[0] == b"INSERTED_BATCH 1\r\nINSERTED 1 DELETED\r\n"
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_merge_keeps_the_jobs_of_a_key_if_they_keep_their_ids(
+    path: Path, tmp_path: Path, is_first: bool
+) -> None:
+    other = log_of(b"put 0 0 60 1\r\nx\r\n" * 3 + b"delete 1\r\n", tmp_path / "other")
+    logs = (path, other) if is_first else (other, path)
+    assert run("merge", *logs, "-o", tmp_path / "new").exit_code in (0, 1)
+    said = answers(tmp_path / "new")[0]
+    if is_first:
+        assert said == ALL[0]
+    else:
+        assert said.startswith(b"INSERTED_BATCH 1\r\n") and said.endswith(b" DELETED\r\n")
 
 
 @pytest.mark.parametrize("wrong", ["a b", "%4", "m" * 1025, 'a"b'])
