@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-import click
 import pytest
 from twisted.internet.task import Clock
 
@@ -166,6 +165,10 @@ def test_all_ways_to_start_a_server_say_the_same(words: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--port", "--listen", "--fsync"])
-def test_bytes_that_are_no_text_are_refused_in_one_line(option: str) -> None:
-    with pytest.raises(click.UsageError, match=option):
+def test_bytes_that_are_no_text_are_refused_in_one_line(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
         parse([option, "a\udcff"])
+    assert ended.value.code == 5
+    assert option in capsys.readouterr().err
