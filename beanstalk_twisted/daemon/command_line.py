@@ -219,6 +219,8 @@ def _passed() -> list[Any]:
 def _place(address: str, port: str) -> str:
     """The endpoint of ``--address`` and ``--port``."""
     if address.startswith("unix:"):
+        if not address[5:]:
+            raise click.UsageError("--address (-l) unix: needs a path, such as unix:/run/bs.sock")
         return f"unix:address={quoteStringArgument(address[5:])}"
     kind = "tcp6" if isIPv6Address(address) else "tcp"
     return f"{kind}:{_port(port)}:interface={quoteStringArgument(address)}"

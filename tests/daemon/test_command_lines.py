@@ -164,7 +164,7 @@ def test_all_ways_to_start_a_server_say_the_same(words: str) -> None:
         assert Ended(done.returncode, done.stdout, complaint) == expected
 
 
-@pytest.mark.parametrize("option", ["--port", "--listen", "--fsync"])
+@pytest.mark.parametrize("option", ["--port", "--fsync"])
 def test_bytes_that_are_no_text_are_refused_in_one_line(
     option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
