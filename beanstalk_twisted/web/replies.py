@@ -26,6 +26,7 @@ from beanstalk_twisted.wire.stats import (
     ConnectionStats,
     JobStats,
     ListedJob,
+    ReplicatedStats,
     ServerStats,
     Stats,
     TimesLeft,
@@ -58,6 +59,8 @@ _HELD_SINCE: Final[Mapping[str, Schema]] = {
     "seconds_left": of("number", "of its TTR"),
 }
 
+_HISTOGRAM: Final = record({"bounds": many(NUMBER), "counts": many(INTEGER), "sum": NUMBER})
+
 _STANDBY: Final = record({
     "name": STRING, "addresses": many(STRING), "position": count(), "lsn": count(),
     "is_in_sync": of("boolean", "Whether it may become active at once"),
@@ -78,8 +81,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         "status": of("integer", minimum=400, maximum=599), "title": STRING, "detail": STRING,
     }),
     "Stats": record(
-        dict(_keys(ServerStats)), "Keys of the protocol's answer, with _ for -",
-        additionalProperties=True,
+        {**dict(_keys(ServerStats)), **dict(_keys(ReplicatedStats))},
+        "Keys of the protocol's answer, with _ for -", additionalProperties=True,
     ),
     "Tube": record(
         {
@@ -118,6 +121,19 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "oldest_jobs?": count("living jobs, and remembered keys, of the oldest segment"),
             "oldest_live_bytes?": count(),
             "oldest_kept": of("string", "why the oldest segment is still there", enum=list(Kept)),
+            "unsynced_bytes": count("not known to be durable"),
+            "oldest_unsynced_seconds": of("number", "how long the oldest of these has waited"),
+            "preallocated_bytes": count("that records can still take of files that are there"),
+            "allocated_bytes": count("of all its files"),
+            "most_bytes": count("that these may have; 0 for no limit"),
+            "disk_free_bytes": of(["integer", "null"], "null before it was asked"),
+            "disk_size_bytes": of(["integer", "null"], "null before it was asked"),
+            "is_full": of("boolean", "whether new jobs are refused for lack of space"),
+            "unchecked_bytes": count("of segments whose bodies no check has reached yet"),
+            "unarchived": of(["array", "null"], "finished segments that the archive lacks, and "
+                             "their bytes; null without an archive", items=count()),
+            "fsync_seconds": _HISTOGRAM,
+            "group_commit_size": {**_HISTOGRAM, "description": "records written together"},
         },
         additionalProperties=True,
     ),
