@@ -19,8 +19,11 @@ Options of `beanstalk-twisted` and `twistd beanstalk`. Written by `python docs/o
 
 Write names in full: an abbreviated name ends with exit code 5 and a line that has the full one.
 
-A number outside its range is clamped, and the server log says so; a port out of range and negative
-numbers are refused. Earlier versions had more: [removed options](operations.md#removed-options).
+A number outside its range is clamped, and the server log says so; a port or a percentage out of
+range and negative numbers are refused. Options of replication need `--replicate`, and
+`--binlog-archive` needs `--binlog`: else they are refused. Of the other options of the binlog
+without `--binlog` the server log says that they have no effect. Earlier versions had more:
+[removed options](operations.md#removed-options).
 
 Signals: SIGUSR1 refuses new jobs (drain). SIGHUP reloads the files of `--tubes`, `--access` and TLS
 and reopens the server log. SIGTERM shuts down gracefully; a second one exits immediately.

@@ -216,7 +216,7 @@ def memory_share(option: str, text: str) -> MemoryShare:
     number, sign, rest = text.strip().partition("%")
     is_number = number.isascii() and number.isdigit() and not rest
     if not is_number or (sign and whole_number(option, number) > 100):
-        raise click.UsageError(f"{option} needs bytes or a percentage, such as 80%, not {text!r}")
+        raise click.UsageError(f"{option} needs bytes, or 0% to 100%, not {text!r}")
     return MemoryShare(whole_number(option, number), bool(sign))
 
 

@@ -1,6 +1,7 @@
 """Schemas of the API's replies that several operations have, by name."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from beanstalk_twisted.storage.compactor import Kept
@@ -20,12 +21,45 @@ from beanstalk_twisted.web.schemas import (
     record,
     ref,
 )
+from beanstalk_twisted.wire.layouts import Row, rows_of
+from beanstalk_twisted.wire.stats import (
+    ConnectionStats,
+    JobStats,
+    ListedJob,
+    ReplicatedStats,
+    ServerStats,
+    Stats,
+    TimesLeft,
+)
+
+_TYPES: Final[Mapping[object, str]] = {
+    int: "integer", bool: "boolean", str: "string", float: "string", TimesLeft: "object",
+}  # fmt: skip
+"""JSON types of keys of statistics; numbers with a fraction are text there."""
+
+_LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+def _keys(*kinds: type[Stats]) -> Iterator[tuple[str, Schema]]:
+    """Describe the keys of answers; one that not all of them have may be missing."""
+    tables = [{row.key: row for row in rows_of(kind)} for kind in kinds]
+    rows: dict[str, Row] = {}
+    for table in tables:
+        rows |= table
+    for key, row in rows.items():
+        is_there = all(key in table for table in tables) and not row.about.is_optional
+        meaning = _LINK.sub(r"\1", row.about.meaning) + (row.about.unit and f" ({row.about.unit})")
+        name = key.replace("-", "_")
+        yield name if is_there else f"{name}?", of(_TYPES[row.kind], meaning)
+
 
 _HELD_SINCE: Final[Mapping[str, Schema]] = {
     "reserved_seconds": of("number", "since it was reserved"),
     "touched_seconds": of("number", "since it was last reserved or touched"),
     "seconds_left": of("number", "of its TTR"),
 }
+
+_HISTOGRAM: Final = record({"bounds": many(NUMBER), "counts": many(INTEGER), "sum": NUMBER})
 
 _STANDBY: Final = record({
     "name": STRING, "addresses": many(STRING), "position": count(), "lsn": count(),
@@ -46,8 +80,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Problem": record({
         "status": of("integer", minimum=400, maximum=599), "title": STRING, "detail": STRING,
     }),
-    "Stats": of(
-        "object", "Keys of the protocol's answer, with _ for -", additionalProperties=True
+    "Stats": record(
+        {**dict(_keys(ServerStats)), **dict(_keys(ReplicatedStats))},
+        "Keys of the protocol's answer, with _ for -", additionalProperties=True,
     ),
     "Tube": record(
         {
@@ -63,8 +98,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     ),
     "Job": record(
         {
-            "id": INTEGER, "state": of("string", enum=list(STATES)), "pri": U32,
-            "body?": ref("Body"),
+            **dict(_keys(JobStats, ListedJob)),
+            "state": of("string", enum=list(STATES)), "pri": U32, "body?": ref("Body"),
             "holder?": record(
                 {"connection": count(), "peer": STRING, **_HELD_SINCE},
                 "of a reserved job: who holds it, and since when",
@@ -86,6 +121,19 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "oldest_jobs?": count("living jobs, and remembered keys, of the oldest segment"),
             "oldest_live_bytes?": count(),
             "oldest_kept": of("string", "why the oldest segment is still there", enum=list(Kept)),
+            "unsynced_bytes": count("not known to be durable"),
+            "oldest_unsynced_seconds": of("number", "how long the oldest of these has waited"),
+            "preallocated_bytes": count("that records can still take of files that are there"),
+            "allocated_bytes": count("of all its files"),
+            "most_bytes": count("that these may have; 0 for no limit"),
+            "disk_free_bytes": of(["integer", "null"], "null before it was asked"),
+            "disk_size_bytes": of(["integer", "null"], "null before it was asked"),
+            "is_full": of("boolean", "whether new jobs are refused for lack of space"),
+            "unchecked_bytes": count("of segments whose bodies no check has reached yet"),
+            "unarchived": of(["array", "null"], "finished segments that the archive lacks, and "
+                             "their bytes; null without an archive", items=count()),
+            "fsync_seconds": _HISTOGRAM,
+            "group_commit_size": {**_HISTOGRAM, "description": "records written together"},
         },
         additionalProperties=True,
     ),
@@ -99,9 +147,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     }),
     "Connection": record(
         {
-            "connection": count(),
-            "identity?": of("string", "its name in the access file; empty without --access"),
-            "tls?": of("boolean", "whether it is encrypted up to the server"),
+            **dict(_keys(ConnectionStats)),
             "is_request": of("boolean", "whether it is that of a request of this API"),
             "held": many(record({"id": count(), **_HELD_SINCE})),
         },

@@ -283,7 +283,7 @@ API_ROUTES: Final = (
                expected="state says which jobs are deleted: one of"),
     ), record({"flushed": U32})),
     _post("tubes/{tube}/forget-key", "forgetKey",
-          "Forget the unique key of a deleted job of a tube", (
+          "Forget the unique key of a deleted job, or of a batch, of a tube", (
         text("key", is_required=True, minLength=1, maxLength=200,
              expected="key is the unique key to forget, a string"),
     )),

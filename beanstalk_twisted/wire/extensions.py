@@ -183,7 +183,7 @@ EXTENSIONS: Final = (
         b"capabilities", (), (forms.DOCUMENT, *forms.ANNOUNCES_NOTHING), effect=LOOKS, is_own=True,
         method="looks.capabilities", needs=OPEN,
         text="Lists the commands on this page that the server knows, as `list-tubes` lists tubes, "
-        'and the tags, as `"put idp:"`.',
+        'and the tags, as `"put idp:"` and `"put-batch idp:"`.',
     ),
     _row(
         b"put-at ",
@@ -249,7 +249,8 @@ EXTENSIONS: Final = (
         b"forget-key ", (grammar.TUBE_WORD, UNIQUE_KEY),
         (forms.ReplyForm(b"FORGOTTEN"), forms.NOT_FOUND), effect=CHANGES,
         method="flushes.forget_key", needs=_MANAGE_TUBE,
-        text="Forgets the [unique key](#tags) of a deleted job.",
+        text="Forgets the [unique key](#tags) of a deleted job, or the [key of a "
+        "batch](#the-key-of-a-batch), whose jobs stay.",
     ),
     _row(
         b"move-job ", (grammar.JOB_ID, TARGET),

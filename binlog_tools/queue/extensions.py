@@ -17,7 +17,7 @@ MAX_CURSOR_BYTES: Final = 42
 """Of a page's cursor, as our server makes it: a letter, two numbers, signs between."""
 
 MAX_BATCH_BYTES: Final = 8 << 20
-"""Bodies that we put in one batch: servers take some 15 MiB."""
+"""Bodies of one of the batches into which we divide jobs; servers take larger ones."""
 
 _CURSOR: Final = re.compile(r"[!-~]{1,200}")
 
@@ -38,10 +38,13 @@ class Missing(Exception):
 
 
 class NewJob(NamedTuple):
+    """:ivar tags: as they stand on the line; empty for none."""
+
     body: bytes
     priority: int
     delay_s: int
     ttr_s: int
+    tags: bytes = b""
 
 
 class Extensions:
@@ -277,8 +280,9 @@ def _page_line(tube: bytes, state: str, count: int, cursor: str) -> bytes:
 def put_batch_request(jobs: Sequence[NewJob], key: BatchKey | None = None) -> bytes:
     more = b"" if key is None else b" " + write_batch_key(key)
     parts = [b"put-batch %d%b\r\n" % (len(jobs), more)]
-    for body, priority, delay_s, ttr_s in jobs:
-        parts += (b"%d %d %d %d\r\n" % (priority, delay_s, ttr_s, len(body)), body, b"\r\n")
+    for body, priority, delay_s, ttr_s, tags in jobs:
+        line = b"%d %d %d %d" % (priority, delay_s, ttr_s, len(body))
+        parts += (line, b" " + tags if tags else b"", b"\r\n", body, b"\r\n")
     return b"".join(parts)
 
 

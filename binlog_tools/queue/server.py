@@ -82,7 +82,7 @@ def _meaning(what: str, reply: Reply) -> str:
         return f": the group {first} has no job, and none waits for it"
     if row.needs.of == rights.NAMED:
         return f": there is no tube {first}"
-    if row.effect == LOOKS:
+    if row.effect == LOOKS or command == "cancel-job":
         return f": there is no job {first}"
     return f": there is no job {first}, or not in a state for that"
 

@@ -140,6 +140,8 @@ def test_a_tube_is_paused_kicked_and_flushed(caller: Caller) -> None:
     assert caller.get("/tubes/mail")["pause_seconds_left"] == 0
     assert caller.post("/tubes/mail/kick", count=10) == {"kicked": 1}
     assert caller.post("/tubes/mail/flush", state="ready") == {"flushed": 2}
+    assert caller.post("/tubes/none/flush", state="ready") == {"flushed": 0}
+    caller.get("/tubes/none", 404)
 
 
 def test_a_job_is_kicked_moved_edited_and_deleted(caller: Caller) -> None:
@@ -264,7 +266,7 @@ def test_a_body_that_is_no_object_is_refused(caller: Caller, body: bytes) -> Non
 @pytest.mark.parametrize(
     ("path", "fields"),
     [("/tubes/none/pause", {"seconds": 1}), ("/tubes/none/kick", {"count": 1}),
-     ("/tubes/none/flush", {"state": "all"}), ("/jobs/9/kick", {}), ("/jobs/9/delete", {}),
+     ("/jobs/9/kick", {}), ("/jobs/9/delete", {}),
      ("/jobs/9/move", {"tube": "x"}), ("/jobs/9/edit", {"priority": 1})],
 )  # fmt: skip
 def test_a_change_of_what_is_not_there_is_not_found(
@@ -286,7 +288,7 @@ def test_but_it_can_be_cancelled(caller: Caller) -> None:
     caller.ask(b"watch mail\r\nreserve\r\n")
     with capturedLogs() as events:
         caller.post("/jobs/1/cancel")
-        caller.post("/jobs/1/cancel", 404)
+        assert caller.post("/jobs/1/cancel", 404)["detail"] == "no such job"
     caller.get("/jobs/1", 404)
     assert caller.ask(b"touch 1\r\n") == b"NOT_FOUND\r\n"
     said = [line for line in told(events) if line is not None]

@@ -135,3 +135,36 @@ def test_fields_of_a_body_are_checked_by_what_is_said_of_them(
         assert detail.startswith((f"{name} ", "tube "))
     assert caller.post(path, 400, **of_it, unknown=1)["detail"] == "unknown field: unknown"
     assert caller.state(1) == "ready"
+
+
+KINDS = {
+    "integer": int, "number": int | float, "string": str, "boolean": bool, "array": list,
+    "object": dict, "null": type(None),
+}  # fmt: skip
+
+
+def is_a(value: object, kinds: str | list[str]) -> bool:
+    named = [kinds] if isinstance(kinds, str) else kinds
+    return any(isinstance(value, KINDS[kind]) for kind in named)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/server", "Stats"), ("/jobs/1", "Job"), ("/tubes/default/jobs", "Job"),
+        ("/search", "Job"), ("/connections", "Connection"), ("/tubes/default", "Tube"),
+        ("/tubes", "Tube"), ("/log", "Log"), ("/log/segments", "Segment"), ("/groups", "Group"),
+        ("/replication", "Replication"),
+    ],
+)  # fmt: skip
+def test_all_keys_of_a_reply_are_described(path: str, name: str) -> None:
+    caller = Caller()
+    caller.ask(b"put 1 0 61 1 meta:a grp:g con:c idp:k\r\nx\r\n")
+    caller.ask(b"watch default\r\nreserve\r\n")
+    described = DESCRIPTION["components"]["schemas"][name]
+    shown = caller.get(path)
+    (shown, *_) = next((value for value in shown.values() if isinstance(value, list)), [shown])
+    assert set(described["required"]) <= set(shown)
+    for key, value in shown.items():
+        about = resolved(described["properties"][key])
+        assert is_a(value, about["type"]), key

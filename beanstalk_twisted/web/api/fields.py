@@ -76,6 +76,9 @@ _COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {
     ">=": operator.ge,
 }  # fmt: skip
 _CONDITION: Final = re.compile(r"\s*([a-z][a-z_-]*)\s*(!=|<=|>=|=|<|>)\s*(\S*)\s*")
+_COMMA: Final = re.compile(r"(?<!\\),")
+"""Between conditions; behind a backslash, which no value has, it is one of a value."""
+
 _FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{DIGITS}}}|")
 
 Condition = Callable[[Job, int], bool]
@@ -129,9 +132,10 @@ CRITERIA: Final = (
     text("any_case", "Whether letters A to Z of the text are alike in both cases",
          shared="meant_any_case", enum=["0", "1"], default="0"),
     text("where", f"Up to {MAX_CONDITIONS} conditions with commas between, such as "
-         "timeouts>=3,age>3600,dead-reason=ttr. Numbers, by = != < <= > >=: "
-         f"{', '.join(NUMBERS)} (the segment of the log that the job keeps). Words, by = and !=, "
-         f"an empty one for none: {', '.join(WORDS)}", shared="meant_where", maxLength=MAX_WHERE),
+         "timeouts>=3,age>3600,dead-reason=ttr; a comma of a value is \\,. Numbers, by = != < "
+         f"<= > >=: {', '.join(NUMBERS)} (the segment of the log that the job keeps). Words, by = "
+         f"and !=, an empty one for none: {', '.join(WORDS)}",
+         shared="meant_where", maxLength=MAX_WHERE),
     text("fingerprint", "Only jobs whose bodies have this fingerprint", shared="meant_fingerprint",
          pattern=f"^([0-9a-f]{{{DIGITS}}})?$"),
 )  # fmt: skip
@@ -216,18 +220,18 @@ def _states_of(text: str) -> tuple[State, ...]:
 def _conditions_of(text: str) -> tuple[Condition, ...]:
     if len(text) > MAX_WHERE:
         raise Refusal(400, f"where has at most {MAX_WHERE} characters")
-    parts = text.split(",") if text.strip() else []
+    parts = _COMMA.split(text) if text.strip() else []
     if len(parts) > MAX_CONDITIONS:
         raise Refusal(400, f"where has at most {MAX_CONDITIONS} conditions")
-    return tuple(_condition(part) for part in parts)
+    return tuple(_condition(part.replace("\\,", ",")) for part in parts)
 
 
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None:
         shown = text.strip()[:MAX_SHOWN]
-        detail = f"where has {shown!r}, and is such as timeouts>=3,age>3600,group=night"
-        raise Refusal(400, detail)
+        example = "timeouts>=3,age>3600,group=night; a comma of a value is \\,"
+        raise Refusal(400, f"where has {shown!r}, and is such as {example}")
     name, sign, value = found[1].replace("_", "-"), found[2], found[3]
     if name in NUMBERS:
         return _of_number(NUMBERS[name], sign, name, value)

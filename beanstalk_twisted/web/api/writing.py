@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
+from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.connection import Connection
 from beanstalk_twisted.rules.policy_keys import ABSENT, BadRule, check_rule
 from beanstalk_twisted.web.api.fields import body_of
@@ -37,13 +39,7 @@ class WritingApi:
 
     def flush_tube(self, call: Call) -> "Deferred[Document]":
         tube, state = call.parameters["tube"], call.fields["state"]
-
-        def flush(to: Connection) -> "Deferred[Any]":
-            # A tube that is not there is a wrong address, and not an empty one.
-            there: Deferred[Any] = to.stats_tube(tube)
-            return there.addCallback(lambda _: to.flush_tube(tube, state))
-
-        return self._run(call, flush, "flushed")
+        return self._run(call, lambda to: to.flush_tube(tube, state), "flushed")
 
     def forget_key(self, call: Call) -> "Deferred[Document]":
         tube, key = call.parameters["tube"], call.fields["key"]
@@ -83,7 +79,10 @@ class WritingApi:
         return self._run(call, lambda to: to.delete(call.parameters["job"]))
 
     def cancel_job(self, call: Call) -> "Deferred[Document]":
-        return self._run(call, lambda to: to.cancel_job(call.parameters["job"]))
+        def cancel(to: Connection) -> "Deferred[Any]":
+            return to.cancel_job(call.parameters["job"]).addErrback(_no_job)
+
+        return self._run(call, cancel)
 
     def move_job(self, call: Call) -> "Deferred[Document]":
         job_id, tube = call.parameters["job"], call.fields["tube"]
@@ -121,3 +120,9 @@ class WritingApi:
         """:param result: what the commands' result is called, if it is shown."""
         done = self._connections.run(call, work)
         return done.addCallback(lambda value: json_document({result: value} if result else {}))
+
+
+def _no_job(failure: Failure) -> None:
+    """:raise Refusal: a job that is cancelled may be in any state, so there is none."""
+    failure.trap(errors.NotFound)
+    raise Refusal(404, "no such job") from None

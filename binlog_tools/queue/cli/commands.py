@@ -82,8 +82,8 @@ def cli(address: Address | None, token_file: str | None) -> None:
 
     The server is --server, before the subcommand or behind it, or BEANSTALK_SERVER, or
     127.0.0.1:11300.  beanstalk://A,B:PORT,C or tls://A,B,C is one queue on several hosts, of which
-    one serves it at a time.  It may be any beanstalkd; list, edit, wait, flush, policy, dead,
-    connections, drain, undrain and promote need commands that only some servers have.
+    one serves it at a time.  It may be any beanstalkd; list, cancel, edit, wait, flush, forget-key,
+    policy, dead, connections, drain, undrain and promote need commands that only some servers have.
 
     Exit codes: 0 done, 1 there was no job, 2 wrong usage, 3 wait: the job was buried, 4 no server,
     no such job or tube, or the server has refused, 5 the server lacks a command, 124 wait: the time

@@ -266,8 +266,7 @@ def flush(
         named = "".join(f" --state {state}" for state in chosen)
         instead = f"`beanstalk delete --all --tube {tube.decode()}{named}` deletes job by job"
         extensions.need("flush-tube", instead)
-        stats = queue.stats_tube(tube)
-        counts = {state: stats.number(f"current-jobs-{state}") for state in chosen}
+        counts = _counts(queue, tube, chosen)
         total = sum(counts.values())
         if total and not yes:
             ask(told_counts(counts, tube))
@@ -281,13 +280,24 @@ def flush(
         raise SystemExit(NOTHING)
 
 
+def _counts(queue: Queue, tube: bytes, states: Sequence[str]) -> dict[str, int]:
+    """Count the jobs of a tube, by state: none where it is not there, as after its last job."""
+    try:
+        stats = queue.stats_tube(tube)
+    except Refused as refused:
+        if refused.reply != b"NOT_FOUND":
+            raise
+        return dict.fromkeys(states, 0)
+    return {state: stats.number(f"current-jobs-{state}") for state in states}
+
+
 @click.command("forget-key")
 @click.argument("tube", type=options.TUBE)
 @click.argument("key", type=options.TUBE)
 @options.server
 @options.as_json
 def forget_key(tube: bytes, key: bytes, address: Address, is_json: bool) -> None:
-    """Forget the unique KEY of a deleted job of TUBE, so that another put of it makes a new job.
+    """Forget the unique KEY of a deleted job, or of a batch, of TUBE, so that it can be put again.
 
     \b
     Example:

@@ -14,8 +14,8 @@ import click
 
 from beanstalk_twisted.client.addresses import Address
 from beanstalk_twisted.wire.grammar import MAX_BATCH_JOBS
-from beanstalk_twisted.wire.tags import BatchKey
-from binlog_tools.client import Connection, Reply
+from beanstalk_twisted.wire.tags import MAX_BATCH_BYTES as MAX_KEYED_BYTES
+from binlog_tools.client import Connection, Lost, Reply
 from binlog_tools.connections import connect
 from binlog_tools.console.output import Output, Parsed
 from binlog_tools.console.wording import reason, told
@@ -250,8 +250,8 @@ class Putter:
 @put_tags.tag_options
 @click.option(
     "--batch-unique", metavar="KEY[:S]",
-    help="With --lines: put all lines, at most 1,000, or nothing if that was done with the key "
-    "within S (3600) seconds.",
+    help=f"With --lines: put all lines, at most {MAX_BATCH_JOBS:,} with {MAX_KEYED_BYTES:,} bytes, "
+    "or nothing if that was done with the key within S (3600) seconds.",
 )  # fmt: skip
 @options.may_be_empty
 @options.as_json
@@ -285,12 +285,20 @@ def put(
     tags = put_tags.tags_of(tagged)
     output = Output(is_json)
     if batch_unique is not None:
-        if not lines or tags or at is not None:
-            raise click.UsageError("--batch-unique needs --lines, and no --at or tags")
+        if not lines or at is not None:
+            raise click.UsageError("--batch-unique needs --lines, and no --at")
         key = put_tags.batch_key_of(batch_unique)
-        jobs = [NewJob(each, priority, delay, ttr) for each in _whole_input()]
-        with connect(address) as line:
-            _put_once(Queue(line), tube, jobs, key, output)
+        bodies = _whole_input(put_tags.metadata_bytes(tagged))
+        jobs = [NewJob(each, priority, delay, ttr, tags) for each in bodies]
+
+        def put_once(line: Connection) -> tuple[list[int], bool]:
+            queue = Queue(line)
+            extensions = Extensions(queue)
+            put_tags.need_tags(extensions, tagged)
+            queue.use(tube)
+            return extensions.put_once(jobs, key)
+
+        _put_once(address, put_once, len(jobs), output)
         return
 
     def show(reply: Reply) -> None:
@@ -333,15 +341,20 @@ def put(
         raise SystemExit(REFUSED)
 
 
-def _whole_input() -> list[bytes]:
-    """Read the lines of a batch."""
-    content = sys.stdin.buffer.read(MAX_BATCH_BYTES + 1)
+def _whole_input(metadata_bytes: int) -> list[bytes]:
+    """Read the lines of a batch.
+
+    :param metadata_bytes: of each of its jobs.
+    """
+    line_ends = MAX_BATCH_JOBS * len(b"\r\n")
+    content = sys.stdin.buffer.read(MAX_KEYED_BYTES + line_ends + 1)
     bodies = [each.removesuffix(b"\r") for each in content.removesuffix(b"\n").split(b"\n")]
-    if len(content) > MAX_BATCH_BYTES or len(bodies) > MAX_BATCH_JOBS:
+    size = sum(map(len, bodies)) + metadata_bytes * len(bodies)
+    if size > MAX_KEYED_BYTES or len(bodies) > MAX_BATCH_JOBS:
         fail(
             REFUSED,
-            f"nothing was put: a batch has at most {MAX_BATCH_JOBS:,} lines and "
-            f"{MAX_BATCH_BYTES:,} bytes",
+            f"nothing was put: a batch has at most {MAX_BATCH_JOBS:,} lines, and "
+            f"{MAX_KEYED_BYTES:,} bytes of bodies and metadata",
         )
     if not content:
         fail(NOTHING, "the input is empty, nothing was put")
@@ -349,14 +362,33 @@ def _whole_input() -> list[bytes]:
 
 
 def _put_once(
-    queue: Queue, tube: bytes, jobs: Sequence[NewJob], key: BatchKey, output: Output
+    address: Address, put: Callable[[Connection], tuple[list[int], bool]], count: int,
+    output: Output,
 ) -> None:  # fmt: skip
-    extensions = Extensions(queue)
-    queue.use(tube)
-    ids, is_new = extensions.put_once(jobs, key)
+    """Put a batch with a key; after a lost connection once again, on a new one.
+
+    :param put: gives the ids, and whether the batch was put now.
+    :param count: jobs of the batch.
+    """
+    lost = ""
+    with connect(address) as line:
+        try:
+            ids, is_new = put(line)
+        except Lost as problem:
+            lost = reason(problem)
+    if lost:
+        try:
+            with connect(address) as line:
+                ids, is_new = put(line)
+        except (OSError, Refused) as problem:
+            done = f"0 or {told(count, 'job')} put; run it again with the same key"
+            fail(REFUSED, f"{lost}; then {reason(problem)}; {done}")
     for job in ids:
         output.document({"id": job, "new": is_new}) if output.is_json else output.line(str(job))
-    if not is_new:
+    if lost and not is_new:
+        had = f"{told(len(ids), 'job')} had the key, put before the loss or in an earlier run"
+        warn(f"{lost}; the batch was sent again: {had}")
+    elif not is_new:
         warn(f"nothing was put: {told(len(ids), 'job')} had that key before")
 
 

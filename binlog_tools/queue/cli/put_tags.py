@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from beanstalk_twisted.client.commands.tags import Tags, batch_key
+from beanstalk_twisted.client.commands.tags import Tags, batch_key, percent_encoded
 from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S, BatchKey, write_tags
 from binlog_tools.queue.cli import options
 from binlog_tools.queue.extensions import Extensions
@@ -119,7 +119,13 @@ def tags_of(tagged: Mapping[str, Any]) -> bytes:
     return write_tags(_checked(" and ".join(map(_option, given)), fields).for_wire())
 
 
-def _tag_fields(name: str, value: str) -> dict[str, Any]:
+def metadata_bytes(tagged: Mapping[str, Any]) -> int:
+    metadata = tagged["metadata"]
+    return 0 if metadata is None else len(percent_encoded(metadata))
+
+
+def _tag_fields(name: str, value: str, option: str = "") -> dict[str, Any]:
+    """:param option: for the message, if it is not that of the name."""
     if name.endswith("_by") or name == "metadata":
         return {name: value}
     key, colon, number = value, "", ""
@@ -128,14 +134,16 @@ def _tag_fields(name: str, value: str) -> dict[str, Any]:
     fields: dict[str, Any] = {name: key.encode("utf-8", "surrogateescape")}
     if colon:
         if not (number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS):
-            raise click.UsageError(f"--{name} {value!r}: {number!r} is no whole number")
+            raise click.UsageError(
+                f"{option or _option(name)} {value!r}: {number!r} is no whole number"
+            )
         fields[NUMBERS[name]] = int(number)
     return fields
 
 
 def batch_key_of(said: str) -> BatchKey:
     """:raise click.UsageError: it is no key of a batch."""
-    fields = _tag_fields("unique", said)
+    fields = _tag_fields("unique", said, "--batch-unique")
     try:
         key = batch_key(
             fields["unique"], None, fields.get("unique_seconds", DEFAULT_BATCH_KEY_S)

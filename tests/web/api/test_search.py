@@ -101,11 +101,12 @@ def test_states_are_chosen(caller: Caller) -> None:
         ("delay=0,id>1", [2, 3]), ("group=night", [1]), ("group!=", [1]), ("group=", [2, 3]),
         (" reserves = 0 , kicks=0", [1, 2, 3]), ("idempotency_key=k-1", [1]), ("timeouts>0", []),
         ("after-group=x", []), ("concurrency-key=c", [1]), ("dead-from=mail", []), ("", [1, 2, 3]),
+        (r"metadata=a=1\,b=%20,id=1", [1]), (r"metadata!=a=1\,b=%20", [2, 3]),
         (f"id<{1 << 64}", [1, 2, 3]), ("origin!=", []), ("releases>=0,buries=0", [1, 2, 3]),
     ],
 )  # fmt: skip
 def test_fields_and_tags_are_compared(caller: Caller, where: str, found: list[int]) -> None:
-    caller.ask(b"put 1 0 61 1 idp:k-1 grp:night con:c\r\nx\r\n")
+    caller.ask(b"put 1 0 61 1 idp:k-1 grp:night con:c meta:a=1,b=%20\r\nx\r\n")
     caller.server.advance(10)
     caller.put(b"mail", b"xx", b"xxx")
     assert ids(caller, where=where) == found

@@ -32,6 +32,7 @@ def test_jobs_in_any_state_are_cancelled(server: Server) -> None:
             {"v": 1, "id": reserved, "cancelled": True},
         ]
         assert worker.ask(b"touch %d\r\n" % reserved) == b"NOT_FOUND\r\n"
+    assert f"NOT_FOUND: there is no job {ready}\n" in server.result("cancel", ready).stderr
 
 
 @pytest.mark.parametrize("word", ["-1", "x", str(1 << 64)])

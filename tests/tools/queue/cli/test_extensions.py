@@ -34,6 +34,11 @@ from tests.tools.queue.cli.test_commands import (
 )
 from tests.tools.queue.lines import EXTENDED
 
+BIGGEST = b"\n".join([b"x" * (1 << 20)] * 15)
+"""As many bytes of bodies as a batch has at most."""
+
+BATCH = ("put", "--lines", "--batch-unique")
+
 
 class Relay(Listener):
     """Stands between the command and a server, and notes the commands that are sent.
@@ -175,8 +180,8 @@ def test_a_tube_is_flushed_and_what_is_reserved_stays(server: Server) -> None:
     result = server.result("flush", "flushed")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "0 jobs deleted\n", "")
     worker.close()
-    result = server.result("flush", "nowhere", "-y")
-    assert result.exit_code == 4 and "there is no tube nowhere" in result.stderr
+    result = server.result("flush", "nowhere")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "0 jobs deleted\n", "")
 
 
 def test_without_a_terminal_nothing_is_flushed_unless_yes_is_said(server: Server) -> None:
@@ -286,8 +291,11 @@ def test_lines_with_a_key_are_put_once(server: Server) -> None:
     ("words", "typed", "code"),
     [
         ("--batch-unique k x", b"", 2), ("--lines --batch-unique a:b", b"a", 2),
-        ("--lines --batch-unique k --group g", b"a", 2), ("--lines --batch-unique k", b"", 1),
+        ("--lines --batch-unique k --at +2h", b"a", 2), ("--lines --batch-unique k", b"", 1),
+        ("--lines --batch-unique k --unique u", b"a", 2),
         ("--lines --batch-unique k", b"a\n" * 1001, 4),
+        ("--lines --batch-unique k", BIGGEST + b"x", 4),
+        ("--lines --batch-unique k --metadata m", BIGGEST, 4),
     ],
 )  # fmt: skip
 def test_a_batch_that_cannot_be_is_refused(
@@ -295,6 +303,73 @@ def test_a_batch_that_cannot_be_is_refused(
 ) -> None:
     result = server.result("put", "-t", "put-once", *words.split(), typed=typed)
     assert (result.exit_code, result.stdout) == (code, "")
+
+
+def test_jobs_of_a_batch_have_other_tags(server: Server) -> None:
+    words = ("--group", "batch-group", "--concurrency", "few:2", "--metadata", "a b")
+    put = ("put", "-t", "tagged-batch", "--lines", "--batch-unique", "tagged", *words)
+    for job in server.run(*put, typed=b"a\nb\n").split():
+        (facts,) = server.documents("stats", "--job", job)
+        assert (facts["group"], facts["metadata"]) == ("batch-group", "a%20b")
+        assert (facts["concurrency-key"], facts["concurrency-limit"]) == ("few", 2)
+
+
+def test_a_batch_is_as_large_as_the_server_takes(tmp_path: Path) -> None:
+    with ServerProcess(ours("-p", 0, "-z", 1 << 20), tmp_path) as running:
+        server = Server(running)
+        assert len(server.run(*BATCH, "k", typed=BIGGEST).split()) == 15
+        few = b"\r\n".join([b"x" * 15728] * 1000)
+        assert len(server.run(*BATCH, "l", typed=few).split()) == 1000
+
+
+class Breaking(Relay):
+    """A relay that loses the reply to the first `put-batch`.
+
+    :ivar is_over: no connection is accepted after that.
+    """
+
+    def __init__(self, port: int, is_over: bool) -> None:
+        self._has_lost = False
+        self._is_over = is_over
+        super().__init__(port)
+
+    def _relay(self, client: socket.socket) -> None:
+        if self._has_lost:
+            super()._relay(client)
+            return
+        with Connection(self._port) as server, client.makefile("rb") as lines:
+            for line in lines:
+                server.send(line)
+                if line.startswith(b"put-batch"):
+                    server.send(lines.readline() + lines.readline())
+                    assert server.reply().startswith(b"INSERTED_BATCH 1\r\n")
+                    self._has_lost = True
+                    if self._is_over:
+                        self.close()
+                    return
+                client.sendall(server.reply())
+
+
+@pytest.mark.parametrize(
+    ("is_over", "code", "said"),
+    [
+        (False, 0, "the batch was sent again: 1 job had the key, put before the loss or in an"),
+        (True, 4, "; 0 or 1 job put; run it again with the same key\n"),
+    ],
+)  # fmt: skip
+def test_a_batch_whose_connection_is_lost_is_sent_again(
+    server: Server, is_over: bool, code: int, said: str
+) -> None:
+    tube = f"lost-{code}"
+    far = Server(server.process)
+    with Breaking(server.process.port(), is_over) as relay:
+        far.address = relay.address
+        result = far.result(*BATCH, "lost", "-t", tube, typed=b"a\n")
+    assert result.exit_code == code and said in result.stderr
+    (job,) = server.documents("list", tube)
+    again = server.result(*BATCH, "lost", "-t", tube, typed=b"a\n")
+    assert (again.exit_code, again.stdout) == (0, f"{job['id']}\n")
+    assert result.stdout == ("" if is_over else again.stdout)
 
 
 def test_the_first_reserved_job_is_shown(server: Server) -> None:

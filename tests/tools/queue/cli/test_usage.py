@@ -49,6 +49,7 @@ WRONG = [
     *((f"policy unruled {words}", "is not KEY=VALUE")
       for words in ("max-jobs", "max-jobs=", "'max-jobs=1\r\nquit'")),
     ("put x --unique a:b", "--unique 'a:b': 'b' is no whole number"),
+    ("put --lines --batch-unique a:7:60", "--batch-unique 'a:7:60': '7:60' is no whole number"),
     ("put x --unique a:", "--unique 'a:': '' is no whole number"),
     ("put x --unique a:4294967296", "unique_seconds is 0 to 4294967295, not 4294967296"),
     ("put x --unique :5", "--unique ':5': unique is not b''; it is 1 to 200 letters"),
