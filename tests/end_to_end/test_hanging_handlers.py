@@ -210,12 +210,10 @@ def test_functions_that_block_the_reactor_one_after_another_in_one_turn_do_not_e
 ) -> None:
     jobs = put(server, "together", *[b"x"] * 6)
     (tmp_path / "jobs.py").write_text(FUNCTIONS)
-    options = ("-n", "6", "--limit", "0.5", "--first-delay", str(FIRST_DELAY_S))
-    options += ("--reactor", "default")
+    slots = ("-n", "6", "--limit", "0.5", "--first-delay", str(FIRST_DELAY_S))
+    options = (*slots, "--reactor", "default", "--tube", "together", "jobs:blocking_together")
     client = server.connect()
-    with running(
-        work(server, tmp_path, *options, "--tube", "together", "jobs:blocking_together")
-    ) as process:
+    with running(work(server, tmp_path, *options)) as process:
         while {facts(client, job)["state"] for job in jobs} != {"delayed"}:
             assert process.poll() is None
             time.sleep(0.05)
