@@ -41,7 +41,14 @@ class Hooks:
         """The server has begun its TTR again."""
 
     def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
-        """An attempt has failed; `ended` follows, with what becomes of the job."""
+        """An attempt has failed, and the server has answered what becomes of the job: `ended`,
+        `lost` or `unsettled` follows.
+        """
+
+    def _attempt_failed(self, attempt: Attempt[Any]) -> None:
+        """An attempt has failed; `failed` follows unless the server answers that the job is gone:
+        cancelled.
+        """
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:
         """The server has confirmed what becomes of the job, ``seconds`` after its reservation."""

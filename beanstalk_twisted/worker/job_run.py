@@ -7,7 +7,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.internet.interfaces import IDelayedCall
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
@@ -140,8 +139,6 @@ class KeepAlive:
 class JobRun(Reservation, Generic[T]):
     """:ivar attempt: what the handler was given; None if it has not begun."""
 
-    _log = Logger(namespace="beanstalk_twisted.worker")
-
     def __init__(
         self, settings: Settings[T], reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]], left: Callable[["JobRun[T]"], object],
@@ -149,7 +146,6 @@ class JobRun(Reservation, Generic[T]):
         """:param left: called when the attempt was given up and its handler still runs."""
         super().__init__(settings, reserver, job, may_give_back)
         self.attempt: Attempt[T] | None = None
-        self._settings = settings
         self._deadline_s = self._began_s
         self._keep: KeepAlive | None = None
         self._ending: Ending | None = None
@@ -182,14 +178,14 @@ class JobRun(Reservation, Generic[T]):
         if self._giving_up is not None:
             await self._giving_up
         else:
-            await self._conclude(attempt, verdict)
             attempt.end()
+            await self._conclude(attempt, verdict)
 
     async def _conclude(self, attempt: Attempt[T], verdict: Verdict | None) -> None:
         """:param verdict: None if the job is not ours any more."""
         if self.is_settled:
-            return
-        if verdict is None:
+            self._report_error(attempt)
+        elif verdict is None:
             await self.tell_loss(attempt)
         else:
             await self.settle(attempt, verdict)
@@ -281,7 +277,7 @@ class JobRun(Reservation, Generic[T]):
         verdict: Verdict | None = self._decide(attempt, "before", ask, Verdict | None)
         if verdict is not None:
             why = f"this would be attempt {attempt.number}, and is not made"
-            self._hooks.call("failed", attempt, TooManyAttempts(why))
+            self._error = TooManyAttempts(why)
         return verdict
 
     def _decide(
@@ -335,7 +331,8 @@ class JobRun(Reservation, Generic[T]):
             return AT_ONCE
         if attempt.ending is Ending.LIMIT:
             error = TookTooLong(f"not done within {self._settings.limit_s:g} s")
-        self._hooks.call("failed", attempt, error)
+        self._error = error
+        self._hooks.call("_attempt_failed", attempt)
         chance = self._settings.chance()
         ask = partial(self._settings.policy.after, attempt.stats, error, chance)
         return self._decide(attempt, "after", ask, Verdict)

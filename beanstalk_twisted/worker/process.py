@@ -166,7 +166,7 @@ class Watchdog(Hooks):
     def began(self, attempt: Attempt[Any]) -> None:
         self._beats += 1
 
-    def failed(self, attempt: Attempt[Any], error: BaseException) -> None:
+    def _attempt_failed(self, attempt: Attempt[Any]) -> None:
         self._beats += 1
 
     def ended(self, attempt: Attempt[Any], verdict: Verdict, seconds: float) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
@@ -14,6 +15,7 @@ from beanstalk_twisted.client.pending import cancel, first_error
 from beanstalk_twisted.client.service import Client, Losses
 from beanstalk_twisted.client.stats import ServerStats
 from beanstalk_twisted.worker.attempt import Attempt, Ending
+from beanstalk_twisted.worker.hooks import frames_of, text_of
 from beanstalk_twisted.worker.policy import REST_S, Delete, Release, Return, Verdict
 from beanstalk_twisted.worker.settings import Settings
 
@@ -245,6 +247,8 @@ class Reserver(Generic[H]):
 class Reservation:
     """:ivar is_settled: the server was told what becomes of the job, or need not be."""
 
+    _log = Logger(namespace="beanstalk_twisted.worker")
+
     def __init__(
         self, settings: Settings[Any], reserver: Reserver[Any], job: Job,
         may_give_back: Callable[[], Deferred[None]],
@@ -252,12 +256,14 @@ class Reservation:
         """:param may_give_back: asked before each release; its Deferred fires when it may be."""
         self.is_settled = False
         assert reserver.session is not None, "a job comes by a connection"
+        self._settings = settings
         self._clock = settings.clock
         self._hooks = settings.hooks
         self._reserver = reserver
         self._session = reserver.session
         self._job = job
         self._is_handed_over = False
+        self._error: BaseException | None = None
         self._may_give_back = may_give_back
         self._began_s: float = settings.clock.seconds()
 
@@ -273,8 +279,10 @@ class Reservation:
         except errors.NotFound:
             await self.tell_loss(attempt)
         except errors.ClientError as error:
+            self._report_error(attempt)
             self._hooks.call("unsettled", attempt, verdict, error)
         else:
+            self._report_error(attempt)
             seconds = self._clock.seconds() - self._began_s
             self._hooks.call("ended", attempt, verdict, seconds)
 
@@ -309,10 +317,25 @@ class Reservation:
 
     async def tell_loss(self, attempt: Attempt[Any]) -> None:
         why = await self.find_loss(attempt)
+        attempt.cancel(why)
         if why is Ending.CANCELLED:
             self._hooks.call("cancelled", attempt)
+            error, self._error = self._error, None
+            if error is not None and self._settings.logs:
+                self._log.debug("{job}: failed, but was cancelled: {kind}: {error}{frames}",
+                                job=attempt, kind=type(error).__name__, error=text_of(error),
+                                frames=frames_of(error))  # fmt: skip
         else:
+            self._report_error(attempt)
             self._hooks.call("lost", attempt, why)
+
+    def _report_error(self, attempt: Attempt[Any]) -> None:
+        """Report why the attempt has failed, after the server's answer: the job of a cancelled
+        attempt has not failed.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            self._hooks.call("failed", attempt, error)
 
     async def _tell_server(self, attempt: Attempt[Any], verdict: Verdict) -> Verdict:
         """:return: what was done: a server that has no `return-job` is sent a release."""

@@ -35,9 +35,10 @@ class Shell:
 
     0 means that the job is done, 65 that it is buried, anything else that it has failed.  The
     command has the job's number and more in its environment: ``BEANSTALK_JOB_ID``,
-    ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds) and
-    ``BEANSTALK_PRIORITY``.  When the attempt is cancelled, the command and all that it has started
-    get SIGTERM, and SIGKILL 5 seconds later; it has ended when all of it is gone.
+    ``BEANSTALK_TUBE``, ``BEANSTALK_ATTEMPT``, ``BEANSTALK_TTR`` (seconds), ``BEANSTALK_PRIORITY``
+    and ``BEANSTALK_JOB_METADATA`` (empty if there is none).  When the attempt is cancelled, the
+    command and all that it has started get SIGTERM, and SIGKILL 5 seconds later; it has ended when
+    all of it is gone.
 
     :ivar ends_within_s: how long that may take, seconds.
     """
@@ -91,6 +92,7 @@ def _facts(attempt: Attempt[Any]) -> dict[str, str]:
         "BEANSTALK_ATTEMPT": str(attempt.number),
         "BEANSTALK_TTR": str(attempt.stats.ttr),
         "BEANSTALK_PRIORITY": str(attempt.stats.pri),
+        "BEANSTALK_JOB_METADATA": str(attempt.stats.get("metadata", "")),
     }
 
 

@@ -59,6 +59,18 @@ def lingering_in_reactor(attempt):
     from twisted.internet import reactor
     reactor.callInThread(time.sleep, 600)
 
+gathered = []
+
+async def blocking_together(attempt):
+    from twisted.internet.defer import Deferred
+    gathered.append(Deferred())
+    if len(gathered) == 6:
+        for each in gathered[:5]:
+            each.callback(None)
+    else:
+        await gathered[-1]
+    time.sleep(600)
+
 async def begun_and_blocking(attempt):
     open("begun", "w").close()
     time.sleep(600)
@@ -188,6 +200,26 @@ def test_a_function_that_blocks_the_reactor_is_interrupted_and_its_job_fails(
     assert "time.sleep(600)" in log  # Where it was.
     client = server.connect()
     assert facts(client, hanging)["state"] == "delayed"
+    client.close()
+
+
+@pytest.mark.exhaustive
+@ONLY_OURS
+def test_functions_that_block_the_reactor_one_after_another_in_one_turn_do_not_end_the_process(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    jobs = put(server, "together", *[b"x"] * 6)
+    (tmp_path / "jobs.py").write_text(FUNCTIONS)
+    slots = ("-n", "6", "--limit", "0.5", "--first-delay", str(FIRST_DELAY_S))
+    options = (*slots, "--reactor", "default", "--tube", "together", "jobs:blocking_together")
+    client = server.connect()
+    with running(work(server, tmp_path, *options)) as process:
+        while {facts(client, job)["state"] for job in jobs} != {"delayed"}:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, log.count("failed: TookTooLong: ")) == (0, 6)
     client.close()
 
 

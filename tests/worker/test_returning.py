@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from beanstalk_twisted.client.stats import JobStats
 from beanstalk_twisted.wire.replies import UNKNOWN_COMMAND
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Tally
-from beanstalk_twisted.worker.policy import Decided, Release, Retry, Return
+from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.policy import Bury, Decided, Release, Retry, Return
 from tests.client.world import is_waiting
-from tests.worker.world import Shop, Slow
+from tests.worker.world import TUBE, Shop, Slow
 
 
 @pytest.mark.parametrize("is_raised", [True, False])
@@ -113,29 +116,120 @@ def test_the_handlers_own_touch_tells_it() -> None:
     assert shop.noted.named("cancelled") == [(job,)]
 
 
-def test_one_that_is_done_before_it_hears_is_told_as_cancelled() -> None:
+class Endings(Hooks):
+    """Keeps what a cancelled attempt looks like in its hook."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Ending | None, bool]] = []
+
+    def cancelled(self, attempt: Attempt[Any]) -> None:
+        self.seen.append((attempt.ending, attempt.is_cancelled))
+
+
+@pytest.mark.parametrize("options", [{}, {"touches": False}, {"policy": Retry(most_attempts=1)}])
+@pytest.mark.parametrize("result", [None, Return(), Release(5), Bury(), RuntimeError("too late")])
+def test_one_whose_handler_ends_before_it_hears_is_cancelled_and_nothing_else(
+    result: Any, options: Any
+) -> None:
+    shop = Shop()
+    slow, tally, endings = Slow(), Tally(), Endings()
+    shop.worker(slow, hooks=[shop.noted, tally, endings], **options)
+    job = shop.put(ttr=100)
+    late: list[str] = []
+    slow.begun[0].when_cancelled(lambda: late.append("called"))
+    shop.world.result(shop.producer.cancel_job(job))
+    if isinstance(result, Exception):
+        slow.fail(job, result)
+    else:
+        slow.finish(job, result)
+    shop.world.settle()
+    assert shop.noted.told == [("began", job), ("cancelled", job)]
+    assert tally.counts == {"began": 1, "cancelled": 1}
+    assert endings.seen == [(Ending.CANCELLED, True)]
+    assert late == []  # There is nothing left to cancel.
+
+
+def test_its_exception_is_logged_for_debugging_only() -> None:
+    shop = Shop()
+    job = 0
+
+    def fail_cancelled(attempt: Attempt[Any]) -> None:
+        shop.world.result(shop.producer.cancel_job(attempt.id))
+        raise RuntimeError("too late")
+
+    for logs in (True, False):
+        with capturedLogs() as events:
+            worker = shop.worker(fail_cancelled, hooks=[], logs=logs)
+            job = shop.put(ttr=100)
+            shop.world.result(worker.stopService())
+        lines = [(each["log_level"], str(formatEvent(each))) for each in events]
+        name = f"job {job} of work, attempt 1"
+        found = [text for level, text in lines if level is LogLevel.debug and "too late" in text]
+        assert [text.splitlines()[0] for text in found] == logs * [
+            f"{name}: failed, but was cancelled: RuntimeError: too late"
+        ]
+        assert all("in fail_cancelled" in text for text in found)
+        assert [text for level, text in lines if "too late" in text] == found
+        assert ((LogLevel.info, f"{name}: cancelled") in lines) is logs
+
+
+def test_one_that_was_cancelled_when_its_limit_is_over_has_not_taken_too_long() -> None:
+    shop = Shop()
+    slow, endings = Slow(), Endings()
+    shop.worker(slow, hooks=[shop.noted, endings], limit_s=5)
+    job = shop.put(ttr=100)
+    shop.world.result(shop.producer.cancel_job(job))
+    shop.world.advance(6)
+    assert slow.cancelled == [job]
+    assert shop.noted.told == [("began", job), ("cancelled", job)]
+    assert endings.seen == [(Ending.CANCELLED, True)]
+
+
+def test_one_that_is_not_to_be_tried_and_is_cancelled_meanwhile_has_not_failed() -> None:
+    shop = Shop()
+
+    class Used(Retry):
+        def before(self, stats: JobStats) -> Bury:
+            shop.world.result(shop.producer.cancel_job(stats.id))
+            return Bury()
+
+    shop.worker(Slow(), policy=Used())
+    job = shop.put()
+    assert shop.noted.told == [("cancelled", job)]
+
+
+def test_a_job_that_fails_and_that_somebody_else_has_by_now_has_failed_and_is_lost() -> None:
     shop = Shop()
     slow = Slow()
     shop.worker(slow)
-    job = shop.put(ttr=100)
-    shop.world.result(shop.producer.cancel_job(job))
-    slow.finish(job)
+    job, error = shop.put(ttr=10), RuntimeError()
+    other = shop.world.client()
+    shop.world.result(other.watch(TUBE))
+    reserve = other.reserve()
     shop.world.settle()
-    assert shop.noted.named("cancelled") == [(job,)]
-    assert shop.noted.named("ended") == shop.noted.named("lost") == []
+    # The server's clock runs away: to it, the TTR is over.
+    shop.world.server.advance(11)
+    shop.world.result(reserve)
+    slow.fail(job, error)
+    shop.world.settle()
+    assert shop.noted.told == [
+        ("began", job), ("failed", job, error), ("lost", job, Ending.NOT_OURS)
+    ]  # fmt: skip
 
 
-def test_one_that_fails_before_it_hears_fails_and_is_told_as_cancelled() -> None:
+def test_a_job_that_fails_and_whose_verdict_is_not_answered_has_failed_and_is_unsettled() -> None:
     shop = Shop()
     slow = Slow()
     shop.worker(slow)
-    job = shop.put(ttr=100)
-    shop.world.result(shop.producer.cancel_job(job))
-    slow.fail(job, RuntimeError())
+    job, error = shop.put(), RuntimeError()
+    slow.fail(job, error)
+    link = shop.links[0]
+    link.transport.end(ConnectionLost())
+    link.wire.peer.hang_up()
     shop.world.settle()
-    assert len(shop.noted.named("failed")) == 1
-    assert shop.noted.named("cancelled") == [(job,)]
-    assert shop.noted.named("ended") == []
+    names = [name for name, *_ in shop.noted.told]
+    assert names[:4] == ["began", "disconnected", "failed", "unsettled"]
+    assert shop.noted.named("failed") == [(job, error)]
 
 
 def test_one_cancelled_while_the_worker_stops_does_not_hold_it_up() -> None:

@@ -287,8 +287,10 @@ class Commands(Sender):
         if isinstance(jobs, bytes | NewJob):
             raise TypeError("put-batch: give a list of jobs, not one")
         batch = [new_job(job, priority, delay, ttr, tags) for job in jobs]
-        key = batch_key(unique, unique_by, unique_seconds)
-        return Call("put-batch", JobCount.of(batch), key, body=job_lines(batch), tube=tube)
+        key, count = batch_key(unique, unique_by, unique_seconds), JobCount.of(batch)
+        if key is not None and any(each is not None and each.unique_key for each in count.tags):
+            raise ValueError("put-batch: its jobs have unique keys, so it can have none itself")
+        return Call("put-batch", count, key, body=job_lines(batch), tube=tube)
 
     @method
     def wait_job(self, job: AnyJob, seconds: int) -> Call[str]:

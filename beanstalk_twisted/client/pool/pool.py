@@ -20,7 +20,13 @@ from beanstalk_twisted.client.commands.specs import (
     Inserted,
     Job,
 )
-from beanstalk_twisted.client.commands.tags import NewJob, Tags, check_seconds
+from beanstalk_twisted.client.commands.tags import (
+    HashedValue,
+    Key,
+    NewJob,
+    Tags,
+    check_seconds,
+)
 from beanstalk_twisted.client.connection import GRACE_S
 from beanstalk_twisted.client.endpoints import the_reactor
 from beanstalk_twisted.client.pool.connections import (
@@ -39,6 +45,7 @@ from beanstalk_twisted.client.pool.hashing import A_TUBE, Split, listed
 from beanstalk_twisted.client.pool.reserving import BlockingReserves, Source
 from beanstalk_twisted.client.service import Client, tell
 from beanstalk_twisted.client.stats import JobStats
+from beanstalk_twisted.wire.tags import DEFAULT_BATCH_KEY_S
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -223,17 +230,26 @@ class Pool(Service):
     def put_batch(
         self, tube: Tube, jobs: Iterable[bytes | NewJob], *, priority: int = DEFAULT_PRIORITY,
         delay: int = 0, ttr: int = DEFAULT_TTR_S, tags: Tags | None = None,
+        unique: Key | None = None, unique_by: HashedValue | None = None,
+        unique_seconds: int = DEFAULT_BATCH_KEY_S,
     ) -> Deferred[tuple[PoolJob, ...]]:  # fmt: skip
+        """See `Commands.put_batch`.
+
+        :return: without bodies if the key is that of a batch with another number of jobs.
+        """
         name = self.server_of(tube)
         batch = [job if isinstance(job, NewJob) else NewJob(job) for job in jobs]
         numbers = self._members[name].send(
             "put-batch",
             lambda client: client.put_batch(
-                batch, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags
+                batch, tube=tube, priority=priority, delay=delay, ttr=ttr, tags=tags,
+                unique=unique, unique_by=unique_by, unique_seconds=unique_seconds,
             ),
         )  # fmt: skip
 
         def put(found: tuple[Inserted, ...]) -> tuple[PoolJob, ...]:
+            if len(found) != len(batch):
+                return tuple(PoolJob(name, number) for number in found)
             pairs = zip(found, batch, strict=True)
             return tuple(PoolJob(name, number, job.body) for number, job in pairs)
 

@@ -52,6 +52,7 @@ class Execution:
             "BEANSTALK_JOB_ID": str(job.id), "BEANSTALK_TUBE": stats["tube"],
             "BEANSTALK_ATTEMPT": stats["reserves"], "BEANSTALK_TTR": stats["ttr"],
             "BEANSTALK_PRIORITY": stats["pri"],
+            "BEANSTALK_JOB_METADATA": stats.get("metadata", ""),
         }  # fmt: skip
         self._body: bytes | None = job.body
         self._kill_at_s: float | None = None

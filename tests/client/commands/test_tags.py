@@ -107,9 +107,6 @@ def test_a_batch_with_a_key_is_put_once() -> None:
         assert [(each, each.state) for each in again] == [(2, "deleted"), (3, "ready")]
         hashed = await client.put_batch([b"d"], unique_by="order:7")
         assert (await client.put_batch([b"e"], unique=hashed_key("order:7"))) == hashed
-        await client.forget_key("default", "k")
-        with pytest.raises(errors.BadFormat):
-            await client.put_batch([b"a"], unique="k", tags=Tags(unique="own"))
 
     world = World()
     world.run(script(world.client()))
@@ -120,7 +117,8 @@ def test_a_batch_with_a_key_is_put_once() -> None:
     [({"unique": ""}, ValueError), ({"unique": "a b"}, ValueError), ({"unique": 7}, TypeError),
      ({"unique": "k", "unique_by": 7}, ValueError),
      ({"unique": "k", "unique_seconds": 0}, ValueError),
-     ({"unique": "k", "unique_seconds": 2**32}, ValueError)],
+     ({"unique": "k", "unique_seconds": 2**32}, ValueError),
+     ({"unique": "k", "tags": UNIQUE}, ValueError)],
 )  # fmt: skip
 def test_a_wrong_key_of_a_batch_is_refused_and_nothing_is_sent(
     key: dict[str, Any], kind: type[Exception]
@@ -128,6 +126,14 @@ def test_a_wrong_key_of_a_batch_is_refused_and_nothing_is_sent(
     line = Line()
     with pytest.raises(kind):
         line.connection.put_batch([b"a"], **key)
+    assert line.sent() == b""
+
+
+def test_a_batch_with_a_key_has_no_job_with_a_unique_key() -> None:
+    line = Line()
+    jobs = [NewJob(b"a", tags=Tags(group="g")), NewJob(b"b", tags=UNIQUE)]
+    with pytest.raises(ValueError, match="its jobs have unique keys, so it can have none itself"):
+        line.connection.put_batch(jobs, unique_by=7)
     assert line.sent() == b""
 
 

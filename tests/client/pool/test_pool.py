@@ -12,12 +12,13 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.client import Inserted, NewJob, Tags, errors
+from beanstalk_twisted.client import Inserted, NewJob, Tags, errors, hashed_key
 from beanstalk_twisted.client.pool.connections import BLOCKING_RESERVE_S, PATIENCE_S, PoolJob
 from beanstalk_twisted.client.pool.pool import Pool, Server
 from beanstalk_twisted.client.pool.reserving import LATE_S, REST_S
 from beanstalk_twisted.wire import rights
 from beanstalk_twisted.wire.extensions import BY_OPERATION
+from tests.client.commands.test_tags import lose_answers
 from tests.client.fleet import Fleet
 from tests.client.world import error, is_waiting, result
 
@@ -117,6 +118,37 @@ def test_a_unique_put_that_waits_to_be_sent_again_is_not_called_undone() -> None
     fleet.advance(6)
     error(put, errors.Unanswered)
     error(pool.put("t", b"x"), errors.ServerDown)
+
+
+def test_a_pool_puts_a_batch_with_a_key_once(fleet: Fleet) -> None:
+    pool = fleet.pool()
+    for name, tube in zip(TWO, both(fleet), strict=True):
+        batch: list[bytes | NewJob] = [b"a", b"b"]
+        first = fleet.result(pool.put_batch(tube, batch, unique="k", unique_seconds=60))
+        again = fleet.result(pool.put_batch(tube, batch, unique="k"))
+        assert first == again and [job.body for job in again] == batch
+        assert [cast(Inserted, job.id).state for job in again] == ["ready", "ready"]
+        # The bodies of a batch with another number of jobs are not known.
+        assert fleet.result(pool.put_batch(tube, [b"c"], unique="k")) == tuple(
+            PoolJob(name, job.id) for job in first
+        )
+        hashed = fleet.result(pool.put_batch(tube, [b"d"], unique_by="order:7"))
+        key = hashed_key("order:7")
+        assert fleet.result(pool.put_batch(tube, [b"d"], unique=key)) == hashed
+    assert fleet.result(pool.stats()).total["total-jobs"] == 6
+
+
+def test_a_pool_sends_a_batch_with_a_key_again() -> None:
+    fleet = Fleet("a")
+    pool = fleet.pool()
+    fleet.result(pool.put_batch("t", [b"a"], unique="before"))
+    sent = pool.put_batch("t", [b"x", b"y"], unique="k")
+    plain = pool.put_batch("t", [b"z"])
+    lose_answers(fleet["a"])
+    error(plain, errors.Unanswered)
+    fleet.advance(2)
+    found = [(cast(Inserted, job.id).state, job.body) for job in fleet.result(sent)]
+    assert found == [("ready", b"x"), ("ready", b"y")]
 
 
 def pool_peek(fleet: Fleet, pool: Pool, job: PoolJob) -> Deferred[PoolJob]:

@@ -273,6 +273,11 @@ def test_a_job_has_metadata_of_any_text(server: Server) -> None:
     (job,) = server.documents("put", "-t", "described", "--metadata", 'tenant="a b"', "x")
     facts = server.documents("stats", "--job", job["id"])[0]
     assert facts["metadata"] == "tenant=%22a%20b%22"
+    command = 'test "$BEANSTALK_JOB_METADATA" = tenant=%22a%20b%22'
+    server.run("reserve", "-t", "described", "--exec", command)
+    server.run("put", "-t", "described", "y")
+    command = 'test "${BEANSTALK_JOB_METADATA-unset}" = ""'
+    server.run("reserve", "-t", "described", "--exec", command)
     result = server.result("put", "-t", "described", "--metadata", "m" * 1025, "x")
     assert result.exit_code == 2 and "has 1 to 1024 bytes" in result.stderr
 
