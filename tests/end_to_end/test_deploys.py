@@ -74,7 +74,8 @@ def test_a_worker_learns_of_a_cancel_at_its_next_touch(tmp_path: Path) -> None:
         assert connection.ask(b"cancel-job %d\r\n" % other) == b"CANCELLED\r\n"
         log = stop(worker)
         assert f"job {job} of default, attempt 1: cancelled" in log
-        assert "failed" not in log and "lost" not in log
+        # What a worker that stops gives back may be gone without its knowing why.
+        assert f"job {job} of default, attempt 1: lost" not in log and "failed" not in log
 
 
 @pytest.mark.parametrize(
