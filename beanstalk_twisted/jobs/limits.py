@@ -1,6 +1,5 @@
 """Groups of jobs, which others wait for, and concurrency keys."""
 
-from collections import Counter
 from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
@@ -27,7 +26,7 @@ class Groups:
     def __init__(self) -> None:
         self.ended: dict[bytes, None] = {}
         self._members: dict[bytes, int] = {}
-        self._states: dict[bytes, Counter[State]] = {}
+        self._states: dict[bytes, list[int]] = {}
         self._waiting: dict[bytes, OrderedJobs] = {}
 
     def members(self, group: bytes) -> int:
@@ -35,7 +34,8 @@ class Groups:
 
     def in_state(self, group: bytes, state: State) -> int:
         """Count the group's jobs in a state."""
-        return self._states[group][state] if group in self._states else 0
+        counts = self._states.get(group)
+        return 0 if counts is None else counts[state]
 
     def waiting(self, group: bytes) -> int:
         jobs = self._waiting.get(group)
@@ -70,14 +70,19 @@ class Groups:
         count = self._members.pop(group)
         if count > 1:
             self._members[group] = count - 1
-        elif group in self._waiting:
+            return
+        del self._states[group]
+        if group in self._waiting:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
         tags = job.tags
         assert tags is not None
         if tags.group:
-            self._states.setdefault(tags.group, Counter())[job.state] += 1
+            counts = self._states.get(tags.group)
+            if counts is None:
+                counts = self._states[tags.group] = [0] * len(State)
+            counts[job.state] += 1
         if tags.after and is_waiting(job):
             group = tags.after
             if group not in self._waiting:
@@ -91,10 +96,7 @@ class Groups:
         tags = job.tags
         assert tags is not None
         if tags.group and job.state is not GONE:
-            counts = self._states[tags.group]
-            counts[job.state] -= 1
-            if not counts.total():
-                del self._states[tags.group]
+            self._states[tags.group][job.state] -= 1
         if tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)

@@ -54,23 +54,17 @@ class NewJob(NamedTuple):
     delay_s: int
     deadline_ns: int
     ttr_s: int
-    tags: PutTags | None
+    tags: Tags | None
     body: bytes
 
     @property
     def data_bytes(self) -> int:
         """What its record takes beside the record itself."""
-        return len(self.body) + (Tags(*self.tags).encoded_bytes if self.tags else 0)
-
-    @property
-    def features(self) -> int:
-        """The incompat bits that its record needs."""
-        return 0 if self.tags is None else Tags(*self.tags).features
+        return len(self.body) + (0 if self.tags is None else self.tags.encoded_bytes)
 
     @property
     def memory_bytes(self) -> int:
-        tags = None if self.tags is None else Tags(*self.tags)
-        return HOT_JOB_BYTES + data_memory_bytes(len(self.body), tags)
+        return HOT_JOB_BYTES + data_memory_bytes(len(self.body), self.tags)
 
 
 class PutBatches(Part):
@@ -89,7 +83,7 @@ class PutBatches(Part):
         self, session: Session, now_ns: int, begun_ns: int, priority: int, delay_s: int,
         ttr_s: int, tags: PutTags | None, body: bytes,
     ) -> Answer | None:  # fmt: skip
-        job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
+        job = NewJob(begun_ns, priority, delay_s, 0, ttr_s, _stored(tags), body)
         return self._put(session, now_ns, [job], is_batch=False)
 
     def put_at(
@@ -101,7 +95,7 @@ class PutBatches(Part):
         delay_s = max(0, -((now_ns - deadline_ns) // NS))
         if delay_s > MAX_AHEAD_S:
             return BAD_FORMAT, 0
-        job = NewJob(begun_ns, priority, delay_s, deadline_ns, ttr_s, tags, body)
+        job = NewJob(begun_ns, priority, delay_s, deadline_ns, ttr_s, _stored(tags), body)
         return self._put(session, now_ns, [job], is_batch=False)
 
     def put_batch(
@@ -116,7 +110,7 @@ class PutBatches(Part):
         if key is not None and any([tags is not None and tags.unique_key for *_, tags, _ in jobs]):
             return BAD_FORMAT, 0
         new_jobs = [
-            NewJob(begun_ns, priority, delay_s, 0, ttr_s, tags, body)
+            NewJob(begun_ns, priority, delay_s, 0, ttr_s, _stored(tags), body)
             for priority, delay_s, ttr_s, tags, body in jobs
         ]
         return self._put(session, now_ns, new_jobs, is_batch=True, key=key)
@@ -138,9 +132,9 @@ class PutBatches(Part):
         size = whole_bytes(records, data)
         # Compiled, a function in here would be part of a cycle that keeps the bodies for a while.
         if key is None:
-            take = partial(self._take_any, session, jobs, size, is_batch)
+            take = partial(self._take_any, session, jobs, size, features, is_batch)
         else:
-            take = partial(self._take_with_key, session, jobs, size, key)
+            take = partial(self._take_with_key, session, jobs, size, features, key)
         if self._are_known(session.using, jobs, key, now_ns):
             return take(now_ns)  # Nothing is written: no room is needed.
         waiting = Waiting(session, len(jobs), size, growth, take, features)
@@ -163,10 +157,11 @@ class PutBatches(Part):
         return True
 
     def _take_any(
-        self, session: Session, jobs: Sequence[NewJob], size: int, is_batch: bool, now_ns: int
-    ) -> Answer:
-        if any([job.tags for job in jobs]):
-            return self._take_tagged(session, now_ns, jobs, size, is_batch=is_batch)
+        self, session: Session, jobs: Sequence[NewJob], size: int, features: int, is_batch: bool,
+        now_ns: int,
+    ) -> Answer:  # fmt: skip
+        if features:
+            return self._take_tagged(session, now_ns, jobs, size, features, is_batch=is_batch)
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
         if refusal is not None:
             return refusal
@@ -198,8 +193,9 @@ class PutBatches(Part):
         return range(first_id, first_id + len(jobs)), lsn
 
     def _take_with_key(
-        self, session: Session, jobs: Sequence[NewJob], size: int, key: BatchKey, now_ns: int
-    ) -> Answer:
+        self, session: Session, jobs: Sequence[NewJob], size: int, features: int, key: BatchKey,
+        now_ns: int,
+    ) -> Answer:  # fmt: skip
         """As `_take_any`, of a batch that may have been put before."""
         tube = session.using
         found = self._state.unique.holders(tube.tube_id, key.key, now_ns)
@@ -211,7 +207,7 @@ class PutBatches(Part):
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in jobs])
         if refusal is not None:
             return refusal
-        if not self._takes_tags(session, jobs, now_ns, keys=1):
+        if not self._takes_tags(session, jobs, features, now_ns, keys=1):
             return NO_ROOM
         ids, lsn = self._take(session, now_ns, jobs, size, key)
         return InsertedBatch(ids), lsn
@@ -221,14 +217,15 @@ class PutBatches(Part):
         return b"DELETED" if job is None else job.state.name.encode()
 
     def _take_tagged(
-        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, *, is_batch: bool
-    ) -> Answer:
+        self, session: Session, now_ns: int, jobs: Sequence[NewJob], size: int, features: int, *,
+        is_batch: bool,
+    ) -> Answer:  # fmt: skip
         """As `_take_any`, of jobs some of which have tags, so that some may be there already."""
         ids, new_jobs = self._ids(session.using, jobs, now_ns)
         refusal = self._puts.refusal(session, now_ns, [len(job.body) for job in new_jobs])
         if refusal is not None:
             return refusal
-        if not self._takes_tags(session, new_jobs, now_ns):
+        if not self._takes_tags(session, new_jobs, features, now_ns):
             return NO_ROOM
         if self._state.times is not None and len(new_jobs) < len(jobs):
             self._state.times.of(session.using).duplicates += len(jobs) - len(new_jobs)
@@ -266,13 +263,13 @@ class PutBatches(Part):
         return ids, new_jobs
 
     def _takes_tags(
-        self, session: Session, jobs: Sequence[NewJob], now_ns: int, *, keys: int = 0
+        self, session: Session, jobs: Sequence[NewJob], features: int, now_ns: int, *, keys: int = 0
     ) -> bool:
         """Whether there is room for what these jobs have beside their bodies.
 
+        :param features: the incompat bits that their records need.
         :param keys: of the batch.
         """
-        features = _features(jobs) | (EXTENSIONS | BATCH_KEYS if keys else 0)
         keys += sum([job.tags is not None and bool(job.tags.unique_key) for job in jobs])
         if len(self._state.unique) + keys > self._state.unique.most:
             return False
@@ -283,10 +280,16 @@ class PutBatches(Part):
         return self._changes.allows(features, now_ns)
 
 
+def _stored(tags: PutTags | None) -> Tags | None:
+    return None if tags is None else Tags(*tags)
+
+
 def _features(jobs: Sequence[NewJob]) -> int:
+    """Return the incompat bits that their records need."""
     features = 0
     for job in jobs:
-        features |= job.features
+        if job.tags is not None:
+            features |= job.tags.features
     return features
 
 
@@ -296,5 +299,5 @@ def _image(job: NewJob, job_id: int, tube_id: int, connection: int, now_ns: int)
     return JobImage(
         Kind.PUT, State.DELAYED if is_delayed else READY, Reason.CLIENT, job.priority, job_id,
         job.begun_ns, deadline_ns if is_delayed else 0, job.delay_s, job.ttr_s, tube_id,
-        connection=connection, body=job.body, tags=job.tags and Tags(*job.tags),
+        connection=connection, body=job.body, tags=job.tags,
     )  # fmt: skip

@@ -22,18 +22,32 @@ ENDING: Final = "ending"
 ENDED: Final = "ended"
 ABANDONED: Final = "abandoned"
 
+
+class NotAllowed(Exception):
+    """A trigger has come in a state that has no transition for it: an error of ours."""
+
+
+class Triggers(dict[str, str]):
+    """What follows each trigger in one state.
+
+    :raise NotAllowed: asked for any other.
+    """
+
+    def __missing__(self, trigger: str) -> str:
+        raise NotAllowed(f"group commit: {trigger!r} is not one of {sorted(self)}")
+
+
 TRANSITIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    IDLE: {
-        "prepare": PREPARING, "write": WRITING, "sync": SYNCING, "end": ENDING,
-        "abandon": ABANDONED,
-    },
-    PREPARING: {"done": IDLE, "abandon": ABANDONED},
-    WRITING: {"done": IDLE, "refused": NO_SPACE, "abandon": ABANDONED},
-    SYNCING: {"done": IDLE, "abandon": ABANDONED},
-    NO_SPACE: {"retry": WRITING, "abandon": ABANDONED},
-    ENDING: {"done": ENDED, "abandon": ABANDONED},
-    ENDED: {},
-    ABANDONED: {},
+    IDLE: Triggers(
+        prepare=PREPARING, write=WRITING, sync=SYNCING, end=ENDING, abandon=ABANDONED,
+    ),
+    PREPARING: Triggers(done=IDLE, abandon=ABANDONED),
+    WRITING: Triggers(done=IDLE, refused=NO_SPACE, abandon=ABANDONED),
+    SYNCING: Triggers(done=IDLE, abandon=ABANDONED),
+    NO_SPACE: Triggers(retry=WRITING, abandon=ABANDONED),
+    ENDING: Triggers(done=ENDED, abandon=ABANDONED),
+    ENDED: Triggers(),
+    ABANDONED: Triggers(),
 }  # fmt: skip
 """What a `GroupCommit` does, by state and trigger.  Any other trigger ends the server, and so does
 an error of the disk in every state, after which no reply leaves and nothing is begun.
@@ -52,21 +66,6 @@ NOTHING: Final = 0
 WRITE: Final = 1
 SYNC: Final = 2
 END: Final = 3
-
-
-class NotAllowed(Exception):
-    """A trigger has come in a state that has no transition for it: an error of ours."""
-
-
-def after(state: str, trigger: str) -> str:
-    """Return the state that follows.
-
-    :raise NotAllowed: see `TRANSITIONS`.
-    """
-    following = TRANSITIONS[state].get(trigger)
-    if following is None:
-        raise NotAllowed(f"group commit: {trigger!r} while {state}")
-    return following
 
 
 class Space:

@@ -20,9 +20,9 @@ from beanstalk_twisted.storage.commit_states import (
     NO_SPACE,
     NOTHING,
     SYNC,
+    TRANSITIONS,
     WRITE,
     Space,
-    after,
 )
 from beanstalk_twisted.storage.environment import (
     CommitEvents,
@@ -177,7 +177,7 @@ class GroupCommit:
 
         :return: fires when the I/O thread has done what it had begun, and the files are closed.
         """
-        self.state = after(self.state, "abandon")
+        self.state = TRANSITIONS[self.state]["abandon"]
         self._cancel_calls()
         self.space.stop()
         return self._io.run(self._writer.close).addBoth(lambda _: self._io.stop())
@@ -218,13 +218,13 @@ class GroupCommit:
         if self._fail_stop.has_failed:
             return False
         if log.budget.stale:
-            self.state = after(self.state, "prepare")
+            self.state = TRANSITIONS[self.state]["prepare"]
             discard = partial(self._writer.discard, log.budget.take_stale())
             self._run(discard, lambda _: self._done())
             return True
         segment = self.space.next(is_ending=self.wanted == END)
         if segment is not None and self._may_prepare(segment):
-            self.state = after(self.state, "prepare")
+            self.state = TRANSITIONS[self.state]["prepare"]
             self._taken_ns = self._now_ns()
             running = self._io.run(partial(self._writer.prepare, segment))
             running.addCallback(self._prepared, segment).addErrback(self._not_prepared)
@@ -254,7 +254,7 @@ class GroupCommit:
         if self._is_over:
             return
         self._call_durable()
-        self.state = after(self.state, "done")
+        self.state = TRANSITIONS[self.state]["done"]
         if self._log.open_bytes > LARGE_BYTES:
             # What was given room just now has kept others waiting already.
             self.schedule()
@@ -272,13 +272,14 @@ class GroupCommit:
         now_ns = self._now_ns()
         batch = self._log.take(now_ns)
         assert batch is not None
-        self.state = after(self.state, "write")
+        self.state = TRANSITIONS[self.state]["write"]
         # Behind another batch its records may be as old as that.
         self._waits_from_ns = now_ns if self._taken_ns == NEVER else self._taken_ns
         self._taken_ns = now_ns
         self.figures.began(batch.last_lsn, now_ns)
         sync = self.wanted >= SYNC or (self._is_always and batch.commits)
-        self._begin_sync()
+        if self.wanted:
+            self._begin_sync()
         if self.replica is not None:
             # First, and once, however often the disk has no space for it.
             self.replica.publish(batch)
@@ -286,10 +287,9 @@ class GroupCommit:
 
     def _begin_sync(self) -> None:
         """What is written next has all that is wanted, but the end."""
-        if self.wanted:
-            self._this_sync_calls += self._next_sync_calls
-            self._next_sync_calls = []
-            self.wanted = END if self.wanted == END else NOTHING
+        self._this_sync_calls += self._next_sync_calls
+        self._next_sync_calls = []
+        self.wanted = END if self.wanted == END else NOTHING
 
     def _write(self, batch: Batch, sync: bool) -> bool:
         """Write a batch in this thread while the disk is quick (`InlineSyncPolicy`): to hand it to
@@ -339,8 +339,6 @@ class GroupCommit:
         return done
 
     def _written(self, is_durable: bool, batch: Batch) -> None:
-        if self._is_over:
-            return
         self._in_flight_bytes = 0
         self._written_lsn = batch.last_lsn
         if self._refused is not None:
@@ -365,7 +363,7 @@ class GroupCommit:
         waited_ns = self._ended_ns - self._waits_from_ns
         if waited_ns > self._slow_ns and self._took_ns >= LEAST_SLOW_NS:
             self._events.slow(SlowSync(waited_ns, self._took_ns, self._events.count_waiting()))
-        if self._acknowledge():
+        if not self._is_over and self._acknowledge():
             self._events.acknowledge()
 
     def _acknowledge(self) -> bool:
@@ -401,14 +399,14 @@ class GroupCommit:
         failure.trap(NoSpace)
         if not self._is_over:
             self._refused = batch, sync
-            self.state = after(self.state, "refused")
+            self.state = TRANSITIONS[self.state]["refused"]
             self.space.was_refused(failure)
             self._events.advanced()
 
     @fail_stop
     def _try_again(self) -> None:
         if self._refused is not None and self.state == NO_SPACE:
-            self.state = after(self.state, "retry")
+            self.state = TRANSITIONS[self.state]["retry"]
             self._write(*self._refused)
         else:
             self.flush()
@@ -455,23 +453,23 @@ class GroupCommit:
             self.flush()
 
     def _sync(self) -> None:
-        self.state = after(self.state, "sync")
+        self.state = TRANSITIONS[self.state]["sync"]
         self._begin_sync()
         self._taken_ns = self._waits_from_ns = self._now_ns()
         self._run(partial(self._timed, self._writer.sync), self._synced, self._written_lsn)
 
     def _synced(self, ignored: None, lsn: int) -> None:
-        if not self._is_over:
-            self._log.durable(lsn)
-            self._let_go()
-            self._count_sync(lsn)
-            self._done()
+        self._log.durable(lsn)
+        self._let_go()
+        self._count_sync(lsn)
+        self._done()
 
     def _count_sync(self, lsn: int) -> None:
         self.figures.synced(lsn, self._took_ns)
-        calls, self._this_sync_calls = self._this_sync_calls, []
-        for call in calls:
-            call()
+        if self._this_sync_calls and not self._is_over:
+            calls, self._this_sync_calls = self._this_sync_calls, []
+            for call in calls:
+                call()
 
     def _arm_idle_flush(self) -> None:
         is_free = self._idle_flush is None and self.wanted != END
@@ -494,7 +492,7 @@ class GroupCommit:
             self.flush()
         elif self.state == IDLE and self._needs_mark:
             self._marked_lsn = self._log.durable_lsn
-            self.state = after(self.state, "write")
+            self.state = TRANSITIONS[self.state]["write"]
             self._waits_from_ns = self._taken_ns = self._now_ns()
             mark = self._log.mark()
             if self.replica is not None:
@@ -502,7 +500,7 @@ class GroupCommit:
             self._write(mark, sync=False)
 
     def _end_log(self) -> None:
-        self.state = after(self.state, "end")
+        self.state = TRANSITIONS[self.state]["end"]
         batch = self._log.finish(self._now_ns())
         if self.replica is not None:
             self.replica.publish(batch)
@@ -511,7 +509,7 @@ class GroupCommit:
     def _ended(self, ignored: None) -> None:
         if self._is_over:
             return
-        self.state = after(self.state, "done")
+        self.state = TRANSITIONS[self.state]["done"]
         self._writer.close()
         self._io.stop()
         self._finished.callback(None)
