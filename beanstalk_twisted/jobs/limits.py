@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop
 from typing import Final
 
-from beanstalk_twisted.binlog.records.jobs import GONE, NEVER_NS, JobImage, State
+from beanstalk_twisted.binlog.records.jobs import GONE, NEVER_NS, READY, JobImage, State
 from beanstalk_twisted.binlog.tags import Tags
 from beanstalk_twisted.jobs.job import DELAYED, Job
 from beanstalk_twisted.jobs.ordered import LEAST, OrderedJobs
@@ -33,8 +33,10 @@ class Groups:
         return self._members.get(group, 0)
 
     def in_state(self, group: bytes, state: State) -> int:
-        """Count the group's jobs in a state."""
+        """Count the group's jobs in a state; those that are ready are all others."""
         counts = self._states.get(group)
+        if state is READY:
+            return self.members(group) - (0 if counts is None else sum(counts))
         return 0 if counts is None else counts[state]
 
     def waiting(self, group: bytes) -> int:
@@ -71,14 +73,14 @@ class Groups:
         if count > 1:
             self._members[group] = count - 1
             return
-        del self._states[group]
+        self._states.pop(group, None)
         if group in self._waiting:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
         tags = job.tags
         assert tags is not None
-        if tags.group:
+        if job.state is not READY and tags.group:
             counts = self._states.get(tags.group)
             if counts is None:
                 counts = self._states[tags.group] = [0] * len(State)
@@ -95,7 +97,7 @@ class Groups:
         """A job with tags is about to leave the state it is in, if it is in one."""
         tags = job.tags
         assert tags is not None
-        if tags.group and job.state is not GONE:
+        if tags.group and job.state is not READY and job.state is not GONE:
             self._states[tags.group][job.state] -= 1
         if tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
