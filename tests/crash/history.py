@@ -202,10 +202,15 @@ class Moment:
         return replace(self, jobs=jobs, buried_at=buried_at, highest_id=highest_id)
 
     def _check_copy(self, lsn: int, image: JobImage, seen: JobSeen) -> None:
-        """A copy says what is so; that a delay has ended since is told by the time alone."""
+        """A copy says what is so; that a delay has ended since, or that the job is too old, is told
+        by the time alone.
+        """
         old = self.jobs[image.job_id]
+        waits = image.deadline_ns == WITHHELD_NS + Reason.EXPIRED
         if old.state is State.DELAYED and image.state is State.READY:
             old = old._replace(state=State.READY, deadline_ns=0)
+        elif waits and old.state in (State.READY, State.DELAYED):
+            old = old._replace(state=State.DELAYED, deadline_ns=image.deadline_ns)
         if seen != old:
             raise Broken(f"LSN {lsn}: the copy {image} of {old}")
 
