@@ -91,8 +91,7 @@ class GroupCommit:
         :param slow_ns: how long replies may wait for the disk before that is told, ns.
         :param replica: has all of the log that was written before; what both have may be told.
         """
-        self.state = IDLE
-        self.wanted = NOTHING
+        self.state, self.wanted = IDLE, NOTHING
         self.acknowledgeable_lsn = log.last_lsn
         self.replica = replica
         self.space = Space(log.budget, environment.reactor, events, self._try_again)
