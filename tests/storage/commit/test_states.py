@@ -98,6 +98,7 @@ EVENTS: dict[str, Callable[[Explored], object]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("policy", [ALWAYS, PERIODIC, NEVER])
 def test_every_event_in_every_state_is_allowed_and_the_states_are_few(
     policy: FsyncPolicy,
