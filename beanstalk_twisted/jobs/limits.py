@@ -72,9 +72,7 @@ class Groups:
         count = self._members.pop(group)
         if count > 1:
             self._members[group] = count - 1
-            return
-        self._states.pop(group, None)
-        if group in self._waiting:
+        elif group in self._waiting:
             self.ended[group] = None
 
     def enter_state(self, job: Job) -> None:
@@ -98,7 +96,10 @@ class Groups:
         tags = job.tags
         assert tags is not None
         if tags.group and job.state is not READY and job.state is not GONE:
-            self._states[tags.group][job.state] -= 1
+            counts = self._states[tags.group]
+            counts[job.state] -= 1
+            if not any(counts):
+                del self._states[tags.group]
         if tags.after and is_waiting(job):
             jobs = self._waiting[tags.after]
             jobs.discard(job.priority, job.job_id)
