@@ -24,8 +24,8 @@ from zope.interface import implementer
 
 from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.commands import specs
-from beanstalk_twisted.client.commands.calls import Args
-from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.calls import Args, Deferring
+from beanstalk_twisted.client.commands.methods import AwaitedCommands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Reply
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.endpoints import endpoint_of, shown, the_reactor, without_token
@@ -65,7 +65,7 @@ MAX_UNANSWERED: Final = 4096
 
 
 @implementer(IPushProducer)
-class Connection(Protocol, Commands):
+class Connection(Protocol, AwaitedCommands, Deferring):
     """One connection.
 
     Commands are sent as they come, without waiting for answers; the answers come in their order.

@@ -14,8 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.calls import Args
-from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.calls import Args, Deferring
+from beanstalk_twisted.client.commands.methods import AwaitedCommands
 from beanstalk_twisted.client.commands.specs import AUTH_TOKEN, CommandSpec
 from beanstalk_twisted.client.commands.tags import check_seconds
 from beanstalk_twisted.client.connection import (
@@ -53,7 +53,7 @@ class Losses(NamedTuple):
     reason: BaseException
 
 
-class Client(ClientService, Commands):
+class Client(ClientService, AwaitedCommands, Deferring):
     """A client, as a service: it connects when it is started.
 
     Commands may be called at any time; without a connection they wait for one.  When a connection

@@ -9,13 +9,13 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from beanstalk_twisted.client import errors
-from beanstalk_twisted.client.commands.methods import Commands
+from beanstalk_twisted.client.commands.methods import AwaitedCommands, Commands
 from beanstalk_twisted.client.commands.specs import CommandSpec, Job
 from beanstalk_twisted.client.service import Client
 from tests.client.commands.scripts import scripted
 
 ALL_METHODS = {
-    name: method for name, method in vars(Commands).items()
+    name: method for name, method in {**vars(Commands), **vars(AwaitedCommands)}.items()
     if inspect.isfunction(method) and name != "send" and not name.startswith("_")
 }  # fmt: skip
 
