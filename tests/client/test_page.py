@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from beanstalk_twisted import tcp_keepalive
-from beanstalk_twisted.client import connection, endpoints, errors, exchange
+from beanstalk_twisted.client import connection, endpoints, errors
 from beanstalk_twisted.client.commands import specs
+from beanstalk_twisted.client.core import dialogue, exchange
 from beanstalk_twisted.client.pool import connections, hashing, reserving
 from beanstalk_twisted.client.pool.pool import Pool
 from beanstalk_twisted.wire.extensions import FLUSH_S
@@ -53,7 +54,9 @@ def methods(is_extended: bool) -> dict[str, Any]:
     }
     more = {"each_job"} if is_extended else set()
     # A put with tags is the same method.
-    return {name: ALL_METHODS[name] for name in (names | more) - ({"put"} if is_extended else set())}
+    return {
+        name: ALL_METHODS[name] for name in (names | more) - ({"put"} if is_extended else set())
+    }
 
 
 EACH_TABLE = pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ],
         [
             "commands without an answer, before `room()` waits",
-            f"{connection.MAX_UNANSWERED:,} commands",
+            f"{dialogue.MAX_UNANSWERED:,} commands",
         ],
         ["what waits to be sent", f"{exchange.MAX_WAITING_BYTES:,} bytes"],
         ["one piece given to the connection", f"{exchange.PIECE_BYTES:,} bytes"],

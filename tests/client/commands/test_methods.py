@@ -48,7 +48,7 @@ async def test_all_commands_do_what_they_say_and_give_typed_results(client: Clie
     assert await client.peek_ready() == Job(first, b"first")
     assert await client.peek_delayed() == Job(later, b"later")
     job = await client.reserve()
-    assert job == (first, b"first") and job.id == first and job.body == b"first"
+    assert job == Job(first, b"first") and job.id == first and job.body == b"first"
     assert (await client.stats_job(job)).state == "reserved"
     await client.touch(job)
     await client.bury(job, priority=9)
