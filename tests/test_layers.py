@@ -23,7 +23,7 @@ OURS = "beanstalk_twisted"
 
 # Each floor may import those before it, and no other one of its own.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("exports", "printable", "tcp_keepalive", "toml", "version"),
+    ("exports", "printable", "states", "tcp_keepalive", "toml", "version"),
     ("binlog", "object_storage", "wire"),
     ("access", "binlog.reading", "jobs", "client", "replication.stream"),
     ("rules",),
@@ -59,7 +59,7 @@ PURE_MODULES = (
     "replication.stream.addresses", "replication.stream.door", "replication.stream.messages",
     "replication.stream.settings", "server.admissions", "server.guard",
     "server.execution_context", "server.executor",
-    "server.incoming", "server.reply_queue", "storage.fsync", "toml", "version",
+    "server.incoming", "server.reply_queue", "states", "storage.fsync", "toml", "version",
     "web.routes", "worker.policy",
     "worker.serialisers",
 )  # fmt: skip
@@ -83,8 +83,10 @@ VOCABULARIES = {
         "rules.", "jobs.", *COLD, "wire.extensions", "wire.layouts", "wire.replies", "wire.tags",
         "wire.rights", "wire.yaml",
     ),
-    "client": ("client.", "wire.", "exports", "tcp_keepalive"),
-    "worker": ("worker.", "client.", "tcp_keepalive", "version", "printable", "toml", "exports"),
+    "client": ("client.", "wire.", "exports", "states", "tcp_keepalive"),
+    "worker": (
+        "worker.", "client.", "tcp_keepalive", "version", "printable", "states", "toml", "exports",
+    ),
 }  # fmt: skip
 
 REAL_FILES = {"os", "fcntl", "mmap", "stat"}
