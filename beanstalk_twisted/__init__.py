@@ -1,7 +1,7 @@
 """A durable work queue that speaks the beanstalkd protocol, on Twisted.
 
-This package imports nothing before it is asked for a name, so that readers of the log (tools, Spark executors) can import
-`beanstalk_twisted.binlog` on machines that have no Twisted.
+This package imports no other one before it is asked for a name, so that readers of the log (tools,
+Spark executors) can import `beanstalk_twisted.binlog` on machines that have no Twisted.
 """
 
 from typing import TYPE_CHECKING
