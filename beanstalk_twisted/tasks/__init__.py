@@ -7,6 +7,7 @@ from beanstalk_twisted.exports import lazily
 if TYPE_CHECKING:
     from beanstalk_twisted.tasks.app import App as App
     from beanstalk_twisted.tasks.app import Task as Task
+    from beanstalk_twisted.tasks.calling import ProcessFailed as ProcessFailed
     from beanstalk_twisted.tasks.calling import current_attempt as current_attempt
     from beanstalk_twisted.tasks.options import Cron as Cron
     from beanstalk_twisted.tasks.results import NotDone as NotDone
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazily(__name__, {
         "app": "App Task",
-        "calling": "current_attempt",
+        "calling": "ProcessFailed current_attempt",
         "options": "Cron",
         "results": "NotDone Result ResultLost TaskFailed",
         "running": "AppWorker UnknownTask",

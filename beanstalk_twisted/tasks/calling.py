@@ -23,6 +23,10 @@ def current_attempt() -> "Attempt[Any]":
         raise LookupError("no task runs here; a worker runs tasks") from None
 
 
+class ProcessFailed(Exception):
+    """A task has raised what cannot be carried to another process; this is its text."""
+
+
 class Function:
     """Runs a task in a thread, in its middleware."""
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 from urllib.parse import unquote
 
-from beanstalk_twisted.tasks.calling import Function
+from beanstalk_twisted.tasks.calling import Function, ProcessFailed
 from beanstalk_twisted.worker.attempt import Attempt
 from beanstalk_twisted.worker.hooks import frames_of
 from beanstalk_twisted.worker.loading import load
@@ -18,10 +18,6 @@ from beanstalk_twisted.worker.shell import REAP_S, check_code, run_for
 
 KILL_S: Final = 1.0
 """From SIGTERM to SIGKILL at the limit, seconds: what a task may take to clean up."""
-
-
-class ProcessFailed(Exception):
-    """A task has raised what cannot be carried to another process; this is its text."""
 
 
 class InProcess:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -104,9 +105,9 @@ class SyncSender:
         return self._local.clients[server]
 
     def _new(self, server: Any) -> Any:
-        from beanstalk_twisted.client import sync
+        from beanstalk_twisted.client.sync import Client
 
-        return sync.Client(server, **self._options)
+        return Client(server, **self._options)
 
     def close(self) -> None:
         """Close the connections of this thread."""
@@ -133,9 +134,7 @@ class AioSender:
             return await run_async(_collect(client, put, job, seconds))
 
     def _new(self, server: Any) -> Any:
-        from beanstalk_twisted.client import aio
-
-        return aio.Client(server, **self._options)
+        return import_module("beanstalk_twisted.client.aio").Client(server, **self._options)
 
     async def close(self) -> None:
         """Close the connections of this loop."""

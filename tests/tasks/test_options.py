@@ -47,7 +47,7 @@ def test_two_tasks_of_a_name_two_rates_of_a_tube_and_a_coroutine_in_a_process_ar
         ({"process": True}, ask, "a coroutine cannot"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=why):
-            app.task(**options)(function)  # type: ignore[typeddict-item]
+            app.task(**options)(function)
     assert list(app.tasks) == ["a", "b"]
 
 
