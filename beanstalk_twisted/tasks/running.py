@@ -50,14 +50,14 @@ class AppRoute(Route):
 
     def work_for(self, attempt: Attempt[Any]) -> Work[Any]:
         try:
-            name = Message.load(attempt.body).task
+            attempt.task = Message.load(attempt.body).task
         except Unreadable:
             return self._unknown
-        return self._works.get(name, self._unknown)
+        return self._works.get(attempt.task, self._unknown)
 
     def _not_known(self, attempt: Attempt[Any]) -> None:
-        name = Message.load(attempt.body).task
-        raise UnknownTask(f"no task {name!r}; there are {', '.join(sorted(self._works))}")
+        Message.load(attempt.body)
+        raise UnknownTask(f"no task {attempt.task!r}; there are {', '.join(sorted(self._works))}")
 
 
 def _work_of(
@@ -114,7 +114,7 @@ class AppWorker(Service):
         ]  # fmt: skip
         self._schedulers = _schedulers_of(
             {each: [plan for plan in schedules_of(app) if self._has(each, plan.tube)]
-             for each in chosen}, reactor=clock, token=token,
+             for each in chosen}, reactor=clock, token=token, logs=False,
         )  # fmt: skip
 
     @property
