@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC
 from inspect import iscoroutinefunction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from twisted.application.service import Service
@@ -61,26 +61,9 @@ commands that were cancelled may take 6.
 """
 
 
-class Doing(NamedTuple):
-    """:ivar stuck_s: how long it may take to end when it was cancelled."""
-
-    doer: Callable[..., Any]
-    in_threads: bool
-    is_coroutine: bool
-    stuck_s: float = STUCK_S
-
-
-def doing(function: Any, command: str | None, in_reactor: bool) -> Doing:
-    """:raise ValueError: it is no function."""
-    if command is not None:
-        shell = Shell(command)
-        return Doing(shell, True, False, shell.ends_within_s + STUCK_S)
-    if not callable(function):
-        raise ValueError(f"{function!r} cannot be called, and is no App")
-    is_async = iscoroutinefunction(function) or iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-    return Doing(function, not in_reactor and not is_async, is_async)
+def is_async(function: Any) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
 
 
 OF_TASKS: Final = {
@@ -291,17 +274,21 @@ def cli(
                 token=token,
             )  # fmt: skip
         elif found is not None or command is not None:
-            what = doing(found, command, in_reactor)
+            handler = found if command is None else Shell(command)
+            if not callable(handler):
+                raise ValueError(f"{handler!r} cannot be called, and is no App")
             if reactor_name == "auto":
-                choose_reactor(reactor_name, what.is_coroutine)
+                choose_reactor(reactor_name, is_async(handler))
             names, weights = weighed(tubes or ("default",))
+            stuck_s = STUCK_S + (handler.ends_within_s if isinstance(handler, Shell) else 0)
             if limit_s is not None:
-                process.watchdog.most_s = limit_s + what.stuck_s
+                process.watchdog.most_s = limit_s + stuck_s
             worker = service.Worker(
-                server, names, what.doer, concurrency, weights=weights, mode=mode,
+                server, names, handler, concurrency, weights=weights, mode=mode,
                 serialiser=serialiser, policy=retry, hooks=[process.watchdog],
-                in_threads=what.in_threads, limit_s=limit_s, stuck_s=what.stuck_s,
-                all_stuck=process.all_stuck, touches=not no_touch, finish_s=finish_s, token=token,
+                in_threads=command is not None or not (in_reactor or is_async(handler)),
+                limit_s=limit_s, stuck_s=stuck_s, all_stuck=process.all_stuck,
+                touches=not no_touch, finish_s=finish_s, token=token,
             )  # fmt: skip
         elif tubes:
             raise ValueError("--tube is for an app, a function or a --shell command")

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from beanstalk_twisted.client.pool.hashing import Split
+from beanstalk_twisted.client.pool.pool import named
+from beanstalk_twisted.client.sync import Client
 from beanstalk_twisted.tasks import ResultLost, TaskFailed
 from tests.server_process import LIMIT_S, ServerProcess, ours_at_once, wait_until
 
@@ -79,13 +82,17 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def application(server: ServerProcess, folder: Path, client: str = "sync") -> Any:
     """Write the application for its worker, and import it here."""
-    path = folder / "application.py"
-    path.write_text(APPLICATION.format(client=client))
-    spec = importlib.util.spec_from_file_location("application", path)
+    (folder / "application.py").write_text(APPLICATION.format(client=client))
+    module = imported(folder)
+    module.app.connect(f"127.0.0.1:{server.port()}")
+    return module
+
+
+def imported(folder: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("application", folder / "application.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.app.connect(f"127.0.0.1:{server.port()}")
     return module
 
 
@@ -168,6 +175,44 @@ def is_running(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return state.rpartition(")")[2].split()[0] != "Z"
+
+
+SPLIT = """
+from beanstalk_twisted.tasks import App
+
+app = App(*{servers})
+
+def say(text: str) -> None:
+    print("said", text, flush=True)
+
+for number in range(8):
+    app.task(name=f"say{{number}}", tube=f"tube{{number}}", rate=100)(say)
+"""
+
+
+def test_one_worker_takes_the_jobs_of_several_servers_over_which_tubes_are_split(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    with ServerProcess(ours_at_once("-p", 0), tmp_path) as second:
+        places = [f"127.0.0.1:{each.port()}" for each in (server, second)]
+        (tmp_path / "application.py").write_text(SPLIT.format(servers=places))
+        module = imported(tmp_path)
+        tubes = module.app.tubes
+        chosen = {tube: module.app.server_of(tube) for tube in tubes}
+        split = Split(dict.fromkeys(named(places), 1))
+        assert chosen == {tube: split.server_of(tube).removeprefix("tcp:") for tube in tubes}
+        for name, task in module.app.tasks.items():
+            task.delay(name)
+        for each, place in ((server, places[0]), (second, places[1])):
+            with Client(place) as client:
+                assert {tube for tube in client.list_tubes() if tube != "default"} == {
+                    tube for tube in tubes if chosen[tube] == place
+                }
+            assert each.process.poll() is None
+        with work(server, "application:app", tmp_path) as worker:
+            for name in module.app.tasks:
+                worker.wait_for(f"said {name}")
+    module.app.close()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from beanstalk_twisted.client import errors
 from beanstalk_twisted.client.endpoints import Backoff
 from beanstalk_twisted.client.service import Client
 from beanstalk_twisted.worker.attempt import Attempt, Ending
-from beanstalk_twisted.worker.hooks import Hooks, Tally
+from beanstalk_twisted.worker.hooks import Event, Tally
 from beanstalk_twisted.worker.service import Worker
 from tests.conftest import the_reactor
 from tests.end_to_end.test_client import EACH_SERVER, Command, connected, endpoint_of, ours, server
@@ -144,9 +144,9 @@ async def test_a_killed_server_that_is_started_again_is_worked_for_again(
 
 
 async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: ServerProcess) -> None:
-    class Noted(Hooks):
-        def lost(self, attempt: Attempt[Any], ending: Ending) -> None:
-            endings.append(ending)
+    def note(event: Event) -> None:
+        if event.ending is not None:
+            endings.append(event.ending)
 
     endings: list[Ending] = []
     slow = Slow()
@@ -154,7 +154,7 @@ async def test_a_server_that_hangs_is_given_up_and_the_jobs_with_it(server: Serv
     async with connected(endpoint) as client:
         await client.use("hung")
         job = await client.put(b"x", ttr=1)
-        async with working(endpoint, "hung", slow, hooks=[Noted()], grace_s=5):
+        async with working(endpoint, "hung", slow, hooks=[note], grace_s=5):
             await slow.has_begun(1)
             server.process.send_signal(signal.SIGSTOP)
             try:

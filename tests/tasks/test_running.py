@@ -198,9 +198,10 @@ def test_a_result_is_waited_for_once_and_its_reply_is_gone(beanstalk: Beanstalk)
     [
         (ValueError("no"), "ValueError: no"), (ValueError("x" * 2000), "x" * 900),
         ({1}, "TypeError: the result cannot be written: set"),
+        ("x" * 70_000, "ValueError: the result has 70013 bytes, too many for a job"),
         (ValueError("\ud800"), "ValueError: ?"),
     ],
-    ids=["text", "long text", "no JSON", "no Unicode"],
+    ids=["text", "long text", "no JSON", "too big", "no Unicode"],
 )  # fmt: skip
 def test_a_failure_comes_with_its_text_when_there_are_no_more_attempts(
     beanstalk: Beanstalk, outcome: Any, said: str
