@@ -53,8 +53,9 @@ TOOL_FLOORS: tuple[tuple[str, ...], ...] = (
 PURE_PACKAGES = ("access", "binlog", "jobs", "rules", "wire")
 PURE_MODULES = (
     "client.addresses", "client.commands.calls", "client.commands.methods", "client.commands.specs",
-    "client.commands.tags", "client.errors", "client.exchange",
-    "client.pool.hashing", "client.stats", "client.tls_faults", "client.tubes",
+    "client.commands.tags", "client.core.continuity", "client.core.dialogue", "client.errors",
+    "client.core.exchange",
+    "client.pool.hashing", "client.stats", "client.tls_faults", "client.core.tubes",
     "daemon.removed_options", "exports", "printable", "replication.roster",
     "replication.stream.addresses", "replication.stream.door", "replication.stream.messages",
     "replication.stream.settings", "server.admissions", "server.guard",
