@@ -23,7 +23,7 @@ from beanstalk_twisted.daemon.process import Launcher, Refused, ServiceManager, 
 from beanstalk_twisted.daemon.replicated_ending import STREAM_REFUSED, PresentSite, Term, TermEnding
 from beanstalk_twisted.daemon.replicated_state import ReplicationLog, ReplicationState, StreamWatch
 from beanstalk_twisted.daemon.replication_options import FENCED, Replication
-from beanstalk_twisted.replication.publisher import Publisher, PublisherEvents, Times
+from beanstalk_twisted.replication.publisher import PublisherEvents, Times
 from beanstalk_twisted.replication.roster import (
     ACTIVE,
     ENDED,
@@ -66,11 +66,10 @@ class ReplicatedService(WholeService):
     nor connections, nor what waited.  Only the stream's door, the HTTP ports and the process go on.
 
     :ivar state: what this server does, and who the others are.
-    :cvar standby: what follows the stream; ``publisher`` what tells it of the active server's log.
+    :cvar standby: follows the stream, and begins this server's term in it.
     """
 
     standby: type[Standby] = Standby
-    publisher: type[Publisher] = Publisher
     log = Logger()
 
     def __init__(
@@ -271,18 +270,18 @@ class ReplicatedService(WholeService):
         """:return: why it is no longer the active server, in words."""
         queue = self.term.queue
         self._over = Deferred()
-        times = Times(self._now_ns, queue.now_ns, float(self._replication.timeout_s))
-        self.state.publisher = publisher = self.publisher(
-            self._stream, succession.appender, succession.lease, self._reactor, times, self._who,
-            queue.log_failed, succession.first_positions, succession.acknowledged_lsn,
+        self.state.publisher = publisher = succession.publisher
+        publisher.lead(
+            Times(queue.now_ns, float(self._replication.timeout_s)), queue.log_failed,
+            succession.first_positions, succession.acknowledged_lsn,
+            PublisherEvents(partial(self._lost, queue), queue.refuse_changes),
         )  # fmt: skip
-        publisher.events = PublisherEvents(partial(self._lost, queue), queue.refuse_changes)
-        queue.context.durability.speak_while(succession.lease, self._now_ns)
+        queue.context.durability.speak_while(publisher.lease, self._now_ns)
         queue.go_on_with(succession.opened, publisher)
         self.state.takeovers += 1
         self.term.listening.serve()
         publisher.start()
-        publisher.purge(succession.purge_below)
+        publisher.segments.purge(succession.purge_below)
         self._said.is_active(self._stream.url, succession.why)
         return await self._over
 
@@ -361,7 +360,7 @@ class ReplicatedService(WholeService):
             self._stream.tell(presence.encode())
         if self.state.publisher is not None:
             self._said.stream_is(self.situation().why, self.state.publisher.figures().trouble)
-            self._said.foreign_passed(self._stream.url, self.state.publisher.appender.foreign)
+            self._said.foreign_passed(self._stream.url, self.state.publisher.foreign)
         if self.state.standby is not None:
             self._tell_of_standby(self.state.standby)
 

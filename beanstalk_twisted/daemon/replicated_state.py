@@ -65,7 +65,7 @@ class ReplicationState:
         that it knows to be in use; 0 if none is.
         """
         if self.publisher is not None:
-            return self.publisher.appender.position, self.publisher.first_in_use
+            return self.publisher.position, self.publisher.segments.first_in_use
         if self.standby is not None:
             return self.standby.known_to, self.standby.first_in_use
         return 0, 0

@@ -9,7 +9,6 @@ from beanstalk_twisted.binlog.directory import Directory
 from beanstalk_twisted.binlog.errors import Damaged, Incompatible
 from beanstalk_twisted.binlog.reading.replay import Replay
 from beanstalk_twisted.binlog.segments.format import SegmentHeader
-from beanstalk_twisted.replication.appender import MAX_STEPPED
 from beanstalk_twisted.replication.followed_log import FollowedLog, is_unfinished
 from beanstalk_twisted.replication.local_log import (
     Comparison,
@@ -52,6 +51,7 @@ from beanstalk_twisted.replication.stream_reading import (
     Behind,
     StreamReader,
 )
+from beanstalk_twisted.replication.window import MAX_STEPPED
 from beanstalk_twisted.rules.workqueue import WorkQueue
 from beanstalk_twisted.storage.clock import LogClock
 from beanstalk_twisted.storage.io_thread import Io

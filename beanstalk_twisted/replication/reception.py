@@ -1,16 +1,17 @@
 """What a standby asks of the stream and has received of it, and how it does."""
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from twisted.python.failure import Failure
 
-from beanstalk_twisted.binlog.segments.format import SegmentHeader, segment_name
+from beanstalk_twisted.binlog.segments.format import segment_name
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import taken_out
 from beanstalk_twisted.replication.roster import read_note
+from beanstalk_twisted.replication.segment_positions import Spawn
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,
@@ -20,14 +21,11 @@ from beanstalk_twisted.replication.stream.door import (
     Unreachable,
 )
 from beanstalk_twisted.replication.stream.messages import FillMark, Gaps, is_of_queue
-from beanstalk_twisted.replication.stream_reading import Ask, Beginnings, Behind, StreamReader
+from beanstalk_twisted.replication.stream_reading import Behind
 from beanstalk_twisted.replication.waits import Receiver, Waits, in_reactor
 from beanstalk_twisted.storage.io_thread import Reactor
 
 T = TypeVar("T")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-"""Goes on with a coroutine; what that raises ends the standby."""
 
 RETRY_S: Final = 0.2
 """Seconds until a stream that did not answer is asked again."""
@@ -99,48 +97,6 @@ class Missing:
 def _refuse_purged(since: int, ends: Ends) -> None:
     if ends.first > since + 1:
         raise Behind(f"messages from {since + 1} on were purged")
-
-
-class FirstPositions:
-    """Position of the first message of each segment in ``known``, by its number."""
-
-    def __init__(self, log: FollowedLog, stream: Stream, spawn: Spawn) -> None:
-        self.known: dict[int, int] = {}
-        self._log = log
-        self._stream = stream
-        self._spawn = spawn
-
-    def begin(self, known: dict[int, int], older: Sequence[SegmentHeader], ask: Ask) -> None:
-        """:param older: headers of segments before those known, newest first, to be looked for."""
-        self.known = known
-        if older:
-            self._spawn(self._find(older, ask))
-
-    async def _find(self, headers: Sequence[SegmentHeader], ask: Ask) -> None:
-        """Find the first message of each segment, up to one that the stream has not."""
-        reader = StreamReader(self._stream, ask)
-        beginnings = Beginnings(reader, self._stream.url, lambda position, last: None)
-        await reader.begin()
-        for header in headers:
-            try:
-                beginning = await beginnings.find(header)
-            except Behind:
-                # Purged meanwhile: it is dead, and so are those before it.
-                return
-            if beginning is None or beginning.header != header:
-                return
-            self.known.setdefault(header.seq, beginning.position)
-
-    @property
-    def alive(self) -> dict[int, int]:
-        oldest = min(self._log.segments, default=0)
-        return {seq: at for seq, at in self.known.items() if seq >= oldest}
-
-    @property
-    def first_in_use(self) -> int:
-        """That of the oldest segment in use whose position is known; 0 if none is."""
-        alive = self.alive
-        return alive[min(alive)] if alive else 0
 
 
 class Reception:

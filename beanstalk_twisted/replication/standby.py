@@ -9,18 +9,17 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from beanstalk_twisted.binlog.directory import Directory
-from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog, Stray
 from beanstalk_twisted.replication.joining import Joining
 from beanstalk_twisted.replication.local_log import newer_message, not_whole
 from beanstalk_twisted.replication.log_copy import Applying, LogCopy, SegmentFiles
+from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.reception import (
     FOLLOWS,
     HEARS_NOTHING,
     JOINS,
     RETRY_S,
     Asking,
-    FirstPositions,
     Missing,
     Reception,
     StandbyFigures,
@@ -28,6 +27,7 @@ from beanstalk_twisted.replication.reception import (
     why_not_in_sync,
 )
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
+from beanstalk_twisted.replication.segment_positions import FirstPositions
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,
@@ -76,10 +76,10 @@ class Standby:
 
     :ivar notes: what joining has done, a sentence each; whoever has logged them may empty it.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
-    :cvar appender: what appends this server's messages, from its first one on.
+    :cvar publisher: appends this server's messages, from its first one on.
     """
 
-    appender: type[Appender] = Appender
+    publisher: type[Publisher] = Publisher
 
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
@@ -126,7 +126,7 @@ class Standby:
         )  # fmt: skip
         self._succeeding = Succeeding(
             stream, directory, queue, clock, reactor, io, self._waits, lease_s, segment_bytes,
-            now_ns, who, self.appender,
+            now_ns, who, self.publisher,
         )  # fmt: skip
         self._done: Deferred[Succession] = Deferred(lambda _: self.stop())
 

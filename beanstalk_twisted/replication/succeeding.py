@@ -24,9 +24,9 @@ from beanstalk_twisted.binlog.segments.format import (
     segment_name,
 )
 from beanstalk_twisted.binlog.segments.frames import Buffer, Damage, Frame
-from beanstalk_twisted.replication.appender import Appender
 from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
+from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.roster import Identity, note_text
 from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
@@ -55,13 +55,13 @@ from beanstalk_twisted.storage.opening import (
 )
 
 MAX_AHEAD_BYTES: Final = 8 << 20
-"""Bytes read and not yet in the stream: twice what an `Appender` has under way, and little beside
+"""Bytes read and not yet in the stream: twice what a `Publisher` has under way, and little beside
 the jobs that are loaded.
 """
 
 
 async def fill(
-    appender: Appender, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
+    publisher: Publisher, directory: Directory, io: Io, ends: Mapping[int, int], log_lsn: int,
     who: Identity, log_ns: Callable[[], int],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[int, int]:  # fmt: skip
@@ -72,9 +72,9 @@ async def fill(
     :param progress: told how many bytes are in the stream, of how many.
     :return: the position of the first message of each segment.
     :raise Damaged: a segment cannot be read.
-    :raise StreamError: as `Appender.append`.
+    :raise StreamError: as `Publisher.append`.
     """
-    filling = _Filling(appender, sum(ends.values()), progress)
+    filling = _Filling(publisher, sum(ends.values()), progress)
     try:
         text = note_text(who)
         filling.append(encode_note(Kind.FILL_BEGINS, log_lsn, log_ns(), text, min(ends, default=0)))
@@ -95,22 +95,22 @@ async def fill(
 
 class _Filling:
     def __init__(
-        self, appender: Appender, total: int, progress: Callable[[int, int], None]
+        self, publisher: Publisher, total: int, progress: Callable[[int, int], None]
     ) -> None:
         self.first_positions: dict[int, int] = {}
-        self._appender = appender
+        self._publisher = publisher
         self._done, self._total = 0, total
         self._progress = progress
         self._appended: deque[Deferred[int]] = deque()
 
     def append(self, payload: bytes) -> "Deferred[int]":
-        appended = self._appender.append(payload)
+        appended = self._publisher.append(payload)
         self._appended.append(appended)
         return appended
 
     async def write(self, write: Write) -> None:
         """Append a piece when there is not too much ahead of it."""
-        while self._appended and self._appender.waiting_bytes > MAX_AHEAD_BYTES:
+        while self._appended and self._publisher.waiting_bytes > MAX_AHEAD_BYTES:
             await self._appended.popleft()
         appended = [self.append(part) for part in encode_write(write)]
         if write.begins:
@@ -208,15 +208,14 @@ class Succession(NamedTuple):
     """What the active server goes on with.
 
     :ivar opened: its log, whose first batch is in the stream and on the local disk.
-    :ivar appender: of its messages, and ``lease`` the lease that these renew.
+    :ivar publisher: of its messages, which renew its lease.
     :ivar first_positions: of the first message of each segment, as far as they are known.
     :ivar why: why this server is active, in words.
     :ivar purge_below: messages below this position mean nothing: the stream was filled behind them.
     """
 
     opened: OpenLog
-    appender: Appender
-    lease: HeldLease
+    publisher: Publisher
     first_positions: dict[int, int]
     acknowledged_lsn: int
     why: str = ""
@@ -227,8 +226,7 @@ class Begun(NamedTuple):
     """A segment whose first batch is in the stream from ``position`` on, and not here yet."""
 
     beginning: Beginning
-    appender: Appender
-    lease: HeldLease
+    publisher: Publisher
     position: int
 
 
@@ -244,7 +242,7 @@ class Succeeding:
     def __init__(
         self, stream: Stream, directory: Directory, queue: WorkQueue, clock: LogClock,
         reactor: Reactor, io: Io, waits: Waits, lease_s: float, segment_bytes: int,
-        now_ns: Callable[[], int], who: Identity, made: type[Appender],
+        now_ns: Callable[[], int], who: Identity, made: type[Publisher],
     ) -> None:  # fmt: skip
         """:param made: told of what appends this server's messages, from its first one on."""
         self._stream = stream
@@ -259,15 +257,15 @@ class Succeeding:
         self._now_ns = now_ns
         self._who = who
         self._made = made
-        self._appender: Appender | None = None
+        self._publisher: Publisher | None = None
 
     @property
     def trouble(self) -> str:
-        return "" if self._appender is None else self._appender.trouble
+        return "" if self._publisher is None else self._publisher.trouble
 
     def stop(self) -> None:
-        if self._appender is not None:
-            self._appender.stop()
+        if self._publisher is not None:
+            self._publisher.stop()
 
     async def fill(
         self, position: int, progress: Callable[[int, int], None]
@@ -281,7 +279,7 @@ class Succeeding:
         loading = partial(load, self._directory, self._queue, self._clock, Unheard())
         found: Replay = await self._waits.wait(self._io.run(loading))
         beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
-        appender, lease = self._new_appender(position)
+        publisher = self._new_publisher(position)
         is_purged: list[Future[None]] = []
 
         def purge_and_tell(done: int, total: int) -> None:
@@ -293,10 +291,10 @@ class Succeeding:
         before = found.position(bytes(16))
         try:
             first_positions = await fill(
-                appender, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
+                publisher, self._directory, self._io, before.ends, before.next_lsn - 1, self._who,
                 self._clock.now_ns, purge_and_tell,
             )  # fmt: skip
-            begun = await self._append(beginning, appender, lease)
+            begun = await self._append(beginning, publisher)
         except WrongPosition as problem:
             raise Behind(f"another server has appended to it: {problem}") from problem
         return begun, first_positions
@@ -313,28 +311,26 @@ class Succeeding:
         self._clock.not_before(log.time_ns)
         beginning = self._prepare(log)
         try:
-            return await self._append(beginning, *self._new_appender(position))
+            return await self._append(beginning, self._new_publisher(position))
         except WrongPosition:
-            self._appender = None
+            self._publisher = None
             self._queue.stop_keeping()
             raise
 
-    def _new_appender(self, position: int) -> tuple[Appender, HeldLease]:
-        lease = HeldLease(self._lease_s)
-        appender = self._made(self._stream, self._reactor, self._now_ns, lease, position)
-        self._appender = appender
-        return appender, lease
+    def _new_publisher(self, position: int) -> Publisher:
+        self._publisher = publisher = self._made(
+            self._stream, self._reactor, self._now_ns, HeldLease(self._lease_s), position, self._who
+        )
+        return publisher
 
-    async def _append(
-        self, beginning: Beginning, appender: Appender, lease: HeldLease
-    ) -> Begun:  # fmt: skip
+    async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
         """:raise WrongPosition: another server was first."""
         write = write_of(beginning.batch, self._clock.now_ns())
-        appender.term = term_of(write) or NO_TERM
+        publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
         # Nothing of a server that is not the first one may come in behind that one.
-        position = await self._waits.wait(appender.append(first))
-        appended = [appender.append(payload) for payload in others]
+        position = await self._waits.wait(publisher.append(first))
+        appended = [publisher.append(payload) for payload in others]
         try:
             for each in appended:
                 await self._waits.wait(each)
@@ -342,10 +338,10 @@ class Succeeding:
             for each in appended:
                 each.addErrback(_ignore)
         # Nothing is said to anybody before the lease is in the stream, which does not expire.
-        text = note_text(self._who, lease_s=lease.seconds)
+        text = note_text(self._who, lease_s=publisher.lease.seconds)
         note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
-        await self._waits.wait(appender.append(note))
-        return Begun(beginning, appender, lease, position)
+        await self._waits.wait(publisher.append(note))
+        return Begun(beginning, publisher, position)
 
     async def write(
         self, begun: Begun, first_positions: Mapping[int, int], why: str
@@ -359,7 +355,7 @@ class Succeeding:
         self._queue.finish_following(self._clock.now_ns())
         batch = beginning.batch
         return Succession(
-            opened, begun.appender, begun.lease, {**first_positions, batch.seq: begun.position},
+            opened, begun.publisher, {**first_positions, batch.seq: begun.position},
             batch.last_lsn, why,
         )  # fmt: skip
 

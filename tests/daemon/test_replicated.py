@@ -265,7 +265,7 @@ class Short(Publisher):
 def test_a_server_without_file_descriptors_says_what_to_raise_when_it_takes_over() -> None:
     world = World()
     host = Host(world, MemoryLog(), "a")
-    host.service.publisher = Short
+    host.service.standby = type("OfShort", (Standby,), {"publisher": Short})
     with capturedLogs() as events:
         world.pass_s(LEASE_S + 1)
     assert host.codes == [EXIT_CODE]
