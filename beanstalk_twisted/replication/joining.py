@@ -31,6 +31,7 @@ from beanstalk_twisted.replication.local_log import (
     written_alone,
 )
 from beanstalk_twisted.replication.roster import NoteText, read_note
+from beanstalk_twisted.replication.states import CATCH_UP, SURVEYING, WAITS_TO_FILL
 from beanstalk_twisted.replication.stream.door import Message, Stream
 from beanstalk_twisted.replication.stream.messages import (
     MAX_IN_FLIGHT,
@@ -92,6 +93,7 @@ class Joining:
     """Joins one directory to one stream: of the local log what the stream has too, byte for byte,
     is kept, from the newest segment that both have on.
 
+    :ivar state: one of `states.CATCH_UP`.
     :ivar notes: what it has done, a sentence each, for the server's log.
     """
 
@@ -109,9 +111,13 @@ class Joining:
         self._reader = StreamReader(stream, ask)
         self._progress = progress
         self._began = began
+        self.state = SURVEYING
         self.notes: list[str] = []
         self._beginnings = Beginnings(self._reader, stream.url, progress)
         self._mark = FillMark()
+
+    def _on(self, trigger: str) -> None:
+        self.state = CATCH_UP[self.state][trigger]
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         """:raise CannotUse: the disk refuses."""
@@ -130,7 +136,7 @@ class Joining:
         ends = await self._reader.begin()
         self._began()
         if ends.is_empty:
-            return self._joined(ends.last, fills=bool(survey.names_of_segments))
+            return self._joined("fill" if survey.names_of_segments else "snapshot", ends.last)
         first = await self._beginnings.first_from(ends.first, mark=self._mark)
         if first is None:
             return self._without_segments(survey)
@@ -139,7 +145,7 @@ class Joining:
             raise other_store(self._url, local[0].header.store_uuid, first.header.store_uuid)
         if not survey.names_of_segments:
             # What comes before the first beginning goes on where nobody knows.
-            return self._joined(first.position - 1)
+            return self._joined("snapshot", first.position - 1)
         return await self._join_both(survey, first, queue, clock, log)
 
     def _without_segments(self, found: LocalLog) -> Joined:
@@ -154,9 +160,9 @@ class Joining:
                 f"({purge_command(self._url)}), and start again."
             )
         if self._may_fill(found):
-            return self._joined(self._reader.ends.last, fills=True)
+            return self._joined("fill", self._reader.ends.last)
         # Whoever has answered may not know yet what follows.
-        return self._joined(self._mark.position)
+        return self._joined("snapshot", self._mark.position)
 
     def _may_fill(self, found: LocalLog) -> bool:
         """Whether the stream is filled with what is here, and this is no copy of a part."""
@@ -164,8 +170,10 @@ class Joining:
         return bool(segments) and segments[-1].ending.next_lsn > self._mark.last_lsn
 
     def _joined(
-        self, position: int, first_positions: dict[int, int] | None = None, fills: bool = False
+        self, trigger: str, position: int, first_positions: dict[int, int] | None = None
     ) -> Joined:  # fmt: skip
+        self._on(trigger)
+        fills = self.state == WAITS_TO_FILL
         return Joined(position, first_positions or {}, self._mark, fills, self._reader.ends.last)
 
     def _look(self) -> LocalLog:
@@ -180,32 +188,40 @@ class Joining:
         self, found: LocalLog, first: Beginning, queue: WorkQueue, clock: LogClock,
         log: FollowedLog,
     ) -> Joined:  # fmt: skip
+        self._on("locate")
         if self._mark.is_filling and self._may_fill(found) and await self._is_part_of_ours(first):
-            return self._joined(self._reader.ends.last, fills=True)
+            return self._joined("fill", self._reader.ends.last)
         common, positions = await self._common(found, first)
         comparison = Comparison(self._directory, common, self.notes, found.oldest_alive)
-        going = None if common is None else await self._compare(comparison, positions[common])
+        going = None
+        if common is not None:
+            self._on("compare")
+            going = await self._compare(comparison, positions[common])
         await self._refuse_loss(found, first, common, positions, comparison)
         if going is None or not comparison.has_common:
+            self._on("discard")
             await self._on_disk(comparison.remove_all)
             await self._on_disk(partial(remove_loss_note, self._directory))
-            return self._joined(first.position - 1)
+            return self._joined("snapshot", first.position - 1)
+        self._on("cut")
         await self._on_disk(comparison.finish)
         await self._on_disk(partial(remove_loss_note, self._directory))
         is_same = not (comparison.has_cut or found.survey.problems)
         read = (lambda *_: Replay(found.survey)) if is_same else read_followed
+        self._on("load")
         try:
             replay = await self._on_disk(
                 partial(load, self._directory, queue, clock, Unheard(), read, is_followed=True)
             )
         except Damaged as problem:
+            self._on("discard")
             # It ended before it was told which segments are dead, whose jobs it has states of.
             await self._on_disk(partial(remove_segments, self._directory))
             raise Behind(
                 f"the log here could not be read alone and was removed: {problem}"
             ) from problem
         log.go_on_from(replay)
-        joined = self._joined(going.done, {**positions, **going.seen})
+        joined = self._joined("done", going.done, {**positions, **going.seen})
         older = [segment.header for segment in reversed(found.survey.segments)
                  if segment.header.seq < min(positions)]  # fmt: skip
         return joined._replace(

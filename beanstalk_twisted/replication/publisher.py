@@ -155,6 +155,9 @@ class Publisher:
         self._timers: dict[Callable[[], None], IDelayedCall] = {}
         self._handed_over: Deferred[None] = Deferred()
 
+    def _on(self, trigger: str) -> None:
+        self.state = PUBLISHER[self.state][trigger]
+
     @property
     def waiting_bytes(self) -> int:
         return self._window.waiting_bytes
@@ -212,7 +215,7 @@ class Publisher:
         :param first_positions: where segments begin in the stream, by their numbers; where one is
             missing, nothing is purged before the next.
         """
-        self.state = PUBLISHER[self.state]["lead"]
+        self._on("lead")
         self.acknowledged_lsn = self._published_lsn = acknowledged_lsn
         self._times = times
         self._fail_stop = failed
@@ -368,7 +371,7 @@ class Publisher:
         if self.state == ENDED:
             return
         was_leading, self._ended = self.state != BEGINNING, error
-        self.state = PUBLISHER[self.state]["end"]
+        self._on("end")
         for timer in (*self._timers.values(), self._looking):
             if timer is not None:
                 timer.cancel()
@@ -400,14 +403,14 @@ class Publisher:
         :return: fires when that is in the stream, or too long has passed, or it never will be.
         """
         if self.state != ENDED:
-            self.state = PUBLISHER[self.state]["drain"]
+            self._on("drain")
             self._set_timer(self.stop, self._times.hand_over_s)
             if not self._window:
                 self._say_handed_over()
         return self._handed_over
 
     def _say_handed_over(self) -> None:
-        self.state = PUBLISHER[self.state]["hand_over"]
+        self._on("hand_over")
         self.lease.end()
         said = self.append(self._note(Kind.HANDED_OVER, self.successor))
         said.addCallbacks(lambda position: self.stop(), lambda failure: None)

@@ -28,6 +28,17 @@ from beanstalk_twisted.replication.reception import (
 )
 from beanstalk_twisted.replication.roster import Identity, note_text, read_note
 from beanstalk_twisted.replication.segment_positions import FirstPositions
+from beanstalk_twisted.replication.states import (
+    CATCHING_UP,
+    CHECKING,
+    ENDED,
+    FILLING,
+    FOLLOWING,
+    PROBING,
+    PROMOTING,
+    REFILLED,
+    STANDBY,
+)
 from beanstalk_twisted.replication.stream.door import (
     Ends,
     Message,
@@ -69,11 +80,18 @@ anew: a server that was fenced leaves one.
 """
 
 
+SAID_OF: Final = {
+    PROBING: "looks for the end of the stream",
+    PROMOTING: "begins a term: waits until the stream has accepted that",
+}
+
+
 class Standby:
     """Follows one stream with one queue, once: it joins its log to the stream, follows it, and when
     the active server is silent for the time of a lease it begins the next segment, first in the
     stream, then here.
 
+    :ivar state: one of `states.STANDBY`.
     :ivar notes: what joining has done, a sentence each; whoever has logged them may empty it.
     :ivar heard_lease_s: the lease of the active server, as it says; 0 before it has.
     :cvar publisher: appends this server's messages, from its first one on.
@@ -98,7 +116,9 @@ class Standby:
         self.notes: list[str] = []
         self.foreign = Foreign()
         self.heard_lease_s = 0.0
-        self._doing = JOINS
+        self.state = CATCHING_UP
+        self._progress = JOINS
+        self._is_unheard = False
         self._active = ""
         self._log = FollowedLog()
         self._applying = Applying(queue, self._log)
@@ -108,17 +128,21 @@ class Standby:
         self._first_positions = FirstPositions(self._log, stream, self._spawn)
         self._mark = FillMark()
         self._begins_at = self._position = self._received_lsn = self._strays = 0
-        self._begun_ns, self._has_joined = now_ns(), False
+        self._begun_ns = now_ns()
         self._handed_over_by = ""
         self._gaps = Gaps()
         self._slices: Iterator[None] | None = None
         self._turn: IDelayedCall | None = None
         self._waking: IDelayedCall | None = None
-        self._is_trying = self._is_refilled = self._is_over = False
         self._waits = Waits(reactor)
         self._asking = Asking(
             stream, reactor, now_ns, self._silence, self._waits, self._not_answered
         )
+        # What is in the stream by then was sent before: silence counts from there on.
+        self._joining = Joining(
+            directory, io, self._asking.ask, stream, self._note_progress,
+            lambda: self._silence.heard(now_ns()),
+        )  # fmt: skip
         self._missing = Missing(stream, self._gaps, self._asking, self._spawn)
         self._reception = Reception(
             stream, reactor, now_ns, self._silence, self._waits, self._spawn, self._fail,
@@ -148,7 +172,8 @@ class Standby:
     def figures(self) -> StandbyFigures:
         now_ns = self._now_ns()
         # While it joins nobody knows what of the stream it has.
-        since_ns = self._reception.behind_since_ns if self._has_joined else self._begun_ns
+        is_joining = self.state == CATCHING_UP
+        since_ns = self._begun_ns if is_joining else self._reception.behind_since_ns
         doing, trouble = self._doing, self._asking.trouble or self._succeeding.trouble
         if doing == FOLLOWS:
             is_silent, trouble = now_ns >= self._silence.over_ns(), ""
@@ -163,6 +188,15 @@ class Standby:
         )  # fmt: skip
 
     @property
+    def _doing(self) -> str:
+        if self.state in (CATCHING_UP, FILLING):
+            return self._progress
+        return HEARS_NOTHING if self._is_unheard else SAID_OF.get(self.state, FOLLOWS)
+
+    def _on(self, trigger: str) -> None:
+        self.state = STANDBY[self.state][trigger]
+
+    @property
     def known_to(self) -> int:
         """Up to which position it knows the stream, but for heartbeats."""
         return self._gaps.known_to(self._position)
@@ -175,13 +209,13 @@ class Standby:
         Deferred.fromCoroutine(work).addErrback(self._fail)
 
     def _fail(self, failure: Failure) -> None:
-        if failure.check(CancelledError) is None or not self._is_over:
+        if failure.check(CancelledError) is None or self.state != ENDED:
             self._end(failure)
 
     def _end(self, outcome: "Succession | Failure") -> None:
-        if self._is_over:
+        if self.state == ENDED:
             return
-        self._is_over = True
+        self._on("end")
         self._reception.leave()
         for call in (self._turn, self._waking):
             if call is not None and call.active():
@@ -195,25 +229,19 @@ class Standby:
             self._done.callback(outcome)
 
     def _not_answered(self) -> None:
-        if self._doing == FOLLOWS:
-            self._doing = HEARS_NOTHING
+        self._is_unheard = self._is_unheard or self.state in (FOLLOWING, CHECKING)
 
     # Joining.
 
-    async def _join(self) -> None:
-        def progress(position: int, last: int) -> None:
-            self._doing = f"{JOINS}: message {position} of {last}"
+    def _note_progress(self, position: int, last: int) -> None:
+        self._progress = f"{JOINS}: message {position} of {last}"
 
-        # What is in the stream by then was sent before: silence counts from here on.
-        joining = Joining(
-            self._directory, self._io, self._asking.ask, self._stream, progress,
-            lambda: self._silence.heard(self._now_ns()),
-        )  # fmt: skip
+    async def _join(self) -> None:
         try:
-            joined = await joining.join(self._queue, self._clock, self._log)
+            joined = await self._joining.join(self._queue, self._clock, self._log)
         finally:
-            self.notes += joining.notes
-        self._has_joined = True
+            self.notes += self._joining.notes
+        self._on("fill" if joined.fills else "follow")
         if joined.fills:
             await self._fill(joined.position)
             return
@@ -230,19 +258,18 @@ class Standby:
         self._hear_lease(joined.said.lease_s)
         self._assembler = Assembler(self._log.term)
         self._copy.begin(self._log.open_segment)
-        self._doing = FOLLOWS
         self._reception.follow()
         self._look_at(self._silence.over_ns())
 
     async def _fill(self, position: int) -> None:
         """The stream has no log, or part of the one that is here: fill it, and begin a segment."""
-        self._doing = "fills the stream"
+        self._progress = "fills the stream"
         size = 0
 
         def progress(done: int, total: int) -> None:
             nonlocal size
             size = total >> 20
-            self._doing = f"fills the stream: {done >> 20} of {size} MB"
+            self._progress = f"fills the stream: {done >> 20} of {size} MB"
 
         begun, first_positions = await self._succeeding.fill(position, progress)
         why = f"the stream was empty, and is filled with the log that was here, {size} MB"
@@ -257,8 +284,7 @@ class Standby:
     # Receiving, and applying a slice a turn.
 
     def _arrived(self) -> None:
-        if self._doing == HEARS_NOTHING:
-            self._doing = FOLLOWS
+        self._is_unheard = False
         if self._ahead_bytes > MAX_AHEAD_BYTES:
             self._reception.leave()
         self._go_on()
@@ -268,11 +294,13 @@ class Standby:
         return self._reception.waiting_bytes + self._copy.waiting_bytes
 
     def _go_on(self) -> None:
-        if self._turn is None and not (self._is_over or self._is_trying or self._is_refilled):
+        if self._turn is None and self.state == FOLLOWING:
             self._turn = self._reactor.callLater(0, self._do_turn)
 
     def _do_turn(self) -> None:
         self._turn = None
+        if self.state != FOLLOWING:
+            return
         try:
             has_more = self._do_slice()
         except BaseException:
@@ -291,7 +319,7 @@ class Standby:
             self._copy.trim(self._log.trim_seq)
         budget = SLICE_BYTES
         while not self._reception.is_empty and self._slices is None and budget > 0:
-            if self._is_refilled:
+            if self.state == REFILLED:
                 return False
             message = self._reception.take()
             budget -= len(message.payload)
@@ -363,7 +391,7 @@ class Standby:
             self._active = said.name or self._active
             self._heard(note.time_ns)
         if note.kind is Kind.FILL_BEGINS and self._log.segment:
-            self._is_refilled = True
+            self._on("refill")
             self._spawn(self._follow_anew())
         elif note.kind is Kind.FILL_BEGINS:
             self._assembler.fill_begins()
@@ -396,13 +424,13 @@ class Standby:
     def _look_at(self, at_ns: int) -> None:
         if self._waking is not None and self._waking.active():
             self._waking.cancel()
-        if not self._is_over:
+        if self.state == FOLLOWING:
             wait_s = max(0.0, (at_ns - self._now_ns()) / 1e9)
             self._waking = self._reactor.callLater(wait_s, self._look)
 
     def _look(self) -> None:
         is_reading = self._reception.is_reading(int(self._silence.seconds * 1e9))
-        if self._now_ns() < self._silence.over_ns() or self._is_trying or self._is_refilled:
+        if self._now_ns() < self._silence.over_ns():
             self._look_at(self._silence.over_ns())
         elif not self._is_caught_up or self._mark.is_filling or is_reading:
             self._look_at(self._now_ns() + int(RETRY_S * 1e9))
@@ -415,24 +443,21 @@ class Standby:
 
     async def _try(self) -> None:
         """The active server is silent: begin a segment, if nothing else is in the stream."""
-        self._is_trying = True
-        is_active = False
-        try:
-            ends = await self._asking.ask(self._stream.ends)
-            if self._is_silent:
-                self._missing.refuse(self._position, ends)
-            if ends.last > self._position and self._is_silent:
-                await self._go_to_end(ends)
-            elif ends.last == self._position and self._is_silent:
-                if not self._log.is_whole:
-                    oldest = min(self._log.segments)
-                    raise not_whole(self._stream.url, oldest, self._log.trim_seq)
-                is_active = await self._begin_segment()
-        finally:
-            self._is_trying = False
-        if not is_active:
-            self._go_on()
-            self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
+        self._on("check")
+        ends = await self._asking.ask(self._stream.ends)
+        if self._is_silent:
+            self._missing.refuse(self._position, ends)
+        if ends.last > self._position and self._is_silent:
+            await self._go_to_end(ends)
+        elif ends.last == self._position and self._is_silent:
+            if not self._log.is_whole:
+                oldest = min(self._log.segments)
+                raise not_whole(self._stream.url, oldest, self._log.trim_seq)
+            if await self._begin_segment():
+                return
+        self._on("follow")
+        self._go_on()
+        self._look_at(max(self._silence.over_ns(), self._now_ns() + int(RETRY_S * 1e9)))
 
     async def _go_to_end(self, ends: Ends) -> None:
         """Something was appended behind the last message that was received.  It is on its way,
@@ -445,7 +470,8 @@ class Standby:
         if found is not None:
             self._reception.follow_anew()
             return
-        self._doing = "looks for the end of the stream"
+        self._on("probe")
+        self._is_unheard = False
         note = encode_note(
             Kind.HEARTBEAT, self._log.last_lsn, self._clock.now_ns(), note_text(self._who)
         )  # fmt: skip
@@ -455,8 +481,6 @@ class Standby:
         except (Unreachable, WrongPosition):
             # If it was appended it is received; else another one was first.
             return
-        finally:
-            self._doing = FOLLOWS
 
     @property
     def _is_silent(self) -> bool:
@@ -467,17 +491,16 @@ class Standby:
         why = why_active(
             self._handed_over_by, self._active, self._silence.seconds, not self._log.segment
         )  # fmt: skip
-        self._doing = "begins a term: waits until the stream has accepted that"
+        self._on("promote")
+        self._is_unheard = False
         for _ in self._queue.following.begin_segment(self._log.time_ns):
             await self._waits.sleep(0)
         if not self._is_caught_up:
-            self._doing = FOLLOWS
             return False
         try:
             begun = await self._succeeding.begin_segment(self._log, self._position)
         except WrongPosition:
             self._silence.heard(self._now_ns())
-            self._doing = FOLLOWS
             return False
         await self._write(begun, self._first_positions.alive, why)
         return True

@@ -28,6 +28,7 @@ from beanstalk_twisted.replication.followed_log import FollowedLog
 from beanstalk_twisted.replication.local_log import Unheard, remove_loss_note
 from beanstalk_twisted.replication.publisher import Publisher
 from beanstalk_twisted.replication.roster import Identity, note_text
+from beanstalk_twisted.replication.states import IDLE, PROMOTION
 from beanstalk_twisted.replication.stream.door import HeldLease, Stream, WrongPosition
 from beanstalk_twisted.replication.stream.messages import (
     NO_TERM,
@@ -237,6 +238,8 @@ class Succeeding:
     The first message of that segment is appended behind the newest one that this server has
     applied, so that of several that try at once one succeeds; whatever the others had under way is
     refused from then on (docs/replication-log.md, "Who is active").
+
+    :ivar state: one of `states.PROMOTION`.
     """
 
     def __init__(
@@ -258,6 +261,10 @@ class Succeeding:
         self._who = who
         self._made = made
         self._publisher: Publisher | None = None
+        self.state = IDLE
+
+    def _on(self, trigger: str) -> None:
+        self.state = PROMOTION[self.state][trigger]
 
     @property
     def trouble(self) -> str:
@@ -276,9 +283,11 @@ class Succeeding:
         :return: with the positions of the first message of each segment that was here.
         :raise Behind: another server was first.
         """
+        self._on("fill")
         loading = partial(load, self._directory, self._queue, self._clock, Unheard())
         found: Replay = await self._waits.wait(self._io.run(loading))
         beginning = await self._waits.wait(self._io.run(partial(self._prepare, found)))
+        self._on("upload")
         publisher = self._new_publisher(position)
         is_purged: list[Future[None]] = []
 
@@ -313,6 +322,7 @@ class Succeeding:
         try:
             return await self._append(beginning, self._new_publisher(position))
         except WrongPosition:
+            self._on("refused")
             self._publisher = None
             self._queue.stop_keeping()
             raise
@@ -325,6 +335,7 @@ class Succeeding:
 
     async def _append(self, beginning: Beginning, publisher: Publisher) -> Begun:
         """:raise WrongPosition: another server was first."""
+        self._on("begin")
         write = write_of(beginning.batch, self._clock.now_ns())
         publisher.begin_term(term_of(write) or NO_TERM)
         first, *others = encode_write(write)
@@ -341,6 +352,7 @@ class Succeeding:
         text = note_text(self._who, lease_s=publisher.lease.seconds)
         note = encode_note(Kind.HEARTBEAT, write.last_lsn, self._clock.now_ns(), text)
         await self._waits.wait(publisher.append(note))
+        self._on("accepted")
         return Begun(beginning, publisher, position)
 
     async def write(
@@ -353,6 +365,7 @@ class Succeeding:
         beginning = begun.beginning
         opened = await self._waits.wait(self._io.run(partial(self._write_all, beginning)))
         self._queue.finish_following(self._clock.now_ns())
+        self._on("written")
         batch = beginning.batch
         return Succession(
             opened, begun.publisher, {**first_positions, batch.seq: begun.position},
