@@ -233,7 +233,7 @@ class Comparison:
             self._end(seq - 1, piece.header.prev_end)
         if write.offset > self._local.get(seq, -1):
             return False
-        here = bytes(self._directory.read_part(segment_name(seq), write.offset, write.end))
+        here = bytes(self._directory.read(segment_name(seq), write.offset, write.end))
         if here != write.content:
             kept = here[: content_end(here, 0)]
             if write.content.startswith(kept):
@@ -299,7 +299,7 @@ class Comparison:
 
     def _keep(self, name: str, start: int, end: int, why: str) -> None:
         """Copy what is there to the quarantine, if it is anything but zeros."""
-        kept = bytes(self._directory.read_part(name, start, end))
+        kept = bytes(self._directory.read(name, start, end))
         if has_content(kept, 0, len(kept)):
             path = self._directory.quarantine(f"{name}-{start}.unacknowledged", kept)
             self._notes.append(

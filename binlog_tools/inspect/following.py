@@ -1,6 +1,5 @@
 """Following a log that a server writes."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -27,10 +26,8 @@ class _Tail:
         self.seq = seq
         self.header = header
         self.at = SEGMENT_HEADER_BYTES
-        self._fd = source.open(name)
-
-    def close(self) -> None:
-        os.close(self._fd)
+        self._source = source
+        source.hold(name)
 
     def frames(self, limit: int | None) -> Iterator[tuple[bytes, Frame]]:
         """The whole frames from ``at`` on; it moves with them.
@@ -40,7 +37,7 @@ class _Tail:
         size = READ_BYTES
         while True:
             size = size if limit is None else min(size, limit - self.at)
-            chunk = os.pread(self._fd, size, self.at) if size > 0 else b""
+            chunk = bytes(self._source.read(self.name, self.at, self.at + max(0, size)))
             used = wanted = 0
             while True:
                 found = frames.decode(chunk, used, len(chunk), self.header.salt)
@@ -91,7 +88,6 @@ class Follower:
             if successor is None:
                 self._wait()
             else:
-                self._tail.close()
                 self._source.forget_before(self._tail.seq + 1)
                 yield from self._enter(self._tail.seq + 1)
 

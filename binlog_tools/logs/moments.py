@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from beanstalk_twisted.binlog.errors import Damaged
+from beanstalk_twisted.binlog.files import TO_END
 from beanstalk_twisted.binlog.reading.segment import Ending, is_sealed, walk
 from beanstalk_twisted.binlog.reading.survey import SmallState
 from beanstalk_twisted.binlog.records.others import NotUnderstood
@@ -56,36 +57,29 @@ class PastSource(Source):
         if not self._files_at:
             raise NoLog(whole.path)
         is_end = point == END
-        super().__init__(whole.path, dict, is_archive=is_end and whole.is_archive)
+        super().__init__(whole, is_archive=is_end and whole.is_archive)
         self.floors = self._floors()
         last = max(self._files_at) if is_end else self._last(point)
         first = self._first(last, is_end)
         self._refuse_gaps(first, last)
-        self._kept = [self._files_at[seq] for seq in range(first, last + 1)]
+        self._needed = [self._files_at[seq] for seq in range(first, last + 1)]
         self._cut = None if is_end else self._cut_off(last, point)
         self.now_ns = None if is_end else 0 if point.time_ns == END.time_ns else point.time_ns
 
     def names(self, keeps_deleted: bool = False) -> list[str]:
-        return list(self._kept)
-
-    def open(self, name: str) -> int:
-        return self._whole.open(name)
+        return list(self._needed)
 
     def path_of(self, name: str) -> str:
         return self._whole.path_of(name)
 
-    def read(self, name: str) -> Buffer:
-        if self._cut is not None and name == self._kept[-1]:
-            return self._cut
-        return self._whole.read(name)
+    def size(self, name: str) -> int:
+        is_cut = self._cut is not None and name == self._needed[-1]
+        return len(self._cut or b"") if is_cut else self._whole.size(name)
 
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
-        if self._cut is not None and name == self._kept[-1]:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
+        if self._cut is not None and name == self._needed[-1]:
             return self._cut[start:end]
-        return self._whole.read_part(name, start, end)
-
-    def header_bytes(self, name: str) -> bytes:
-        return bytes(self.read_part(name, 0, SEGMENT_HEADER_BYTES))
+        return self._whole.read(name, start, end)
 
     def forget_before(self, seq: int) -> None:
         self._whole.forget_before(seq)
@@ -153,7 +147,7 @@ class PastSource(Source):
         end = self._end_of(seq)
         if end is not None and end <= SEGMENT_HEADER_BYTES:
             return None
-        head = self._whole.read_part(
+        head = self._whole.read(
             self._files_at[seq], SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES
         )
         frame = frames.decode_header(head, 0, len(head), header.salt)
@@ -224,7 +218,7 @@ class PastSource(Source):
         return b"".join(kept)
 
     def _header_then(self, seq: int, header: SegmentHeader) -> bytes:
-        raw = self._whole.header_bytes(self._files_at[seq])
+        raw = bytes(self._whole.read(self._files_at[seq], 0, SEGMENT_HEADER_BYTES))
         if not header.flags & REHOMED:
             return raw
         trim_seq = self._first(seq, is_end=False)
@@ -260,8 +254,8 @@ class UnitedSource(Source):
         self._chosen: dict[str, Source] = {}
         self._judged: set[str] = set()
         self.passed_over: list[str] = []
-        path = " and ".join(part.path for part in parts)
-        super().__init__(path, dict, is_partial=True)
+        super().__init__(parts[0], is_partial=True)
+        self.path = " and ".join(part.path for part in parts)
         newest = max(self.names(), key=lambda name: parse_segment_name(name) or 0)
         self._compare_headers()
         self.is_archive = self._part(newest).is_archive
@@ -320,24 +314,16 @@ class UnitedSource(Source):
         except OSError as problem:
             return problem.strerror or str(problem)
 
-    def open(self, name: str) -> int:
-        self._judge(name)
-        return self._part(name).open(name)
-
     def path_of(self, name: str) -> str:
         return self._part(name).path_of(name)
 
-    def read(self, name: str) -> Buffer:
-        self._judge(name)
-        return self._part(name).read(name)
+    def size(self, name: str) -> int:
+        return self._part(name).size(name)
 
-    def read_part(self, name: str, start: int, end: int) -> Buffer:
+    def read(self, name: str, start: int = 0, end: int = TO_END) -> Buffer:
         if end > SEGMENT_HEADER_BYTES:
             self._judge(name)
-        return self._part(name).read_part(name, start, end)
-
-    def header_bytes(self, name: str) -> bytes:
-        return self._part(name).header_bytes(name)
+        return self._part(name).read(name, start, end)
 
     def forget_before(self, seq: int) -> None:
         for part in self._parts:

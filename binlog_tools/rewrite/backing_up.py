@@ -112,8 +112,7 @@ def _content(source: Source, segment: Segment) -> Buffer:
     log was looked at is left out.
     """
     buffer = source.read(segment.name)
-    is_finished = isinstance(buffer, memoryview)
-    return buffer if is_finished else memoryview(buffer)[: segment.ending.offset]
+    return buffer if segment.has_trailer else memoryview(buffer)[: segment.ending.offset]
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

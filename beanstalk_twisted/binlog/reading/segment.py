@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from beanstalk_twisted.binlog.directory import Readable
+from beanstalk_twisted.binlog.files import Files
 from beanstalk_twisted.binlog.reading.searching import proven_lsn
 from beanstalk_twisted.binlog.records.others import TYPE, Seal
 from beanstalk_twisted.binlog.segments import frames
@@ -109,11 +109,11 @@ def content_end(buffer: Buffer, at: int) -> int:
     return at + len(bytes(memoryview(buffer)[at:]).rstrip(b"\0"))
 
 
-def file_content_end(directory: Readable, name: str, at: int, size: int) -> int:
+def file_content_end(directory: Files, name: str, at: int, size: int) -> int:
     """`content_end` in a file of ``size`` bytes, of which little is in memory at a time."""
     while size > at:
         start = max(at, size - len(_ZEROS))
-        end = content_end(directory.read_part(name, start, size), 0)
+        end = content_end(directory.read(name, start, size), 0)
         if end:
             return start + end
         size = start
